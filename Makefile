@@ -1,0 +1,54 @@
+# Everything runs in a virtual environment of the project's own; only Python (>= 3.11) and Java (>= 17) are needed.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+TRANSACTIONS ?= 100000
+
+.DEFAULT_GOAL := help
+.PHONY: help install java demo test lint format types bench lock clean
+
+help: ## list the targets
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 18
+
+$(STAMP): requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "Waltz needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) -V). Try: make PYTHON=python3.11 $(MAKECMDGOALS)" >&2; exit 1; }
+	@echo "installing into $(VENV) (once; PySpark is 400 MB) ..."
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $@
+
+install: $(STAMP) ## create the virtual environment
+
+java: $(STAMP)
+	@$(BIN)/python -m waltz.local.java
+
+demo: java ## the bank on an embedded cluster, then Spark over its log
+	@$(BIN)/waltz demo --transactions $(TRANSACTIONS)
+
+test: java ## all tests
+	@$(BIN)/python -m pytest -q
+
+lint: $(STAMP) ## style
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+
+format: $(STAMP) ## apply the style
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+types: $(STAMP) ## strict type checking
+	@$(BIN)/mypy
+
+bench: java ## throughput and latency of one partition on three storages
+	@$(BIN)/python -m benchmarks.append
+
+lock: $(STAMP) ## renew requirements.lock from pyproject.toml
+	@$(BIN)/python -m pip install --quiet uv
+	@$(BIN)/uv pip compile --quiet --universal --all-extras --group dev --generate-hashes --python-version 3.11 \
+		--custom-compile-command 'make lock' pyproject.toml -o requirements.lock
+
+clean: ## remove the virtual environment and caches
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache

@@ -1,0 +1,300 @@
+"""CPU time of the client library per transaction, against a server that does almost nothing.
+
+    python -m benchmarks.client [--transactions 200000] [--in-flight 2048] [--size 128] [--tls]
+
+The server is a process of its own: it keeps the log in memory, commits every append at once, and has no locks. What is
+printed is the CPU time of this process divided by the number of transactions: ``submit`` (from ``submit`` to
+``on_application``), ``append`` and ``append_many`` of the plain face, and the feed one by one and in batches.
+"""
+
+import argparse
+import asyncio
+import multiprocessing
+import ssl
+import time
+from collections.abc import Awaitable, Callable
+from multiprocessing.connection import Connection
+
+import uvloop
+
+from waltz.client.builder import TransactionBuilder
+from waltz.client.client import WaltzClient
+from waltz.client.context import TransactionContext, WaltzClientCallbacks
+from waltz.client.core import FollowingClient, Nobody
+from waltz.client.plain import Client
+from waltz.client.transaction import Transaction
+from waltz.common.checksum import checksum
+from waltz.common.cluster.manager import PartitionGeneration
+from waltz.common.config import ClientConfig, TlsConfig, from_mapping
+from waltz.common.ids import Endpoint, ReqId
+from waltz.common.net.channel import Channel
+from waltz.common.net.listener import Listener
+from waltz.common.net.tls import client_context, server_context
+from waltz.common.records import Record, encode_record
+from waltz.common.wire.client_server import (
+    AppendRequest,
+    FeedRequest,
+    FeedSuspended,
+    FlushRequest,
+    FlushResponse,
+    HighWaterMarkRequest,
+    HighWaterMarkResponse,
+    MountRequest,
+    MountResponse,
+    PartitionState,
+    TransactionDataListRequest,
+    decode_batch,
+    encode,
+    encode_feed_data,
+    encode_transaction_data_list,
+)
+from waltz.common.wire.frames import CLIENT_SERVER, Bounds
+
+_FEED_RUN = 1 << 40
+
+
+class Log:
+    """The log of the one partition, as encoded records."""
+
+    def __init__(self) -> None:
+        self.records: list[bytes] = []
+        self.feeds: list[Channel] = []
+
+    def append(self, requests: list[AppendRequest]) -> None:
+        first = len(self.records)
+        items = []
+        for transaction_id, (req_id, _, _, _, _, header, data, crc) in enumerate(requests, first):
+            self.records.append(encode_record(Record(transaction_id, req_id, header, data, crc)))
+            items.append((req_id, transaction_id, header))
+        for channel in self.feeds:
+            if not channel.closed:
+                channel.send(encode_feed_data(channel.version, items))
+
+
+class Server:
+    """One connection."""
+
+    def __init__(self, log: Log) -> None:
+        self.log = log
+
+    def channel_ready(self, channel: Channel) -> None:
+        pass
+
+    def channel_writable(self, channel: Channel) -> None:
+        pass
+
+    def channel_closed(self, channel: Channel, error: Exception | None) -> None:
+        if channel in self.log.feeds:
+            self.log.feeds.remove(channel)
+
+    def frames_received(self, channel: Channel, buffer: bytes, bounds: Bounds) -> None:
+        appends: list[AppendRequest] = []
+        log = self.log
+        for message in decode_batch(buffer, bounds, channel.version):
+            if type(message) is AppendRequest:
+                appends.append(message)
+                continue
+            mark = len(log.records) - 1
+            if isinstance(message, TransactionDataListRequest):
+                first = message.transaction_id
+                records = log.records[first : first + message.max_count]
+                channel.send(
+                    encode_transaction_data_list(
+                        channel.version, message.req_id, first, mark, len(records), b"".join(records)
+                    )
+                )
+            elif isinstance(message, MountRequest):
+                channel.send(encode(MountResponse(message.req_id, PartitionState.READY), channel.version))
+            elif isinstance(message, FeedRequest):
+                log.feeds.append(channel)
+            elif isinstance(message, HighWaterMarkRequest):
+                channel.send(encode(HighWaterMarkResponse(message.req_id, mark), channel.version))
+            elif isinstance(message, FlushRequest):
+                channel.send(encode(FlushResponse(message.req_id, mark), channel.version))
+            else:
+                assert not isinstance(message, FeedSuspended)
+        if appends:
+            log.append(appends)
+
+
+def serve(port: "Connection", prefilled: int, size: int, tls: bool) -> None:
+    """The child process."""
+
+    async def run() -> None:
+        log = Log()
+        data = bytes(size)
+        log.append(
+            [AppendRequest(ReqId.of(9, 0, 0, n), -1, (), (), (), 0, data, checksum(data)) for n in range(prefilled)]
+        )
+        context: ssl.SSLContext | None = server_context(TlsConfig()) if tls else None
+        listener = await Listener.open("127.0.0.1", 0, CLIENT_SERVER, "server", lambda: Server(log), tls=context)
+        port.send(listener.port)
+        while not port.poll():
+            await asyncio.sleep(0.2)
+
+    uvloop.run(run())
+
+
+class Callbacks(WaltzClientCallbacks):
+    """Applies nothing."""
+
+    def __init__(self, mark: int) -> None:
+        self.mark = mark
+
+    def client_high_water_mark(self, partition_id: int) -> int:
+        return self.mark
+
+    def apply_transaction(self, transaction: Transaction) -> None:
+        return None
+
+    def uncaught_exception(self, partition_id: int, transaction_id: int, error: BaseException) -> None:
+        raise error
+
+
+class Submitting:
+    """Keeps ``in_flight`` transactions under way by submitting the next one when one is applied."""
+
+    def __init__(self, client: WaltzClient, count: int, data: bytes) -> None:
+        self.client = client
+        self.left = count
+        self.undecided = count
+        self.data = data
+        self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    async def __call__(self) -> None:
+        while self.left:
+            self.left -= 1
+            await self.client.submit(Context(self))
+        await self.done
+
+
+class Context(TransactionContext):
+    """One transaction."""
+
+    __slots__ = ("_run",)
+
+    def __init__(self, run: Submitting) -> None:
+        self._run = run
+
+    def partition_id(self, partition_count: int) -> int:
+        return 0
+
+    def execute(self, builder: TransactionBuilder) -> bool:
+        builder.set_data(self._run.data)
+        return True
+
+    def on_application(self) -> None:
+        run = self._run
+        run.undecided -= 1
+        if not run.undecided:
+            run.done.set_result(None)
+
+
+async def measure(name: str, count: int, work: Callable[[], Awaitable[None]]) -> None:
+    """Print what ``work`` cost."""
+    cpu, wall = time.process_time(), time.perf_counter()
+    await work()
+    cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
+    print(f"{name:<14} {cpu / count * 1e6:6.2f} us of CPU per transaction, {count / wall:10,.0f} transactions/s")
+
+
+async def run(options: argparse.Namespace, port: int, prefilled: int) -> None:
+    """All measurements."""
+    config = from_mapping(
+        {
+            "zookeeper.connectString": "nowhere:1",
+            "zookeeper.sessionTimeout": 30_000,
+            "cluster.root": "/",
+            "client.maxConcurrentTransactions": options.in_flight,
+        },
+        ClientConfig,
+    )
+    count, data = options.transactions, bytes(options.size)
+    endpoints = {Endpoint("127.0.0.1", port): [PartitionGeneration(0, 0)]}
+    tls = client_context(TlsConfig()) if options.tls else None
+
+    def join(client: WaltzClient, client_id: int) -> None:
+        client.cluster_joined("benchmark", client_id, 1)
+        client.set_endpoints(endpoints)
+
+    async with WaltzClient(Callbacks(prefilled - 1), config, tls=tls) as client:
+        join(client, 1)
+        await client.activate()
+        await Submitting(client, count // 4, data)()
+        await measure("submit", count, Submitting(client, count, data))
+
+    class BenchmarkCores:
+        """A core that was told where the server is."""
+
+        async def open_core(self) -> FollowingClient:
+            client = FollowingClient(Nobody(), config.model_copy(update={"auto_mount": False}), tls=tls)
+            join(client, 2)
+            return client
+
+        async def open_reader(self, callbacks: WaltzClientCallbacks) -> WaltzClient:
+            raise NotImplementedError
+
+        async def close(self) -> None:
+            pass
+
+    async with Client(BenchmarkCores()) as plain:
+
+        async def append_one_by_one(count: int) -> None:
+            left = count
+
+            async def worker() -> None:
+                nonlocal left
+                while left > 0:
+                    left -= 1
+                    await plain.append(0, data)
+
+            await asyncio.gather(*(worker() for _ in range(options.in_flight)))
+
+        async def append_in_bulk() -> None:
+            for _ in range(0, count, 10_000):
+                await plain.append_many(0, [data] * 10_000)
+
+        async def read_one_by_one() -> None:
+            left = prefilled
+            async for _transaction in plain.feed(0, after=-1):
+                left -= 1
+                if not left:
+                    break
+
+        async def read_batches() -> None:
+            left = prefilled
+            async for batch in plain.feed_batches(0, after=-1):
+                left -= len(batch)
+                if left <= 0:
+                    break
+
+        await append_one_by_one(count // 4)
+        await measure("append", count, lambda: append_one_by_one(count))
+        await measure("append_many", count, append_in_bulk)
+        await measure("feed", prefilled, read_one_by_one)
+        await measure("feed_batches", prefilled, read_batches)
+
+
+def main() -> None:
+    """Parse the arguments and run."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--transactions", type=int, default=200_000)
+    parser.add_argument("--in-flight", type=int, default=2048)
+    parser.add_argument("--size", type=int, default=128)
+    parser.add_argument("--tls", action="store_true")
+    options = parser.parse_args()
+    prefilled = 2 * options.transactions
+    ours, theirs = multiprocessing.Pipe()
+    process = multiprocessing.get_context("spawn").Process(
+        target=serve, args=(theirs, prefilled, options.size, options.tls), daemon=True
+    )
+    process.start()
+    try:
+        uvloop.run(run(options, ours.recv(), prefilled))
+    finally:
+        ours.send(None)
+        process.join()
+
+
+if __name__ == "__main__":
+    main()

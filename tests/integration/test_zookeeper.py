@@ -1,0 +1,237 @@
+"""Everything of ZooKeeper's that the unit tests do in memory, on a real one."""
+
+import asyncio
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from kazoo.client import KazooClient
+
+from tests.unit.common.cluster.manager_cases import Cluster, ManagerCases
+from tests.unit.common.zk.conformance import Ensemble, Flag, ZooKeeperConformance
+from tests.unit.common.zk.mutex_cases import MutexCases
+from waltz.common.zk.client import ConnectionLossError, State, ZooKeeper, ZooKeeperUnreachableError, connect
+from waltz.common.zk.kazoo_client import KazooZooKeeper
+from waltz.common.zk.store_admin import create_cluster
+from waltz.local import zookeeper as local_zookeeper
+from waltz.local.zookeeper import LocalZooKeeper, LocalZooKeeperError, find_java
+
+pytestmark = pytest.mark.integration
+
+
+async def expire(client: ZooKeeper, server: LocalZooKeeper) -> None:
+    """End the session behind the client's back, as its expiry does, and wait until it has a new one."""
+    assert isinstance(client, KazooZooKeeper)
+    connected = asyncio.Event()
+    remove = client.add_listener(lambda state: connected.set() if state is State.CONNECTED else None)
+
+    def close_session() -> None:
+        impostor = KazooClient(server.connect_string, client_id=client._client.client_id, timeout=10)
+        impostor.start()
+        impostor.stop()
+        impostor.close()
+
+    await asyncio.to_thread(close_session)
+    async with asyncio.timeout(30):
+        await connected.wait()
+    remove()
+
+
+class RealEnsemble(Ensemble):
+    def __init__(self, server: LocalZooKeeper) -> None:
+        self.server = server
+
+    async def connect(self) -> ZooKeeper:
+        return await connect(self.server.connect_string, session_timeout_s=10, connect_timeout_s=20)
+
+    async def expire(self, client: ZooKeeper) -> None:
+        await expire(client, self.server)
+
+
+@pytest.fixture
+async def ensemble(zookeeper: LocalZooKeeper) -> Ensemble:
+    return RealEnsemble(zookeeper)
+
+
+class TestConformance(ZooKeeperConformance):
+    """The interface."""
+
+
+class TestMutex(MutexCases):
+    """The mutex."""
+
+
+class TestManager(ManagerCases):
+    """The cluster manager."""
+
+
+async def test_unreachable_is_one_line_naming_the_connect_string() -> None:
+    with pytest.raises(
+        ZooKeeperUnreachableError, match=r"^no ZooKeeper server answers at 127\.0\.0\.1:1 within 0\.3 s"
+    ):
+        await connect("127.0.0.1:1", session_timeout_s=5, connect_timeout_s=0.3)
+    with pytest.raises(ZooKeeperUnreachableError, match="127.0.0.1:port"):
+        await connect("127.0.0.1:port", session_timeout_s=5, connect_timeout_s=0.3)
+
+
+async def test_restart_of_the_server_is_survived(tmp_path: Path) -> None:
+    async with LocalZooKeeper(tmp_path / "data") as server:
+        zk = await connect(server.connect_string, session_timeout_s=10, connect_timeout_s=20)
+        states: list[State] = []
+        zk.add_listener(states.append)
+        session_id = zk.session_id
+        await zk.create("/null", None)
+        await zk.create("/empty", b"")
+        await zk.create("/mine", b"x", ephemeral=True)
+        flag = Flag()
+        await zk.get("/mine", flag)
+        await asyncio.to_thread(server.restart)
+        assert (await zk.get("/null"))[0] is None  # a read waits for the connection
+        assert (await zk.get("/empty"))[0] == b""
+        stat = await zk.exists("/mine")
+        assert stat is not None
+        assert stat.owner == zk.session_id == session_id
+        assert states == [State.SUSPENDED, State.CONNECTED]
+        await flag.fired()
+        await zk.close()
+
+
+async def test_cluster_comes_back_after_a_restart(tmp_path: Path) -> None:
+    async with LocalZooKeeper(tmp_path / "data") as server:
+        zk = await connect(server.connect_string, session_timeout_s=10, connect_timeout_s=20)
+        await create_cluster(zk, "/waltz", "demo", 10)
+        cluster = Cluster(RealEnsemble(server), zk, "/waltz")
+        one, two = await cluster.process(), await cluster.process()
+        first = await one.add_server("h1")
+        await first.until_owns(10)
+        client = await two.add_client()
+        await asyncio.to_thread(server.restart)
+        second = await two.add_server("h2")
+        await client.until_sees([first, second], 10)
+        assert (len(first.partitions), len(second.partitions)) == (5, 5)
+        assert [s.server_id for s in await cluster.servers()] == [1, 2]
+        await cluster.stop(one)
+        await cluster.stop(two)
+        await zk.close()
+
+
+async def test_silent_server_ends_calls_by_their_deadline(tmp_path: Path) -> None:
+    async with LocalZooKeeper(tmp_path / "data") as server:
+        zk = await connect(server.connect_string, session_timeout_s=10, connect_timeout_s=20, operation_timeout_s=0.3)
+        await zk.create("/a", b"")
+        java = java_of(tmp_path / "data")
+        assert java is not None
+        os.kill(java, signal.SIGSTOP)
+        try:
+            with pytest.raises(ConnectionLossError, match=r"set /a: no answer within 0\.3 s"):
+                await zk.set("/a", b"1")
+        finally:
+            os.kill(java, signal.SIGCONT)
+        await zk.close()
+
+
+def java_of(directory: Path) -> int | None:
+    """Process id of the ``java`` whose server has its data in ``directory``."""
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            command = (entry / "cmdline").read_text().split("\0")
+        except OSError:
+            continue  # gone meanwhile
+        if str(directory / "zoo.cfg") in command:
+            return int(entry.name)
+    return None
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+OWNER = """
+import os, sys, time
+from pathlib import Path
+from waltz.local.zookeeper import LocalZooKeeper
+
+server = LocalZooKeeper(Path(sys.argv[1]))
+server.start()
+print("started", flush=True)
+if sys.argv[2] == "fork" and os.fork() == 0:
+    print(os.getpid(), flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize("mode", ["plain", "fork"])
+def test_no_process_outlives_a_killed_owner(tmp_path: Path, mode: str) -> None:
+    heir = None
+    with subprocess.Popen([sys.executable, "-c", OWNER, str(tmp_path), mode], stdout=subprocess.PIPE) as owner:
+        assert owner.stdout is not None
+        assert owner.stdout.readline() == b"started\n"
+        if mode == "fork":
+            heir = int(owner.stdout.readline())  # has inherited the pipe that the reaper listens at
+        assert java_of(tmp_path) is not None
+        owner.kill()
+        owner.wait()
+        until(lambda: java_of(tmp_path) is None)
+        if heir is not None:
+            os.kill(heir, signal.SIGKILL)
+
+
+def test_stop_leaves_nothing_and_keeps_a_given_directory(tmp_path: Path) -> None:
+    server = LocalZooKeeper(tmp_path)
+    server.start()
+    with pytest.raises(LocalZooKeeperError, match="running already"):
+        server.start()
+    assert server.log_path == tmp_path / "zookeeper.log"
+    server.stop()
+    server.stop()
+    assert java_of(tmp_path) is None
+    assert server.log_path.exists()
+
+
+def test_temporary_directory_is_removed() -> None:
+    with LocalZooKeeper() as server:
+        directory = server.log_path.parent
+        assert directory.is_dir()
+    assert not directory.exists()
+    with pytest.raises(LocalZooKeeperError, match="not started"):
+        _ = server.log_path
+
+
+def test_it_listens_on_the_loopback_interface_only(zookeeper: LocalZooKeeper) -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.2", zookeeper.port))  # would fail if all interfaces were taken
+
+
+def test_given_port_that_is_taken(tmp_path: Path, zookeeper: LocalZooKeeper) -> None:
+    # By another ZooKeeper, whose answers must not be taken for one's own.
+    server = LocalZooKeeper(tmp_path, port=zookeeper.port)
+    with pytest.raises(LocalZooKeeperError, match=rf"ended on port {zookeeper.port}: .*BindException"):
+        server.start()
+    assert java_of(tmp_path) is None
+    server.stop()
+
+
+def test_free_port_that_is_taken_meanwhile(
+    tmp_path: Path, zookeeper: LocalZooKeeper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    really_free = local_zookeeper._free_port
+    ports = [zookeeper.port, zookeeper.port]
+    monkeypatch.setattr(local_zookeeper, "_free_port", lambda: ports.pop() if ports else really_free())
+    with LocalZooKeeper(tmp_path) as server:
+        assert server.port != zookeeper.port
+    assert ports == []
+
+
+def test_java_here_is_found() -> None:
+    assert Path(find_java()).name == "java"

@@ -1,0 +1,48 @@
+"""The examples of the documentation, as programs."""
+
+import asyncio
+import inspect
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+PAGE = Path(__file__).parents[3] / "docs" / "client.md"
+
+_HEADING = re.compile(r"^#+ (.+)$")
+_FENCE = re.compile(r"^```(\w*)$")
+
+
+def examples() -> dict[str, str]:
+    """Each Python block by the heading above it."""
+    found: dict[str, str] = {}
+    heading, language, lines = "", "", list[str]()
+    for line in PAGE.read_text().splitlines():
+        fence = _FENCE.match(line)
+        if fence and not language:
+            language, lines = fence[1] or "text", []
+        elif fence:
+            if language == "python":
+                assert heading not in found, f"two examples below {heading!r}"
+                found[heading] = "\n".join(lines)
+            language = ""
+        elif language:
+            lines.append(line)
+        elif matched := _HEADING.match(line):
+            heading = matched[1]
+    return found
+
+
+EXAMPLES = examples()
+
+
+def run(heading: str, cluster: object) -> None:
+    """Run one example."""
+    source = EXAMPLES[heading]
+    namespace: dict[str, Any] = {"__name__": "example"}
+    exec(compile(source, f"{PAGE.name}: {heading}", "exec"), namespace)
+    main: Callable[[object], Any] = namespace["main"]
+    if inspect.iscoroutinefunction(main):
+        asyncio.run(asyncio.wait_for(main(cluster), 60))
+    else:
+        main(cluster)

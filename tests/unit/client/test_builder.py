@@ -1,0 +1,47 @@
+"""What an application fills in."""
+
+import pytest
+
+from waltz.client.builder import TransactionBuilder
+from waltz.client.errors import ClientError, TransactionTooLargeError
+from waltz.client.locks import PartitionLocalLock
+from waltz.client.serializer import BytesSerializer, StringSerializer
+
+
+def test_defaults_and_last_calls() -> None:
+    builder = TransactionBuilder(5)
+    assert (builder.client_high_water_mark, builder.header, builder.data) == (5, 0, None)
+    assert (builder.write_locks, builder.read_locks, builder.append_locks) == ((), (), ())
+    for number in (1, 2):
+        lock = PartitionLocalLock("", number)
+        builder.set_write_locks([lock])
+        builder.set_read_locks([lock, lock])
+        builder.set_append_locks(iter([lock]))
+        builder.set_transaction_data(str(number), StringSerializer())
+    assert (builder.write_locks, builder.read_locks, builder.append_locks) == ((2,), (2, 2), (2,))
+    assert builder.checked_data(1) == b"2"
+    builder.set_transaction_data(b"bytes", BytesSerializer())
+    assert builder.data == b"bytes"
+    assert StringSerializer().deserialize(StringSerializer().serialize("ü")) == "ü"
+    assert BytesSerializer().deserialize(b"x") == b"x"
+
+
+def test_headers_are_32_bits() -> None:
+    builder = TransactionBuilder(0)
+    for header in (-(1 << 31), (1 << 31) - 1):
+        builder.set_header(header)
+        assert builder.header == header
+    for header in (-(1 << 31) - 1, 1 << 31):
+        with pytest.raises(ValueError, match="32 bits"):
+            builder.set_header(header)
+
+
+def test_data_is_checked() -> None:
+    builder = TransactionBuilder(0)
+    with pytest.raises(ClientError, match="without setting transaction data"):
+        builder.checked_data(10)
+    builder.set_data(b"")
+    assert builder.checked_data(0) == b""
+    builder.set_data(b"12")
+    with pytest.raises(TransactionTooLargeError, match="2 bytes"):
+        builder.checked_data(1)

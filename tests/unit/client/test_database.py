@@ -1,0 +1,373 @@
+"""Exactly once into a database: SQLite always, PostgreSQL and SQLAlchemy where they are installed."""
+
+import asyncio
+import importlib.util
+import sqlite3
+import subprocess
+import sys
+import textwrap
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+import waltz
+from tests.unit.client.fake_server import until
+from tests.unit.client.postgres import PostgresServer, find_postgres
+from waltz.client.database import DatabaseCallbacks, DbApiDatabase, ForbiddenDatabaseCallError, SqlAlchemyDatabase
+from waltz.client.mock import MockDriver, MockServerPartition
+
+pytestmark = pytest.mark.timeout(120)
+
+Connect = Callable[[], Any]
+
+
+class Ledger(DatabaseCallbacks[Any]):
+    """Writes down what it applies."""
+
+    def __init__(self, database: Any, name: str = "one") -> None:
+        super().__init__(database)
+        self.name = name
+        self.uncaught: list[BaseException] = []
+        self.executions = 0
+        self.before: Callable[[Any], None] = lambda connection: None
+        self.attempts: list[int] = []
+        self.give_up_after: int | None = None
+
+    def apply(self, transaction: waltz.Transaction, data: bytes, connection: Any) -> None:
+        self.executions += 1
+        self.before(connection)
+        cursor = connection.cursor()
+        values = f"{transaction.transaction_id}, '{data.decode()}', '{self.name}'"
+        cursor.execute(f"INSERT INTO ledger (id, data, name) VALUES ({values})")
+        cursor.close()
+
+    def uncaught_exception(self, partition_id: int, transaction_id: int, error: BaseException) -> None:
+        self.uncaught.append(error)
+
+    def on_error_getting_high_water_mark(self, attempt: int, error: Exception) -> None:
+        self.attempts.append(attempt)
+        if attempt == self.give_up_after:
+            raise RuntimeError("given up")
+
+
+def set_up(connect: Connect) -> None:
+    with closing(connect()) as connection:
+        connection.cursor().execute("CREATE TABLE ledger (id INTEGER PRIMARY KEY, data TEXT, name TEXT)")
+        connection.commit()
+
+
+def rows(connect: Connect) -> list[tuple[int, str, str]]:
+    with closing(connect()) as connection:
+        cursor = connection.cursor()
+        cursor.execute("SELECT id, data, name FROM ledger ORDER BY id")
+        return [tuple(row) for row in cursor.fetchall()]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "ledger.sqlite"
+
+
+@pytest.fixture
+def connect_sqlite(path: Path) -> Connect:
+    def connect() -> sqlite3.Connection:
+        return sqlite3.connect(path, timeout=0.05)
+
+    set_up(connect)
+    return connect
+
+
+@pytest.fixture
+def database(connect_sqlite: Connect) -> DbApiDatabase:
+    return DbApiDatabase(connect_sqlite, sqlite3)
+
+
+@pytest_asyncio.fixture
+async def ledger(database: DbApiDatabase) -> AsyncIterator[Ledger]:
+    callbacks = Ledger(database)
+    callbacks.create_table()
+    callbacks.create_table()
+    yield callbacks
+    callbacks.close()
+
+
+async def test_what_is_committed_is_applied_once(ledger: Ledger, connect_sqlite: Connect) -> None:
+    driver = MockDriver()
+    for number in range(20):
+        driver.partitions[0].add(b"%d" % number)
+    async with await driver.open_client(ledger):
+        await until(lambda: len(rows(connect_sqlite)) == 20)
+    assert [(number, data) for number, data, _ in rows(connect_sqlite)] == [(n, str(n)) for n in range(20)]
+    driver.partitions[0].add(b"20")
+    again = Ledger(DbApiDatabase(connect_sqlite, sqlite3), "two")
+    async with await driver.open_client(again):
+        await until(lambda: len(rows(connect_sqlite)) == 21)
+    again.close()
+    assert again.executions == 1
+
+
+async def test_errors_of_the_database_are_tried_again(ledger: Ledger, connect_sqlite: Connect) -> None:
+    """Two SQL errors, then success: three executions, and nobody else hears of it."""
+    failures = 2
+
+    def fail(connection: Any) -> None:
+        nonlocal failures
+        if failures:
+            failures -= 1
+            raise sqlite3.OperationalError("disk I/O error")
+
+    ledger.before = fail
+    driver = MockDriver()
+    driver.partitions[0].add(b"a")
+    async with await driver.open_client(ledger) as client:
+        await until(lambda: client.client_high_water_mark(0) == 0)
+    assert (ledger.executions, ledger.uncaught) == (3, [])
+    assert rows(connect_sqlite) == [(0, "a", "one")]
+
+
+async def test_other_errors_go_to_the_application(ledger: Ledger, connect_sqlite: Connect) -> None:
+    """Two SQL errors, then another one, then success: four executions, one uncaught exception."""
+    failures: list[Exception] = [sqlite3.Error("1"), sqlite3.Error("2"), KeyError("3")]
+
+    def fail(connection: Any) -> None:
+        connection.execute("INSERT INTO ledger VALUES (77, 'half', 'state')")
+        if failures:
+            raise failures.pop(0)
+        connection.execute("DELETE FROM ledger WHERE id = 77")
+
+    ledger.before = fail
+    driver = MockDriver()
+    driver.partitions[0].add(b"a")
+    async with await driver.open_client(ledger) as client:
+        await until(lambda: client.client_high_water_mark(0) == 0)
+    assert ledger.executions == 4
+    assert [type(error) for error in ledger.uncaught] == [KeyError]
+    assert rows(connect_sqlite) == [(0, "a", "one")]
+
+
+async def test_two_clients_apply_each_transaction_once_together(
+    database: DbApiDatabase, connect_sqlite: Connect
+) -> None:
+    partitions = MockServerPartition.create(1)
+    ledgers = [Ledger(database, name) for name in ("one", "two")]
+    ledgers[0].create_table()
+    clients = [await MockDriver(partitions).open_client(each) for each in ledgers]
+    for number in range(300):
+        partitions[0].add(b"%d" % number)
+        if number % 20 == 0:
+            await asyncio.sleep(0)
+    await until(lambda: all(client.client_high_water_mark(0) == 299 for client in clients), timeout_s=60)
+    for client, each in zip(clients, ledgers, strict=True):
+        await client.close()
+        each.close()
+    assert [(number, data) for number, data, _ in rows(connect_sqlite)] == [(n, str(n)) for n in range(300)]
+    assert sum(each.executions for each in ledgers) == 300
+    assert not ledgers[0].uncaught
+    assert not ledgers[1].uncaught
+
+
+async def test_a_database_that_is_down_is_waited_for(connect_sqlite: Connect) -> None:
+    down = 3
+
+    def connect() -> sqlite3.Connection:
+        nonlocal down
+        if down:
+            down -= 1
+            raise sqlite3.OperationalError("unable to open database file")
+        connection: sqlite3.Connection = connect_sqlite()
+        return connection
+
+    with closing(connect_sqlite()) as connection:
+        connection.execute(
+            "CREATE TABLE waltz_high_water_marks (partition_id INTEGER PRIMARY KEY, high_water_mark BIGINT)"
+        )
+    ledger = Ledger(DbApiDatabase(connect, sqlite3))
+    assert await ledger.client_high_water_mark(5) == -1
+    assert ledger.attempts == [1, 2, 3]
+    ledger.close()
+
+
+async def test_the_error_hook_may_give_up(connect_sqlite: Connect) -> None:
+    ledger = Ledger(DbApiDatabase(connect_sqlite, sqlite3, table="not_there"))
+    ledger.give_up_after = 2
+    with pytest.raises(RuntimeError, match="given up"):
+        await MockDriver().open_client(ledger)
+    assert ledger.attempts == [1, 2]
+    ledger.close()
+
+
+async def test_the_connection_is_guarded(ledger: Ledger, connect_sqlite: Connect) -> None:
+    forbidden: list[str] = []
+    changes = 0
+
+    def try_all(connection: Any) -> None:
+        nonlocal changes
+        for name in ("commit", "rollback", "close", "executescript", "isolation_level", "set_autocommit"):
+            with pytest.raises(ForbiddenDatabaseCallError) as raised:
+                getattr(connection, name)
+            forbidden.append(raised.value.method_name)
+        with pytest.raises(ForbiddenDatabaseCallError), connection:
+            pass
+        with pytest.raises(ForbiddenDatabaseCallError):
+            connection.isolation_level = None
+        connection.row_factory = sqlite3.Row  # everything else passes through
+        connection.execute("SAVEPOINT here")
+        connection.execute("ROLLBACK TO here")
+        changes = connection.total_changes
+
+    ledger.before = try_all
+    driver = MockDriver()
+    driver.partitions[0].add(b"a")
+    async with await driver.open_client(ledger) as client:
+        await until(lambda: client.client_high_water_mark(0) == 0)
+    assert forbidden == ["commit", "rollback", "close", "executescript", "isolation_level", "set_autocommit"]
+    assert changes >= 1
+    assert not ledger.uncaught
+
+
+async def test_an_async_apply_is_refused(database: DbApiDatabase) -> None:
+    class Wrong(Ledger):
+        async def apply(self, transaction: waltz.Transaction, data: bytes, connection: Any) -> None:  # type: ignore[override]
+            raise AssertionError
+
+    ledger = Wrong(database)
+    ledger.create_table()
+    driver = MockDriver()
+    driver.partitions[0].add(b"a")
+    async with await driver.open_client(ledger):
+        await until(lambda: ledger.uncaught)
+    assert "apply must be a plain function" in str(ledger.uncaught[0])
+    ledger.close()
+
+
+def test_table_names_are_checked(connect_sqlite: Connect) -> None:
+    for table in ("x; DROP TABLE y", "", "a b", "1a", "a.b.c"):
+        with pytest.raises(waltz.ConfigError, match="not the name of a table"):
+            DbApiDatabase(connect_sqlite, sqlite3, table=table)
+    DbApiDatabase(connect_sqlite, sqlite3, table="main.marks")
+
+
+@pytest.mark.parametrize(
+    ("style", "statement", "values"),
+    [
+        ("qmark", "= ? AND ?", (1, 2)),
+        ("numeric", "= :1 AND :2", (1, 2)),
+        ("named", "= :p1 AND :p2", {"p1": 1, "p2": 2}),
+        ("format", "= %s AND %s", (1, 2)),
+        ("pyformat", "= %s AND %s", (1, 2)),
+    ],
+)
+def test_parameter_styles(style: str, statement: str, values: object, connect_sqlite: Connect) -> None:
+    class Module:
+        paramstyle = style
+        Error = sqlite3.Error
+
+    database = DbApiDatabase(connect_sqlite, Module)  # type: ignore[arg-type]  # the part of a module that is looked at
+    assert database._bound("= {} AND {}", 1, 2) == (statement, values)
+
+
+WORKER = """
+    import asyncio, sqlite3, sys
+    import waltz
+    from waltz.client.mock import MockDriver
+
+    path, name = sys.argv[1:]
+
+    class Ledger(waltz.DatabaseCallbacks):
+        def apply(self, transaction, data, connection):
+            connection.execute("INSERT INTO ledger VALUES (?, ?, ?)", (transaction.transaction_id, data.decode(), name))
+
+    async def main():
+        driver = MockDriver()
+        for number in range(100):
+            driver.partitions[0].add(b"%d" % number)
+        callbacks = Ledger(waltz.DbApiDatabase(lambda: sqlite3.connect(path), sqlite3))
+        async with await driver.open_client(callbacks) as client:
+            while client.client_high_water_mark(0) < 99:
+                await asyncio.sleep(0.01)
+        callbacks.close()
+
+    asyncio.run(main())
+"""
+
+
+def test_several_processes(path: Path, database: DbApiDatabase, connect_sqlite: Connect) -> None:
+    """They have the same log (here each makes it for itself) and the same database."""
+    ledger = Ledger(database)
+    ledger.create_table()
+    ledger.close()
+    command = [sys.executable, "-c", textwrap.dedent(WORKER), str(path)]
+    workers = [subprocess.Popen([*command, name], stderr=subprocess.PIPE) for name in ("one", "two", "three")]
+    for worker in workers:
+        _, errors = worker.communicate(timeout=60)
+        assert worker.returncode == 0, errors.decode()
+    assert [(number, data) for number, data, _ in rows(connect_sqlite)] == [(n, str(n)) for n in range(100)]
+
+
+@pytest.mark.skipif(importlib.util.find_spec("sqlalchemy") is None, reason="SQLAlchemy is not installed")
+async def test_sqlalchemy(path: Path, connect_sqlite: Connect) -> None:
+    sqlalchemy: Any = importlib.import_module("sqlalchemy")
+    engine = sqlalchemy.create_engine(f"sqlite:///{path}")
+
+    class SqlAlchemyLedger(Ledger):
+        def apply(self, transaction: waltz.Transaction, data: bytes, connection: Any) -> None:
+            with pytest.raises(ForbiddenDatabaseCallError):
+                connection.commit()
+            with connection.begin_nested():
+                values = {"id": transaction.transaction_id, "data": data.decode()}
+                connection.execute(sqlalchemy.text("INSERT INTO ledger VALUES (:id, :data, 'one')"), values)
+
+    partitions = MockServerPartition.create(1)
+    ledgers = [SqlAlchemyLedger(SqlAlchemyDatabase(engine)) for _ in range(2)]
+    ledgers[0].create_table()
+    clients = [await MockDriver(partitions).open_client(each) for each in ledgers]
+    for number in range(100):
+        partitions[0].add(b"%d" % number)
+    await until(lambda: all(client.client_high_water_mark(0) == 99 for client in clients), timeout_s=60)
+    for client, each in zip(clients, ledgers, strict=True):
+        await client.close()
+        each.close()
+    engine.dispose()
+    assert [(number, data) for number, data, _ in rows(connect_sqlite)] == [(n, str(n)) for n in range(100)]
+
+
+@pytest.fixture(scope="module")
+def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PostgresServer]:
+    if importlib.util.find_spec("psycopg") is None:
+        pytest.skip("psycopg is not installed")
+    binaries = find_postgres()
+    if binaries is None:
+        pytest.skip("no PostgreSQL server binaries (Debian's package postgresql)")
+    with PostgresServer(binaries, tmp_path_factory.mktemp("postgres")) as server:
+        yield server
+
+
+@pytest.mark.parametrize("level", ["READ COMMITTED", "SERIALIZABLE"])
+async def test_postgres(postgres: PostgresServer, level: str) -> None:
+    psycopg: Any = importlib.import_module("psycopg")
+
+    def connect() -> Any:
+        return psycopg.connect(postgres.connect_string)
+
+    with closing(connect()) as connection:
+        connection.execute("DROP TABLE IF EXISTS ledger")
+        connection.execute("DROP TABLE IF EXISTS waltz_high_water_marks")
+        connection.commit()
+    set_up(connect)
+    database = DbApiDatabase(connect, psycopg, begin=[f"SET TRANSACTION ISOLATION LEVEL {level}"])
+    partitions = MockServerPartition.create(1)
+    ledgers = [Ledger(database, name) for name in ("one", "two", "three")]
+    ledgers[0].create_table()
+    clients = [await MockDriver(partitions).open_client(each) for each in ledgers]
+    for number in range(300):
+        partitions[0].add(b"%d" % number)
+    await until(lambda: all(client.client_high_water_mark(0) == 299 for client in clients), timeout_s=90)
+    for client, each in zip(clients, ledgers, strict=True):
+        await client.close()
+        each.close()
+        assert not each.uncaught
+    assert [(number, data) for number, data, _ in rows(connect)] == [(n, str(n)) for n in range(300)]

@@ -1,0 +1,350 @@
+"""The plain face over the mock driver, with servers of version 5 and of version 4."""
+
+import asyncio
+import gc
+from typing import Any
+
+import pytest
+
+import waltz
+from waltz.client.mock import MockDriver, MockServerPartition
+from waltz.client.options import ClientOptions
+from waltz.client.plain_append import Deadlines, PlainAppend
+from waltz.common.ids import ReqId
+
+pytestmark = pytest.mark.timeout(60)
+
+VERSIONS = [(0, 1, 2, 3, 4, 5), (0, 1, 2, 3, 4)]
+LOCK = waltz.PartitionLocalLock("account", 1)
+OTHER = waltz.PartitionLocalLock("account", 2)
+
+
+@pytest.fixture(params=VERSIONS, ids=["version 5", "version 4"])
+def driver(request: pytest.FixtureRequest) -> MockDriver:
+    return MockDriver(2, versions=request.param)
+
+
+async def test_append_returns_the_id_and_the_feed_brings_it_back(driver: MockDriver) -> None:
+    async with waltz.connect(driver) as client:
+        assert (client.cluster_name, client.partition_count) == ("mock", 2)
+        assert await client.high_water_mark(1) == -1
+        assert await client.append(1, b"one", header=-7) == 0
+        assert await client.append(1, bytearray(b"two")) == 1
+        assert await client.append(1, memoryview(b"three")) == 2
+        assert await client.high_water_mark(1) == 2
+        feed = client.feed(1, after=-1)
+        read = []
+        async for transaction in feed:
+            read.append((transaction.transaction_id, transaction.header, transaction.data))
+            assert ReqId(transaction.req_id).client_id == client.client_id
+            if transaction.transaction_id == 2:
+                break
+        assert read == [(0, -7, b"one"), (1, 0, b"two"), (2, 0, b"three")]
+        assert feed.position == 1, "its consumer was not done with the last one"
+
+
+async def test_the_feed_goes_on_with_what_is_appended_later(driver: MockDriver) -> None:
+    async with waltz.connect(driver) as client:
+        read: list[bytes] = []
+
+        async def consume() -> None:
+            async for transaction in client.feed(0, after=0):
+                read.append(transaction.data)
+                if transaction.data == b"last":
+                    return
+
+        await client.append(0, b"before")
+        task = asyncio.create_task(consume())
+        for number in range(20):
+            await client.append(0, b"%d" % number)
+        driver.partitions[0].add(b"last")
+        await task
+        assert read == [*(b"%d" % number for number in range(20)), b"last"]
+
+
+async def test_batches_and_an_end(driver: MockDriver) -> None:
+    for number in range(3_000):
+        driver.partitions[0].add(b"%d" % number)
+    async with waltz.connect(driver) as client:
+        ids: list[int] = []
+        async for batch in client.feed_batches(0, after=99, until=2_500):
+            ids += [record.transaction_id for record in batch]
+        assert ids == list(range(100, 2_501))
+        assert [each async for each in client.feed(0, after=10, until=10)] == []
+        assert [each.data async for each in client.feed(0, after=10, until=12)] == [b"11", b"12"]
+
+
+async def test_many_appends(driver: MockDriver) -> None:
+    async with waltz.connect(driver, max_in_flight=64) as client:
+        ids = await client.append_many(0, [b"%d" % number for number in range(1_000)])
+        assert ids == list(range(1_000))
+        assert [record.data for record in driver.partitions[0].transactions] == [b"%d" % n for n in range(1_000)]
+        assert await client.append_many(0, []) == []
+
+
+async def test_the_outcome_of_each_of_many(driver: MockDriver) -> None:
+    async with waltz.connect(driver) as client:
+        first = await client.append(0, b"first", write_locks=[LOCK])
+        items: list[bytes | waltz.Append] = [
+            b"plain",
+            waltz.Append(b"locked", write_locks=[LOCK]),
+            waltz.Append(b"other", 3, write_locks=[OTHER]),
+        ]
+        with pytest.raises(waltz.AppendManyError, match="1 of 3 transactions") as raised:
+            await client.append_many(0, items, high_water_mark=first - 1)
+        plain, locked, other = raised.value.outcomes
+        assert (plain, other) == (1, 2)
+        assert isinstance(locked, waltz.LockConflict)
+        assert raised.value.outcome_known
+
+
+async def test_locks(driver: MockDriver) -> None:
+    async with waltz.connect(driver) as client:
+        first = await client.append(0, b"a", write_locks=[LOCK])
+        second = await client.append(0, b"b", write_locks=[LOCK])
+        with pytest.raises(waltz.LockConflict, match="transaction 1 of partition 0") as raised:
+            await client.append(0, b"c", write_locks=[LOCK], high_water_mark=first)
+        assert (raised.value.partition_id, raised.value.transaction_id) == (0, second)
+        assert raised.value.outcome_known
+        with pytest.raises(waltz.LockConflict):
+            await client.append(0, b"c", read_locks=[LOCK], high_water_mark=first)
+        assert await client.append(0, b"c", read_locks=[LOCK], high_water_mark=second) == 2
+        assert await client.append(0, b"d", append_locks=[LOCK], high_water_mark=-1) == 3
+        with pytest.raises(waltz.LockConflict):
+            await client.append(0, b"e", write_locks=[OTHER], read_locks=[LOCK], high_water_mark=2)
+        assert driver.partitions[0].high_water_mark == 3
+
+
+async def test_by_default_locks_are_checked_against_the_open_feed(driver: MockDriver) -> None:
+    async with waltz.connect(driver) as client, client.feed(0, after=-1) as feed:
+        transactions = aiter(feed)
+        await client.append(0, b"a", write_locks=[LOCK])
+        with pytest.raises(waltz.LockConflict):
+            await client.append(0, b"b", write_locks=[LOCK])
+        await anext(transactions)
+        with pytest.raises(waltz.LockConflict):
+            await client.append(0, b"b", write_locks=[LOCK])
+        driver.partitions[0].add(b"other")
+        await anext(transactions)  # so the first is done with
+        assert feed.position == 0
+        assert await client.append(0, b"b", write_locks=[LOCK]) == 2
+        await transactions.aclose()
+        assert await client.append(0, b"c", write_locks=[LOCK]) == 3, "without a feed, everything committed is known"
+
+
+async def test_what_gets_lost_is_sent_again(driver: MockDriver) -> None:
+    async with waltz.connect(driver) as client:
+        driver.force_next_append_fail()
+        assert await client.append(0, b"a") == 0
+        driver.silent_faults = False
+        driver.fault_rate = 0.3
+        ids = await client.append_many(0, [b"x"] * 100)
+        assert sorted(ids) == list(range(1, 101))
+
+
+async def test_the_deadline_says_whether_the_outcome_is_known(driver: MockDriver) -> None:
+    async with waltz.connect(driver, max_in_flight=1) as client:
+        await client.append(0, b"a")
+        driver.suspend_feed()
+        unknown = asyncio.create_task(client.append(0, b"b", timeout_s=0.2))
+        await asyncio.sleep(0)
+        known = asyncio.create_task(client.append(0, b"c", timeout_s=0.1))
+        with pytest.raises(waltz.NotAppendedError, match="within 0.1 s; the transaction is not in the log") as raised:
+            await known
+        assert raised.value.outcome_known
+        with pytest.raises(waltz.OutcomeUnknownError, match="may be committed") as unsure:
+            await unknown
+        assert not unsure.value.outcome_known
+        driver.resume_feed()
+        assert await client.append(0, b"d") == 2
+        assert [each.data for each in driver.partitions[0].transactions] == [b"a", b"b", b"d"]
+
+
+async def test_cancellation_leaves_nothing_and_says_whether_anything_was_sent(driver: MockDriver) -> None:
+    async with waltz.connect(driver, max_in_flight=1) as client:
+        await client.append(0, b"a")
+        driver.suspend_feed()
+        sent = asyncio.create_task(client.append(0, b"b"))
+        await asyncio.sleep(0)
+        waiting = asyncio.create_task(client.append(0, b"c"))
+        many = asyncio.create_task(client.append_many(0, [b"d"] * 3))
+        await asyncio.sleep(0.01)
+        for task, note in ((waiting, "was not sent"), (many, "may have been sent"), (sent, "is not known")):
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError) as raised:
+                await task
+            assert note in raised.value.__notes__[0]
+        driver.resume_feed()
+        assert await client.append(0, b"e") == 2
+        assert [each.data for each in driver.partitions[0].transactions] == [b"a", b"b", b"e"]
+        core: Any = client._core
+        assert not core.has_pending_transactions()
+
+
+async def test_an_abandoned_append_is_not_sent_again(driver: MockDriver) -> None:
+    async with waltz.connect(driver) as client:
+        await client.append(0, b"a")
+        driver.force_next_append_fail()
+        with pytest.raises(waltz.OutcomeUnknownError):
+            await client.append(0, b"b", timeout_s=0.01)
+        core: Any = client._core
+        async with asyncio.timeout(10):
+            while core.has_pending_transactions():
+                await asyncio.sleep(0.01)
+        assert driver.partitions[0].high_water_mark == 0
+
+
+async def test_close_ends_everything_with_a_word_on_the_outcome(driver: MockDriver) -> None:
+    client = await waltz.connect(driver, max_in_flight=1).open()
+    await client.append(0, b"a")
+    feed = client.feed(0, after=0)
+    reading = asyncio.ensure_future(anext(aiter(feed)))
+    driver.suspend_feed()
+    sent = asyncio.create_task(client.append(0, b"b"))
+    await asyncio.sleep(0.05)
+    waiting = asyncio.create_task(client.append(0, b"c"))
+    await asyncio.sleep(0)
+    await client.close()
+    await client.close()
+    with pytest.raises(waltz.OutcomeUnknownError, match="the client is closed"):
+        await sent
+    with pytest.raises(waltz.NotAppendedError, match="the client is closed"):
+        await waiting
+    with pytest.raises(waltz.ClientClosedError):
+        await reading
+    with pytest.raises(waltz.ClientClosedError):
+        await client.append(0, b"d")
+    with pytest.raises(waltz.ClientClosedError):
+        client.feed(0, after=0)
+
+
+async def test_a_client_is_opened_once_and_before_it_is_used(driver: MockDriver) -> None:
+    client = waltz.connect(driver)
+    with pytest.raises(waltz.InvalidOperationError, match="not open"):
+        await client.append(0, b"a")
+    async with client:
+        with pytest.raises(waltz.InvalidOperationError, match="once"):
+            await client.open()
+
+
+async def test_leaving_the_loop_closes_the_feed(driver: MockDriver) -> None:
+    driver.partitions[0].add(b"a")
+    async with waltz.connect(driver) as client:
+        feed = client.feed(0, after=-1)
+        async for _ in feed:
+            break
+        gc.collect()
+        await asyncio.sleep(0.05)
+        assert feed.closed
+        with pytest.raises(waltz.ClientClosedError):
+            await anext(aiter(feed))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "text"),
+    [
+        ({"data": "text"}, TypeError, "must be bytes, not str"),
+        ({"data": None}, TypeError, "must be bytes, not NoneType"),
+        ({"header": 1 << 31}, ValueError, "must fit into 32 bits"),
+        ({"header": "x"}, TypeError, "must be an integer, not str"),
+        ({"write_locks": ["account"]}, TypeError, "must be a list of PartitionLocalLock"),
+        ({"read_locks": None}, TypeError, "must be a list of PartitionLocalLock"),
+        ({"append_locks": [None]}, TypeError, "must be a list of PartitionLocalLock"),
+        ({"partition_id": 2}, waltz.PartitionNotFoundError, "partitionId=2"),
+        ({"partition_id": -1}, waltz.PartitionNotFoundError, "partitionId=-1"),
+        ({"data": bytes(33 << 20)}, waltz.TransactionTooLargeError, "maxTransactionSize"),
+    ],
+)
+async def test_bad_input_is_refused_and_nothing_is_sent(
+    driver: MockDriver, arguments: dict[str, Any], error: type[Exception], text: str
+) -> None:
+    async with waltz.connect(driver) as client:
+        await client.append(0, b"a")
+        values: dict[str, Any] = {"partition_id": 0, "data": b"b", **arguments}
+        with pytest.raises(error, match=text):
+            await client.append(**values)
+        if "partition_id" not in arguments:
+            items: Any = [b"good", waltz.Append(**{"data": b"b", **arguments})]
+            with pytest.raises(error, match=text):
+                await client.append_many(0, items)
+        assert driver.partitions[0].high_water_mark == 0
+        assert await client.append(0, b"c") == 1
+
+
+async def test_bad_arguments_of_a_feed(driver: MockDriver) -> None:
+    async with waltz.connect(driver) as client:
+        with pytest.raises(waltz.PartitionNotFoundError):
+            client.feed(2, after=-1)
+        with pytest.raises(ValueError, match="after -1 for the first one"):
+            client.feed_batches(0, after=-2)
+    with pytest.raises(ValueError, match="at least 1"):
+        waltz.connect(driver, max_in_flight=0)
+    with pytest.raises(waltz.ConfigError):
+        waltz.connect({"cluster.root": "/x"})
+
+
+async def test_a_client_that_never_gets_a_server_says_that_nothing_was_sent() -> None:
+    driver = MockDriver(1)
+    options = ClientOptions(rpc_timeout_s=0.05)
+    async with waltz.connect(driver, options=options) as client:
+        core: Any = client._core
+        core.remove_server(next(iter(core._stream._assignments._owners.values())).endpoint)
+        with pytest.raises(waltz.NotAppendedError, match="could not be joined within 0.2 s: no high-water mark"):
+            await client.append(0, b"a", timeout_s=0.2)
+
+
+async def test_clients_that_share_partitions() -> None:
+    shared = MockServerPartition.create(1)
+    async with waltz.connect(MockDriver(shared)) as one, waltz.connect(MockDriver(shared)) as two:
+        assert one.client_id != two.client_id
+        await asyncio.gather(one.append_many(0, [b"1"] * 200), two.append_many(0, [b"2"] * 200))
+        records = [each async for each in one.feed(0, after=-1, until=399)]
+        assert records == shared[0].transactions
+        assert sorted(each.data for each in records) == [b"1"] * 200 + [b"2"] * 200
+
+
+async def test_connections_that_break_lose_nothing(driver: MockDriver) -> None:
+    read: list[bytes] = []
+    async with waltz.connect(driver) as client:
+
+        async def consume() -> None:
+            nonlocal read
+            async for transaction in client.feed(0, after=-1, until=499):
+                read += [transaction.data]
+
+        async def cut() -> None:
+            while True:
+                await asyncio.sleep(0.01)
+                driver.disconnect()
+
+        cutting = asyncio.create_task(cut())
+        consuming = asyncio.create_task(consume())
+        driver.max_delay_s = 0.0005
+        appended = await asyncio.gather(*(client.append(0, b"%d" % number) for number in range(500)))
+        await consuming
+        cutting.cancel()
+    assert sorted(appended) == list(range(500))
+    assert sorted(read, key=int) == [b"%d" % number for number in range(500)]
+    assert [each.data for each in driver.partitions[0].transactions] == read
+    assert [read[transaction_id] for transaction_id in appended] == [b"%d" % number for number in range(500)]
+
+
+async def test_a_nearer_deadline_is_met_among_farther_ones() -> None:
+    class Marks:
+        def client_high_water_mark(self, partition_id: int) -> int:
+            return -1
+
+    loop = asyncio.get_running_loop()
+    deadlines = Deadlines()
+    appends = [
+        PlainAppend(Marks(), 0, (b"", 0, -1, (), (), ()), loop.create_future(), loop.time(), timeout_s)
+        for timeout_s in (1000.0, 0.01, 1000.0, 0.02)
+    ]
+    for append in appends:
+        deadlines.add(append)
+    for index in (1, 3):
+        with pytest.raises(waltz.NotAppendedError):
+            await appends[index].future
+    deadlines.remove(appends[0])
+    assert not appends[2].future.done()
+    deadlines.close()

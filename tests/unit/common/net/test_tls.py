@@ -1,0 +1,205 @@
+import asyncio
+import ssl
+from pathlib import Path
+
+import pytest
+from pydantic import SecretStr
+
+from tests.unit.common.net.certificates import Authority, write_pem, write_pkcs12
+from tests.unit.common.net.peers import FAMILY, Recorder, frame
+from waltz.common.config import TlsConfig
+from waltz.common.errors import ConfigError, ConnectFailedError
+from waltz.common.ids import Endpoint
+from waltz.common.net.channel import connect
+from waltz.common.net.listener import Listener
+from waltz.common.net.tls import client_context, server_context
+
+PASSWORD = SecretStr("correct horse")
+
+
+async def exchange(server_tls: ssl.SSLContext | None, client_tls: ssl.SSLContext | None) -> None:
+    """Connect and have a frame echoed; raises what ``connect`` raises, or ``EOFError`` when the channel is closed."""
+    server, client = Recorder(), Recorder()
+    server.on_payload = lambda channel, payload: channel.send(frame(payload))
+    listener = await Listener.open("127.0.0.1", 0, FAMILY, "server", lambda: server, tls=server_tls)
+    try:
+        endpoint = Endpoint("127.0.0.1", listener.port)
+        channel = await connect(endpoint, FAMILY, "client", client, tls=client_tls, timeout_s=20)
+        channel.send(frame(b"hello"))
+        await client.until(lambda recorder: bool(recorder.payloads or recorder.closed))
+        assert client.payloads == [b"hello"]
+        channel.close()
+        await channel.wait_closed()
+    finally:
+        await listener.close()
+
+
+async def test_self_signed_and_unverified() -> None:
+    await exchange(server_context(TlsConfig()), client_context(TlsConfig()))
+
+
+async def test_plaintext_is_no_context() -> None:
+    plaintext = TlsConfig(plaintext=True)
+    assert server_context(plaintext) is None
+    assert client_context(plaintext) is None
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+async def test_tls_1_2_and_1_3_are_spoken(version: ssl.TLSVersion) -> None:
+    client_tls = client_context(TlsConfig())
+    assert client_tls is not None
+    client_tls.minimum_version = client_tls.maximum_version = version
+    await exchange(server_context(TlsConfig()), client_tls)
+
+
+async def test_older_versions_are_not_spoken() -> None:
+    for context in (server_context(TlsConfig()), client_context(TlsConfig())):
+        assert context is not None
+        assert context.minimum_version == ssl.TLSVersion.TLSv1_2
+
+
+async def test_mutual_with_pem(node_pem: str, trust_pem: str) -> None:
+    config = TlsConfig(key_store_location=node_pem, trust_store_location=trust_pem)
+    await exchange(server_context(config), client_context(config))
+
+
+async def test_mutual_with_encrypted_pem(authority: Authority, trust_pem: str, tmp_path: Path) -> None:
+    store = write_pem(tmp_path / "node.pem", authority.issue("node"), [], PASSWORD.get_secret_value())
+    config = TlsConfig(key_store_location=store, key_store_password=PASSWORD, trust_store_location=trust_pem)
+    await exchange(server_context(config), client_context(config))
+
+
+async def test_mutual_with_pkcs12(authority: Authority, tmp_path: Path) -> None:
+    password, certificates = PASSWORD.get_secret_value(), [authority.certificate]
+    config = TlsConfig(
+        key_store_location=write_pkcs12(tmp_path / "node.jks", authority.issue("node"), certificates, password),
+        key_store_password=PASSWORD,
+        key_store_type="JKS",  # what configurations say; what keytool writes is PKCS#12
+        trust_store_location=write_pkcs12(tmp_path / "trust.jks", None, certificates, password),
+        trust_store_password=PASSWORD,
+    )
+    await exchange(server_context(config), client_context(config))
+
+
+async def test_a_trust_store_may_hold_the_peers_own_certificate(authority: Authority, tmp_path: Path) -> None:
+    node, other = authority.issue("node"), authority.issue("other")
+    store = write_pem(tmp_path / "node.pem", node, [])
+    trust = write_pem(tmp_path / "trust.pem", None, [node.certificate])
+    config = TlsConfig(key_store_location=store, trust_store_location=trust)
+    await exchange(server_context(config), client_context(config))
+    stranger = TlsConfig(key_store_location=write_pem(tmp_path / "other.pem", other, []))
+    with pytest.raises(ConnectFailedError, match="not trusted"):
+        await exchange(server_context(stranger), client_context(config))
+
+
+async def test_a_server_signed_by_another_authority_is_refused(node_pem: str, tmp_path: Path) -> None:
+    trust = write_pem(tmp_path / "other.pem", None, [Authority("Another authority").certificate])
+    client_tls = client_context(TlsConfig(trust_store_location=trust))
+    with pytest.raises(ConnectFailedError, match=r"TLS failure: the peer's certificate is not trusted \("):
+        await exchange(server_context(TlsConfig(key_store_location=node_pem)), client_tls)
+    with pytest.raises(ConnectFailedError, match=r"TLS failure: the peer's certificate is not trusted \("):
+        await exchange(server_context(TlsConfig()), client_tls)
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+async def test_a_client_without_trusted_certificate_is_refused(
+    node_pem: str, trust_pem: str, tmp_path: Path, version: ssl.TLSVersion
+) -> None:
+    server_tls = server_context(TlsConfig(key_store_location=node_pem, trust_store_location=trust_pem))
+    stranger = write_pem(tmp_path / "stranger.pem", Authority("Another authority").issue("stranger"), [])
+    for config in (TlsConfig(), TlsConfig(key_store_location=stranger)):
+        client_tls = client_context(config)
+        assert client_tls is not None
+        client_tls.maximum_version = version
+        with pytest.raises(ConnectFailedError, match="TLS failure: |broke the connection|before the hello"):
+            await exchange(server_tls, client_tls)
+
+
+async def test_host_names_are_checked_only_on_demand(node_pem: str, trust_pem: str) -> None:
+    server_tls = server_context(TlsConfig(key_store_location=node_pem))
+    config = TlsConfig(trust_store_location=trust_pem)
+    await exchange(server_tls, client_context(config))
+    with pytest.raises(ConnectFailedError, match="not trusted"):
+        await exchange(server_tls, client_context(config, check_hostname=True))
+    with pytest.raises(ConfigError, match=r"trustStore\.location"):
+        client_context(TlsConfig(), check_hostname=True)
+
+
+async def test_tls_on_one_side_only() -> None:
+    with pytest.raises(ConnectFailedError):
+        await exchange(server_context(TlsConfig()), None)
+    with pytest.raises(ConnectFailedError):
+        await exchange(None, client_context(TlsConfig()))
+
+
+def key_store(path: str, password: SecretStr | None = None) -> TlsConfig:
+    return TlsConfig(key_store_location=path, key_store_password=password)
+
+
+def trust_store(path: str, password: SecretStr | None = None) -> TlsConfig:
+    return TlsConfig(trust_store_location=path, trust_store_password=password)
+
+
+@pytest.mark.parametrize("magic", ["feedfeed", "cececece"])
+def test_java_key_stores_are_refused_with_the_command_that_converts_them(tmp_path: Path, magic: str) -> None:
+    store = tmp_path / "node.jks"
+    store.write_bytes(bytes.fromhex(magic) + bytes(100))
+    command = f"keytool -importkeystore -srckeystore {store} -destkeystore {tmp_path}/node.p12 -deststoretype PKCS12"
+    with pytest.raises(ConfigError, match=command):
+        server_context(key_store(str(store), PASSWORD))
+    with pytest.raises(ConfigError, match=command):
+        client_context(trust_store(str(store), PASSWORD))
+
+
+def test_a_missing_password(authority: Authority, tmp_path: Path) -> None:
+    node, password = authority.issue("node"), PASSWORD.get_secret_value()
+    p12 = write_pkcs12(tmp_path / "node.p12", node, [authority.certificate], password)
+    pem = write_pem(tmp_path / "node.pem", node, [], password)
+    with pytest.raises(ConfigError, match=r"^keyStore\.password is missing for the PKCS#12 file "):
+        server_context(key_store(p12))
+    with pytest.raises(ConfigError, match=r"^trustStore\.password is missing for the PKCS#12 file "):
+        client_context(trust_store(p12))
+    with pytest.raises(ConfigError, match=r"^keyStore\.password is missing for the encrypted key in "):
+        server_context(key_store(pem))
+
+
+def test_a_wrong_password_is_not_shown(authority: Authority, tmp_path: Path) -> None:
+    node, password, wrong = authority.issue("node"), PASSWORD.get_secret_value(), SecretStr("hunter2-sesame")
+    p12 = write_pkcs12(tmp_path / "node.p12", node, [authority.certificate], password)
+    pem = write_pem(tmp_path / "node.pem", node, [], password)
+    for config in (key_store(p12, wrong), key_store(pem, wrong), trust_store(p12, wrong)):
+        with pytest.raises(ConfigError, match=r"cannot be decrypted: wrong (key|trust)Store\.password") as caught:
+            server_context(config)
+        assert "sesame" not in str(caught.value)
+        assert "sesame" not in repr(config)
+
+
+def test_stores_that_hold_nothing_useful(authority: Authority, tmp_path: Path, trust_pem: str) -> None:
+    password = PASSWORD.get_secret_value()
+    only_trust = write_pkcs12(tmp_path / "trust.p12", None, [authority.certificate], password)
+    with pytest.raises(ConfigError, match="holds no private key with a certificate"):
+        server_context(key_store(only_trust, PASSWORD))
+    with pytest.raises(ConfigError, match="must hold a private key and its certificate chain"):
+        server_context(key_store(trust_pem))
+    empty = tmp_path / "empty.pem"
+    empty.write_text("-----BEGIN NOTHING-----\n")
+    with pytest.raises(ConfigError, match="holds no certificate"):
+        client_context(trust_store(str(empty)))
+    empty.write_text("not a store")
+    with pytest.raises(ConfigError, match="is neither PEM nor PKCS#12"):
+        client_context(trust_store(str(empty)))
+    with pytest.raises(ConfigError, match="^cannot read keyStore .*: No such file or directory$"):
+        server_context(key_store(str(tmp_path / "absent.p12"), PASSWORD))
+
+
+def test_a_key_that_is_not_that_of_the_certificate(authority: Authority, tmp_path: Path) -> None:
+    node, other = authority.issue("node"), authority.issue("other")
+    store = write_pem(tmp_path / "mixed.pem", node._replace(certificate=other.certificate), [])
+    with pytest.raises(ConfigError, match="the first certificate is not that of the key"):
+        server_context(key_store(store))
+
+
+async def test_no_key_stays_in_the_temporary_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    server_context(TlsConfig())
+    assert await asyncio.to_thread(lambda: list(tmp_path.iterdir())) == []

@@ -1,0 +1,205 @@
+import asyncio
+import json
+import random
+from contextlib import suppress
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from waltz.common import http
+from waltz.common.errors import WaltzError
+from waltz.common.http import Health, HttpError, HttpServer, RequestParser, prefers_prometheus
+from waltz.common.metrics import Json, Registry
+
+
+async def exchange(port: int, request: bytes) -> bytes:
+    """Send bytes and read to the end of the connection, however it ends."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    try:
+        writer.write(request)
+        return await read_to_the_end(reader)
+    finally:
+        writer.transport.abort()
+        await asyncio.sleep(0)
+
+
+async def read_to_the_end(reader: asyncio.StreamReader) -> bytes:
+    async with asyncio.timeout(20):
+        try:
+            return await reader.read()
+        except ConnectionResetError:
+            return b""
+
+
+async def get(port: int, target: str, headers: str = "") -> tuple[int, dict[str, str], str]:
+    """Status, headers and body of a GET."""
+    response = await exchange(port, f"GET {target} HTTP/1.1\r\nHost: localhost\r\n{headers}\r\n".encode())
+    head, _, body = response.decode().partition("\r\n\r\n")
+    status_line, *lines = head.split("\r\n")
+    received = dict(line.split(": ", 1) for line in lines)
+    assert status_line.startswith("HTTP/1.1 ")
+    assert int(received["Content-Length"]) == len(body.encode())
+    assert received["Cache-Control"] == "must-revalidate,no-cache,no-store"
+    return int(status_line.split(" ")[1]), received, body
+
+
+async def start(health: Health | None = None) -> HttpServer:
+    registry = Registry(lambda: 0.0, random.Random(0))
+    registry.gauge("waltz-server", "server-id", lambda: 3)
+    return await HttpServer.open("127.0.0.1", 0, registry, health=health)
+
+
+async def test_ping_and_build_info() -> None:
+    server = await start()
+    status, headers, body = await get(server.port, "/ping")
+    assert (status, body) == (200, "pong\n")
+    assert headers["Content-Type"].startswith("text/plain")
+    status, headers, body = await get(server.port, "/buildinfo")
+    assert (status, headers["Content-Type"]) == (200, "application/json")
+    assert json.loads(body).keys() == {"version", "service_name"}
+    assert json.loads(body)["service_name"] == "Waltz"
+    await server.close()
+
+
+async def test_metrics_in_the_form_asked_for() -> None:
+    server = await start()
+    status, headers, body = await get(server.port, "/metrics")
+    assert (status, headers["Content-Type"]) == (200, "application/json")
+    assert json.loads(body)["gauges"] == {"waltz-server.server-id": {"value": 3}}
+    assert "\n" not in body
+    _, _, pretty = await get(server.port, "/metrics?pretty=true")
+    assert "\n" in pretty
+    assert json.loads(pretty) == json.loads(body)
+    for target, accept in [("/metrics/prometheus", ""), ("/metrics", "Accept: text/plain;version=0.0.4\r\n")]:
+        status, headers, body = await get(server.port, target, accept)
+        assert status == 200
+        assert headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
+        assert "waltz_server_server_id 3\n" in body
+    await server.close()
+
+
+@pytest.mark.parametrize(("healthy", "status"), [(True, 200), (False, 500)])
+async def test_health(healthy: bool, status: int) -> None:
+    checks: dict[str, Json] = {"healthy": healthy, "partitions": {1: healthy}}
+    server = await start(lambda: (healthy, {"server-health-check": checks}))
+    received, headers, body = await get(server.port, "/health")
+    assert (received, headers["Content-Type"]) == (status, "application/json")
+    assert json.loads(body) == {"server-health-check": {"healthy": healthy, "partitions": {"1": healthy}}}
+    _, _, pretty = await get(server.port, "/health?pretty=true")
+    assert "\n" in pretty
+    await server.close()
+
+
+async def test_health_without_check_and_with_a_failing_one(caplog: pytest.LogCaptureFixture) -> None:
+    server = await start()
+    assert (await get(server.port, "/health"))[0] == 501
+    await server.close()
+
+    def fail() -> tuple[bool, Json]:
+        raise RuntimeError("a defect")
+
+    server = await start(fail)
+    status, _, body = await get(server.port, "/health")
+    assert status == 500
+    assert "a defect" not in body
+    assert any(record.exc_info for record in caplog.records)
+    await server.close()
+
+
+@pytest.mark.parametrize(
+    ("request_bytes", "status"),
+    [
+        (b"GET /nothing HTTP/1.1\r\n\r\n", 404),
+        (b"POST /ping HTTP/1.1\r\nContent-Length: 0\r\n\r\n", 405),
+        (b"HEAD /ping HTTP/1.1\r\n\r\n", 405),
+        (b"nonsense\r\n\r\n", 400),
+        (b"GET /ping WALTZ/1\r\n\r\n", 400),
+        (b"GET /ping HTTP/2.0\r\n\r\n", 505),
+        (b"GET /ping HTTP/1.1\r\nno colon\r\n\r\n", 400),
+        (b"GET http://[ HTTP/1.1\r\n\r\n", 400),
+        (b"GET /ping?" + b"a=1&" * 20 + b" HTTP/1.1\r\n\r\n", 400),
+        (b"GET /ping HTTP/1.1\r\nX: " + b"x" * 20_000, 431),
+        (b"GET /ping HTTP/1.1\r\nX: " + b"x" * 20_000 + b"\r\n\r\n", 431),
+    ],
+)
+async def test_requests_that_are_refused(request_bytes: bytes, status: int) -> None:
+    server = await start()
+    response = await exchange(server.port, request_bytes)
+    assert response.startswith(f"HTTP/1.1 {status} ".encode())
+    assert (b"\r\nAllow: GET\r\n" in response) == (status == 405)
+    await server.close()
+
+
+async def test_a_slow_request_is_broken_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "DEADLINE_S", 0.05)
+    server = await start()
+    assert await exchange(server.port, b"GET /ping HTTP/1.1\r\n") == b""
+    await server.close()
+
+
+async def test_connections_above_the_limit_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "MAX_CONNECTIONS", 0)
+    server = await start()
+    assert await exchange(server.port, b"GET /ping HTTP/1.1\r\n\r\n") == b""
+    await server.close()
+
+
+async def test_close_breaks_off_open_connections() -> None:
+    server = await start()
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+    writer.write(b"GET /ping HTTP/1.1\r\n")
+    assert (await get(server.port, "/ping"))[0] == 200  # so the first connection is accepted as well
+    await server.close()
+    assert await read_to_the_end(reader) == b""
+    writer.transport.abort()
+    await server.close()
+
+
+async def test_port_in_use() -> None:
+    server = await start()
+    with pytest.raises(WaltzError, match="the port is in use"):
+        await HttpServer.open("127.0.0.1", server.port, Registry())
+    await server.close()
+
+
+@pytest.mark.parametrize(
+    ("accept", "expected"),
+    [
+        ("", False),
+        ("*/*", False),
+        ("text/html, image/gif, image/jpeg, *; q=.2, */*; q=.2", False),
+        ("application/json", False),
+        ("text/plain", True),
+        ("text/plain, application/json", False),
+        ("text/plain;q=0.5, application/json;q=0.4", True),
+        ("text/plain;q=nonsense", False),
+        ("application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.3,*/*;q=0.1", True),
+    ],
+)
+def test_who_wants_prometheus(accept: str, expected: bool) -> None:
+    assert prefers_prometheus(accept) is expected
+
+
+def test_a_request_in_pieces() -> None:
+    parser = RequestParser()
+    data = b"GET /metrics?pretty=true HTTP/1.0\r\nACCEPT:  text/plain \r\n\r\n"
+    results = [parser.feed(data[at : at + 1]) for at in range(len(data))]
+    assert results[:-1] == [None] * (len(data) - 1)
+    request = results[-1]
+    assert request is not None
+    assert (request.path, request.query, request.accept) == ("/metrics", {"pretty": ["true"]}, "text/plain")
+
+
+@settings(deadline=None)
+@given(st.binary(max_size=200), st.booleans())
+def test_no_bytes_make_the_parser_fail_otherwise(data: bytes, complete: bool) -> None:
+    with suppress(HttpError):
+        RequestParser().feed(b"GET " + data + (b"\r\n\r\n" if complete else b""))
+
+
+def test_every_refusal_can_be_encoded() -> None:
+    for status in (400, 404, 405, 431, 500, 501, 505):
+        encoded = HttpError(status, "the reason").response.encode()
+        assert encoded.startswith(f"HTTP/1.1 {status} ".encode())
+        assert encoded.endswith(b"\r\n\r\nthe reason\n")

@@ -1,0 +1,292 @@
+import json
+import math
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from waltz.common.exposition import admin_document, http_document, prometheus_text, to_json
+from waltz.common.metrics import Json, Meter, Registry, Timer
+
+
+class Clock:
+    """Monotonic seconds that pass when the test says so."""
+
+    def __init__(self) -> None:
+        self.now_s = 1000.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def new_registry() -> tuple[Registry, Clock]:
+    clock = Clock()
+    return Registry(clock, random.Random(1)), clock
+
+
+def test_counter() -> None:
+    counter = new_registry()[0].counter("group", "name")
+    counter.add()
+    counter.add(5)
+    counter.add(-2)
+    assert counter.count == 4
+
+
+def test_meter_rates_follow_the_original() -> None:
+    # The figures of the metrics library's own test: 3 events, then silence.
+    clock = Clock()
+    meter = Meter(clock)
+    meter.mark(3)
+    assert meter.rates == (0.0, 0.0, 0.0)
+    clock.now_s += 5
+    assert meter.rates == pytest.approx((0.6, 0.6, 0.6))
+    expected = {1: (0.22072766, 0.49123845, 0.56130419), 5: (0.00404277, 0.22072766, 0.42991879)}
+    for minute in range(1, 6):
+        clock.now_s += 60
+        if minute in expected:
+            assert meter.rates == pytest.approx(expected[minute], abs=1e-7)
+    assert meter.count == 3
+
+
+def test_reading_a_meter_seldom_or_often_makes_no_difference() -> None:
+    clock = Clock()
+    often, seldom = Meter(clock), Meter(clock)
+    source = random.Random(3)
+    for _ in range(500):
+        clock.now_s += source.expovariate(0.2)
+        number = source.randrange(100)
+        often.mark(number)
+        seldom.mark(number)
+        assert len(often.rates) == 3
+    assert often.rates == pytest.approx(seldom.rates)
+    clock.now_s += 100_000
+    assert seldom.rates[0] == pytest.approx(0, abs=1e-12)
+
+
+def test_mean_rate() -> None:
+    clock = Clock()
+    meter = Meter(clock)
+    assert meter.mean_rate == 0.0
+    meter.mark(20)
+    assert meter.mean_rate == 0.0
+    clock.now_s += 10
+    assert meter.mean_rate == 2.0
+
+
+def test_timer_statistics() -> None:
+    timer = new_registry()[0].timer("group", "name")
+    for milliseconds in range(1, 101):
+        timer.update(milliseconds / 1000)
+    snapshot = timer.snapshot()
+    assert timer.meter.count == 100
+    assert timer.total_s == pytest.approx(5.05)
+    assert (snapshot.minimum, snapshot.maximum) == (0.001, 0.1)
+    assert snapshot.mean == pytest.approx(0.0505)
+    assert snapshot.deviation == pytest.approx(0.0288660, abs=1e-6)
+    assert snapshot.quantile(0.5) == pytest.approx(0.05, abs=0.0011)
+    assert snapshot.quantile(0.99) == pytest.approx(0.099, abs=0.0011)
+    assert (snapshot.quantile(0.0), snapshot.quantile(1.0)) == (0.001, 0.1)
+
+
+def test_a_timer_without_samples() -> None:
+    snapshot = new_registry()[0].timer("group", "name").snapshot()
+    assert (snapshot.minimum, snapshot.maximum, snapshot.mean, snapshot.deviation) == (0, 0, 0, 0)
+    assert snapshot.quantile(0.5) == 0
+
+
+def test_a_batch_counts_as_its_events() -> None:
+    timer = new_registry()[0].timer("group", "name")
+    timer.update(1.0, 99)
+    timer.update(2.0, 1)
+    assert timer.meter.count == 100
+    assert timer.total_s == 101
+    assert timer.snapshot().mean == pytest.approx(1.01)
+    assert timer.snapshot().quantile(0.98) == 1.0
+
+
+def test_the_reservoir_is_bounded_and_prefers_what_is_new() -> None:
+    registry, clock = new_registry()
+    timer = registry.timer("group", "name")
+    for _ in range(5000):
+        timer.update(1.0)
+    assert len(timer.snapshot().values) == 1028
+    clock.now_s += 600
+    for _ in range(5000):
+        timer.update(2.0)
+    assert timer.snapshot().quantile(0.1) == 2.0
+
+
+def test_samples_survive_hours_and_days() -> None:
+    registry, clock = new_registry()
+    timer = registry.timer("group", "name")
+    timer.update(1.0)
+    clock.now_s += 3 * 3600
+    timer.update(2.0)
+    assert timer.snapshot().maximum == 2.0
+    assert math.isfinite(timer.snapshot().mean)
+    clock.now_s += 30 * 24 * 3600
+    timer.update(3.0)
+    assert timer.snapshot().values == [3.0]
+    clock.now_s += 30 * 24 * 3600
+    assert timer.snapshot().values == []
+
+
+def test_names_are_unique_over_kinds() -> None:
+    registry, _ = new_registry()
+    meter = registry.meter("group", "name")
+    assert registry.meter("group", "name") is meter
+    makers: list[Callable[[str, str], object]] = [
+        registry.counter,
+        registry.timer,
+        lambda group, name: registry.gauge(group, name, lambda: 1),
+    ]
+    for make in makers:
+        with pytest.raises(ValueError, match=r"^group\.name is a metric of another kind already$"):
+            make("group", "name")
+        make("group", "other name " + str(makers.index(make)))
+
+
+def test_a_gauge_may_be_registered_again() -> None:
+    registry, _ = new_registry()
+    registry.gauge("group", "name", lambda: 1)
+    registry.gauge("group", "name", lambda: 2)
+    assert documents(registry)[0]["gauges"] == {"group.name": {"value": 2}}
+
+
+def test_groups_can_be_removed() -> None:
+    registry, _ = new_registry()
+    for group in ("node", "node.partition-1", "node.partition-10"):
+        registry.gauge(group, "a", lambda: 1)
+        registry.counter(group, "b")
+        registry.meter(group, "c")
+        registry.timer(group, "d")
+    registry.remove_group("node.partition-1")
+    registry.remove_group("unknown")
+    names = set(documents(registry)[1]["metrics"])
+    assert names == {f"{group}.{name}" for group in ("node", "node.partition-10") for name in "abcd"}
+
+
+def documents(registry: Registry) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The HTTP document and the admin document as a reader of JSON sees them."""
+    return json.loads(to_json(http_document(registry))), json.loads(to_json(admin_document(registry), pretty=True))
+
+
+def full_registry() -> Registry:
+    registry, clock = new_registry()
+    registry.gauge("waltz-storage", "waltz-storage-partition-ids", lambda: [0, 2])
+    registry.gauge("waltz-storage.partition-2", "session-id", lambda: 7)
+    registry.counter("waltz-storage.partition-2", "truncate-request").add(3)
+    registry.meter("waltz-storage.partition-2", "append").mark(50)
+    timer = registry.timer("waltz-storage.partition-2", "append-latency")
+    timer.update(0.002)
+    timer.update(0.004)
+    clock.now_s += 10
+    return registry
+
+
+def test_http_document() -> None:
+    document, _ = documents(full_registry())
+    assert list(document) == ["version", "gauges", "counters", "histograms", "meters", "timers"]
+    assert document["version"] == "4.0.0"
+    assert document["gauges"] == {
+        "waltz-storage.partition-2.session-id": {"value": 7},
+        "waltz-storage.waltz-storage-partition-ids": {"value": [0, 2]},
+    }
+    assert list(document["gauges"]) == sorted(document["gauges"])
+    assert document["counters"] == {"waltz-storage.partition-2.truncate-request": {"count": 3}}
+    assert document["histograms"] == {}
+    meter = document["meters"]["waltz-storage.partition-2.append"]
+    assert set(meter) == {"count", "m15_rate", "m1_rate", "m5_rate", "mean_rate", "units"}
+    assert (meter["count"], meter["mean_rate"], meter["units"]) == (50, 5.0, "events/second")
+    timer = document["timers"]["waltz-storage.partition-2.append-latency"]
+    assert set(timer) == {
+        *("count", "max", "mean", "min", "p50", "p75", "p95", "p98", "p99", "p999", "stddev"),
+        *("m15_rate", "m1_rate", "m5_rate", "mean_rate", "duration_units", "rate_units"),
+    }
+    assert (timer["count"], timer["min"], timer["max"]) == (2, 0.002, 0.004)
+    assert timer["mean"] == pytest.approx(0.003)
+    assert (timer["duration_units"], timer["rate_units"]) == ("seconds", "calls/second")
+
+
+def test_admin_document() -> None:
+    _, document = documents(full_registry())
+    assert set(document) == {"gauges", "counters", "histograms", "meters", "timers", "metrics", "ids"}
+    assert document["gauges"]["waltz-storage.waltz-storage-partition-ids"]["value"] == [0, 2]
+    assert document["gauges"]["waltz-storage.partition-2.session-id"]["value"] == 7
+    meter = document["meters"]["waltz-storage.partition-2.append"]
+    assert set(meter) == {"count", "fifteenMinuteRate", "fiveMinuteRate", "meanRate", "oneMinuteRate"}
+    timer = document["timers"]["waltz-storage.partition-2.append-latency"]
+    assert set(timer) == {*meter, "snapshot"}
+    assert timer["snapshot"]["values"] == [2_000_000, 4_000_000]
+    assert (timer["snapshot"]["min"], timer["snapshot"]["max"]) == (2_000_000, 4_000_000)
+    assert timer["snapshot"]["mean"] == pytest.approx(3_000_000)
+    assert set(timer["snapshot"]) == {
+        *("values", "min", "max", "mean", "stdDev", "median"),
+        *("75thPercentile", "95thPercentile", "98thPercentile", "99thPercentile", "999thPercentile"),
+    }
+    assert len(document["metrics"]) == len(document["ids"]) == 5
+    assert {
+        "group": "waltz-storage.partition-2",
+        "name": "append",
+        "fullName": "waltz-storage.partition-2.append",
+    } in document["ids"]
+
+
+def test_a_failing_gauge_keeps_nobody_from_reading_the_others() -> None:
+    registry, _ = new_registry()
+
+    def fail() -> Json:
+        raise RuntimeError("closed")
+
+    registry.gauge("group", "fails", fail)
+    registry.gauge("group", "not JSON", lambda: math.nan)
+    registry.gauge("group", "works", lambda: {1: ["a"]})
+    for document in documents(registry):
+        assert document["gauges"]["group.fails"] == {"error": "RuntimeError: closed"}
+        assert set(document["gauges"]["group.not JSON"]) == {"error"}
+        assert document["gauges"]["group.works"] == {"value": {"1": ["a"]}}
+    assert prometheus_text(registry) == ""
+
+
+def test_prometheus_text() -> None:
+    registry, _ = new_registry()
+    for partition in (0, 1):
+        registry.gauge(f"waltz-server.partition-{partition}", "high-water-mark", lambda: -1)
+        registry.meter(f"waltz-server.partition-{partition}", "transaction").mark(partition + 5)
+    registry.counter("waltz-server", "errors").add(2)
+    registry.gauge("waltz-server", "is-closed", lambda: False)
+    registry.gauge("waltz-server", "cluster-name", lambda: 'the "big"\\one\n')
+    registry.gauge("waltz-server", "waltz-server-num-partitions", lambda: 2)
+    registry.gauge("waltz-server", "replica-info", lambda: {0: ["a:1"]})
+    registry.timer("waltz-server.partition-0", "response-latency").update(0.5)
+    assert prometheus_text(registry) == (
+        "# TYPE waltz_server_cluster_name_info gauge\n"
+        'waltz_server_cluster_name_info{value="the \\"big\\"\\\\one\\n"} 1\n'
+        "# TYPE waltz_server_errors_total counter\n"
+        "waltz_server_errors_total 2\n"
+        "# TYPE waltz_server_high_water_mark gauge\n"
+        'waltz_server_high_water_mark{partition="0"} -1\n'
+        'waltz_server_high_water_mark{partition="1"} -1\n'
+        "# TYPE waltz_server_is_closed gauge\n"
+        "waltz_server_is_closed 0\n"
+        "# TYPE waltz_server_num_partitions gauge\n"
+        "waltz_server_num_partitions 2\n"
+        "# TYPE waltz_server_response_latency_seconds summary\n"
+        'waltz_server_response_latency_seconds{partition="0",quantile="0.5"} 0.5\n'
+        'waltz_server_response_latency_seconds{partition="0",quantile="0.75"} 0.5\n'
+        'waltz_server_response_latency_seconds{partition="0",quantile="0.95"} 0.5\n'
+        'waltz_server_response_latency_seconds{partition="0",quantile="0.99"} 0.5\n'
+        'waltz_server_response_latency_seconds{partition="0",quantile="0.999"} 0.5\n'
+        'waltz_server_response_latency_seconds_sum{partition="0"} 0.5\n'
+        'waltz_server_response_latency_seconds_count{partition="0"} 1\n'
+        "# TYPE waltz_server_transaction_total counter\n"
+        'waltz_server_transaction_total{partition="0"} 5\n'
+        'waltz_server_transaction_total{partition="1"} 6\n'
+    )
+
+
+def test_the_real_clock_is_the_default() -> None:
+    timer: Timer = Registry().timer("group", "name")
+    timer.update(0.25)
+    assert timer.snapshot().values == [0.25]

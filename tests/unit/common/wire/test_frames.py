@@ -1,0 +1,107 @@
+import tracemalloc
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from waltz.common.errors import ProtocolError
+from waltz.common.wire.frames import FRAME_HEADER, FrameSplitter, encode_frame
+
+MAGIC, VERSION = ord("L"), 4
+PAYLOADS = [b"a", b"", b"bc" * 10, b"", b"", b"d" * 300, b"e"]
+STREAM = b"".join(encode_frame(MAGIC, VERSION, payload) for payload in PAYLOADS)
+WANTED = [payload for payload in PAYLOADS if payload]
+
+
+def split(splitter: FrameSplitter, *reads: bytes) -> list[bytes]:
+    payloads = []
+    for read in reads:
+        buffer, bounds = splitter.feed(read)
+        payloads += [buffer[start:end] for start, end in bounds]
+    return payloads
+
+
+def test_frame_layout() -> None:
+    assert encode_frame(ord("S"), 0, b"") == bytes.fromhex("53000000000000")
+    assert encode_frame(ord("L"), 0x0102, b"xyz") == bytes.fromhex("4c010200000003") + b"xyz"
+
+
+def test_many_frames_in_one_read_are_not_copied() -> None:
+    buffer, bounds = FrameSplitter(MAGIC, VERSION).feed(STREAM)
+    assert buffer is STREAM
+    assert [buffer[start:end] for start, end in bounds] == WANTED
+
+
+def test_split_at_every_place() -> None:
+    for first in range(len(STREAM) + 1):
+        assert split(FrameSplitter(MAGIC, VERSION), STREAM[:first], STREAM[first:]) == WANTED
+
+
+def test_split_at_every_two_places_of_a_short_stream() -> None:
+    stream = STREAM[:44]
+    for first in range(len(stream) + 1):
+        for second in range(first, len(stream) + 1):
+            reads = stream[:first], stream[first:second], stream[second:] + STREAM[44:]
+            assert split(FrameSplitter(MAGIC, VERSION), *reads) == WANTED
+
+
+def test_byte_by_byte() -> None:
+    assert split(FrameSplitter(MAGIC, VERSION), *[STREAM[i : i + 1] for i in range(len(STREAM))]) == WANTED
+
+
+@given(st.lists(st.binary(max_size=40), max_size=20), st.data())
+def test_any_payloads_in_any_reads(payloads: list[bytes], data: st.DataObject) -> None:
+    stream = b"".join(encode_frame(MAGIC, VERSION, payload) for payload in payloads)
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=10)))
+    reads = [stream[start:end] for start, end in zip([0, *cuts], [*cuts, len(stream)], strict=True)]
+    assert split(FrameSplitter(MAGIC, VERSION), *reads) == [payload for payload in payloads if payload]
+
+
+@pytest.mark.parametrize(
+    ("header", "text"),
+    [
+        (FRAME_HEADER.pack(ord("H"), VERSION, 1), "magic 0x48"),
+        (FRAME_HEADER.pack(MAGIC, 3, 1), "version 3"),
+        (FRAME_HEADER.pack(MAGIC, -1, 1), "version -1"),
+        (FRAME_HEADER.pack(MAGIC, VERSION, -1), "negative length -1"),
+        (FRAME_HEADER.pack(MAGIC, VERSION, -(1 << 31)), "negative length"),
+        (FRAME_HEADER.pack(MAGIC, VERSION, 1001), "frame of 1001 bytes, at most 1000"),
+        (b"GET / H", "magic 0x47"),
+    ],
+)
+def test_bad_header(header: bytes, text: str) -> None:
+    """Refused as soon as the header is there, wherever it was cut, and for ever after."""
+    for before in (b"", encode_frame(MAGIC, VERSION, b"good")):
+        for cut in range(len(header)):
+            splitter = FrameSplitter(MAGIC, VERSION, max_payload_bytes=1000)
+            assert len(split(splitter, before + header[:cut])) == (1 if before else 0)
+            for more in (header[cut:], b"", STREAM):
+                with pytest.raises(ProtocolError, match=text):
+                    splitter.feed(more)
+
+
+def test_largest_allowed_payload() -> None:
+    frame = encode_frame(MAGIC, VERSION, b"x" * 1000)
+    assert split(FrameSplitter(MAGIC, VERSION, max_payload_bytes=1000), frame) == [b"x" * 1000]
+
+
+def test_memory_grows_with_the_bytes_received_not_with_the_length_field() -> None:
+    splitter = FrameSplitter(MAGIC, VERSION)
+    header = FRAME_HEADER.pack(MAGIC, VERSION, (1 << 31) - 1)
+    tracemalloc.start()
+    try:
+        assert splitter.feed(header) == (header, [])
+        for _ in range(50_000):
+            assert splitter.feed(b"y") == (b"", [])
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak_bytes < 200_000
+
+
+def test_a_large_frame_in_small_reads_is_joined_once() -> None:
+    """Would take minutes if every read copied what came before."""
+    frame = encode_frame(MAGIC, VERSION, bytes(32 << 20))
+    reads = [frame[position : position + 1024] for position in range(0, len(frame), 1024)]
+    payloads = split(FrameSplitter(MAGIC, VERSION), *reads, encode_frame(MAGIC, VERSION, b"next"))
+    assert [len(payload) for payload in payloads] == [32 << 20, 4]

@@ -1,0 +1,75 @@
+"""The mutex in memory, with answers that are lost."""
+
+import asyncio
+
+import pytest
+
+from tests.unit.common.zk.conformance import Ensemble
+from tests.unit.common.zk.mutex_cases import MutexCases
+from tests.unit.common.zk.test_memory import MemoryEnsemble
+from waltz.common.zk.client import ConnectionLossError
+from waltz.common.zk.memory import MemoryZooKeeperServer
+from waltz.common.zk.mutex import mutex
+
+
+class TestMutex(MutexCases):
+    @pytest.fixture
+    async def ensemble(self) -> Ensemble:
+        return MemoryEnsemble()
+
+
+async def test_creation_whose_answer_was_lost_is_the_lock() -> None:
+    server = MemoryZooKeeperServer()
+    client = await server.connect()
+    client.lose_answer("create")
+    async with mutex(client, "/lock", timeout_s=5):
+        assert server.dump().keys() == {"/lock"}
+    assert server.dump() == {}
+
+
+async def test_creation_whose_request_was_lost_is_repeated() -> None:
+    server = MemoryZooKeeperServer()
+    client = await server.connect()
+    client.lose_request("create")
+    async with mutex(client, "/lock", timeout_s=5):
+        assert server.dump().keys() == {"/lock"}
+    assert server.dump() == {}
+
+
+@pytest.mark.parametrize("loss", ["lose_answer", "lose_request"])
+async def test_release_is_repeated_until_it_is_certain(loss: str) -> None:
+    server = MemoryZooKeeperServer()
+    client = await server.connect()
+    async with mutex(client, "/lock", timeout_s=5):
+        getattr(client, loss)("delete")
+    assert server.dump() == {}
+
+
+async def test_suspended_session_does_not_wait_inside() -> None:
+    server = MemoryZooKeeperServer()
+    client = await server.connect()
+    async with mutex(client, "/lock", timeout_s=5) as session:
+        server.disconnect(client)
+        with pytest.raises(ConnectionLossError):
+            await session.get("/")
+        server.reconnect(client)
+        await session.get("/")
+    assert server.dump() == {}
+
+
+async def test_cancelled_waiter_leaves_the_lock_to_its_holder() -> None:
+    server = MemoryZooKeeperServer()
+    holder, waiter = await server.connect(), await server.connect()
+    entered = asyncio.Event()
+
+    async def wait() -> None:
+        async with mutex(waiter, "/lock"):
+            entered.set()
+
+    async with mutex(holder, "/lock"):
+        task = asyncio.create_task(wait())
+        while not task.done():
+            await asyncio.sleep(0)
+            task.cancel()
+        assert server.dump().keys() == {"/lock"}
+    assert not entered.is_set()

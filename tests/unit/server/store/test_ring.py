@@ -1,0 +1,53 @@
+from waltz.server.store.interface import Append
+from waltz.server.store.ring import BatchRing
+
+
+def appends(first_id: int, count: int) -> list[Append]:
+    made = [Append(bytes(16), 0, Append.encode_body(0, b"", 0)) for _ in range(count)]
+    for transaction_id, append in enumerate(made, first_id):
+        append.transaction_id = transaction_id
+    return made
+
+
+def test_batches_are_found_by_their_first_id_and_committed_in_order() -> None:
+    ring = BatchRing(5, 1000)
+    assert (ring.first_id, ring.next_id, ring.decision_wanted) == (5, 5, 5)
+    first, second = appends(5, 3), appends(8, 1)
+    ring.add(b"x" * 30, first)
+    ring.add(b"y" * 10, second)
+    assert (ring.first_id, ring.next_id, ring.decision_wanted) == (5, 9, 7)
+    assert (ring.undecided_count, ring.undecided_bytes) == (2, 40)
+    assert ring.get(6) is None
+    batch = ring.get(8)
+    assert batch is not None
+    assert (batch.payload, batch.count, batch.last_id) == (b"y" * 10, 1, 8)
+    assert ring.undecided() == first + second
+    assert ring.commit(6) is None
+    assert ring.commit(7) == (first, [b"x" * 30])
+    assert ring.undecided() == second
+    assert (ring.undecided_bytes, ring.kept_bytes, ring.decision_wanted) == (10, 30, 8)
+    assert ring.commit(100) == (second, [b"y" * 10])
+    assert ring.undecided_count == 0
+
+
+def test_several_batches_commit_as_one() -> None:
+    ring = BatchRing(0, 1000)
+    given = [append for start in (0, 2, 4) for append in ring.add(b"..", appends(start, 2)).appends]
+    assert ring.commit(5) == (given, [b".."] * 3)
+
+
+def test_committed_batches_go_when_nobody_needs_them_or_the_room_is_full() -> None:
+    ring = BatchRing(0, 100)
+    for transaction_id in range(10):
+        ring.add(b"z" * 30, appends(transaction_id, 1))
+    ring.trim(10)
+    assert ring.first_id == 0, "undecided batches stay"
+    ring.commit(5)
+    ring.trim(2)
+    assert (ring.first_id, ring.kept_bytes) == (3, 90), "two were not needed, one was too much"
+    assert ring.get(2) is None
+    ring.trim(0)
+    assert ring.first_id == 3
+    ring.commit(9)
+    ring.trim(10)
+    assert (ring.first_id, ring.kept_bytes) == (10, 0)

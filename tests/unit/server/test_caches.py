@@ -1,0 +1,135 @@
+"""The feed cache and the transaction cache: never another's data, newer before older, bounded."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.unit.server.fakes import record
+from waltz.common.records import Record, encode_records
+from waltz.common.wire.client_server import encode_feed_data
+from waltz.server.caches import FEED_BLOCK_COUNT, FeedCache, TransactionCache
+from waltz.server.feed_frames import FEED_FRAME_SIZE_BYTES, FEED_VERSION, with_version
+
+
+def frames(first: int, count: int, salt: int = 0) -> bytes:
+    items = [(number.to_bytes(16, "big"), number, salt) for number in range(first, first + count)]
+    return encode_feed_data(FEED_VERSION, items)
+
+
+def test_frames_change_version_as_the_codec_would() -> None:
+    items = [(number.to_bytes(16, "big"), number, -number) for number in range(5)]
+    for version in range(FEED_VERSION + 1):
+        assert with_version(encode_feed_data(FEED_VERSION, items), version) == encode_feed_data(version, items)
+
+
+def test_a_run_is_found_from_every_position_to_the_end_of_its_block() -> None:
+    cache = FeedCache(1 << 20)
+    first, count = FEED_BLOCK_COUNT - 10, 20
+    cache.add(7, first, frames(first, count))
+    assert cache.get(7, first, 100) == frames(first, 10)
+    assert cache.get(7, first + 3, 2) == frames(first + 3, 2)
+    assert cache.get(7, FEED_BLOCK_COUNT, 100) == frames(FEED_BLOCK_COUNT, 10)
+    assert cache.get(7, first - 1, 100) == b""
+    assert cache.get(7, first + count, 100) == b""
+    assert cache.get(8, first, 100) == b""
+
+
+def test_forget_drops_one_partition() -> None:
+    cache = FeedCache(1 << 20)
+    cache.add(1, 0, frames(0, 3))
+    size = cache.size_bytes
+    cache.add(2, 0, frames(0, 3))
+    cache.forget(1)
+    assert cache.get(1, 0, 1) == b""
+    assert cache.get(2, 0, 1) == frames(0, 1)
+    assert cache.size_bytes == size
+
+
+def test_the_oldest_blocks_go_and_the_newest_stays() -> None:
+    limit = 3 * FEED_BLOCK_COUNT * FEED_FRAME_SIZE_BYTES
+    cache = FeedCache(limit)
+    for block in range(6):
+        first = block * FEED_BLOCK_COUNT
+        cache.add(0, first, frames(first, FEED_BLOCK_COUNT))
+        assert cache.get(0, first, 1) == frames(first, 1)
+    assert cache.size_bytes <= limit
+    assert cache.get(0, 0, 1) == b""
+    assert cache.get(0, 4 * FEED_BLOCK_COUNT, 1) != b""
+    tiny = FeedCache(0)
+    tiny.add(0, 5, frames(5, 2))
+    assert tiny.get(0, 5, 9) == frames(5, 2)
+
+
+@given(st.lists(st.tuples(st.integers(0, 40), st.integers(1, 12)), max_size=25))
+def test_whatever_is_added_lookups_return_the_right_ids(runs: list[tuple[int, int]]) -> None:
+    cache = FeedCache(1 << 20)
+    last: tuple[int, int] | None = None
+    for first, count in runs:
+        cache.add(0, first, frames(first, count))
+        last = (first, count)
+    for position in range(60):
+        found = cache.get(0, position, 7)
+        assert found == frames(position, len(found) // FEED_FRAME_SIZE_BYTES)
+    if last is not None and all(first <= last[0] for first, _ in runs):
+        assert cache.get(0, *last) == frames(*last), "what continues the log is always there"
+    assert cache.size_bytes >= 0
+
+
+def add(cache: TransactionCache, partition_id: int, first: int, records: list[Record]) -> None:
+    cache.add(partition_id, first, len(records), encode_records(records))
+
+
+def test_transaction_data_is_found_by_partition_and_id() -> None:
+    cache = TransactionCache(1 << 20)
+    records = [record(number) for number in range(10)]
+    add(cache, 3, 0, records)
+    assert cache.get(3, 4) == records[4]
+    assert cache.get(3, 10) is None
+    assert cache.get(4, 4) is None
+
+
+def test_older_chunks_are_evicted_first_and_the_newest_stay() -> None:
+    cache = TransactionCache(10_000)
+    for first in range(0, 200, 4):
+        add(cache, 0, first, [record(number, bytes(50)) for number in range(first, first + 4)])
+        assert cache.get(0, first + 3) is not None
+        assert cache.size_bytes <= 10_000
+    assert cache.get(0, 0) is None
+    assert cache.get(0, 195) is not None
+
+
+def test_an_item_above_a_quarter_is_not_kept_and_its_neighbours_are() -> None:
+    cache = TransactionCache(10_000)
+    add(cache, 0, 0, [record(0, bytes(10)), record(1, bytes(3_000)), record(2, bytes(10))])
+    assert cache.get(0, 0) is not None
+    assert cache.get(0, 1) is None
+    assert cache.get(0, 2) is not None
+
+
+def test_a_batch_larger_than_the_cache_leaves_its_newest() -> None:
+    cache = TransactionCache(10_000)
+    add(cache, 0, 0, [record(number, bytes(1_000)) for number in range(30)])
+    assert cache.size_bytes <= 10_000
+    assert cache.get(0, 29) is not None
+    assert cache.get(0, 0) is None
+
+
+def test_forgetting_a_partition_frees_its_bytes() -> None:
+    cache = TransactionCache(1 << 20)
+    add(cache, 0, 0, [record(0)])
+    size = cache.size_bytes
+    add(cache, 1, 0, [record(0)])
+    cache.forget(1)
+    assert cache.size_bytes == size
+    assert cache.get(1, 0) is None
+    assert cache.get(0, 0) is not None
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 30), st.integers(1, 10), st.integers(0, 400)), max_size=40))
+def test_the_bytes_never_exceed_the_limit(adds: list[tuple[int, int, int, int]]) -> None:
+    cache = TransactionCache(4_000)
+    for partition_id, first, count, size in adds:
+        add(cache, partition_id, first, [record(number, bytes(size)) for number in range(first, first + count)])
+        assert 0 <= cache.size_bytes <= 4_000
+        for transaction_id in range(45):
+            found = cache.get(partition_id, transaction_id)
+            assert found is None or found.checksum == record(transaction_id, found.data).checksum

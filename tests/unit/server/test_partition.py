@@ -1,0 +1,659 @@
+"""A partition against a log that commits when it is told to."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+
+from tests.unit.server.fakes import (
+    GENERATION,
+    PartitionSetup,
+    append,
+    channel_of,
+    fed_ids,
+    feed,
+    flush,
+    mount,
+    new_link,
+    others,
+    req_id,
+    take,
+)
+from waltz.common.errors import ProtocolError
+from waltz.common.ids import LONG_MIN
+from waltz.common.wire.client_server import (
+    FeedData,
+    FeedSuspended,
+    FlushResponse,
+    HighWaterMarkRequest,
+    HighWaterMarkResponse,
+    LockFailure,
+    Message,
+    MountResponse,
+    PartitionState,
+    TransactionDataRequest,
+    TransactionDataResponse,
+)
+from waltz.server.link import ClientLink
+from waltz.server.partition import PartitionOptions
+
+READY, NOT_READY, CLIENT_AHEAD = PartitionState.READY, PartitionState.NOT_READY, PartitionState.CLIENT_AHEAD
+
+Make = Callable[..., PartitionSetup]
+
+
+@pytest.fixture
+async def make() -> AsyncIterator[Make]:
+    """Makes started partitions; they are closed in the end."""
+    made: list[PartitionSetup] = []
+
+    def make_one(records: int = 0, *, session: bool = True, **options: float) -> PartitionSetup:
+        setup = PartitionSetup(records, PartitionOptions(**options))  # type: ignore[arg-type]  # ints are floats here
+        setup.partition.start()
+        if session:
+            setup.log.open_session()
+        made.append(setup)
+        return setup
+
+    yield make_one
+    for setup in made:
+        if not setup.partition.closed:
+            await setup.partition.close()
+
+
+async def settle() -> None:
+    for _ in range(30):
+        await asyncio.sleep(0)
+
+
+async def answer(link: ClientLink) -> list[Message]:
+    """Wait for something to be sent."""
+    async with asyncio.timeout(10):
+        while not (messages := take(link)):
+            await asyncio.sleep(0.001)
+    return messages
+
+
+# Mount
+
+
+@pytest.mark.parametrize(
+    ("records", "mark", "fed", "state"),
+    [
+        (0, -1, [], READY),
+        (10, 9, [], READY),
+        (10, -1, list(range(10)), READY),
+        (10, 0, list(range(1, 10)), READY),
+        (10, 10, [], CLIENT_AHEAD),
+        (0, 0, [], CLIENT_AHEAD),
+    ],
+)
+async def test_mount_feeds_exactly_to_the_mark(
+    make: Make, records: int, mark: int, fed: list[int], state: PartitionState
+) -> None:
+    setup, link = make(records), new_link()
+    setup.partition.mount(link, mount(1, mark))
+    await settle()
+    messages = take(link)
+    assert fed_ids(messages) == fed
+    assert others(messages) == [MountResponse(req_id(1), state)]
+    assert others(messages)[-1] is messages[-1]
+
+
+async def test_nothing_is_fed_before_the_feed_request(make: Make) -> None:
+    setup, link = make(3), new_link()
+    setup.mounted(link)
+    setup.partition.append(link, [append(1)])
+    setup.log.commit()
+    await settle()
+    assert take(link) == []
+
+
+@pytest.mark.parametrize("mark", [-2, LONG_MIN])
+async def test_an_impossible_mark_is_a_protocol_error(make: Make, mark: int) -> None:
+    setup, link = make(3), new_link()
+    with pytest.raises(ProtocolError):
+        setup.partition.mount(link, mount(1, mark))
+    setup.mounted(link)
+    with pytest.raises(ProtocolError):
+        setup.partition.feed(link, feed(1, mark))
+
+
+async def test_mount_waits_for_the_appends_before_it(make: Make) -> None:
+    setup, old, new = make(1), new_link(number=0), new_link(seq_num=1, number=1)
+    setup.mounted(old)
+    setup.partition.append(old, [append(1), append(2)])
+    setup.partition.mount(new, mount(3, 0, seq_num=1))
+    setup.log.commit(1)
+    assert take(new) == []
+    setup.log.commit(1)
+    await settle()
+    messages = take(new)
+    assert fed_ids(messages) == [1, 2]
+    assert messages[-1] == MountResponse(req_id(3), READY)
+
+
+async def test_mount_waits_for_the_first_session(make: Make) -> None:
+    setup, link = make(2, session=False), new_link()
+    setup.partition.mount(link, mount(1, 1))
+    assert take(link) == []
+    setup.log.open_session()
+    assert take(link) == [MountResponse(req_id(1), READY)]
+
+
+async def test_mount_without_a_session_is_not_ready_in_the_end(make: Make) -> None:
+    setup, link = make(2, session=False, answer_timeout_s=0.01), new_link()
+    setup.partition.mount(link, mount(1, 1))
+    assert await answer(link) == [MountResponse(req_id(1), NOT_READY)]
+    setup.log.open_session()
+    await settle()
+    assert take(link) == [], "one answer only"
+    setup.partition.mount(link, mount(2, 1))
+    assert take(link) == [MountResponse(req_id(2), READY)]
+
+
+async def test_mount_behind_appends_that_are_never_decided_is_not_ready_in_the_end(make: Make) -> None:
+    setup, link = make(answer_timeout_s=0.01), new_link()
+    setup.mounted(link)
+    setup.partition.append(link, [append(1)])
+    setup.partition.mount(link, mount(2, -1))
+    assert await answer(link) == [MountResponse(req_id(2), NOT_READY)]
+    setup.log.commit()
+    assert take(link) == []
+
+
+async def test_mount_survives_a_change_of_session(make: Make) -> None:
+    setup, link = make(), new_link()
+    setup.mounted(link)
+    setup.partition.append(link, [append(1), append(2)])
+    setup.partition.mount(link, mount(3, -1))
+    setup.log.end_session()
+    assert take(link) == []
+    setup.log.reopen(committed=1)
+    await settle()
+    messages = take(link)
+    assert fed_ids(messages) == [0]
+    assert messages[-1] == MountResponse(req_id(3), READY)
+
+
+async def test_a_stale_mount_is_told_not_ready(make: Make) -> None:
+    setup = make(1)
+    new, old = new_link(seq_num=5, number=1), new_link(seq_num=4, number=0)
+    setup.mounted(new)
+    setup.partition.mount(old, mount(1, 0, seq_num=4))
+    assert take(old) == [MountResponse(req_id(1), NOT_READY)]
+    setup.partition.append(old, [append(2)])
+    assert setup.log.batches == []
+    assert setup.meter("stale-append") == 1
+    setup.partition.append(new, [append(2)])
+    assert setup.log.batches == [1]
+
+
+async def test_the_mounts_generation_only_orders_connections(make: Make) -> None:
+    setup = make(1)
+    for generation in (0, 99):
+        link = new_link(client_id=generation)
+        setup.partition.mount(link, mount(1, 0, client_id=generation, generation=generation))
+        assert take(link) == [MountResponse(req_id(1, generation, generation), READY)]
+
+
+async def test_a_closed_connection_gets_nothing(make: Make) -> None:
+    setup, link = make(session=False), new_link()
+    setup.partition.mount(link, mount(1, -1))
+    setup.partition.flush(link, flush(1))
+    link.channel.abort()
+    setup.partition.forget(link)
+    setup.log.open_session()
+
+
+# Appends
+
+
+async def test_appends_of_one_read_go_to_the_log_as_one_list(make: Make) -> None:
+    setup, link = make(7), new_link()
+    setup.mounted(link)
+    setup.partition.append(link, [append(number, 6, [number]) for number in range(50)])
+    assert setup.log.batches == [50]
+    assert [undecided.transaction_id for undecided in setup.log.undecided] == list(range(7, 57))
+    assert setup.meter("transaction") == 50
+
+
+async def test_the_feed_carries_the_request_id_and_header_of_the_append(make: Make) -> None:
+    setup, link, reader = make(), new_link(), new_link(client_id=2)
+    setup.mounted(link)
+    setup.mounted(reader)
+    setup.partition.feed(reader, feed(9, -1))
+    setup.partition.append(link, [append(1), append(2)])
+    assert take(reader) == []
+    setup.log.commit()
+    assert take(reader) == [FeedData(req_id(1), 0, 1), FeedData(req_id(2), 1, 2)]
+    assert setup.meter("successful-append") == 2
+
+
+async def test_appends_without_a_mount_are_dropped(make: Make) -> None:
+    setup, link = make(), new_link()
+    setup.partition.append(link, [append(1)])
+    assert setup.log.batches == []
+    assert setup.meter("stale-append") == 1
+    setup.mounted(link, 5)  # the client is ahead: only the registration counts
+    setup.partition.append(link, [append(1)])
+    assert setup.log.batches == [1]
+
+
+async def test_two_appends_with_one_request_id_are_both_stored(make: Make) -> None:
+    setup, link = make(), new_link()
+    setup.mounted(link)
+    setup.partition.append(link, [append(1), append(1)])
+    assert setup.log.batches == [2]
+
+
+async def test_appends_of_another_generation_are_dropped_and_counted(make: Make) -> None:
+    setup, link = make(), new_link()
+    setup.mounted(link)
+    for number, generation in enumerate((GENERATION - 1, GENERATION, GENERATION + 1), 1):
+        setup.partition.append(link, [append(number, generation=generation)])
+    assert [undecided.req_id for undecided in setup.log.undecided] == [req_id(2)]
+    assert setup.meter("other-generation-append") == 2
+    assert take(link) == []
+    setup.partition.set_generation(GENERATION - 1)
+    assert setup.log.generation == GENERATION, "generations only grow"
+    setup.partition.set_generation(GENERATION + 1)
+    assert setup.log.generation == GENERATION + 1
+    setup.partition.append(link, [append(4, generation=GENERATION + 1)])
+    setup.partition.append(link, [append(5)])
+    assert [undecided.req_id for undecided in setup.log.undecided][1:] == [req_id(4, generation=GENERATION + 1)]
+    assert setup.meter("other-generation-append") == 3
+
+
+async def test_an_append_of_another_generation_can_still_fail_its_locks(make: Make) -> None:
+    setup, link = make(5), new_link()
+    setup.mounted(link)
+    setup.partition.append(link, [append(1, 3, [7], generation=GENERATION - 1)])
+    assert take(link) == [LockFailure(req_id(1, generation=GENERATION - 1), 4)]
+    setup.partition.append(link, [append(2, 4, [7], generation=GENERATION - 1)])
+    setup.partition.append(link, [append(3, 4, [7])])
+    assert setup.log.batches == [1], "the dropped one recorded nothing"
+
+
+# Locks
+
+
+async def test_a_fresh_partition_takes_every_lock_as_changed_at_its_mark(make: Make) -> None:
+    setup, link = make(10), new_link()
+    setup.mounted(link)
+    setup.partition.append(
+        link, [append(1, 8, [5]), append(2, 9, [5]), append(3, 8, [], [6]), append(4, 0, [], [], [6])]
+    )
+    assert take(link) == [LockFailure(req_id(1), 9), LockFailure(req_id(3), 9)]
+    assert setup.log.batches == [2]
+    assert setup.meter("rejected-append") == 2
+
+
+async def test_a_conflict_with_an_append_in_flight_is_told_after_its_feed(make: Make) -> None:
+    setup, link, reader = make(), new_link(), new_link(client_id=2)
+    setup.mounted(link)
+    setup.mounted(reader)
+    setup.partition.feed(link, feed(0, -1))
+    setup.partition.append(link, [append(1), append(2, -1, [5]), append(3, -1, [5]), append(4)])
+    assert setup.log.batches == [3]
+    assert take(link) == []
+    setup.log.commit(1)
+    assert fed_ids(take(link)) == [0]
+    setup.log.commit(2)
+    messages = take(link)
+    assert fed_ids(messages) == [1, 2]
+    assert messages[-1] == LockFailure(req_id(3), 1)
+    setup.partition.append(link, [append(5, 0, [5])])
+    assert take(link) == [LockFailure(req_id(5), 1)], "known to be committed: at once"
+
+
+async def test_a_conflict_with_a_lost_append_is_checked_again(make: Make) -> None:
+    setup, link = make(), new_link()
+    setup.mounted(link)
+    setup.partition.append(link, [append(1, -1, [5]), append(2, -1, [5]), append(3, -1, [5])])
+    setup.log.end_session()
+    assert take(link) == []
+    setup.log.reopen(committed=0)
+    assert [undecided.req_id for undecided in setup.log.undecided] == [req_id(2)], "the first that waited gets through"
+    assert setup.meter("failed-append") == 1
+    setup.log.commit()
+    assert take(link) == [LockFailure(req_id(3), 0)]
+
+
+async def test_what_is_looked_at_again_comes_before_what_waited(make: Make) -> None:
+    setup, link = make(), new_link()
+    setup.mounted(link)
+    setup.partition.append(link, [append(1, -1, [5]), append(2, -1, [5])])
+    setup.log.congested = True
+    setup.partition.append(link, [append(3, -1, [5])])
+    setup.log.end_session()
+    setup.log.congested = False
+    setup.log.reopen(committed=0)
+    assert [undecided.req_id for undecided in setup.log.undecided] == [req_id(2)]
+
+
+async def test_a_conflict_is_checked_again_and_found_committed(make: Make) -> None:
+    setup, link = make(), new_link()
+    setup.mounted(link)
+    setup.partition.append(link, [append(1), append(2, -1, [5]), append(3, -1, [5])])
+    setup.log.end_session()
+    setup.log.reopen(committed=2)
+    assert take(link) == [LockFailure(req_id(3), 1)]
+
+
+@pytest.mark.parametrize(("committed", "foreign"), [(0, 0), (1, 0), (2, 0), (0, 3), (2, 3)])
+async def test_a_changed_session_assigns_the_new_mark_to_every_lock(make: Make, committed: int, foreign: int) -> None:
+    setup, link = make(5), new_link()
+    setup.mounted(link)
+    setup.partition.append(link, [append(1, 4, [5]), append(2, 4, [6])])
+    setup.log.end_session()
+    setup.log.reopen(committed, foreign)
+    mark = 4 + committed + foreign
+    assert setup.partition.high_water_mark == mark
+    setup.partition.append(link, [append(3, mark - 1, [777]), append(4, mark, [777]), append(5, mark, [5, 6])])
+    assert take(link) == [LockFailure(req_id(3), mark)]
+    assert [undecided.transaction_id for undecided in setup.log.undecided] == [mark + 1, mark + 2]
+
+
+async def test_an_unchanged_session_keeps_the_locks(make: Make) -> None:
+    setup, link = make(5), new_link()
+    setup.mounted(link)
+    setup.partition.append(link, [append(1, 4, [5]), append(2, 4)])
+    setup.log.commit()
+    setup.log.end_session()
+    setup.log.reopen(committed=0)
+    setup.partition.append(link, [append(3, 4, [5]), append(4, 5, [5])])
+    assert take(link) == [LockFailure(req_id(3), 5)]
+    assert setup.log.batches == [2, 1]
+
+
+# Waiting for a session
+
+
+async def test_requests_wait_for_the_session_in_their_order(make: Make) -> None:
+    setup, link, other = make(session=False), new_link(), new_link(client_id=2)
+    setup.partition.mount(link, mount(1, -1))
+    setup.partition.mount(other, mount(1, -1, client_id=2))
+    setup.partition.append(link, [append(2, -1, [5])])
+    setup.partition.append(other, [append(3, -1, [5], client_id=2)])
+    setup.partition.flush(link, flush(2))
+    setup.log.open_session()
+    assert take(link) == [MountResponse(req_id(1), READY)]
+    assert take(other) == [MountResponse(req_id(1, 2), READY)]
+    assert [undecided.req_id for undecided in setup.log.undecided] == [req_id(2)]
+    setup.log.commit()
+    assert take(link) == [FlushResponse(req_id(2), 0)]
+    assert take(other) == [LockFailure(req_id(3, 2), 0)]
+
+
+async def test_a_congested_log_is_given_nothing_until_it_is_drained(make: Make) -> None:
+    setup, link = make(), new_link()
+    setup.mounted(link)
+    setup.log.congested = True
+    setup.partition.append(link, [append(1)])
+    setup.partition.append(link, [append(2)])
+    assert setup.log.batches == []
+    setup.log.congested = False
+    setup.partition.append(link, [append(3)])
+    assert setup.log.batches == [], "nobody overtakes those who wait"
+    setup.partition.drained()
+    assert [undecided.req_id for undecided in setup.log.undecided] == [req_id(1), req_id(2), req_id(3)]
+
+
+async def test_a_full_waiting_room_holds_only_who_sends_to_it(make: Make) -> None:
+    setup, link, other = make(session=False, max_waiting_count=10, waiting_patience_s=1000), new_link(), new_link()
+    setup.partition.mount(link, mount(1, -1))
+    setup.partition.append(link, [append(number) for number in range(9)])
+    assert channel_of(link).reading
+    setup.partition.append(link, [append(9)])
+    assert not channel_of(link).reading
+    assert channel_of(other).reading
+    setup.log.open_session()
+    assert len(setup.log.undecided) == 10, "nothing was lost"
+    assert channel_of(link).reading
+
+
+async def test_bytes_count_as_well(make: Make) -> None:
+    setup, link = make(session=False, max_waiting_bytes=5000, waiting_patience_s=1000), new_link()
+    setup.partition.mount(link, mount(1, -1))
+    setup.partition.append(link, [append(1, data=bytes(5000))])
+    assert not channel_of(link).reading
+
+
+async def test_a_connection_is_not_held_for_long(make: Make) -> None:
+    setup, link = make(session=False, max_waiting_count=5, waiting_patience_s=0.01), new_link()
+    setup.partition.mount(link, mount(1, -1))
+    setup.partition.append(link, [append(number) for number in range(10)])
+    setup.partition.flush(link, flush(9))
+    async with asyncio.timeout(10):
+        while not channel_of(link).reading:
+            await asyncio.sleep(0.001)
+    assert setup.meter("refused-append") == 10
+    setup.log.open_session()
+    assert setup.log.batches == []
+    assert take(link) == [MountResponse(req_id(1), READY), FlushResponse(req_id(9), -1)]
+
+
+async def test_too_many_deferred_lock_failures_make_further_requests_wait(make: Make) -> None:
+    setup, link = make(max_undecided_count=3, waiting_patience_s=1000), new_link()
+    setup.mounted(link)
+    setup.partition.append(link, [append(0, -1, [5])])
+    for number in range(1, 6):
+        setup.partition.append(link, [append(number, -1, [5])])
+    setup.log.commit()
+    assert take(link) == [LockFailure(req_id(number), 0) for number in range(1, 6)]
+
+
+# Flush
+
+
+async def test_flush_is_answered_at_once_when_nothing_is_undecided(make: Make) -> None:
+    setup, link = make(3), new_link()
+    setup.partition.flush(link, flush(8))
+    assert take(link) == [FlushResponse(req_id(8), 2)], "a flush needs no mount"
+
+
+async def test_flush_waits_for_earlier_appends_only_and_leaves_after_lock_failures(make: Make) -> None:
+    setup, link = make(), new_link()
+    setup.mounted(link)
+    setup.partition.feed(link, feed(0, -1))
+    setup.partition.append(link, [append(1, -1, [5]), append(2, -1, [5])])
+    setup.partition.flush(link, flush(2))
+    setup.partition.append(link, [append(3)])
+    setup.log.commit(1)
+    assert take(link) == [
+        FeedData(req_id(1), 0, 1),
+        LockFailure(req_id(2), 0),
+        FlushResponse(req_id(2), 0),
+    ]
+
+
+async def test_flush_over_a_change_of_session(make: Make) -> None:
+    setup, link = make(), new_link()
+    setup.mounted(link)
+    setup.partition.append(link, [append(1), append(2), append(3)])
+    setup.partition.flush(link, flush(3))
+    setup.log.end_session()
+    setup.partition.append(link, [append(4)])
+    assert take(link) == []
+    setup.log.reopen(committed=1)
+    assert take(link) == [FlushResponse(req_id(3), 0)], "2 and 3 are known to be absent"
+    assert [undecided.req_id for undecided in setup.log.undecided] == [req_id(4)]
+
+
+# Feed requests
+
+
+async def test_a_feed_request_before_the_data_gets_exactly_the_minimum_then_suspended(make: Make) -> None:
+    setup, link = make(min_fetch_size=10), new_link()
+    setup.mounted(link)
+    for turn in range(3):
+        setup.partition.feed(link, feed(turn, turn * 10 - 1))
+        setup.partition.append(link, [append(number) for number in range(12)][: 10 if turn < 2 else 12])
+        setup.log.commit()
+        messages = take(link)
+        assert fed_ids(messages) == list(range(turn * 10, turn * 10 + 10))
+        assert others(messages) == [FeedSuspended(req_id(turn))]
+
+
+async def test_a_feed_request_behind_more_than_the_minimum_gets_all_in_one_run(make: Make) -> None:
+    setup, link = make(20, min_fetch_size=10), new_link()
+    setup.mounted(link)
+    setup.partition.feed(link, feed(1, -1))
+    await settle()
+    messages = take(link)
+    assert fed_ids(messages) == list(range(20))
+    assert messages[-1] == FeedSuspended(req_id(1))
+
+
+async def test_a_feed_request_above_the_mark_is_a_protocol_error(make: Make) -> None:
+    setup, link = make(3), new_link()
+    setup.mounted(link)
+    with pytest.raises(ProtocolError, match="above"):
+        setup.partition.feed(link, feed(1, 3))
+
+
+async def test_a_feed_request_without_a_mount_is_dropped(make: Make) -> None:
+    setup, link = make(3), new_link()
+    setup.partition.feed(link, feed(1, 2))
+    setup.partition.feed(link, feed(1, 99))
+    await settle()
+    assert take(link) == []
+
+
+async def test_a_feed_request_before_the_first_session(make: Make) -> None:
+    setup, link, ahead = make(3, session=False), new_link(client_id=1), new_link(client_id=2)
+    setup.partition.mount(link, mount(1, 2))
+    setup.partition.mount(ahead, mount(1, 2, client_id=2))
+    setup.partition.feed(link, feed(1, 0))
+    setup.partition.feed(ahead, feed(1, 7))
+    setup.log.open_session()
+    await settle()
+    assert fed_ids(take(link)) == [1, 2]
+    assert isinstance(channel_of(ahead).error, ProtocolError)
+
+
+async def test_the_feed_goes_on_without_a_session(make: Make) -> None:
+    setup, link = make(3), new_link()
+    setup.mounted(link)
+    setup.log.end_session()
+    setup.partition.feed(link, feed(1, -1))
+    await settle()
+    assert fed_ids(take(link)) == [0, 1, 2]
+
+
+async def test_what_others_committed_meanwhile_is_fed(make: Make) -> None:
+    setup, link = make(3), new_link()
+    setup.mounted(link)
+    setup.partition.feed(link, feed(1, 2))
+    setup.log.end_session()
+    setup.log.reopen(committed=0, foreign=4)
+    await settle()
+    assert fed_ids(take(link)) == [3, 4, 5, 6]
+
+
+async def test_lost_transactions_close_the_clients_that_were_fed_them(make: Make) -> None:
+    setup, link = make(3), new_link()
+    setup.mounted(link)
+    setup.partition.feed(link, feed(1, 2))
+    setup.log.end_session()
+    del setup.log.records[1:]
+    setup.log.reopen(committed=0)
+    assert channel_of(link).closed
+    again = new_link(seq_num=1, number=1)
+    setup.partition.mount(again, mount(2, 2, seq_num=1))
+    assert take(again) == [MountResponse(req_id(2), CLIENT_AHEAD)]
+
+
+# High-water mark and data
+
+
+async def test_the_high_water_mark_is_that_of_the_last_commit(make: Make) -> None:
+    setup, link = make(3), new_link()
+    setup.mounted(link)
+    setup.partition.append(link, [append(1)])
+    setup.partition.ask_high_water_mark(link, HighWaterMarkRequest(req_id(2)))
+    setup.log.commit()
+    setup.partition.ask_high_water_mark(link, HighWaterMarkRequest(req_id(3)))
+    assert take(link) == [HighWaterMarkResponse(req_id(2), 2), HighWaterMarkResponse(req_id(3), 3)]
+
+
+async def test_the_question_for_the_mark_waits_for_the_first_session(make: Make) -> None:
+    setup, link = make(3, session=False), new_link()
+    setup.partition.ask_high_water_mark(link, HighWaterMarkRequest(req_id(2)))
+    assert take(link) == []
+    setup.log.open_session()
+    assert take(link) == [HighWaterMarkResponse(req_id(2), 2)]
+
+
+async def test_the_question_for_the_mark_is_answered_unknown_in_the_end(make: Make) -> None:
+    setup, link = make(3, session=False, answer_timeout_s=0.01), new_link()
+    setup.partition.ask_high_water_mark(link, HighWaterMarkRequest(req_id(2)))
+    assert await answer(link) == [HighWaterMarkResponse(req_id(2), LONG_MIN)]
+    setup.log.open_session()
+    assert take(link) == []
+
+
+async def test_data_of_a_fresh_commit_comes_from_the_cache(make: Make) -> None:
+    setup, link = make(), new_link()
+    setup.mounted(link)
+    setup.partition.append(link, [append(1, data=b"payload")])
+    setup.partition.transaction_data(link, TransactionDataRequest(req_id(2), 0))
+    (missing,) = take(link)
+    assert isinstance(missing, TransactionDataResponse)
+    assert missing.error == (
+        "com.wepay.waltz.store.exception.TransactionNotFoundException: partition=0transactionId=0"
+    ), "not committed yet"
+    setup.log.commit()
+    setup.partition.transaction_data(link, TransactionDataRequest(req_id(3), 0))
+    assert take(link) == [TransactionDataResponse(req_id(3), 0, b"payload", setup.log.records[0].checksum, None)]
+    assert setup.log.reads == []
+
+
+async def test_data_before_the_first_session_is_not_ready(make: Make) -> None:
+    setup, link = make(3, session=False), new_link()
+    setup.partition.transaction_data(link, TransactionDataRequest(req_id(2), 0))
+    assert take(link) == [TransactionDataResponse(req_id(2), 0, None, 0, "partition not ready")]
+
+
+# Close
+
+
+async def test_closing_answers_mounts_and_questions(make: Make) -> None:
+    setup, link = make(3, session=False), new_link()
+    setup.partition.mount(link, mount(1, 2))
+    setup.partition.append(link, [append(2)])
+    setup.partition.flush(link, flush(2))
+    setup.partition.ask_high_water_mark(link, HighWaterMarkRequest(req_id(3)))
+    await setup.partition.close()
+    assert take(link) == [MountResponse(req_id(1), NOT_READY), HighWaterMarkResponse(req_id(3), LONG_MIN)]
+    assert setup.log.closed == 1
+    assert not [metric for metric in setup.registry.gauges if metric.group == "waltz-server.partition-0"]
+
+
+async def test_closing_releases_held_connections_and_forgets_what_was_cached(make: Make) -> None:
+    setup, link = make(max_waiting_count=1), new_link()
+    setup.mounted(link)
+    setup.partition.append(link, [append(1)])
+    setup.log.commit()
+    setup.log.end_session()
+    setup.partition.append(link, [append(2), append(3)])
+    assert not channel_of(link).reading
+    await setup.partition.close()
+    assert channel_of(link).reading
+    assert setup.feed_cache.size_bytes == setup.transaction_cache.size_bytes == 0
+
+
+async def test_gauges_tell_the_state(make: Make) -> None:
+    setup, link = make(3), new_link()
+    setup.mounted(link)
+    setup.partition.append(link, [append(1), append(2)])
+    gauges = {metric.name: read() for metric, read in setup.registry.gauges.items()}
+    assert gauges["pending-append"] == 2
+    assert gauges["high-water-mark"] == 2
+    assert gauges["generation"] == GENERATION
+    assert gauges["is-closed"] is False
+    assert gauges["append-queue-size"] == 0
+    setup.log.commit()
+    assert {metric.name: read() for metric, read in setup.registry.gauges.items()}["pending-append"] == 0
+    assert setup.registry.timer("waltz-server.partition-0", "response-latency").meter.count == 2

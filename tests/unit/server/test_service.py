@@ -1,0 +1,286 @@
+"""The server behind its connections: dispatch, partitions that come and go, administrative requests."""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+
+import pytest
+
+from tests.unit.server.fakes import (
+    GENERATION,
+    FakeChannel,
+    PartitionSetup,
+    append,
+    feed,
+    flush,
+    mount,
+    req_id,
+    take,
+)
+from waltz.common.errors import ProtocolError, WaltzError
+from waltz.common.ids import LONG_MIN, ReqId
+from waltz.common.wire.client_server import (
+    AddPreferredPartitionRequest,
+    AddPreferredPartitionResponse,
+    CheckStorageConnectivityRequest,
+    CheckStorageConnectivityResponse,
+    HighWaterMarkRequest,
+    HighWaterMarkResponse,
+    MountResponse,
+    PartitionState,
+    RemovePreferredPartitionRequest,
+    RemovePreferredPartitionResponse,
+    ServerPartitionsAssignmentRequest,
+    ServerPartitionsAssignmentResponse,
+    ServerPartitionsHealthStatRequest,
+    ServerPartitionsHealthStatResponse,
+    TransactionDataRequest,
+    TransactionDataResponse,
+)
+from waltz.server.link import ClientLink
+from waltz.server.partition import ServerPartition
+from waltz.server.service import MAX_ADMIN_REQUESTS, ServerService
+
+
+class Setup:
+    def __init__(self, timeout_s: float = 1000.0) -> None:
+        self.made: list[PartitionSetup] = []
+        self.preferred: list[tuple[int, ...]] = []
+        self.cluster_error: WaltzError | None = None
+        self.gate: asyncio.Event | None = None
+        self.service = ServerService(
+            self.make_partition,
+            partition_count=8,
+            max_transaction_size_bytes=1000,
+            question_timeout_s=timeout_s,
+            check_storages=self.check_storages,
+            set_preferred=self.set_preferred,
+        )
+
+    def make_partition(self, partition_id: int, generation: int) -> ServerPartition:
+        # Request ids of the fakes are for partition 0; what matters here is which object is there.
+        self.made.append(PartitionSetup(generation=generation))
+        self.made[-1].partition.partition_id = partition_id
+        return self.made[-1].partition
+
+    async def check_storages(self) -> Mapping[str, bool]:
+        if self.gate is not None:
+            await self.gate.wait()
+        return {"s2:6000": False, "s1:6000": True}
+
+    async def set_preferred(self, partition_ids: Sequence[int]) -> None:
+        if self.cluster_error is not None:
+            raise self.cluster_error
+        self.preferred.append(tuple(partition_ids))
+
+    def link(self) -> ClientLink:
+        channel = FakeChannel()
+        link = self.service.link_opened(channel)  # type: ignore[arg-type]  # what a link needs of a channel is there
+        link.client_id, link.seq_num = 1, 0
+        return link
+
+
+async def settle() -> None:
+    for _ in range(30):
+        await asyncio.sleep(0)
+
+
+@pytest.fixture
+async def setup() -> AsyncIterator[Setup]:
+    made = Setup()
+    yield made
+    await made.service.close()
+
+
+async def test_partitions_come_and_go_exactly_as_assigned(setup: Setup) -> None:
+    for wanted in ({1}, {1, 3}, {3}, {2, 3}, set()):
+        setup.service.set_partitions(dict.fromkeys(wanted, 1))
+        await settle()
+        assert set(setup.service.partitions) == wanted
+        opened = {made.partition.partition_id for made in setup.made if not made.log.closed}
+        assert opened == wanted
+        assert all(made.log.started == 1 for made in setup.made)
+
+
+async def test_a_higher_generation_is_passed_on(setup: Setup) -> None:
+    setup.service.set_partitions({1: 5})
+    setup.service.set_partitions({1: 6})
+    setup.service.set_partitions({1: 4})
+    assert len(setup.made) == 1
+    assert setup.service.partitions[1].generation == 6
+
+
+async def test_a_partition_that_returns_waits_for_its_predecessor(setup: Setup) -> None:
+    setup.service.set_partitions({0: GENERATION})
+    (first,) = setup.made
+    gate = asyncio.Event()
+    close = first.log.close
+
+    async def slow_close() -> None:
+        await gate.wait()
+        await close()
+
+    first.log.close = slow_close  # type: ignore[method-assign]  # a log that takes its time
+    setup.service.set_partitions({})
+    setup.service.set_partitions({0: GENERATION})
+    await settle()
+    second = setup.made[1]
+    assert second.log.started == 0
+    link = setup.link()
+    setup.service.partition_request(link, mount(1, -1))
+    assert take(link) == [], "requests wait in the new one meanwhile"
+    gate.set()
+    await settle()
+    assert second.log.started == 1
+    second.log.open_session()
+    assert take(link) == [MountResponse(req_id(1), PartitionState.READY)]
+
+
+async def test_a_partition_that_left_before_it_was_started_is_not_started(setup: Setup) -> None:
+    setup.service.set_partitions({0: 1})
+    gate = asyncio.Event()
+    first_log = setup.made[0].log
+
+    async def slow_close() -> None:
+        await gate.wait()
+
+    first_log.close = slow_close  # type: ignore[method-assign]  # a log that takes its time
+    setup.service.set_partitions({})
+    setup.service.set_partitions({0: 2})
+    setup.service.set_partitions({})
+    gate.set()
+    await settle()
+    assert setup.made[1].log.started == 0
+    assert setup.made[1].log.closed == 1
+
+
+async def test_requests_for_a_partition_that_is_not_here(setup: Setup) -> None:
+    link = setup.link()
+    setup.service.partition_request(link, mount(1, -1))
+    setup.service.append(link, req_id(2)[8:12], [append(2)])
+    setup.service.partition_request(link, feed(3, -1))
+    setup.service.partition_request(link, flush(4))
+    setup.service.partition_request(link, TransactionDataRequest(req_id(5), 7))
+    assert take(link) == [
+        MountResponse(req_id(1), PartitionState.NOT_READY),
+        TransactionDataResponse(req_id(5), 7, None, 0, "partition not ready"),
+    ]
+
+
+async def test_a_question_for_a_mark_waits_for_the_partition(setup: Setup) -> None:
+    link = setup.link()
+    setup.service.partition_request(link, HighWaterMarkRequest(req_id(1)))
+    assert take(link) == []
+    setup.service.set_partitions({0: 1})
+    setup.made[0].log.open_session()
+    assert take(link) == [HighWaterMarkResponse(req_id(1), -1)]
+
+
+async def test_a_question_for_a_mark_is_answered_unknown_in_the_end() -> None:
+    setup = Setup(timeout_s=0.01)
+    link = setup.link()
+    setup.service.partition_request(link, HighWaterMarkRequest(req_id(1)))
+    async with asyncio.timeout(10):
+        while not (messages := take(link)):
+            await asyncio.sleep(0.001)
+    assert messages == [HighWaterMarkResponse(req_id(1), LONG_MIN)]
+    setup.service.partition_request(link, HighWaterMarkRequest(req_id(2)))
+    await setup.service.close()
+    assert take(link) == [HighWaterMarkResponse(req_id(2), LONG_MIN)]
+
+
+async def test_a_closed_connection_is_forgotten_by_the_partitions(setup: Setup) -> None:
+    setup.service.set_partitions({0: GENERATION})
+    setup.made[0].log.open_session()
+    link = setup.link()
+    setup.service.partition_request(link, mount(1, -1))
+    link.channel.abort()
+    setup.service.link_closed(link)
+    setup.service.append(link, req_id(2)[8:12], [append(2)])
+    assert setup.made[0].log.batches == []
+
+
+ADMIN_ID = ReqId.of(-1, 0, 0, 0)
+
+
+async def test_assignment_and_health(setup: Setup) -> None:
+    setup.service.set_partitions({5: 1, 2: 1})
+    setup.made[0].log.healthy = False
+    link = setup.link()
+    setup.service.admin_request(link, ServerPartitionsAssignmentRequest(ADMIN_ID))
+    setup.service.admin_request(link, ServerPartitionsHealthStatRequest(ADMIN_ID))
+    assert take(link) == [
+        ServerPartitionsAssignmentResponse(ADMIN_ID, (2, 5)),
+        ServerPartitionsHealthStatResponse(ADMIN_ID, ((2, True), (5, False))),
+    ]
+
+
+async def test_storage_connectivity(setup: Setup) -> None:
+    link = setup.link()
+    setup.service.admin_request(link, CheckStorageConnectivityRequest(ADMIN_ID))
+    await settle()
+    assert take(link) == [CheckStorageConnectivityResponse(ADMIN_ID, (("s1:6000", True), ("s2:6000", False)))]
+
+
+async def test_preferred_partitions_are_added_and_removed(setup: Setup) -> None:
+    link = setup.link()
+    steps: list[tuple[AddPreferredPartitionRequest | RemovePreferredPartitionRequest, tuple[int, ...]]] = [
+        (AddPreferredPartitionRequest(ADMIN_ID, (3, 5, 3)), (3, 5)),
+        (AddPreferredPartitionRequest(ADMIN_ID, (5, 1)), (3, 5, 1)),
+        (RemovePreferredPartitionRequest(ADMIN_ID, (3, 7)), (5, 1)),
+    ]
+    for request, preferred in steps:
+        setup.service.admin_request(link, request)
+        await settle()
+        (answer,) = take(link)
+        assert isinstance(answer, AddPreferredPartitionResponse | RemovePreferredPartitionResponse)
+        assert answer.result
+        assert setup.preferred[-1] == preferred
+
+
+@pytest.mark.parametrize("ids", [(), (-1,), (2, -5), (8,), (1, 1 << 30)])
+async def test_impossible_preferences_are_refused(setup: Setup, ids: tuple[int, ...]) -> None:
+    link = setup.link()
+    setup.service.admin_request(link, AddPreferredPartitionRequest(ADMIN_ID, ids))
+    setup.service.admin_request(link, RemovePreferredPartitionRequest(ADMIN_ID, ids))
+    await settle()
+    assert take(link) == [
+        AddPreferredPartitionResponse(ADMIN_ID, False),
+        RemovePreferredPartitionResponse(ADMIN_ID, False),
+    ]
+    assert setup.preferred == []
+
+
+async def test_a_failing_cluster_refuses_and_changes_nothing(setup: Setup) -> None:
+    link = setup.link()
+    setup.cluster_error = WaltzError("ZooKeeper is away")
+    setup.service.admin_request(link, AddPreferredPartitionRequest(ADMIN_ID, (1,)))
+    await settle()
+    assert take(link) == [AddPreferredPartitionResponse(ADMIN_ID, False)]
+    setup.cluster_error = None
+    setup.service.admin_request(link, AddPreferredPartitionRequest(ADMIN_ID, (2,)))
+    await settle()
+    assert setup.preferred == [(2,)]
+
+
+async def test_administrative_requests_of_one_connection_are_limited(setup: Setup) -> None:
+    setup.gate = asyncio.Event()
+    link, other = setup.link(), setup.link()
+    for _ in range(MAX_ADMIN_REQUESTS):
+        setup.service.admin_request(link, CheckStorageConnectivityRequest(ADMIN_ID))
+    with pytest.raises(ProtocolError, match="more than"):
+        setup.service.admin_request(link, CheckStorageConnectivityRequest(ADMIN_ID))
+    setup.service.admin_request(other, CheckStorageConnectivityRequest(ADMIN_ID))
+    setup.gate.set()
+    await settle()
+    assert len(take(link)) == MAX_ADMIN_REQUESTS
+    setup.service.admin_request(link, CheckStorageConnectivityRequest(ADMIN_ID))
+    await settle()
+    assert len(take(link)) == 1
+
+
+async def test_closing_closes_every_partition_and_takes_no_more(setup: Setup) -> None:
+    setup.service.set_partitions({1: 1, 2: 1})
+    await setup.service.close()
+    assert [made.log.closed for made in setup.made] == [1, 1]
+    setup.service.set_partitions({3: 1})
+    assert setup.service.partitions == {}

@@ -1,0 +1,118 @@
+import pickle
+
+import pytest
+
+from waltz.common.errors import ConfigError
+from waltz.spark.offsets import Interval, OffsetSpec
+from waltz.spark.options import NAMES, parse_options
+from waltz.spark.payload_format import PayloadFormat
+
+REQUIRED = {"zookeeper": "zk:2181", "clusterroot": "/waltz"}
+
+
+def test_defaults() -> None:
+    options = parse_options(REQUIRED)
+    assert options.zookeeper == "zk:2181"
+    assert options.cluster_root == "/waltz"
+    assert options.partitions is None
+    assert options.starting_offsets is None
+    assert options.ending_offsets == OffsetSpec("latest", {})
+    assert (options.min_partitions, options.max_rows_per_split, options.fetch_size) == (1, 100_000, 10_000)
+    assert (options.planning_timeout_s, options.request_timeout_s) == (30.0, 30.0)
+    assert not options.tls.plaintext
+
+
+def test_names_are_those_that_spark_makes_lower_case() -> None:
+    options = parse_options(
+        REQUIRED
+        | {
+            "partitions": "0-3,7",
+            "startingoffsets": '{"0": 5}',
+            "endingoffsets": '{"7": 9}',
+            "minpartitions": "8",
+            "maxrowspersplit": " 1000 ",
+            "fetchsize": "50",
+            "planningtimeoutms": "1500",
+            "requesttimeoutms": "2000",
+            "tls.plaintext": "true",
+        }
+    )
+    assert options.partitions == (Interval(0, 3), Interval(7, 7))
+    assert options.starting_offsets == OffsetSpec("earliest", {0: 5})
+    assert options.ending_offsets.bound(7) == 9
+    assert options.ending_offsets.bound(0) == "latest"
+    assert (options.min_partitions, options.max_rows_per_split, options.fetch_size) == (8, 1000, 50)
+    assert (options.planning_timeout_s, options.request_timeout_s) == (1.5, 2.0)
+    assert options.tls.plaintext
+
+
+def test_tls_options_reach_the_model_and_stay_secret() -> None:
+    options = parse_options(
+        REQUIRED
+        | {"tls.keystore.location": "/k.p12", "tls.keystore.password": "verysecret", "tls.truststore.location": "/t"}
+    )
+    assert options.tls.key_store_location == "/k.p12"
+    assert options.tls.trust_store_location == "/t"
+    assert "verysecret" not in repr(options)
+    again = pickle.loads(pickle.dumps(options))
+    assert again == options
+    assert again.tls.key_store_password.get_secret_value() == "verysecret"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_misspelt_option_names_the_nearest(name: str) -> None:
+    with pytest.raises(ConfigError, match=f"unknown option '{name.lower()}x'; did you mean '{name}'\\?"):
+        parse_options(REQUIRED | {f"{name.lower()}x": "1"})
+
+
+def test_a_strange_option_names_all() -> None:
+    with pytest.raises(ConfigError, match="unknown option 'xyzzy'; the options are: zookeeper, clusterRoot, "):
+        parse_options(REQUIRED | {"xyzzy": "1"})
+
+
+@pytest.mark.parametrize(
+    ("changed", "complaint"),
+    [
+        ({"zookeeper": ""}, "option 'zookeeper' is missing"),
+        ({"clusterroot": " "}, "option 'clusterRoot' is missing"),
+        ({"clusterroot": "waltz"}, "option clusterRoot: expected an absolute ZooKeeper path .* found 'waltz'"),
+        ({"clusterroot": "/waltz/"}, "option clusterRoot"),
+        ({"fetchsize": "0"}, "option fetchSize: expected a number from 1 to 2147483647, found '0'"),
+        ({"fetchsize": "many"}, "option fetchSize"),
+        ({"minpartitions": "-1"}, "option minPartitions"),
+        ({"maxrowspersplit": "1e5"}, "option maxRowsPerSplit"),
+        ({"maxrowspersplit": "9" * 5000}, "option maxRowsPerSplit"),
+        ({"planningtimeoutms": "\u0663"}, "option planningTimeoutMs"),
+        ({"partitions": "x"}, "option partitions"),
+        ({"startingoffsets": "x"}, "option startingOffsets"),
+        ({"endingoffsets": "x"}, "option endingOffsets"),
+        ({"failondataloss": "maybe"}, "option failOnDataLoss: expected true or false, found 'maybe'"),
+        ({"columns": "data,haeder"}, "option columns names the column 'haeder', which the log has not; did you mean"),
+        ({"columns": "data,data"}, "option columns names a column twice"),
+        ({"payloadformat": "avro"}, "option payloadFormat: expected raw, utf8, json or a function such as"),
+        ({"payloadformat": "a.b:c-d"}, "option payloadFormat"),
+        ({"payloadschema": "a long"}, "option payloadSchema: .*only with json or a function"),
+        ({"payloadformat": "json", "payloadschema": " "}, "option payloadSchema"),
+        ({"payloadformat": "json", "payloadmode": "drop"}, "option payloadMode: expected failfast or permissive"),
+        ({"maxoffsetspertrigger": "0"}, "option maxOffsetsPerTrigger"),
+        ({"failovertimeoutms": "x"}, "option failoverTimeoutMs"),
+        ({"tls.plaintext": "perhaps"}, "wrong value for key 'tls.plaintext' in the options"),
+    ],
+)
+def test_wrong_values_name_the_option(changed: dict[str, str], complaint: str) -> None:
+    with pytest.raises(ConfigError, match=complaint):
+        parse_options(REQUIRED | changed)
+
+
+def test_missing_options() -> None:
+    with pytest.raises(ConfigError, match="option 'zookeeper' is missing: a connect string"):
+        parse_options({})
+
+
+def test_what_payloads_are() -> None:
+    assert parse_options(REQUIRED).payload == PayloadFormat("raw", permissive=False)
+    given = {"payloadformat": " JSON", "payloadmode": "Permissive", "payloadschema": "a long"}
+    assert parse_options(REQUIRED | given).payload == PayloadFormat("json", permissive=True)
+    assert (
+        parse_options(REQUIRED | {"payloadformat": "my.module:Parser.parse"}).payload.name == "my.module:Parser.parse"
+    )

@@ -1,0 +1,137 @@
+import asyncio
+from typing import Any
+
+import pytest
+from pyspark.sql.datasource import EqualTo, GreaterThan
+
+from tests.unit.spark.conftest import ROOT
+from tests.unit.spark.fakes import KEY, SESSION, FakeCluster, storage_name
+from waltz.common.ids import Endpoint
+from waltz.common.zk.client import ZooKeeperUnreachableError
+from waltz.common.zk.znodes import UNRESOLVED
+from waltz.spark import planning
+from waltz.spark.errors import PlanningError
+from waltz.spark.filters import push
+from waltz.spark.offsets import OffsetRange
+from waltz.spark.options import parse_options
+from waltz.spark.planning import Split, plan, plan_with
+from waltz.spark.replicas import Choice, choose_replicas
+
+A, B, C = map(storage_name, range(3))
+CURRENT = (SESSION, UNRESOLVED)
+
+
+async def make_plan(cluster: FakeCluster, timeout_s: float = 30.0, **options: str) -> list[Split]:
+    parsed = parse_options({"zookeeper": "zk:2181", "clusterRoot": ROOT, "tls.plaintext": "true"} | options)
+    deadline_s = asyncio.get_running_loop().time() + timeout_s
+    return await plan_with(cluster.zookeeper, parsed, tls=None, deadline_s=deadline_s)
+
+
+def storages(split: Split) -> list[str]:
+    return [source.storage for source in split.sources]
+
+
+async def test_everything_committed_and_nothing_else(cluster: FakeCluster) -> None:
+    splits = await make_plan(cluster)
+    assert [split.range for split in splits] == [OffsetRange(0, 0, 10), OffsetRange(2, 0, 1)]
+    assert {(split.cluster_key, split.partition_count) for split in splits} == {(KEY, 3)}
+    assert splits[0].sources[0].admin == Endpoint("127.0.0.1", cluster.storages[0].admin_port)
+
+
+async def test_splits_begin_at_different_replicas(cluster: FakeCluster) -> None:
+    splits = await make_plan(cluster, maxRowsPerSplit="3")
+    assert [split.range for split in splits] == [
+        OffsetRange(0, 0, 2),
+        OffsetRange(0, 2, 5),
+        OffsetRange(0, 5, 7),
+        OffsetRange(0, 7, 10),
+        OffsetRange(2, 0, 1),
+    ]
+    assert [storages(split) for split in splits] == [[A, B, C], [B, C, A], [C, A, B], [A, B, C], [B, C, A]]
+
+
+async def test_options_narrow_the_plan(cluster: FakeCluster) -> None:
+    splits = await make_plan(
+        cluster, partitions="0", startingOffsets='{"0": 4}', endingOffsets='{"0": 8}', minPartitions="2"
+    )
+    assert [split.range for split in splits] == [OffsetRange(0, 4, 6), OffsetRange(0, 6, 8)]
+
+
+async def test_nothing_to_read_needs_no_replica(cluster: FakeCluster) -> None:
+    for partition_id in range(3):
+        await cluster.set_states(partition_id, {})
+    assert await make_plan(cluster, partitions="1") == []
+    assert await make_plan(cluster, startingOffsets="latest") == []
+
+
+async def test_replicas_are_chosen_after_the_mark_is_known(cluster: FakeCluster) -> None:
+    """Rule S6: a replica that left the session while the mark was asked for may hold a dirty tail below the mark."""
+
+    async def leave() -> None:
+        await cluster.set_states(
+            0, {A: (SESSION, 4), B: (SESSION + 1, UNRESOLVED), C: (SESSION + 1, UNRESOLVED)}, session_id=SESSION + 1
+        )
+
+    cluster.owner.before_answer = leave
+    (split,) = await make_plan(cluster, partitions="0")
+    assert storages(split) == [B, C]
+
+
+async def test_waits_for_a_recovery_to_end(cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    await cluster.set_states(0, dict.fromkeys((A, B, C), CURRENT), session_id=SESSION + 1)
+    looked = asyncio.Event()
+
+    def choose(*arguments: Any) -> Choice:
+        looked.set()
+        return choose_replicas(*arguments)
+
+    monkeypatch.setattr(planning, "choose_replicas", choose)
+    task = asyncio.create_task(make_plan(cluster, partitions="0"))
+    await looked.wait()
+    await cluster.set_states(0, {A: CURRENT, B: (SESSION + 1, UNRESOLVED)}, session_id=SESSION + 1)
+    (split,) = await task
+    assert storages(split) == [B]
+
+
+async def test_no_replica_may_serve(cluster: FakeCluster) -> None:
+    await cluster.set_states(0, {A: (6, UNRESOLVED), B: (SESSION, 3)})
+    with pytest.raises(
+        PlanningError, match=f"no replica of partition 0 may serve .*{A}: .*{B}: .*{C}: it takes no part"
+    ):
+        await make_plan(cluster, timeout_s=0.3)
+
+
+async def test_wrong_root(cluster: FakeCluster) -> None:
+    with pytest.raises(PlanningError, match="no cluster at /other in the ZooKeeper at zk:2181; check the options"):
+        await make_plan(cluster, clusterRoot="/other")
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        ({"partitions": "1-3"}, "no partition 3"),
+        ({"startingOffsets": '{"3": 0}'}, "startingOffsets names partition 3"),
+        ({"partitions": "1", "endingOffsets": '{"0": 0}'}, "endingOffsets names partition 0"),
+        ({"endingOffsets": '{"0": 11}'}, "endingOffsets: 11 is beyond partition 0"),
+        ({"startingOffsets": '{"2": 2}'}, "startingOffsets: 2 is beyond partition 2"),
+        ({"startingOffsets": '{"0": 3}', "endingOffsets": '{"0": 2}'}, "would end at 2, before its start at 3"),
+    ],
+)
+async def test_ranges_that_do_not_exist(cluster: FakeCluster, options: dict[str, str], complaint: str) -> None:
+    with pytest.raises(PlanningError, match=complaint):
+        await make_plan(cluster, 30.0, **options)
+
+
+async def test_unreachable_zookeeper() -> None:
+    options = parse_options({"zookeeper": "127.0.0.1:1", "clusterRoot": ROOT, "planningTimeoutMs": "300"})
+    with pytest.raises(ZooKeeperUnreachableError, match="no ZooKeeper server answers at 127.0.0.1:1"):
+        await plan(options)
+
+
+async def test_filters_shorten_the_plan(cluster: FakeCluster) -> None:
+    parsed = parse_options({"zookeeper": "zk:2181", "clusterRoot": ROOT, "tls.plaintext": "true"})
+    pushed, _ = push([EqualTo(("partition",), 0), GreaterThan(("transaction_id",), 6)])
+    deadline_s = asyncio.get_running_loop().time() + 30.0
+    splits = await plan_with(cluster.zookeeper, parsed, tls=None, deadline_s=deadline_s, pushed=pushed)
+    assert [split.range for split in splits] == [OffsetRange(0, 7, 10)]
+    assert [req_id.partition_id for req_id in cluster.owner.requests] == [0]

@@ -1,0 +1,173 @@
+"""The blocking client: many threads, one loop."""
+
+import asyncio
+import os
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+import waltz
+from waltz import blocking
+from waltz.client.mock import MockDriver
+
+pytestmark = pytest.mark.timeout(60)
+
+LOCK = waltz.PartitionLocalLock("account", 1)
+
+
+def background_threads() -> int:
+    return sum(thread.name == "waltz" for thread in threading.enumerate())
+
+
+@pytest.fixture(params=[(0, 1, 2, 3, 4, 5), (0, 1, 2, 3, 4)], ids=["version 5", "version 4"])
+def driver(request: pytest.FixtureRequest) -> MockDriver:
+    return MockDriver(2, versions=request.param)
+
+
+def test_the_whole_face(driver: MockDriver) -> None:
+    with waltz.blocking.connect(driver) as client:
+        assert (client.cluster_name, client.partition_count) == ("mock", 2)
+        assert client.client_id >= 0
+        assert client.high_water_mark(1) == -1
+        assert client.append(1, b"a", header=3, write_locks=[LOCK]) == 0
+        assert client.append_many(1, (b"%d" % n for n in range(10))) == list(range(1, 11))
+        with pytest.raises(waltz.LockConflict):
+            client.append(1, b"b", write_locks=[LOCK], high_water_mark=-1)
+        read = [transaction.data for transaction in client.feed(1, after=0, until=10)]
+        assert read == [b"%d" % n for n in range(10)]
+        assert sum(len(batch) for batch in client.feed_batches(1, after=-1, until=10)) == 11
+        with client.feed(1, after=9) as feed:
+            assert [each.transaction_id for each in feed.next_batch()] == [10]
+            assert feed.position == 9
+        feed = client.feed(1, after=-1)
+        for transaction in feed:
+            if transaction.transaction_id == 5:
+                break
+        assert feed.position == 4
+        with pytest.raises(waltz.ClientClosedError):
+            feed.next_batch()
+        with pytest.raises(waltz.PartitionNotFoundError):
+            client.feed(7, after=-1)
+    assert background_threads() == 0
+
+
+def test_many_threads_share_one_client(driver: MockDriver) -> None:
+    with blocking.connect(driver) as client, ThreadPoolExecutor(16) as threads:
+        ids = list(threads.map(lambda number: client.append(number % 2, b"%d" % number), range(400)))
+        assert background_threads() == 1
+        assert sorted(ids) == sorted([*range(200), *range(200)])
+        for number, transaction_id in enumerate(ids):
+            assert driver.partitions[number % 2].transactions[transaction_id].data == b"%d" % number
+
+
+def test_a_feed_in_one_thread_and_appends_in_another(driver: MockDriver) -> None:
+    with blocking.connect(driver) as client, ThreadPoolExecutor(1) as threads:
+        reading = threads.submit(lambda: [each.data for each in client.feed(0, after=-1, until=99)])
+        for number in range(100):
+            client.append(0, b"%d" % number)
+        assert reading.result() == [b"%d" % number for number in range(100)]
+
+
+def test_clients_share_the_loop_and_the_last_one_ends_it(driver: MockDriver) -> None:
+    first, second = blocking.connect(driver).open(), blocking.connect(driver).open()
+    assert background_threads() == 1
+    first.append(0, b"a")
+    first.close()
+    first.close()
+    assert second.append(0, b"b") == 1
+    second.close()
+    assert background_threads() == 0
+    with pytest.raises(waltz.ClientClosedError):
+        second.append(0, b"c")
+
+
+def test_closing_ends_the_calls_of_other_threads(driver: MockDriver) -> None:
+    client = blocking.connect(driver).open()
+    client.append(0, b"a")
+    with ThreadPoolExecutor(2) as threads:
+        feed = client.feed(0, after=0)
+        reading = threads.submit(feed.next_batch)
+        driver.suspend_feed()
+        appending = threads.submit(client.append, 0, b"b")
+        while driver.partitions[0].high_water_mark < 1:
+            time.sleep(0.001)
+        client.close()
+        with pytest.raises(waltz.ClientClosedError):
+            reading.result(10)
+        with pytest.raises(waltz.OutcomeUnknownError):
+            appending.result(10)
+    assert background_threads() == 0
+
+
+def test_misuse_is_refused_instead_of_blocking_for_ever(driver: MockDriver) -> None:
+    client = blocking.connect(driver)
+    with pytest.raises(waltz.InvalidOperationError, match="not open"):
+        client.append(0, b"a")
+    with client:
+        with pytest.raises(waltz.InvalidOperationError, match="once"):
+            client.open()
+
+        async def on_the_loop() -> int:
+            return client.append(0, b"a")
+
+        with pytest.raises(waltz.InvalidOperationError, match="never end"):
+            client.run(on_the_loop())
+
+
+def test_a_client_that_cannot_be_opened_leaves_nothing_behind() -> None:
+    class Broken:
+        def cores(self, max_in_flight: int, options: object) -> "Broken":
+            return self
+
+        async def open_client(self, callbacks: object, *, options: object = None) -> object:
+            raise NotImplementedError
+
+        async def open_core(self) -> object:
+            raise waltz.ConnectFailedError("nobody there")
+
+        async def open_reader(self, callbacks: object) -> object:
+            raise NotImplementedError
+
+        async def close(self) -> None:
+            pass
+
+    driver: waltz.client.core.Driver = Broken()  # type: ignore[assignment]
+    with pytest.raises(waltz.ConnectFailedError, match="nobody there"):
+        blocking.connect(driver).open()
+    assert background_threads() == 0
+
+
+async def test_usable_beside_a_running_loop(driver: MockDriver) -> None:
+    """As in a notebook."""
+    with blocking.connect(driver) as client:
+        assert client.append(0, b"a") == 0
+    assert asyncio.get_running_loop().is_running()
+
+
+def test_after_a_fork_a_client_of_the_parent_is_refused(driver: MockDriver) -> None:
+    script = """
+import os, sys, waltz
+from waltz.client.mock import MockDriver
+driver = MockDriver()
+client = waltz.blocking.connect(driver).open()
+client.append(0, b"a")
+child = os.fork()
+if not child:
+    try:
+        client.append(0, b"b")
+    except waltz.InvalidOperationError as error:
+        client.close()
+        with waltz.blocking.connect(MockDriver()) as other:
+            os._exit(0 if "fork" in str(error) and other.append(0, b"c") == 0 else 1)
+    os._exit(2)
+_, status = os.waitpid(child, 0)
+assert client.append(0, b"d") == 1
+client.close()
+sys.exit(os.waitstatus_to_exitcode(status))
+"""
+    done = subprocess.run([sys.executable, "-c", script], env=os.environ, timeout=30, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

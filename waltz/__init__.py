@@ -1,0 +1,164 @@
+"""Waltz: a distributed, replicated write-ahead log for transactions with optimistic locks.
+
+    async with waltz.connect("client.yml") as client:
+        transaction_id = await client.append(0, b"hello")
+        async for transaction in client.feed(0, after=-1):
+            ...
+
+The names of the client library can be imported from here. They are loaded when they are first used, so that a process
+that needs something else of this package does not load the client. ``waltz.blocking`` has the same client for threads.
+"""
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from waltz import blocking
+    from waltz.client.builder import TransactionBuilder
+    from waltz.client.client import WaltzClient
+    from waltz.client.context import TransactionContext, WaltzClientCallbacks
+    from waltz.client.database import DatabaseCallbacks, DbApiDatabase, SqlAlchemyDatabase
+    from waltz.client.errors import (
+        AppendError,
+        AppendManyError,
+        ClientAheadError,
+        ClientClosedError,
+        ClientError,
+        ClientTimeoutError,
+        DataChecksumError,
+        InvalidOperationError,
+        LockConflict,
+        NotAppendedError,
+        OutcomeUnknownError,
+        PartitionInactiveError,
+        PartitionNotFoundError,
+        RpcError,
+        ServerError,
+        TransactionTooLargeError,
+    )
+    from waltz.client.locks import PartitionLocalLock
+    from waltz.client.plain import Client, connect, open_client
+    from waltz.client.plain_append import Append
+    from waltz.client.retry_policy import RetryPolicy
+    from waltz.client.rpc import RpcClient
+    from waltz.client.serializer import BytesSerializer, Serializer, StringSerializer
+    from waltz.client.transaction import Transaction
+    from waltz.common.config import ClientConfig
+    from waltz.common.errors import (
+        ConfigError,
+        ConnectFailedError,
+        ConnectionClosedError,
+        DeadlineExceededError,
+        ProtocolError,
+        WaltzError,
+    )
+    from waltz.common.ids import Endpoint, ReqId
+    from waltz.common.records import Record
+
+__all__ = [
+    "Append",
+    "AppendError",
+    "AppendManyError",
+    "BytesSerializer",
+    "Client",
+    "ClientAheadError",
+    "ClientClosedError",
+    "ClientConfig",
+    "ClientError",
+    "ClientTimeoutError",
+    "ConfigError",
+    "ConnectFailedError",
+    "ConnectionClosedError",
+    "DataChecksumError",
+    "DatabaseCallbacks",
+    "DbApiDatabase",
+    "DeadlineExceededError",
+    "Endpoint",
+    "InvalidOperationError",
+    "LockConflict",
+    "NotAppendedError",
+    "OutcomeUnknownError",
+    "PartitionInactiveError",
+    "PartitionLocalLock",
+    "PartitionNotFoundError",
+    "ProtocolError",
+    "Record",
+    "ReqId",
+    "RetryPolicy",
+    "RpcClient",
+    "RpcError",
+    "Serializer",
+    "ServerError",
+    "SqlAlchemyDatabase",
+    "StringSerializer",
+    "Transaction",
+    "TransactionBuilder",
+    "TransactionContext",
+    "TransactionTooLargeError",
+    "WaltzClient",
+    "WaltzClientCallbacks",
+    "WaltzError",
+    "blocking",
+    "connect",
+    "open_client",
+]
+
+_HOMES = {
+    "waltz.client.builder": ("TransactionBuilder",),
+    "waltz.client.client": ("WaltzClient",),
+    "waltz.client.context": ("TransactionContext", "WaltzClientCallbacks"),
+    "waltz.client.database": ("DatabaseCallbacks", "DbApiDatabase", "SqlAlchemyDatabase"),
+    "waltz.client.errors": (
+        "AppendError",
+        "AppendManyError",
+        "ClientAheadError",
+        "ClientClosedError",
+        "ClientError",
+        "ClientTimeoutError",
+        "DataChecksumError",
+        "InvalidOperationError",
+        "LockConflict",
+        "NotAppendedError",
+        "OutcomeUnknownError",
+        "PartitionInactiveError",
+        "PartitionNotFoundError",
+        "RpcError",
+        "ServerError",
+        "TransactionTooLargeError",
+    ),
+    "waltz.client.locks": ("PartitionLocalLock",),
+    "waltz.client.plain": ("Client", "connect", "open_client"),
+    "waltz.client.plain_append": ("Append",),
+    "waltz.client.retry_policy": ("RetryPolicy",),
+    "waltz.client.rpc": ("RpcClient",),
+    "waltz.client.serializer": ("BytesSerializer", "Serializer", "StringSerializer"),
+    "waltz.client.transaction": ("Transaction",),
+    "waltz.common.config": ("ClientConfig",),
+    "waltz.common.errors": (
+        "ConfigError",
+        "ConnectFailedError",
+        "ConnectionClosedError",
+        "DeadlineExceededError",
+        "ProtocolError",
+        "WaltzError",
+    ),
+    "waltz.common.ids": ("Endpoint", "ReqId"),
+    "waltz.common.records": ("Record",),
+}
+_HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
+
+
+_SUBMODULES = ("blocking",)
+
+
+def __getattr__(name: str) -> object:
+    if name in _SUBMODULES:
+        return importlib.import_module(f"{__name__}.{name}")
+    module = _HOME_OF.get(name)
+    if module is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(module), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_HOME_OF, *_SUBMODULES])

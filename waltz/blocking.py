@@ -1,0 +1,313 @@
+"""The plain client for threads and notebooks: every call blocks until it is done.
+
+    import waltz.blocking
+
+    with waltz.blocking.connect("client.yml") as client:
+        transaction_id = client.append(0, b"hello")
+        for transaction in client.feed(0, after=-1, until=transaction_id):
+            print(transaction.data)
+
+All clients of a process share one event loop on a thread of its own, which ends when the last of them is closed. A
+client may be used by any number of threads at a time. Calls are bounded by the deadlines of the asynchronous client.
+"""
+
+import asyncio
+import os
+import threading
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+import uvloop
+
+from waltz.client import plain
+from waltz.client.core import Driver
+from waltz.client.errors import ClientClosedError, InvalidOperationError
+from waltz.client.options import ClientOptions
+from waltz.client.plain import APPEND_TIMEOUT_S, MAX_IN_FLIGHT, Data, Locks
+from waltz.client.plain_append import Append
+from waltz.client.reader import Feed
+from waltz.common.config import ClientConfig
+from waltz.common.records import Record
+
+T = TypeVar("T")
+
+_END_TIMEOUT_S = 5.0
+
+__all__ = ["BatchFeed", "Client", "TransactionFeed", "connect"]
+
+
+class _BackgroundLoop:
+    """The loop and its thread, as long as somebody uses them."""
+
+    def __init__(self) -> None:
+        self._mutex = threading.Lock()
+        self._users = 0
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self.thread: threading.Thread | None = None
+        """On which the loop runs."""
+
+    def enter(self) -> asyncio.AbstractEventLoop:
+        """Start the loop if it does not run."""
+        with self._mutex:
+            if self._loop is None:
+                self._loop = uvloop.new_event_loop()
+                self.thread = threading.Thread(target=self._run, args=(self._loop,), name="waltz", daemon=True)
+                self.thread.start()
+            self._users += 1
+            return self._loop
+
+    def leave(self) -> None:
+        """End the loop if nobody else uses it."""
+        with self._mutex:
+            self._users -= 1
+            if self._users:
+                return
+            loop, thread = self._loop, self.thread
+            self._loop = self.thread = None
+        assert loop is not None
+        assert thread is not None
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+
+    def _run(self, loop: asyncio.AbstractEventLoop) -> None:
+        asyncio.set_event_loop(loop)
+        try:
+            loop.run_forever()
+            loop.run_until_complete(_end_calls())
+            loop.run_until_complete(loop.shutdown_asyncgens())
+        finally:
+            loop.close()
+
+
+async def _end_calls() -> None:
+    """Let the calls of closed clients come to their ends."""
+    calls = asyncio.all_tasks() - {asyncio.current_task()}
+    if calls:
+        await asyncio.wait(calls, timeout=_END_TIMEOUT_S)
+    for call in calls:
+        call.cancel()
+    if calls:
+        await asyncio.wait(calls)
+
+
+_background = _BackgroundLoop()
+
+
+def _forget_parent() -> None:
+    """In the child of a fork there is no such thread; clients of the parent cannot be used there."""
+    global _background
+    _background = _BackgroundLoop()
+
+
+os.register_at_fork(after_in_child=_forget_parent)
+
+
+def connect(
+    config: ClientConfig | Mapping[str, object] | str | os.PathLike[str] | Driver,
+    *,
+    max_in_flight: int = MAX_IN_FLIGHT,
+    options: ClientOptions | None = None,
+) -> "Client":
+    """A client, to be opened with ``with``; the arguments are those of :func:`waltz.connect`."""
+    return Client(lambda: plain.connect(config, max_in_flight=max_in_flight, options=options))
+
+
+class Client:
+    """The calls of :class:`waltz.client.plain.Client`, each blocking until it is done; errors are described there."""
+
+    def __init__(self, make: Callable[[], plain.Client]) -> None:
+        self._client = make()
+        self._background = _background
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._closed = False
+        self._process_id = os.getpid()
+        self._mutex = threading.Lock()
+
+    def open(self) -> Self:
+        """What ``with`` does at first."""
+        with self._mutex:
+            if self._loop is not None:
+                raise InvalidOperationError("a client is opened once")
+            self._loop = self._background.enter()
+        try:
+            self.run(self._client.open())
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def close(self) -> None:
+        """What ``with`` does at last; may be called twice. Calls of other threads end with errors."""
+        with self._mutex:
+            if self._loop is None or self._closed or self._process_id != os.getpid():
+                return
+            self._closed = True
+            future = asyncio.run_coroutine_threadsafe(self._client.close(), self._loop)
+        try:
+            future.result()
+        finally:
+            self._background.leave()
+
+    def __enter__(self) -> Self:
+        return self.open()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def closed(self) -> bool:
+        """Whether it was closed."""
+        return self._closed
+
+    @property
+    def client_id(self) -> int:
+        """Id of this client in the cluster."""
+        return self._client.client_id
+
+    @property
+    def cluster_name(self) -> str:
+        """Name of the cluster."""
+        return self._client.cluster_name
+
+    @property
+    def partition_count(self) -> int:
+        """Number of partitions of the cluster."""
+        return self._client.partition_count
+
+    def append(
+        self,
+        partition_id: int,
+        data: Data,
+        *,
+        header: int = 0,
+        write_locks: Locks = (),
+        read_locks: Locks = (),
+        append_locks: Locks = (),
+        high_water_mark: int | None = None,
+        timeout_s: float = APPEND_TIMEOUT_S,
+    ) -> int:
+        """Append a transaction; returns its id when it is committed."""
+        return self.run(
+            self._client.append(
+                partition_id,
+                data,
+                header=header,
+                write_locks=write_locks,
+                read_locks=read_locks,
+                append_locks=append_locks,
+                high_water_mark=high_water_mark,
+                timeout_s=timeout_s,
+            )
+        )
+
+    def append_many(
+        self,
+        partition_id: int,
+        items: Iterable[Data | Append],
+        *,
+        high_water_mark: int | None = None,
+        timeout_s: float = APPEND_TIMEOUT_S,
+    ) -> list[int]:
+        """Append many transactions, each for itself; returns their ids when all are committed."""
+        items = list(items)  # on this thread: it may be a generator of the application
+        return self.run(
+            self._client.append_many(partition_id, items, high_water_mark=high_water_mark, timeout_s=timeout_s)
+        )
+
+    def feed(self, partition_id: int, *, after: int, until: int | None = None) -> "TransactionFeed":
+        """The transactions with an id above ``after`` (up to ``until``), one by one, and those to come."""
+        return TransactionFeed(self, self.run(self._opened(partition_id, after, until)))
+
+    def feed_batches(self, partition_id: int, *, after: int, until: int | None = None) -> "BatchFeed":
+        """The same in lists, as many at a time as came together."""
+        return BatchFeed(self, self.run(self._opened(partition_id, after, until)))
+
+    def high_water_mark(self, partition_id: int, *, timeout_s: float | None = None) -> int:
+        """Id of the last committed transaction of a partition, asked of its server; -1 when there is none."""
+        return self.run(self._client.high_water_mark(partition_id, timeout_s=timeout_s))
+
+    async def _opened(self, partition_id: int, after: int, until: int | None) -> Feed:
+        return self._client.feed_batches(partition_id, after=after, until=until)
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine of the asynchronous client on the background loop; what interrupts this cancels it."""
+        try:
+            with self._mutex:  # not after the loop was told to stop, which would never get to it
+                future = asyncio.run_coroutine_threadsafe(work, self._running_loop())
+        except BaseException:
+            work.close()
+            raise
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+    def _running_loop(self) -> asyncio.AbstractEventLoop:
+        if self._loop is None:
+            raise InvalidOperationError("the client is not open; use it in `with waltz.blocking.connect(...)`")
+        if self._process_id != os.getpid():
+            raise InvalidOperationError("the client was opened before a fork; open another one in this process")
+        if self._closed:
+            raise ClientClosedError
+        if threading.current_thread() is self._background.thread:
+            raise InvalidOperationError("a blocking call on the loop that has to do the work would never end")
+        return self._loop
+
+
+class _BlockingFeed:
+    """Reads for one thread at a time. Closed when its loop is left or it is closed; it has nothing that runs."""
+
+    def __init__(self, client: Client, feed: Feed) -> None:
+        self._client = client
+        self._feed = feed
+
+    @property
+    def position(self) -> int:
+        """Id of the last transaction that its consumer is done with."""
+        return self._feed.position
+
+    def close(self) -> None:
+        """Read no more."""
+        if not self._feed.closed and not self._client.closed:
+            self._client.run(self._feed.aclose())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def next_batch(self) -> list[Record]:
+        """The next transactions, as soon as there are any; an empty list at the end, if there is one."""
+        return self._client.run(self._feed.next_batch())
+
+
+class TransactionFeed(_BlockingFeed):
+    """One by one."""
+
+    def __iter__(self) -> Iterator[Record]:
+        try:
+            while batch := self.next_batch():
+                for record in batch:
+                    yield record
+                    self._feed.position = record[0]
+        finally:
+            self.close()
+
+
+class BatchFeed(_BlockingFeed):
+    """As many at a time as came together."""
+
+    def __iter__(self) -> Iterator[list[Record]]:
+        try:
+            while batch := self.next_batch():
+                yield batch
+                self._feed.position = batch[-1][0]
+        finally:
+            self.close()

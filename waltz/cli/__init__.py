@@ -1,0 +1,1 @@
+"""The command line: ``waltz NOUN VERB``, one module for each noun."""

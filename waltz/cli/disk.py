@@ -1,0 +1,225 @@
+"""``waltz disk``: looks into the files of a storage node that is stopped. Nothing is changed."""
+
+import argparse
+import importlib
+import statistics
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
+from pathlib import Path
+
+from waltz.cli.session import Nouns, noun
+from waltz.common.errors import WaltzError
+from waltz.common.ids import ReqId
+from waltz.common.records import Record
+from waltz.storage.control_file import FILE_NAME, ControlFile
+from waltz.storage.errors import CorruptionError
+from waltz.storage.files import OsFiles
+from waltz.storage.inspection import InspectedSegment, inspected_control_file, inspected_segment
+from waltz.storage.segment import RecordCheck
+
+MAX_FAILURES = 100
+"""So many failures are listed."""
+
+_MARGIN = 6
+_HEX_WIDTH = 67
+_BYTES_PER_ROW = 16
+
+Deserializer = Callable[[bytes], object]
+
+
+def register(nouns: Nouns) -> None:
+    """Add the noun and its verbs."""
+    verbs = noun(nouns, "disk", "look into the files of a storage node that is stopped; changes nothing")
+    parser = _segment_verb(verbs, "verify-segment", "check the index and the checksum of records", _verify)
+    parser.add_argument("-t", "--transaction", type=int, metavar="ID", help="this record only")
+    _segment_verb(verbs, "segment-statistic", "print number and sizes of the records", _statistic)
+    parser = _segment_verb(verbs, "dump-segment", "print what a segment holds", _dump)
+    parser.add_argument("-m", "--metadata", action="store_true", help="the header")
+    parser.add_argument("-r", "--record", action="store_true", help="the records")
+    parser.add_argument("-t", "--transaction", type=int, metavar="ID", help="this record only")
+    parser.add_argument(
+        "-d", "--deserializer", type=_deserializer, metavar="MODULE:FUNCTION", help="makes payloads readable"
+    )
+    help_text = "print the control file"
+    parser = verbs.add_parser("dump-control-file", help=help_text, description=help_text)
+    only = parser.add_mutually_exclusive_group()
+    only.add_argument("-p", "--partition", type=int, metavar="ID", help="this partition only")
+    # The original's option takes an argument that means nothing.
+    only.add_argument("-a", "--assigned", nargs="?", const="", metavar="ANYTHING", help="assigned partitions only")
+    parser.add_argument("path", type=Path, nargs="?", metavar=f"DIRECTORY/{FILE_NAME}")
+    parser.set_defaults(run=lambda options: _dump_control_file(options, parser))
+
+
+def _segment_verb(
+    verbs: Nouns, name: str, help_text: str, command: Callable[[argparse.Namespace, InspectedSegment], None]
+) -> argparse.ArgumentParser:
+    parser = verbs.add_parser(name, help=help_text, description=help_text)
+    parser.add_argument("path", type=Path, metavar="DIRECTORY/PARTITION/SEGMENT.seg")
+
+    def run(options: argparse.Namespace) -> int:
+        if name == "dump-segment" and not (options.metadata or options.record):
+            parser.error("at least one of -m/--metadata and -r/--record is needed")
+        with closing(OsFiles()) as files, inspected_segment(files, options.path) as segment:
+            command(options, segment)
+        return 0
+
+    parser.set_defaults(run=run)
+    return parser
+
+
+def _deserializer(text: str) -> Deserializer:
+    module_name, _, name = text.partition(":")
+    try:
+        found = getattr(importlib.import_module(module_name), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise argparse.ArgumentTypeError(f"not of the form module:function: {text!r} ({error})") from None
+    if not callable(found):
+        raise argparse.ArgumentTypeError(f"not a function: {text!r}")
+    return lambda data: found(data)
+
+
+# verify-segment
+
+
+def _verify(options: argparse.Namespace, segment: InspectedSegment) -> None:
+    if options.transaction is not None:
+        checks: Iterable[RecordCheck] = [segment.check(options.transaction)]
+    else:
+        checks = segment.check_all()
+    listed: list[RecordCheck] = []
+    count = failures = 0
+    for check in checks:
+        count += 1
+        failed = not (check.index_ok and check.checksum_ok)
+        failures += failed
+        if (failed and len(listed) < MAX_FAILURES) or options.transaction is not None:
+            listed.append(check)
+    if listed:
+        rows = [[str(each.transaction_id), _passed(each.index_ok), _passed(each.checksum_ok)] for each in listed]
+        _print_table(["TRANSACTION ID", "INDEX VERIFICATION", "CHECKSUM VERIFICATION"], rows)
+    if failures:
+        print(f"VERIFICATION SUMMARY: {failures} out of {count} check failed")
+        raise WaltzError(f"{failures} of {count} records of {options.path} are damaged; see waltz storage repair")
+    if options.transaction is None:
+        print("INDEX VERIFICATION SUMMARY: all check pass!")
+
+
+def _passed(passed: bool) -> str:
+    return "pass" if passed else "fail"
+
+
+# segment-statistic
+
+
+def _statistic(options: argparse.Namespace, segment: InspectedSegment) -> None:
+    sizes = [len(record.data) for record in _records(segment, options.path)] or [0]
+    names = ["number of rows", "maximum row byte", "minimum row byte", "average row byte", "median row byte"]
+    count = segment.segment.next_transaction_id - segment.segment.first_transaction_id
+    values = (count, max(sizes), min(sizes), float(statistics.fmean(sizes)), float(statistics.median(sizes)))
+    _print_table(names, [[str(value) for value in values]])
+
+
+def _records(segment: InspectedSegment, path: Path) -> Iterator[Record]:
+    for check in segment.check_all():
+        if check.record is None or not check.index_ok:
+            raise WaltzError(f"transaction {check.transaction_id} of {path} is damaged; see waltz disk verify-segment")
+        yield check.record
+
+
+# dump-segment
+
+
+def _dump(options: argparse.Namespace, segment: InspectedSegment) -> None:
+    if options.metadata:
+        header = segment.index_header
+        names = ["format version number", "creation time", "key", "partition id", "first transaction id"]
+        _print_table(names, [[str(value) for value in header]])
+    if not options.record:
+        return
+    if options.transaction is not None:
+        checks: Iterable[RecordCheck] = [segment.check(options.transaction)]
+    else:
+        checks = segment.check_all()
+    names = ["TRANSACTION ID", "REQUEST ID", "HEADER", "CHECKSUM", "DATA IN HEX STRING (READABLE DATA)"]
+    damaged = 0
+
+    def rows() -> Iterator[list[str]]:
+        nonlocal damaged
+        for check in checks:
+            if check.record is None or not check.index_ok:
+                damaged += 1
+                yield [str(check.transaction_id), "damaged", "", "", ""]
+            else:
+                yield _record_row(check.record, options.deserializer)
+
+    longest = [20, len("ReqId(c:-2147483648,g:-2147483648,p:-2147483648,s:-2147483648)"), 11, 11, _HEX_WIDTH]
+    _print_rows(names, rows(), longest)
+    if damaged:
+        raise WaltzError(f"{damaged} records of {options.path} are damaged; see waltz storage repair")
+
+
+def _record_row(record: Record, deserializer: Deserializer | None) -> list[str]:
+    req_id = ReqId(record.req_id)
+    text = f"ReqId(c:{req_id.client_id},g:{req_id.generation},p:{req_id.partition_id},s:{req_id.seq_num})"
+    data = "\n".join(_hex_rows(record.data))
+    if deserializer is not None:
+        data += f"\n({deserializer(record.data)})"
+    return [str(record.transaction_id), text, str(record.header), str(record.checksum), data]
+
+
+def _hex_rows(data: bytes) -> Iterator[str]:
+    for start in range(0, len(data), _BYTES_PER_ROW):
+        row = data[start : start + _BYTES_PER_ROW]
+        pairs = "".join(f" {row[at : at + 2].hex()}" for at in range(0, len(row), 2)).ljust(_BYTES_PER_ROW * 5 // 2)
+        text = "".join(chr(byte) if 0x20 <= byte < 0x7F else "." for byte in row)
+        yield f"{start:08x}:{pairs}  {text}"
+
+
+# dump-control-file
+
+
+def _dump_control_file(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
+    path = options.path
+    if path is None and options.assigned:
+        path = Path(options.assigned)  # the option was given without its argument
+    if path is None:
+        parser.error("the path of the control file is missing")
+    with closing(OsFiles()) as files, inspected_control_file(files, path) as control_file:
+        wanted = range(control_file.partition_count) if options.partition is None else [options.partition]
+        rows = [_control_row(control_file, partition_id) for partition_id in wanted]
+        print(f"Control File Key: {control_file.cluster_key}")
+    if options.assigned is not None:
+        rows = [row for row in rows if row[4] != "false"]
+    names = ["PARTITION ID", "SESSION ID", "LOW-WATER MARK", "LOCAL LOW-WATER MARK", "IS-ASSIGNED", "IS-AVAILABLE"]
+    _print_table(names, rows)
+    return 0
+
+
+def _control_row(control_file: ControlFile, partition_id: int) -> list[str]:
+    try:
+        info = control_file.partition(partition_id)
+    except CorruptionError:
+        return [str(partition_id), *["damaged"] * 5]
+    values = [partition_id, info.session_id, info.low_water_mark, info.local_low_water_mark]
+    return [*map(str, values), str(info.assigned).lower(), str(info.available).lower()]
+
+
+# Tables
+
+
+def _print_table(names: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    widths = [max(map(len, column)) for column in zip(names, *rows, strict=True)]
+    _print_rows(names, rows, widths)
+
+
+def _print_rows(names: Sequence[str], rows: Iterable[Sequence[str]], widths: Sequence[int]) -> None:
+    """The layout of the original's tables."""
+    separator = "-" * sum(width + 2 * _MARGIN for width in widths)
+    margin = " " * _MARGIN
+    print("".join(margin + name.ljust(width + _MARGIN) for name, width in zip(names, widths, strict=True)))
+    print(separator)
+    indent = " " * (sum(width + 2 * _MARGIN for width in widths[:-1]) + _MARGIN)
+    for *cells, last in rows:
+        start = "".join(margin + cell.ljust(width + _MARGIN) for cell, width in zip(cells, widths[:-1], strict=True))
+        print(start + margin + last.replace("\n", "\n" + indent))
+        print(separator)

@@ -1,0 +1,91 @@
+"""What most commands need: options that look alike everywhere, and a connection to the cluster of a ``-c`` file."""
+
+import argparse
+import asyncio
+import ssl
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import NamedTuple, TypeAlias
+
+from waltz.common.config import CliConfig, load
+from waltz.common.errors import WaltzError
+from waltz.common.ids import Endpoint
+from waltz.common.net.tls import client_context
+from waltz.common.zk.client import ZooKeeper, connect
+
+Nouns: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
+"""Where the module of a noun adds its parser, and a noun its verbs."""
+
+
+class Session(NamedTuple):
+    """A command's connection to the cluster."""
+
+    zookeeper: ZooKeeper
+    root: str
+    tls: ssl.SSLContext | None
+
+
+Command = Callable[[argparse.Namespace, Session], Awaitable[None]]
+
+
+def noun(nouns: Nouns, name: str, help_text: str) -> Nouns:
+    """Add a noun; the result takes its verbs."""
+    return nouns.add_parser(name, help=help_text, description=help_text).add_subparsers(
+        title="verbs", required=True, metavar="VERB"
+    )
+
+
+def cluster_command(verbs: Nouns, name: str, help_text: str, command: Command) -> argparse.ArgumentParser:
+    """Add a verb that works on the cluster named by ``-c``; returns its parser for further options."""
+    parser = verbs.add_parser(name, help=help_text, description=help_text)
+    parser.add_argument(
+        "-c", "--cli-config-path", type=Path, required=True, metavar="FILE", help="YAML file that names the cluster"
+    )
+    parser.set_defaults(run=lambda options: _run(options, command))
+    return parser
+
+
+def _run(options: argparse.Namespace, command: Command) -> int:
+    async def run() -> None:
+        config = load(options.cli_config_path, CliConfig)
+        tls = client_context(config.tls)
+        zookeeper = await connect(
+            config.zookeeper_connect_string,
+            session_timeout_s=config.zookeeper_session_timeout_ms / 1000,
+            connect_timeout_s=config.zookeeper_connect_timeout_ms / 1000,
+        )
+        try:
+            await command(options, Session(zookeeper, config.cluster_root, tls))
+        finally:
+            await zookeeper.close()
+
+    asyncio.run(run())
+    return 0
+
+
+def partition_ranges(text: str) -> list[int]:
+    """Parse ``0-6,7,10-16``: sorted, without duplicates. Raises ``argparse.ArgumentTypeError``."""
+    found: set[int] = set()
+    for part in text.split(","):
+        first, dash, last = (word.strip() for word in part.partition("-"))
+        try:
+            low, high = int(first), int(last) if dash else int(first)
+        except ValueError:
+            raise argparse.ArgumentTypeError(f"not a list of partitions like 0-6,7,10-16: {text!r}") from None
+        if low > high or high - low > 1_000_000:
+            raise argparse.ArgumentTypeError(f"not a range of partitions: {part.strip()!r}")
+        found.update(range(low, high + 1))
+    return sorted(found)
+
+
+def endpoint(text: str) -> Endpoint:
+    """Parse ``host:port`` for argparse."""
+    try:
+        return Endpoint.parse(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def failed(what: str, error: Exception) -> WaltzError:
+    """The error of a command that could not do ``what``, in one line."""
+    return WaltzError(f"{what}: {error}")

@@ -1,0 +1,230 @@
+"""``waltz storage``: administration of storage nodes through their ports."""
+
+import argparse
+import asyncio
+import logging
+import ssl
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+
+from waltz.cli.session import Nouns, Session, cluster_command, endpoint, failed, noun, partition_ranges
+from waltz.common.config import TlsConfig, load
+from waltz.common.errors import WaltzError
+from waltz.common.ids import Endpoint
+from waltz.common.net.tls import client_context
+from waltz.common.zk.store_admin import read_connections
+from waltz.spark.marks import read_committed_marks
+from waltz.storage.admin_client import StorageAdminClient
+from waltz.storage.repair import Repair
+from waltz.storage.tools import (
+    Recovery,
+    admin_connection,
+    admin_endpoint,
+    data_connection,
+    max_transaction_id,
+    sync_partitions,
+    validate,
+)
+
+logger = logging.getLogger(__name__)
+
+MARK_TIMEOUT_S = 10.0
+"""How long a repair waits for the owner of a partition to tell what is committed."""
+
+
+def register(nouns: Nouns) -> None:
+    """Add the noun and its verbs."""
+    verbs = noun(nouns, "storage", "administer storage nodes: partitions, availability, recovery, repair")
+    parser = cluster_command(verbs, "list", "print the partitions of one storage node or of all", _list)
+    parser.add_argument("-s", "--storage", type=endpoint, metavar="HOST:ADMIN_PORT", help="default: all")
+    parser.add_argument("-l", "--logger-as-output", action="store_true", help="log the lines instead of printing them")
+    parser = cluster_command(verbs, "add-partition", "let a storage node hold partitions", _add)
+    _node_and_partitions(parser)
+    parser = cluster_command(verbs, "remove-partition", "let a storage node give partitions up", _remove)
+    _node_and_partitions(parser)
+    parser.add_argument("-d", "--delete-storage-files", action="store_true", help="delete their files too")
+    parser = cluster_command(verbs, "availability", "switch partitions on or off for servers", _availability)
+    _node_and_partitions(parser)
+    parser.add_argument("-o", "--online", choices=("true", "false"), required=True)
+    cluster_command(verbs, "sync-partitions", "make every node hold what the cluster's assignment says", _sync)
+    cluster_command(verbs, "validate", "open both ports of every storage node", _validate)
+    parser = cluster_command(verbs, "max-transaction-id", "print the highest transaction id on a node", _max_id)
+    _node_and_partition(parser)
+    parser.add_argument("-sp", "--storage-port", type=int, required=True, metavar="PORT")
+    parser.add_argument("-o", "--offline", action="store_true", help="the partition is switched off")
+    _register_recovery(verbs)
+    help_text = "restore damaged records of a node from the other replicas of the partition"
+    parser = cluster_command(verbs, "repair", help_text, _repair)
+    _node_and_partition(parser)
+
+
+def _register_recovery(verbs: Nouns) -> None:
+    help_text = "copy a partition from one storage node to another one, where it is switched off"
+    parser = cluster_command(verbs, "recover-partition", help_text, _recover)
+    parser.add_argument("-s", "--source-storage", type=endpoint, required=True, metavar="HOST:ADMIN_PORT")
+    parser.add_argument("-d", "--destination-storage", type=endpoint, required=True, metavar="HOST:ADMIN_PORT")
+    parser.add_argument("-dp", "--destination-storage-port", type=int, required=True, metavar="PORT")
+    parser.add_argument("-p", "--partition", type=int, required=True)
+    parser.add_argument("-b", "--batch-size", type=int, default=20, help="records copied at once (default: 20)")
+    for name, letter in (("source", "s"), ("destination", "d")):
+        parser.add_argument(
+            f"-{letter}ssl",
+            f"--{name}-ssl-config-path",
+            type=Path,
+            metavar="FILE",
+            help=f"YAML file with server.ssl.* keys for the {name} (default: nothing is verified)",
+        )
+
+
+def _node_and_partitions(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("-s", "--storage", type=endpoint, required=True, metavar="HOST:ADMIN_PORT")
+    parser.add_argument("-p", "--partition", type=partition_ranges, required=True, help="e.g. 0-6,7,10-16")
+
+
+def _node_and_partition(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("-s", "--storage", type=endpoint, required=True, metavar="HOST:ADMIN_PORT")
+    parser.add_argument("-p", "--partition", type=int, required=True)
+
+
+def _admin(session: Session, node: Endpoint) -> AbstractAsyncContextManager[StorageAdminClient]:
+    return admin_connection(session.zookeeper, session.root, node, session.tls)
+
+
+async def _add(options: argparse.Namespace, session: Session) -> None:
+    try:
+        async with _admin(session, options.storage) as client:
+            await client.set_assigned(options.partition, True)
+    except WaltzError as error:
+        raise failed(f"Failed to add partition {options.partition} to {options.storage}", error) from error
+
+
+async def _remove(options: argparse.Namespace, session: Session) -> None:
+    try:
+        async with _admin(session, options.storage) as client:
+            await client.set_assigned(options.partition, False, delete_files=options.delete_storage_files)
+    except WaltzError as error:
+        raise failed(f"Failed to remove partition {options.partition} from {options.storage}", error) from error
+
+
+async def _availability(options: argparse.Namespace, session: Session) -> None:
+    try:
+        async with _admin(session, options.storage) as client:
+            await client.set_available(options.partition, options.online == "true")
+    except WaltzError as error:
+        what = f"Failed to set availability of partition {options.partition} on {options.storage}"
+        raise failed(what, error) from error
+
+
+async def _sync(options: argparse.Namespace, session: Session) -> None:
+    try:
+        await sync_partitions(session.zookeeper, session.root, session.tls)
+    except WaltzError as error:
+        raise failed("Partition assignment cannot be fully synced", error) from error
+
+
+async def _validate(_options: argparse.Namespace, session: Session) -> None:
+    await validate(session.zookeeper, session.root, session.tls)
+    print("all storage nodes answer on both ports")
+
+
+async def _max_id(options: argparse.Namespace, session: Session) -> None:
+    try:
+        found = await max_transaction_id(
+            session.zookeeper,
+            session.root,
+            session.tls,
+            options.storage,
+            options.storage_port,
+            options.partition,
+            offline=options.offline,
+        )
+    except WaltzError as error:
+        raise failed(f"Failed to read max transaction ID for storage {options.storage}", error) from error
+    print(f"Max Transaction ID: {found}")
+
+
+async def _recover(options: argparse.Namespace, session: Session) -> None:
+    zookeeper, root, partition_id = session.zookeeper, session.root, options.partition
+    destination = options.destination_storage
+    data_port = Endpoint(destination.host, options.destination_storage_port)
+    try:
+        source_tls = _tls_of(options.source_ssl_config_path, session)
+        destination_tls = _tls_of(options.destination_ssl_config_path, session)
+        async with (
+            admin_connection(zookeeper, root, options.source_storage, source_tls) as source,
+            admin_connection(zookeeper, root, destination, destination_tls) as destination_admin,
+            data_connection(zookeeper, root, data_port, destination_tls) as data,
+        ):
+            recovery = Recovery(source, destination_admin, data, partition_id, print)
+            reached = await recovery.run(options.batch_size)
+    except WaltzError as error:
+        raise failed(f"Partition {partition_id} failed to recover.", error) from error
+    print(f"partition {partition_id} on {destination} reaches up to transaction {reached}")
+
+
+def _tls_of(path: Path | None, session: Session) -> ssl.SSLContext | None:
+    """TLS as a file with ``server.ssl.*`` keys says; without a file as the command's own configuration says."""
+    return session.tls if path is None else client_context(load(path, TlsConfig, prefix="server.ssl."))
+
+
+async def _repair(options: argparse.Namespace, session: Session) -> None:
+    node, partition_id = options.storage, options.partition
+    try:
+        mark = await _committed_mark(session, partition_id)  # first the mark, then the metadata (rule S6)
+        repair = Repair(session.zookeeper, session.root, session.tls, node, partition_id, print)
+        done = await repair.run(mark)
+    except WaltzError as error:
+        raise failed(f"Partition {partition_id} on {node} is not repaired", error) from error
+    if done.missing:
+        print(f"partition {partition_id} on {node}: {done.restored} transactions restored")
+    else:
+        print(f"partition {partition_id} on {node}: no transaction is known to be damaged")
+    for first, last in done.uncommitted:
+        print(f"transactions {first} to {last} were never committed: the log was cut before them")
+
+
+async def _committed_mark(session: Session, partition_id: int) -> int | None:
+    """The mark of the server that owns the partition; ``None`` when there is none to be asked."""
+    deadline_s = asyncio.get_running_loop().time() + MARK_TIMEOUT_S
+    try:
+        marks = await read_committed_marks(
+            session.zookeeper, session.root, [partition_id], tls=session.tls, deadline_s=deadline_s
+        )
+    except WaltzError as error:
+        print(f"going on with what was committed when the current session began: {error}")
+        return None
+    return marks[partition_id]
+
+
+async def _list(options: argparse.Namespace, session: Session) -> None:
+    if options.storage is not None:
+        nodes = [options.storage]
+    else:
+        known = (await read_connections(session.zookeeper, session.root)).admin_ports
+        nodes = [await admin_endpoint(session.zookeeper, session.root, storage) for storage in sorted(known)]
+    output: Callable[[str], None] = print
+    if options.logger_as_output:
+        logger.setLevel(logging.INFO)
+        output = logger.info
+    failures = 0
+    for node in nodes:
+        try:
+            await _list_node(session, node, output)
+        except WaltzError as error:
+            failures += 1
+            output(f"Cannot fetch partition ownership for {node}: {error}")
+    if failures:
+        raise WaltzError(f"{failures} of {len(nodes)} storage nodes did not answer")
+
+
+async def _list_node(session: Session, node: Endpoint, output: Callable[[str], None]) -> None:
+    async with _admin(session, node) as client:
+        for partition_id, online in sorted((await client.assigned_partition_status()).items()):
+            info = await client.last_session_info(partition_id)
+            output(f"Partition Info for id: {partition_id} at {node}")
+            output(f"\tsessionId: {info.session_id}")
+            output(f"\tlowWaterMark: {info.low_water_mark}")
+            output(f"\tlocalLowWaterMark: {info.local_low_water_mark}")
+            output("\tisAssigned: true")
+            output(f"\tisAvailable: {'true' if online else 'false'}")

@@ -1,0 +1,1 @@
+"""The client library: append transactions, receive every committed transaction in order, read their data."""

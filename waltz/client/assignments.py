@@ -1,0 +1,58 @@
+"""Where the partitions are, as the cluster says. Pure."""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+from waltz.common.ids import Endpoint
+
+
+class Assigned(Protocol):
+    """A partition and its generation, as the cluster manager lists them."""
+
+    @property
+    def partition_id(self) -> int:
+        """The partition."""
+        ...
+
+    @property
+    def generation(self) -> int:
+        """Its generation."""
+        ...
+
+
+class Owner(NamedTuple):
+    """The server of a partition and the generation from which it is that."""
+
+    endpoint: Endpoint
+    generation: int
+
+
+class Assignments:
+    """The latest owner known of each partition; news that are older than what is known are ignored."""
+
+    __slots__ = ("_owners",)
+
+    def __init__(self) -> None:
+        self._owners: dict[int, Owner] = {}
+
+    def update(self, endpoints: Mapping[Endpoint, Sequence[Assigned]]) -> dict[int, Owner]:
+        """Take in a new assignment; returns the partitions whose endpoint or generation changed."""
+        changed: dict[int, Owner] = {}
+        for endpoint, partitions in endpoints.items():
+            for partition in partitions:
+                owner = Owner(endpoint, partition.generation)
+                known = self._owners.get(partition.partition_id)
+                if known != owner and (known is None or owner.generation >= known.generation):
+                    self._owners[partition.partition_id] = changed[partition.partition_id] = owner
+        return changed
+
+    def remove(self, endpoint: Endpoint) -> list[int]:
+        """The server is gone; returns its partitions. Their generations stay known until they have another owner."""
+        gone = [partition_id for partition_id, owner in self._owners.items() if owner.endpoint == endpoint]
+        for partition_id in gone:
+            del self._owners[partition_id]
+        return gone
+
+    def owner(self, partition_id: int) -> Owner | None:
+        """The owner, if it is known."""
+        return self._owners.get(partition_id)

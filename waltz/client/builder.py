@@ -1,0 +1,87 @@
+"""What an application fills in to say what shall be appended."""
+
+from collections.abc import Iterable
+from typing import TypeVar
+
+from waltz.client.errors import ClientError, TransactionTooLargeError
+from waltz.client.locks import PartitionLocalLock
+from waltz.client.serializer import Serializer
+
+T = TypeVar("T")
+
+_INT_MIN = -(1 << 31)
+_INT_MAX = (1 << 31) - 1
+
+
+def checked_header(header: int) -> int:
+    """``header``; raises ``TypeError`` for what is no integer and ``ValueError`` when it does not fit into 32 bits."""
+    if not isinstance(header, int):
+        raise TypeError(f"the header of a transaction must be an integer, not {type(header).__name__}")
+    if not _INT_MIN <= header <= _INT_MAX:
+        raise ValueError(f"the header of a transaction must fit into 32 bits, not {header}")
+    return header
+
+
+def checked_data(data: bytes | bytearray | memoryview) -> bytes:
+    """``data`` as ``bytes``; raises ``TypeError`` for what is none."""
+    if not isinstance(data, bytes | bytearray | memoryview):
+        raise TypeError(f"the data of a transaction must be bytes, not {type(data).__name__}")
+    return bytes(data)
+
+
+def lock_hashes(locks: Iterable[PartitionLocalLock]) -> tuple[int, ...]:
+    """What travels of ``locks``; raises ``TypeError`` for what is no lock."""
+    try:
+        return tuple([lock.hash for lock in locks])
+    except (TypeError, AttributeError):
+        raise TypeError(f"locks must be a list of PartitionLocalLock, not {locks!r}") from None
+
+
+class TransactionBuilder:
+    """One attempt to append a transaction. At first: header 0, no locks, no data. The last call of each setter wins."""
+
+    __slots__ = ("append_locks", "client_high_water_mark", "data", "header", "read_locks", "write_locks")
+
+    def __init__(self, client_high_water_mark: int) -> None:
+        self.client_high_water_mark = client_high_water_mark
+        """Id of the transaction applied last when ``execute`` was called; what the locks are checked against."""
+        self.header = 0
+        self.data: bytes | None = None
+        self.write_locks: tuple[int, ...] = ()
+        self.read_locks: tuple[int, ...] = ()
+        self.append_locks: tuple[int, ...] = ()
+
+    def set_header(self, header: int) -> None:
+        """Set the signed 32-bit header; raises ``ValueError`` when it does not fit."""
+        self.header = checked_header(header)
+
+    def set_transaction_data(self, value: T, serializer: Serializer[T]) -> None:
+        """Set the data to what ``serializer`` makes of ``value``."""
+        self.set_data(serializer.serialize(value))
+
+    def set_data(self, data: bytes | bytearray | memoryview) -> None:
+        """Set the data; raises ``TypeError`` for what is none."""
+        self.data = data if isinstance(data, bytes) else checked_data(data)
+
+    def set_write_locks(self, locks: Iterable[PartitionLocalLock]) -> None:
+        """Fail if one of these changed since the client's high-water mark; this transaction changes them."""
+        self.write_locks = lock_hashes(locks)
+
+    def set_read_locks(self, locks: Iterable[PartitionLocalLock]) -> None:
+        """Fail if one of these changed since the client's high-water mark; this transaction leaves them alone."""
+        self.read_locks = lock_hashes(locks)
+
+    def set_append_locks(self, locks: Iterable[PartitionLocalLock]) -> None:
+        """This transaction changes these, whoever else did."""
+        self.append_locks = lock_hashes(locks)
+
+    def checked_data(self, max_size_bytes: int) -> bytes:
+        """The data as ``bytes``; raises :class:`ClientError` when there is none and when it is larger than allowed."""
+        data = self.data
+        if data is None:
+            raise ClientError("execute returned true without setting transaction data")
+        if len(data) > max_size_bytes:
+            raise TransactionTooLargeError(
+                f"the transaction data has {len(data)} bytes; client.maxTransactionSize is {max_size_bytes}"
+            )
+        return data

@@ -1,0 +1,87 @@
+"""What an application implements: the callbacks of a client, and the context of each transaction.
+
+Every method may be plain or ``async``. Plain ones cost least: nothing has to be scheduled for them. All run on the loop
+of the client, so none may block. A method must not await what needs the feed of its own partition to go on (submitting
+to the same partition may be waiting for a place, flushing, changing the partitions); start a task for that.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable
+
+from waltz.client.builder import TransactionBuilder
+from waltz.client.retry_policy import RetryPolicy
+from waltz.client.transaction import Transaction
+
+
+class TransactionContext(ABC):
+    """One thing that the application wants to have in the log; it may take several attempts."""
+
+    __slots__ = ()
+
+    retry_policy: RetryPolicy | None = None
+    """How often and how soon to try again; ``None`` is the client's policy, which never gives up."""
+
+    @abstractmethod
+    def partition_id(self, partition_count: int) -> int:
+        """The partition (0 to ``partition_count`` - 1) that the transaction belongs to."""
+
+    @abstractmethod
+    def execute(self, builder: TransactionBuilder) -> bool | Awaitable[bool]:
+        """Fill in the transaction from the application's present state; ``False`` gives up without an append.
+
+        Called again for each attempt. An exception ends the transaction: it goes to :meth:`on_exception` and is raised
+        by ``submit`` (at the first attempt).
+        """
+
+    def on_completion(self, committed: bool) -> Awaitable[None] | None:
+        """``True``: committed, about to be applied. ``False``: :meth:`execute`, or the retry policy, gave up."""
+        return None
+
+    def on_application(self) -> Awaitable[None] | None:
+        """The transaction was applied by ``apply_transaction``, and the client's high-water mark includes it."""
+        return None
+
+    def on_exception(self, error: Exception) -> Awaitable[None] | None:
+        """The transaction ended with an error; there will be no other attempt.
+
+        After :class:`~waltz.client.errors.ClientClosedError` it may or may not be committed.
+        """
+        return None
+
+    def on_lock_failure(self) -> Awaitable[None] | None:
+        """One of the locks had changed; :meth:`execute` is called again after the change has been applied."""
+        return None
+
+    def on_lock_conflict(self, transaction_id: int) -> Awaitable[None] | None:
+        """The same, for those who want to know when: at the latest by ``transaction_id`` (-1 if the server lost count).
+
+        Not overridden, it calls :meth:`on_lock_failure`.
+        """
+        return self.on_lock_failure()
+
+
+class WaltzClientCallbacks(ABC):
+    """What a client needs from its application."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def client_high_water_mark(self, partition_id: int) -> int | Awaitable[int]:
+        """Id of the last transaction that the application has applied, -1 for none.
+
+        Called when the client begins to take part in the partition.
+        """
+
+    @abstractmethod
+    def apply_transaction(self, transaction: Transaction) -> Awaitable[None] | None:
+        """Apply a committed transaction, whoever appended it.
+
+        Called strictly in order within a partition, one at a time, without gaps. When it raises, the error goes to
+        :meth:`uncaught_exception` and the same transaction is applied again, after a delay that grows.
+        """
+
+    @abstractmethod
+    def uncaught_exception(
+        self, partition_id: int, transaction_id: int, error: BaseException
+    ) -> Awaitable[None] | None:
+        """A callback raised ``error`` while this transaction was being applied."""

@@ -1,0 +1,187 @@
+"""Callbacks for applications that keep their state in a relational database, together with the high-water marks.
+
+Each transaction is applied exactly once, by any number of processes that share the database: in one database
+transaction, the high-water mark of the partition is advanced by a conditional update and the application's changes are
+made. Whoever's update finds the mark where it was expected holds the row, and applies; for all others the update finds
+nothing, and they go on with the next transaction.
+"""
+
+import asyncio
+import inspect
+import logging
+import random
+from abc import abstractmethod
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Generic, TypeVar
+
+from waltz.client.context import WaltzClientCallbacks
+from waltz.client.databases import Connection, Database, DbApiDatabase, ForbiddenDatabaseCallError, SqlAlchemyDatabase
+from waltz.client.transaction import Transaction
+from waltz.common.ids import NO_TRANSACTION
+from waltz.common.net.backoff import Backoff
+
+__all__ = ["DatabaseCallbacks", "DbApiDatabase", "ForbiddenDatabaseCallError", "SqlAlchemyDatabase"]
+
+logger = logging.getLogger(__name__)
+
+C = TypeVar("C", bound=Connection)
+T = TypeVar("T")
+
+_INITIAL_DELAY_S = 0.01
+_MAXIMUM_DELAY_S = 10.0
+_THREADS = 4
+
+
+class _NoRowError(Exception):
+    """A row could neither be read nor made; the next attempt may succeed, or tell why."""
+
+
+class DatabaseCallbacks(WaltzClientCallbacks, Generic[C]):
+    """Implement :meth:`apply`. To be closed after its client.
+
+    Errors of the database are tried again for ever, with growing delays: the database may be down. Any other exception
+    of :meth:`apply` rolls back, goes to ``uncaught_exception``, and has the transaction applied again.
+    """
+
+    def __init__(
+        self, database: Database[C], *, threads: int = _THREADS, random_source: random.Random | None = None
+    ) -> None:
+        """The database is used on ``threads`` threads; that many partitions are applied at a time."""
+        self._database = database
+        self._temporary_errors: tuple[type[Exception], ...] = (*database.errors, _NoRowError)
+        self._marks: dict[int, int] = {}
+        self._threads = ThreadPoolExecutor(threads, thread_name_prefix="waltz-database")
+        self._random = random_source or random.Random()
+
+    # The application's part
+
+    @abstractmethod
+    def apply(self, transaction: Transaction, data: bytes, connection: C) -> None:
+        """Change the database for ``transaction``, through ``connection`` only; called on a thread of its own.
+
+        The connection is in a database transaction that already holds the high-water mark of the partition. It is
+        committed, rolled back and closed by the caller: trying to raises :class:`ForbiddenDatabaseCallError`.
+        """
+
+    def on_error_getting_high_water_mark(self, attempt: int, error: Exception) -> None:
+        """The database failed while the client was starting; attempts are counted from 1. Raise to give up."""
+
+    def uncaught_exception(self, partition_id: int, transaction_id: int, error: BaseException) -> None:
+        """Logs; override to do more."""
+        logger.error(
+            "applying transaction %d of partition %d failed; it will be tried again",
+            transaction_id,
+            partition_id,
+            exc_info=error,
+        )
+
+    def create_table(self) -> None:
+        """Create the table of the high-water marks, unless it is there. Blocks; for the set-up of an application."""
+        connection = self._database.connect()
+        try:
+            self._database.create_table(connection)
+            connection.commit()
+        finally:
+            connection.close()
+
+    def close(self) -> None:
+        """Wait for what is being done in the database."""
+        self._threads.shutdown(wait=True)
+
+    # The client's part
+
+    async def client_high_water_mark(self, partition_id: int) -> int:
+        """The mark of the partition; it is set to -1 where there is none."""
+        backoff = self._backoff()
+        attempt = 0
+        while True:
+            attempt += 1
+            try:
+                mark = await self._in_thread(lambda: self._read_or_create(partition_id))
+            except self._temporary_errors as error:
+                logger.warning("the high-water mark of partition %d cannot be read: %s", partition_id, error)
+                self.on_error_getting_high_water_mark(attempt, error)
+                await asyncio.sleep(backoff.next_delay_s())
+                continue
+            self._marks[partition_id] = max(mark, self._marks.get(partition_id, NO_TRANSACTION))
+            return self._marks[partition_id]
+
+    async def apply_transaction(self, transaction: Transaction) -> None:
+        """Apply it here, unless somebody else has applied it."""
+        partition_id = transaction.partition_id
+        backoff = self._backoff()
+        data: bytes | None = None
+        while transaction.transaction_id - 1 == self._marks[partition_id]:
+            if data is None:
+                data = await transaction.data_bytes()
+            try:
+                mark = await self._in_thread(self._applying(transaction, data))
+            except self._database.errors as error:
+                logger.warning(
+                    "transaction %d of partition %d cannot be applied, it will be tried again: %s",
+                    transaction.transaction_id,
+                    partition_id,
+                    error,
+                )
+                await asyncio.sleep(backoff.next_delay_s())
+                continue
+            self._marks[partition_id] = max(mark, self._marks[partition_id])
+
+    def _backoff(self) -> Backoff:
+        return Backoff(_INITIAL_DELAY_S, _MAXIMUM_DELAY_S, self._random)
+
+    async def _in_thread(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+
+    def _read_or_create(self, partition_id: int) -> int:
+        database = self._database
+        connection = database.connect()
+        try:
+            mark = database.read_mark(connection, partition_id)
+            if mark is None:
+                try:
+                    database.insert_mark(connection, partition_id)
+                    connection.commit()
+                except database.errors:
+                    connection.rollback()  # another process was faster; if not, there is nothing to be read below
+                mark = database.read_mark(connection, partition_id)
+            connection.rollback()
+        finally:
+            connection.close()
+        if mark is None:
+            raise _NoRowError(f"no row for partition {partition_id} could be made")
+        return mark
+
+    def _applying(self, transaction: Transaction, data: bytes) -> Callable[[], int]:
+        return lambda: self._apply_in_thread(transaction, data)
+
+    def _apply_in_thread(self, transaction: Transaction, data: bytes) -> int:
+        """One database transaction; returns the mark as it is now."""
+        database = self._database
+        partition_id, transaction_id = transaction.partition_id, transaction.transaction_id
+        connection = database.connect()
+        try:
+            if database.advance_mark(connection, partition_id, transaction_id):
+                result: Any = self.apply(transaction, data, database.guarded(connection))
+                if inspect.isawaitable(result):
+                    if inspect.iscoroutine(result):
+                        result.close()
+                    raise TypeError("apply must be a plain function: it runs on a thread without an event loop")
+                connection.commit()
+                return transaction_id
+            mark = database.read_mark(connection, partition_id)
+            connection.rollback()
+            return NO_TRANSACTION if mark is None else mark
+        except BaseException:
+            _roll_back(connection)
+            raise
+        finally:
+            connection.close()
+
+
+def _roll_back(connection: Connection) -> None:
+    try:
+        connection.rollback()
+    except Exception as error:  # the connection may be broken, and what broke it is about to be raised
+        logger.debug("roll back failed: %s", error)

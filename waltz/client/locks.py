@@ -1,0 +1,49 @@
+"""Optimistic locks of one partition, and the hash that stands for a lock on the wire."""
+
+from array import array
+from dataclasses import dataclass
+from functools import lru_cache
+
+_MASK_32 = 0xFFFF_FFFF
+_MASK_64 = 0xFFFF_FFFF_FFFF_FFFF
+_CACHED_NAMES = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionLocalLock:
+    """A lock: a name (a kind of thing) and a signed 64-bit id (which one). Equal iff both are equal.
+
+    Different locks may share a hash; that can only make an append fail without need. Raises ``TypeError`` for a name
+    that is no string and ``ValueError`` for an id beyond 64 bits.
+    """
+
+    name: str
+    id: int
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str):
+            raise TypeError(f"the name of a lock must be a string, not {type(self.name).__name__}")
+        if not -(1 << 63) <= self.id < 1 << 63:
+            raise ValueError(f"the id of a lock must fit into 64 bits, not {self.id}")
+
+    @property
+    def hash(self) -> int:
+        """The signed 32-bit hash that travels."""
+        unsigned_id = self.id & _MASK_64
+        value = _name_hash(self.name) ^ ((unsigned_id ^ (unsigned_id >> 32)) & _MASK_32)
+        return value - 0x1_0000_0000 if value & 0x8000_0000 else value
+
+
+@lru_cache(maxsize=_CACHED_NAMES)
+def _name_hash(name: str) -> int:
+    """31-polynomial over the UTF-16 code units, modulo 2^32; applications use few names, so they are remembered."""
+    units = array("H", name.encode("utf-16-le", "surrogatepass"))
+    if units and _BIG_ENDIAN:
+        units.byteswap()
+    value = 0
+    for unit in units:
+        value = (31 * value + unit) & _MASK_32
+    return value
+
+
+_BIG_ENDIAN = array("H", b"\x00\x01")[0] == 1

@@ -1,0 +1,266 @@
+"""The server's end of a connection to a mock driver."""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from waltz.client.mock.partition import MockServerPartition
+from waltz.common.ids import NO_TRANSACTION, ReqId
+from waltz.common.net.channel import Channel
+from waltz.common.records import Record
+from waltz.common.wire.client_server import (
+    AddPreferredPartitionRequest,
+    AddPreferredPartitionResponse,
+    AppendFailed,
+    AppendFailure,
+    AppendRequest,
+    CheckStorageConnectivityRequest,
+    CheckStorageConnectivityResponse,
+    DataListStatus,
+    FeedRequest,
+    FlushRequest,
+    FlushResponse,
+    HighWaterMarkRequest,
+    HighWaterMarkResponse,
+    LockFailure,
+    Message,
+    MountRequest,
+    MountResponse,
+    PartitionState,
+    RemovePreferredPartitionRequest,
+    RemovePreferredPartitionResponse,
+    ServerPartitionsAssignmentRequest,
+    ServerPartitionsAssignmentResponse,
+    ServerPartitionsHealthStatRequest,
+    ServerPartitionsHealthStatResponse,
+    TransactionDataListRequest,
+    TransactionDataListResponse,
+    TransactionDataRequest,
+    TransactionDataResponse,
+    decode_batch,
+    encode,
+    encode_feed_data,
+)
+from waltz.common.wire.frames import Bounds
+
+_MAX_LIST_COUNT = 10_000
+
+
+class Faults(Protocol):
+    """What a driver has in store for appends."""
+
+    silent_faults: bool
+
+    @property
+    def suspended(self) -> bool:
+        """Whether nothing is to be fed."""
+        ...
+
+    def next_delay_s(self) -> float:
+        """How long the next append takes."""
+        ...
+
+    def next_append_fails(self) -> bool:
+        """Whether the next append gets lost."""
+        ...
+
+    def next_lock_fails(self) -> bool:
+        """Whether the next append conflicts, whatever its locks."""
+        ...
+
+
+class MockConnection:
+    """Handles requests in order. A feed, once asked for, never ends."""
+
+    def __init__(self, partitions: Sequence[MockServerPartition], faults: Faults) -> None:
+        self._partitions = partitions
+        self._faults = faults
+        self._loop = asyncio.get_running_loop()
+        self._channel: Channel | None = None
+        self._waiting: deque[Message] = deque()
+        self._timer: asyncio.TimerHandle | None = None
+        self._fed: dict[int, int] = {}
+        self._held: list[Message] = []
+
+    def channel_ready(self, channel: Channel) -> None:
+        """The hellos are exchanged."""
+        self._channel = channel
+
+    def channel_writable(self, channel: Channel) -> None:
+        """Memory is always writable."""
+
+    def channel_closed(self, channel: Channel, error: Exception | None) -> None:
+        """The client is gone."""
+        self._channel = None
+        self._waiting.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+        for partition_id in self._fed:
+            self._partitions[partition_id].forget(self._committed)
+
+    def frames_received(self, channel: Channel, buffer: bytes, bounds: Bounds) -> None:
+        """Requests came."""
+        self._waiting.extend(decode_batch(buffer, bounds, channel.version))
+        if self._timer is None:
+            self._go_on()
+
+    def resume_soon(self) -> None:
+        """The driver feeds again; called on any thread."""
+        self._on_loop(self._resume)
+
+    def break_soon(self) -> None:
+        """End the connection; called on any thread."""
+        self._on_loop(self._break)
+
+    def _on_loop(self, call: Callable[[], None]) -> None:
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(call)
+
+    def _break(self) -> None:
+        if self._channel is not None:
+            self._channel.abort()
+
+    def _resume(self) -> None:
+        for partition_id in list(self._fed):
+            self._feed(partition_id)
+        held, self._held = self._held, []
+        for message in held:
+            self._stream(message)
+
+    def _go_on(self) -> None:
+        self._timer = None
+        while self._waiting:
+            if isinstance(self._waiting[0], AppendRequest):
+                delay_s = self._faults.next_delay_s()
+                if delay_s > 0:
+                    self._timer = self._loop.call_later(delay_s, self._append_and_go_on)
+                    return
+            self._handle(self._waiting.popleft())
+
+    def _append_and_go_on(self) -> None:
+        self._handle(self._waiting.popleft())
+        self._go_on()
+
+    def _send(self, message: Message) -> None:
+        if self._channel is not None:
+            self._channel.send(encode(message, self._channel.version))
+
+    def _stream(self, message: Message) -> None:
+        """Send in the order of the feed."""
+        if self._faults.suspended:
+            self._held.append(message)
+        else:
+            self._send(message)
+
+    def _handle(self, message: Message) -> None:
+        if self._administer(message):
+            return
+        partition_id = ReqId(message.req_id).partition_id
+        partition = self._partitions[partition_id]
+        if isinstance(message, AppendRequest):
+            self._append(partition, message)
+        elif isinstance(message, MountRequest):
+            self._mount(partition, message)
+        elif isinstance(message, FeedRequest):
+            if partition_id not in self._fed:
+                partition.listen(self._committed)
+            self._fed[partition_id] = message.client_high_water_mark
+            self._feed(partition_id)
+        elif isinstance(message, FlushRequest):
+            self._stream(FlushResponse(message.req_id, partition.high_water_mark))
+        elif isinstance(message, HighWaterMarkRequest):
+            self._send(HighWaterMarkResponse(message.req_id, partition.high_water_mark))
+        elif isinstance(message, TransactionDataRequest):
+            self._send(_data(partition, message))
+        elif isinstance(message, TransactionDataListRequest):
+            self._send(_data_list(partition, message))
+
+    def _append(self, partition: MockServerPartition, request: AppendRequest) -> None:
+        if self._faults.next_append_fails():
+            if not self._faults.silent_faults and self._channel is not None and self._channel.version >= 5:
+                mark = partition.high_water_mark
+                self._stream(AppendFailed(request.req_id, AppendFailure.NOT_STORED, mark, "by order of the test"))
+        elif self._faults.next_lock_fails():
+            self._stream(LockFailure(request.req_id, NO_TRANSACTION))
+        else:
+            conflict = partition.append(request)
+            if conflict is not None:
+                self._stream(LockFailure(request.req_id, conflict))
+
+    def _mount(self, partition: MockServerPartition, request: MountRequest) -> None:
+        mark = partition.high_water_mark
+        if request.client_high_water_mark > mark:
+            self._send(MountResponse(request.req_id, PartitionState.CLIENT_AHEAD))
+            return
+        if self._channel is not None and not self._faults.suspended:
+            self._send_feed(self._channel, partition, request.client_high_water_mark)
+        self._send(MountResponse(request.req_id, PartitionState.READY))  # suspended, too: appends are taken then
+
+    def _committed(self, partition_id: int) -> None:
+        """Something was committed, perhaps on another thread."""
+        try:
+            running = asyncio.get_running_loop()
+        except RuntimeError:
+            running = None
+        if running is self._loop:
+            self._feed(partition_id)
+        elif not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._feed, partition_id)
+
+    def _feed(self, partition_id: int) -> None:
+        if self._channel is None or self._faults.suspended:
+            return
+        self._fed[partition_id] = self._send_feed(
+            self._channel, self._partitions[partition_id], self._fed[partition_id]
+        )
+
+    def _send_feed(self, channel: Channel, partition: MockServerPartition, after: int) -> int:
+        records = partition.read(after + 1, 1 << 62)
+        if not records:
+            return after
+        items = [(record.req_id, record.transaction_id, record.header) for record in records]
+        channel.send(encode_feed_data(channel.version, items))
+        return records[-1].transaction_id
+
+    def _administer(self, message: Message) -> bool:
+        req_id = message.req_id
+        if isinstance(message, CheckStorageConnectivityRequest):
+            self._send(CheckStorageConnectivityResponse(req_id, ()))
+        elif isinstance(message, ServerPartitionsAssignmentRequest):
+            self._send(ServerPartitionsAssignmentResponse(req_id, tuple(range(len(self._partitions)))))
+        elif isinstance(message, ServerPartitionsHealthStatRequest):
+            self._send(
+                ServerPartitionsHealthStatResponse(req_id, tuple((p, True) for p in range(len(self._partitions))))
+            )
+        elif isinstance(message, AddPreferredPartitionRequest):
+            self._send(AddPreferredPartitionResponse(req_id, True))
+        elif isinstance(message, RemovePreferredPartitionRequest):
+            self._send(RemovePreferredPartitionResponse(req_id, True))
+        else:
+            return False
+        return True
+
+
+def _data(partition: MockServerPartition, request: TransactionDataRequest) -> TransactionDataResponse:
+    transaction_id = request.transaction_id
+    records = partition.read(transaction_id, 1) if transaction_id >= 0 else []
+    if not records:
+        text = f"transaction {transaction_id} of partition {partition.partition_id} does not exist"
+        return TransactionDataResponse(request.req_id, transaction_id, None, 0, text)
+    return TransactionDataResponse(request.req_id, transaction_id, records[0].data, records[0].checksum, None)
+
+
+def _data_list(partition: MockServerPartition, request: TransactionDataListRequest) -> TransactionDataListResponse:
+    first_id = request.transaction_id
+    records = partition.read(first_id, min(request.max_count, _MAX_LIST_COUNT))
+    kept: list[Record] = []
+    size_bytes = 0
+    for record in records:
+        size_bytes += len(record.data)
+        if kept and size_bytes > request.max_bytes:
+            break
+        kept.append(record)
+    return TransactionDataListResponse(
+        request.req_id, first_id, DataListStatus.OK, partition.high_water_mark, kept, None
+    )

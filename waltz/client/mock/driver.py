@@ -1,0 +1,202 @@
+"""The mock driver: what a test gives to the client library instead of a cluster."""
+
+import itertools
+import random
+import threading
+import weakref
+from collections.abc import Sequence
+
+from waltz.client.client import WaltzClient
+from waltz.client.context import WaltzClientCallbacks
+from waltz.client.core import FollowingClient, Nobody
+from waltz.client.mock.connection import MockConnection
+from waltz.client.mock.partition import MockServerPartition
+from waltz.client.mock.transport import MemoryConnector
+from waltz.client.options import ClientOptions
+from waltz.common.config import ClientConfig, from_mapping
+from waltz.common.ids import Endpoint
+from waltz.common.wire.frames import CLIENT_SERVER
+from waltz.common.zk.znodes import PartitionGeneration
+
+CLUSTER_NAME = "mock"
+LONG_WAIT_THRESHOLD_MS = 200
+"""How soon the client looks after appends that were lost; much sooner than in production."""
+
+_ENDPOINT = Endpoint("mock", 1)
+_client_ids = itertools.count()
+
+
+class MockDriver:
+    """Servers in memory, with faults on command.
+
+    Give it to :func:`waltz.connect` or :func:`waltz.blocking.connect` instead of a configuration, or open a client with
+    callbacks by :meth:`open_client`. Drivers that are given the same ``partitions`` are clients of the same cluster; a
+    number means so many partitions of its own. May be used from any thread.
+    """
+
+    def __init__(
+        self,
+        partitions: Sequence[MockServerPartition] | int = 1,
+        *,
+        client_id: int | None = None,
+        versions: tuple[int, ...] = CLIENT_SERVER.versions,
+        random_source: random.Random | None = None,
+    ) -> None:
+        """``client_id`` is that of its first client; by default no two clients in this process have the same."""
+        self.partitions = MockServerPartition.create(partitions) if isinstance(partitions, int) else list(partitions)
+        self.max_delay_s = 0.0
+        """Each append takes a random time up to this."""
+        self.fault_rate = 0.0
+        """Probability that an append gets lost: nothing is stored, and nothing is sent."""
+        self.silent_faults = True
+        """With version 5, servers can say that an append failed; when this is off, lost appends are told of at once."""
+        self.suspended = False
+        self._client_id = client_id
+        self._versions = versions
+        self._random = random_source or random.Random()
+        self._forced_append_failures = 0
+        self._forced_lock_failures = 0
+        self._mutex = threading.Lock()
+        self._connections: weakref.WeakSet[MockConnection] = weakref.WeakSet()
+
+    # What happens to appends
+
+    def force_next_append_fail(self) -> None:
+        """The next append of this driver gets lost."""
+        with self._mutex:
+            self._forced_append_failures += 1
+
+    def force_next_lock_fail(self) -> None:
+        """The next append of this driver that does not get lost fails for its locks (at transaction -1)."""
+        with self._mutex:
+            self._forced_lock_failures += 1
+
+    def suspend_feed(self) -> None:
+        """Deliver nothing to the clients of this driver; what they append is committed nevertheless."""
+        self.suspended = True
+
+    def resume_feed(self) -> None:
+        """Deliver what was held back, and go on."""
+        self.suspended = False
+        for connection in list(self._connections):
+            connection.resume_soon()
+
+    def disconnect(self) -> None:
+        """Break the connections of all clients; they connect again by themselves."""
+        for connection in list(self._connections):
+            connection.break_soon()
+
+    def next_delay_s(self) -> float:
+        """See :class:`~waltz.client.mock.connection.Faults`."""
+        return self._random.random() * self.max_delay_s if self.max_delay_s else 0.0
+
+    def next_append_fails(self) -> bool:
+        """See :class:`~waltz.client.mock.connection.Faults`."""
+        with self._mutex:
+            if self._forced_append_failures:
+                self._forced_append_failures -= 1
+                return True
+            return self.fault_rate > 0 and self._random.random() < self.fault_rate
+
+    def next_lock_fails(self) -> bool:
+        """See :class:`~waltz.client.mock.connection.Faults`."""
+        with self._mutex:
+            if not self._forced_lock_failures:
+                return False
+            self._forced_lock_failures -= 1
+            return True
+
+    # Clients
+
+    async def open_client(
+        self,
+        callbacks: WaltzClientCallbacks,
+        *,
+        auto_mount: bool = True,
+        num_transaction_retry_threads: int = 1,
+        max_concurrent_transactions: int = 5,
+        long_wait_threshold_ms: int = LONG_WAIT_THRESHOLD_MS,
+        options: ClientOptions | None = None,
+    ) -> WaltzClient:
+        """A client with callbacks; to be closed. The arguments are those of the configuration."""
+        config = _config(
+            autoMount=auto_mount,
+            numTransactionRetryThreads=num_transaction_retry_threads,
+            maxConcurrentTransactions=max_concurrent_transactions,
+            longWaitThreshold=long_wait_threshold_ms,
+        )
+        client = WaltzClient(callbacks, config, tls=None, options=options, connector=self.connector())
+        await self.join(client)
+        return client
+
+    def cores(self, max_in_flight: int, options: ClientOptions | None) -> "MockCores":
+        """What the plain face is made of."""
+        return MockCores(self, max_in_flight, options)
+
+    def connector(self) -> MemoryConnector:
+        """Connects clients to the servers of this driver."""
+        return MemoryConnector(self._versions, self._connection)
+
+    async def join(self, client: WaltzClient) -> None:
+        """Play the cluster for ``client``."""
+        with self._mutex:
+            client_id, self._client_id = self._client_id, None
+        client.cluster_joined(CLUSTER_NAME, next(_client_ids) if client_id is None else client_id, len(self.partitions))
+        client.set_endpoints(
+            {_ENDPOINT: [PartitionGeneration(partition.partition_id, 0) for partition in self.partitions]}
+        )
+        try:
+            await client.activate()
+        except BaseException:
+            await client.close()
+            raise
+
+    def _connection(self) -> MockConnection:
+        connection = MockConnection(self.partitions, self)
+        self._connections.add(connection)
+        return connection
+
+
+class MockCores:
+    """See :class:`~waltz.client.core.Cores`."""
+
+    def __init__(self, driver: MockDriver, max_in_flight: int, options: ClientOptions | None) -> None:
+        self._driver = driver
+        self._options = options
+        self._readers: weakref.WeakSet[WaltzClient] = weakref.WeakSet()
+        self._config = _config(
+            autoMount=False, maxConcurrentTransactions=max_in_flight, longWaitThreshold=LONG_WAIT_THRESHOLD_MS
+        )
+
+    async def open_core(self) -> FollowingClient:
+        """The core of one plain client."""
+        client = FollowingClient(
+            Nobody(), self._config, tls=None, options=self._options, connector=self._driver.connector()
+        )
+        await self._driver.join(client)
+        return client
+
+    async def open_reader(self, callbacks: WaltzClientCallbacks) -> WaltzClient:
+        """Another client."""
+        client = WaltzClient(
+            callbacks, self._config, tls=None, options=self._options, connector=self._driver.connector()
+        )
+        await self._driver.join(client)
+        self._readers.add(client)
+        return client
+
+    async def close(self) -> None:
+        """Close the readers; the driver is the test's."""
+        for reader in list(self._readers):
+            await reader.close()
+
+
+def _config(**values: object) -> ClientConfig:
+    document: dict[str, object] = {
+        "zookeeper.connectString": "mock:1",
+        "zookeeper.sessionTimeout": 30_000,
+        "cluster.root": "/mock",
+        "client.ssl.plaintext": True,
+    }
+    document.update({f"client.{key}": value for key, value in values.items()})
+    return from_mapping(document, ClientConfig)

@@ -1,0 +1,103 @@
+"""Connections that never leave the process: real channels on both sides, and memory in between."""
+
+import asyncio
+import ssl
+from collections.abc import Callable
+from typing import Any
+
+from waltz.common.ids import Endpoint
+from waltz.common.net.channel import Channel, ChannelHandler
+from waltz.common.wire.frames import Family
+
+
+class MemoryTransport(asyncio.Transport):
+    """One end. What is written arrives at the other end in the next turn of the loop."""
+
+    def __init__(self, protocol: asyncio.Protocol) -> None:
+        super().__init__()
+        self.peer: MemoryTransport
+        self._protocol = protocol
+        self._loop = asyncio.get_running_loop()
+        self._reading = True
+        self._arrived: list[bytes] = []
+        self._closed = False
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        """Nothing is known."""
+        return default
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        """There is no buffer."""
+
+    def get_write_buffer_size(self) -> int:
+        """There is no buffer."""
+        return 0
+
+    def write(self, data: "bytes | bytearray | memoryview[Any]") -> None:
+        """Send."""
+        if not self._closed:
+            self._loop.call_soon(self.peer.arrive, bytes(data))
+
+    def arrive(self, data: bytes) -> None:
+        """Bytes of the other end."""
+        if self._closed:
+            return
+        if self._reading:
+            self._protocol.data_received(data)
+        else:
+            self._arrived.append(data)
+
+    def pause_reading(self) -> None:
+        """Keep what comes."""
+        self._reading = False
+
+    def resume_reading(self) -> None:
+        """Deliver what was kept."""
+        self._reading = True
+        arrived, self._arrived = self._arrived, []
+        for data in arrived:
+            self._loop.call_soon(self.arrive, data)
+
+    def is_closing(self) -> bool:
+        """Whether it is closed."""
+        return self._closed
+
+    def close(self) -> None:
+        """Close both ends, after what was written has arrived."""
+        if not self._closed:
+            self._closed = True
+            self._loop.call_soon(self._protocol.connection_lost, None)
+            self._loop.call_soon(self.peer.close)
+
+    def abort(self) -> None:
+        """The same: nothing is left behind in a buffer."""
+        self.close()
+
+
+class MemoryConnector:
+    """A :class:`~waltz.client.link.Connector` to a server in this process."""
+
+    def __init__(self, versions: tuple[int, ...], make_handler: Callable[[], ChannelHandler]) -> None:
+        self._versions = versions
+        self._make_handler = make_handler
+
+    async def __call__(
+        self,
+        endpoint: Endpoint,
+        family: Family,
+        hello_text: str,
+        handler: ChannelHandler,
+        *,
+        tls: ssl.SSLContext | None,
+        timeout_s: float,
+        keep_alive_interval_s: float | None = None,
+    ) -> Channel:
+        """Connect; there is nothing that could fail."""
+        client = Channel(family, hello_text, handler, peer=str(endpoint))
+        server = Channel(family._replace(versions=self._versions), "Waltz Mock", self._make_handler(), peer="client")
+        ours, theirs = MemoryTransport(client), MemoryTransport(server)
+        ours.peer, theirs.peer = theirs, ours
+        client.connection_made(ours)
+        server.connection_made(theirs)
+        await client.wait_ready()
+        return client

@@ -1,0 +1,177 @@
+"""The mount of one partition on the server that owns it, and the asking for its feed."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from waltz.client.feed import PartitionFeed
+from waltz.client.link import ServerLink
+from waltz.client.options import ClientOptions
+from waltz.common.ids import ReqId
+from waltz.common.net.channel import Channel
+from waltz.common.wire.client_server import (
+    FeedRequest,
+    FeedSuspended,
+    MountRequest,
+    MountResponse,
+    PartitionClosed,
+    PartitionState,
+    encode,
+)
+
+logger = logging.getLogger(__name__)
+
+
+class Mount:
+    """States: no link; link without connection; mount request sent; not ready (a timer runs); ahead; mounted.
+
+    ``changed`` is called at every change that somebody may wait for, ``mounted`` right before the feed is asked for.
+    """
+
+    def __init__(
+        self,
+        partition_id: int,
+        feed: PartitionFeed,
+        *,
+        next_req_id: Callable[[], ReqId],
+        mounted: Callable[[], None],
+        changed: Callable[[], None],
+        options: ClientOptions,
+    ) -> None:
+        self.link: ServerLink | None = None
+        """The server to mount on, as the cluster says."""
+        self.channel: Channel | None = None
+        """The connection on which the partition is mounted; ``None`` while it is not."""
+        self.ahead = False
+        """The server said that the client has applied more than there is."""
+        self._partition_id = partition_id
+        self._feed = feed
+        self._next_req_id = next_req_id
+        self._mounted = mounted
+        self._changed = changed
+        self._options = options
+        self._session: ReqId | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._timeout_s = options.mount_timeout_s
+        self._feed_wanted = False
+
+    def attach(self, link: ServerLink) -> None:
+        """Mount on this server from now on."""
+        self.detach()
+        self.link = link
+        if link.channel is not None:
+            self._send_request()
+
+    def detach(self) -> None:
+        """Not mounted, and not to be mounted. Nothing is sent: servers know no unmounting."""
+        self._reset()
+        self.link = None
+
+    def restart(self) -> None:
+        """Mount again on the same connection, because the partition on the server may be another one now."""
+        if self.link is not None and self.link.channel is not None:
+            self._send_request()
+
+    def link_ready(self) -> None:
+        """The link has a connection."""
+        self._send_request()
+
+    def link_lost(self) -> None:
+        """The link has lost its connection; it will have another one."""
+        self._reset()
+
+    def response(self, message: MountResponse) -> None:
+        """The answer to a mount request; ignored unless it is that of the present session."""
+        if message.req_id != self._session:
+            return
+        self._cancel_timer()
+        if message.state is PartitionState.READY:
+            self._timeout_s = self._options.mount_timeout_s
+            self._feed.offer_mounted(message)
+        elif message.state is PartitionState.NOT_READY:
+            self._timer = self._call_later(self._options.not_ready_retry_s, self._send_request)
+        else:
+            logger.error(
+                "partition %d: the client has applied up to transaction %d, which the log does not have; is this the "
+                "right cluster, and the right database?",
+                self._partition_id,
+                self._feed.received,
+            )
+            self.ahead = True
+            self._changed()
+
+    def closed(self, message: PartitionClosed) -> None:
+        """The server says that it does not own the partition any more (version 5). The cluster will tell who does.
+
+        Should the partition come back to it without the cluster saying anything new, the mount is tried again.
+        """
+        if message.req_id == self._session:
+            self._reset()
+            self._timer = self._call_later(self._options.not_ready_retry_s, self._send_request)
+
+    def reached(self, session_id: bytes) -> None:
+        """Everything that came before the READY of this session has been applied: the partition is mounted."""
+        if session_id != self._session or self.link is None or self.link.channel is None:
+            return
+        self.channel = self.link.channel
+        self._mounted()
+        self._request_feed()
+        self._changed()
+
+    def feed_suspended(self, message: FeedSuspended) -> None:
+        """The server has fed what it promised. More is asked for when not too much of it waits to be applied."""
+        if message.req_id != self._session or self.channel is None:
+            return
+        if self._feed.backlog <= self._options.feed_queue_low:
+            self._request_feed()
+        else:
+            self._feed_wanted = True
+
+    def backlog_is_low(self) -> None:
+        """Much of what was waiting to be applied has been."""
+        if self._feed_wanted and self.channel is not None:
+            self._request_feed()
+
+    def _request_feed(self) -> None:
+        assert self.channel is not None
+        assert self._session is not None
+        self._feed_wanted = False
+        self.channel.send(encode(FeedRequest(self._session, self._feed.received), self.channel.version))
+
+    def _send_request(self) -> None:
+        link = self.link
+        if link is None or link.channel is None:
+            return
+        self._reset()
+        self._session = self._next_req_id()
+        request = MountRequest(self._session, self._feed.received, link.seq_num)
+        link.channel.send(encode(request, link.channel.version))
+        self._watch(self._feed.received)
+
+    def _watch(self, received: int) -> None:
+        self._timer = self._call_later(self._timeout_s, lambda: self._check_progress(received))
+
+    def _check_progress(self, received: int) -> None:
+        if self._feed.received != received or self._feed.backlog:
+            self._watch(self._feed.received)
+        elif self.link is not None:
+            waited_s = self._timeout_s
+            self._timeout_s = min(2 * waited_s, self._options.mount_timeout_maximum_s)
+            self.link.reconnect(f"partition {self._partition_id} was not mounted within {waited_s:g} s")
+
+    def _reset(self) -> None:
+        self._cancel_timer()
+        self._session = None
+        self._feed_wanted = False
+        self.ahead = False
+        if self.channel is not None:
+            self.channel = None
+            self._changed()
+
+    def _cancel_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _call_later(self, delay_s: float, callback: Callable[[], None]) -> asyncio.TimerHandle:
+        return asyncio.get_running_loop().call_later(delay_s, callback)

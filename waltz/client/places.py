@@ -1,0 +1,68 @@
+"""Admission: how many transactions of one partition may be under way."""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+
+
+class Places:
+    """A bounded number of places, given first come, first served.
+
+    A submission takes a place before it is executed and keeps it over all its attempts, so what is in flight and what
+    waits for another attempt are bounded together, and an attempt never has to wait for a place.
+    """
+
+    __slots__ = ("_limit", "_waiters", "taken")
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._waiters: deque[asyncio.Future[None]] = deque()
+        self.taken = 0
+
+    def try_take(self) -> bool:
+        """Take a place if one is free and nobody waits for it."""
+        if self.taken >= self._limit or self._waiters:
+            return False
+        self.taken += 1
+        return True
+
+    async def take(self, timeout_s: float) -> bool:
+        """Take a place in turn; ``False`` if there was none within ``timeout_s``. Raises what :meth:`fail` says."""
+        if self.try_take():
+            return True
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiters.append(waiter)
+        try:
+            await asyncio.wait((waiter,), timeout=timeout_s)
+            if not waiter.done():
+                return False
+            waiter.result()
+            return True
+        except asyncio.CancelledError:
+            if waiter.done() and waiter.exception() is None:
+                self.release()  # the place was handed over, but nobody is there to use it
+            raise
+        finally:
+            if not waiter.done():
+                self._waiters.remove(waiter)
+                self._hand_over()
+
+    def release(self) -> None:
+        """Give a place back; the longest waiting gets it."""
+        self.taken -= 1
+        if self._waiters:
+            self._hand_over()
+
+    def fail(self, make_error: Callable[[], Exception]) -> None:
+        """Everyone who waits gets an error."""
+        while self._waiters:
+            waiter = self._waiters.popleft()
+            if not waiter.done():
+                waiter.set_exception(make_error())
+
+    def _hand_over(self) -> None:
+        while self._waiters and self.taken < self._limit:
+            waiter = self._waiters.popleft()
+            if not waiter.done():
+                self.taken += 1
+                waiter.set_result(None)

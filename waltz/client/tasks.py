@@ -1,0 +1,73 @@
+"""Small asyncio helpers of the client: tasks with an owner, and a signal to wait for."""
+
+import asyncio
+import inspect
+import logging
+from collections.abc import Awaitable
+
+logger = logging.getLogger(__name__)
+
+
+class TaskOwner:
+    """Owns the tasks that are started through it until they end; :meth:`close` ends them."""
+
+    __slots__ = ("_tasks",)
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def spawn(self, work: Awaitable[None], what: str) -> None:
+        """Run ``work``; an exception that it lets out is logged as a failure of ``what``."""
+        task = asyncio.get_running_loop().create_task(self._guard(work, what))
+        self._tasks.add(task)
+
+        def done(task: asyncio.Task[None]) -> None:
+            self._tasks.discard(task)
+            if inspect.iscoroutine(work):
+                work.close()  # a task that is cancelled before it begins never comes to awaiting it
+
+        task.add_done_callback(done)
+
+    async def _guard(self, work: Awaitable[None], what: str) -> None:
+        try:
+            await work
+        except Exception:
+            logger.exception("%s failed", what)
+
+    async def close(self, grace_s: float = 0.0) -> None:
+        """Give the tasks ``grace_s`` to end, then cancel and await them (all but the one that calls this)."""
+        current = asyncio.current_task()
+        tasks = {task for task in self._tasks if task is not current}
+        if tasks and grace_s > 0:
+            await asyncio.wait(tasks, timeout=grace_s)
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
+
+class Signal:
+    """Wakes all that wait when something changed; who waits looks for itself whether it was what it waits for."""
+
+    __slots__ = ("_waiters",)
+
+    def __init__(self) -> None:
+        self._waiters: dict[asyncio.Future[None], None] = {}  # in order, so that the first comer goes on first
+
+    def notify(self) -> None:
+        """Wake all waiters."""
+        if self._waiters:
+            waiters, self._waiters = self._waiters, {}
+            for waiter in waiters:
+                if not waiter.done():
+                    waiter.set_result(None)
+
+    async def wait(self, timeout_s: float | None = None) -> bool:
+        """Return at the next :meth:`notify`; ``False`` after ``timeout_s`` without one."""
+        waiter = asyncio.get_running_loop().create_future()
+        self._waiters[waiter] = None
+        try:
+            done, _ = await asyncio.wait((waiter,), timeout=timeout_s)
+            return bool(done)
+        finally:
+            self._waiters.pop(waiter, None)

@@ -1,0 +1,61 @@
+"""Committed transactions, as applications receive them."""
+
+from typing import Protocol, TypeVar
+
+from waltz.client.serializer import Serializer
+from waltz.common.ids import ReqId
+
+T = TypeVar("T")
+
+DATA_TIMEOUT_S = 60.0
+"""How long the data of a transaction is tried for by default."""
+
+
+class DataSource(Protocol):
+    """Where the data of committed transactions comes from."""
+
+    async def read(self, transaction_id: int, timeout_s: float) -> bytes:
+        """The data; raises ``WaltzError`` when it cannot be had in time."""
+        ...
+
+
+class Transaction:
+    """A committed transaction. Its data is fetched when it is asked for.
+
+    The data of a transaction that this client appended itself is known without asking a server.
+    """
+
+    __slots__ = ("_data", "_source", "data_was_read", "header", "req_id", "transaction_id")
+
+    def __init__(self, req_id: bytes, transaction_id: int, header: int, data: bytes | None, source: DataSource) -> None:
+        self.req_id = req_id
+        """The 16 bytes of the request id of the append."""
+        self.transaction_id = transaction_id
+        self.header = header
+        self.data_was_read = False
+        """Whether the application has asked for the data."""
+        self._data = data
+        self._source = source
+
+    def __repr__(self) -> str:
+        return f"Transaction({self.transaction_id}, header={self.header}, {ReqId(self.req_id)})"
+
+    @property
+    def partition_id(self) -> int:
+        """The partition of the transaction."""
+        return ReqId(self.req_id).partition_id
+
+    async def data(self, serializer: Serializer[T], *, timeout_s: float = DATA_TIMEOUT_S) -> T:
+        """The data as an object; raises as :meth:`data_bytes` does, and what ``serializer`` raises."""
+        return serializer.deserialize(await self.data_bytes(timeout_s=timeout_s))
+
+    async def data_bytes(self, *, timeout_s: float = DATA_TIMEOUT_S) -> bytes:
+        """The data. Nothing is kept: each call fetches again (except for transactions of this client).
+
+        Errors of the server are tried again, with growing delays. Raises ``DeadlineExceededError`` after ``timeout_s``,
+        ``DataChecksumError`` and ``ClientClosedError``.
+        """
+        self.data_was_read = True
+        if self._data is not None:
+            return self._data
+        return await self._source.read(self.transaction_id, timeout_s)

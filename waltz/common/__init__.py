@@ -1,0 +1,1 @@
+"""What two processes of a cluster must agree on: identities, records, wire formats, ZooKeeper layouts."""

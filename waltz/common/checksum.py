@@ -1,0 +1,9 @@
+"""The one checksum of the protocols and files: CRC-32 as zlib computes it, carried as a signed 32-bit integer."""
+
+from zlib import crc32
+
+
+def checksum(data: bytes | bytearray | memoryview) -> int:
+    """CRC-32 (IEEE 802.3) of ``data`` as the signed integer that travels."""
+    value = crc32(data)
+    return value - 0x1_0000_0000 if value & 0x8000_0000 else value

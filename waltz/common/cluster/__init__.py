@@ -1,0 +1,1 @@
+"""Cluster membership: who is there, who owns which partition, and who is told of it."""

@@ -1,0 +1,92 @@
+"""What a cluster manager does about what it reads below ``serverDescriptors``: pure functions, no I/O.
+
+There is no leader election. The coordinator, who writes the assignment, is whoever manages the live server with the
+smallest id. An assignment is valid when the child version stored in it is that of the node.
+"""
+
+import enum
+from collections.abc import Collection, Iterable
+from typing import NamedTuple
+
+from waltz.common.zk.znodes import PartitionAssignment, ServerDescriptor
+
+
+class ServerNode(NamedTuple):
+    """A child of ``serverDescriptors`` as it was read."""
+
+    name: str
+    owner: int
+    """Session id of the process that created it."""
+    descriptor: ServerDescriptor | None
+    """``None`` when it cannot be decoded."""
+
+
+class Snapshot(NamedTuple):
+    """Everything below and including ``serverDescriptors``, the node itself read before its children.
+
+    In this order, because a child version older than the children only leads to one more computation, while one newer
+    than the children would make an assignment that lacks a server look valid.
+    """
+
+    version: int
+    cversion: int
+    assignment: PartitionAssignment
+    servers: dict[int, ServerDescriptor]
+
+
+class Action(enum.Enum):
+    """What to do about a snapshot."""
+
+    NOTHING = "nothing"
+    """It is what was applied last."""
+    APPLY = "apply"
+    """It is consistent: tell servers and clients."""
+    WRITE = "write"
+    """The assignment is out of date and this process has to renew it."""
+    WAIT = "wait"
+    """The assignment is out of date and another process has to renew it."""
+    CLEAR = "clear"
+    """No server is left. The stored assignment stays, so that generations survive."""
+
+
+def decide(applied_version: int, snapshot: Snapshot, own_server_ids: Collection[int]) -> Action:
+    """Decide about a snapshot; the first matching rule counts.
+
+    :param applied_version: data version of the snapshot that was applied last, -1 before the first
+    :param own_server_ids: ids of the servers that this process manages
+    """
+    if snapshot.assignment.cversion == snapshot.cversion:
+        return Action.NOTHING if applied_version == snapshot.version else Action.APPLY
+    if not snapshot.servers:
+        return Action.CLEAR
+    return Action.WRITE if min(snapshot.servers) in own_server_ids else Action.WAIT
+
+
+def membership(nodes: Iterable[ServerNode]) -> dict[int, ServerDescriptor]:
+    """The live servers by id. Of several nodes with the same id the newest counts; undecodable ones do not."""
+    oldest_first = sorted(nodes, key=lambda node: node.name)
+    return {node.descriptor.server_id: node.descriptor for node in oldest_first if node.descriptor is not None}
+
+
+class Registration(NamedTuple):
+    """What has to change so that exactly one right node stands for a server."""
+
+    name: str | None
+    """The node that stands for it, ``None`` if one has to be created."""
+    stale: bool
+    """The data of that node is not what it should be."""
+    surplus: list[str]
+    """Nodes to be deleted: left by creations whose answer was lost."""
+
+
+def registration(wanted: ServerDescriptor, nodes: Iterable[ServerNode], session_id: int | None) -> Registration:
+    """Look for the node of one's own server among those that one's own session owns."""
+    own = sorted(
+        (node.name, node.descriptor)
+        for node in nodes
+        if node.descriptor is not None and node.descriptor.server_id == wanted.server_id and node.owner == session_id
+    )
+    if not own:
+        return Registration(None, False, [])
+    name, descriptor = own[-1]  # the one that counts for everybody, see membership
+    return Registration(name, descriptor != wanted, [name for name, _ in own[:-1]])

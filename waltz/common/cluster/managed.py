@@ -1,0 +1,31 @@
+"""What the cluster manager demands of the servers and clients that it manages."""
+
+from typing import Protocol
+
+from waltz.common.ids import Endpoint
+from waltz.common.zk.znodes import PartitionGeneration
+
+
+class ManagedServer(Protocol):
+    """A server of this process. Called on the loop; must be quick and must not raise."""
+
+    endpoint: Endpoint
+
+    def cluster_joined(self, cluster_name: str, server_id: int) -> None:
+        """Called once, before any partitions."""
+
+    def set_partitions(self, partitions: list[PartitionGeneration]) -> None:
+        """All that this server owns now."""
+
+
+class ManagedClient(Protocol):
+    """A client of this process. Called on the loop; must be quick and must not raise."""
+
+    def cluster_joined(self, cluster_name: str, client_id: int, partition_count: int) -> None:
+        """Called once, before any endpoints."""
+
+    def set_endpoints(self, endpoints: dict[Endpoint, list[PartitionGeneration]]) -> None:
+        """All servers with all that they own."""
+
+    def remove_server(self, endpoint: Endpoint) -> None:
+        """A server has gone."""

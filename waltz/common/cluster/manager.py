@@ -1,0 +1,403 @@
+"""The cluster manager: keeps servers registered, assigns partitions, and tells servers and clients who owns what.
+
+Every process runs one. It is a reconciliation loop: whenever anything below ``serverDescriptors`` may have changed, the
+connection came back or something local is wanted, it reads everything again and does what is missing. So nothing has
+to be remembered about what was lost with a connection or a session: nodes that should exist are created, nodes that
+should not are deleted, watches are installed by the reading itself.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+from typing import NamedTuple, TypeVar
+
+from waltz.common.cluster.decisions import Action, ServerNode, Snapshot, decide, membership, registration
+from waltz.common.cluster.managed import ManagedClient, ManagedServer
+from waltz.common.cluster.policy import PolicyError, assign
+from waltz.common.errors import DeadlineExceededError, ProtocolError, WaltzError
+from waltz.common.ids import Endpoint
+from waltz.common.zk.client import (
+    BadVersionError,
+    ConnectionLossError,
+    NoNodeError,
+    SessionExpiredError,
+    State,
+    ZooKeeper,
+)
+from waltz.common.zk.paths import SERVER_NODE_PREFIX, ClusterPaths
+from waltz.common.zk.store_admin import read_cluster_params
+from waltz.common.zk.znodes import (
+    ClusterParams,
+    PartitionAssignment,
+    PartitionGeneration,
+    ServerDescriptor,
+    decode_counter,
+    encode_counter,
+)
+
+__all__ = ["ClusterManager", "ManagedClient", "ManagedServer", "PartitionGeneration"]
+
+logger = logging.getLogger(__name__)
+
+_T = TypeVar("_T")
+
+_FIRST_PAUSE_S = 0.1
+_MAX_PAUSE_S = 8.0
+_UNMANAGE_TIMEOUT_S = 10.0
+_PREFERENCE_TIMEOUT_S = 60.0
+
+
+class _Applied(NamedTuple):
+    """What servers and clients were told last."""
+
+    version: int
+    servers: dict[int, ServerDescriptor]
+    assignment: PartitionAssignment
+
+
+class _Managed:
+    """A server of this process with the descriptor that should stand in ZooKeeper."""
+
+    __slots__ = ("descriptor", "registered", "server")
+
+    def __init__(self, server: ManagedServer, server_id: int) -> None:
+        self.server = server
+        self.descriptor = ServerDescriptor(server_id, server.endpoint)
+        self.registered = asyncio.Event()
+
+
+class ClusterManager:
+    """Membership and assignment of one cluster, as one process sees and shapes them. Made by :meth:`open`."""
+
+    def __init__(self, zookeeper: ZooKeeper, paths: ClusterPaths, params: ClusterParams) -> None:
+        self._zookeeper = zookeeper
+        self._paths = paths
+        self._params = params
+        self._servers: dict[int, _Managed] = {}
+        self._retired: dict[int, asyncio.Event] = {}
+        self._clients: list[ManagedClient] = []
+        self._applied = _Applied(-1, {}, PartitionAssignment(-1, 0, {}))
+        self._reported: set[tuple[str, int]] = set()
+        self._changed = asyncio.Event()
+        self._lock = asyncio.Lock()
+        self._remove_listener = zookeeper.add_listener(self._state_changed)
+        self._task: asyncio.Task[None] | None = None
+
+    @classmethod
+    async def open(cls, zookeeper: ZooKeeper, root: str) -> "ClusterManager":
+        """Read the cluster's parameters and present state, and follow it from then on.
+
+        :raises StoreAdminError: there is no cluster at ``root``
+        :raises ProtocolError: what is there is not a cluster
+        :raises ZooKeeperError: ZooKeeper is away
+        """
+        params = await read_cluster_params(zookeeper, root)
+        manager = cls(zookeeper, ClusterPaths.of(root), params)
+        try:
+            await manager._refresh()
+        except BaseException:
+            manager._remove_listener()
+            raise
+        manager._task = asyncio.create_task(manager._run(), name=f"cluster-manager {root}")
+        return manager
+
+    @property
+    def cluster_name(self) -> str:
+        """Name that was given when the cluster was created."""
+        return self._params.name
+
+    @property
+    def partition_count(self) -> int:
+        """Number of partitions, fixed for the life of the cluster."""
+        return self._params.partition_count
+
+    def endpoints(self) -> dict[Endpoint, list[PartitionGeneration]]:
+        """What clients were told last: all servers with all that they own."""
+        return _endpoints(self._applied.servers, self._applied.assignment) or {}
+
+    async def manage_server(self, server: ManagedServer) -> int:
+        """Give the server an id, register it, and return the id; its partitions come by callback.
+
+        Waits until ZooKeeper allows it, for ever; cancelling undoes it. Every call is a new server to the cluster.
+        """
+        server_id = await self._next_id(self._paths.server_ids)
+        managed = _Managed(server, server_id)
+        self._servers[server_id] = managed
+        _tell(server.cluster_joined, self.cluster_name, server_id)
+        self._wake()
+        try:
+            await managed.registered.wait()
+        except BaseException:
+            self._retire(server_id)
+            raise
+        logger.info("Server %d at %s joined the cluster %s", server_id, server.endpoint, self.cluster_name)
+        return server_id
+
+    async def unmanage_server(self, server: ManagedServer) -> None:
+        """Take the server out of the cluster at once. It is not called any more, not even to lose its partitions."""
+        server_id = self._server_id(server)
+        gone = self._retire(server_id)
+        if self._zookeeper.state is State.LOST:
+            return  # its node went with the session
+        try:
+            async with asyncio.timeout(_UNMANAGE_TIMEOUT_S):
+                await gone.wait()
+        except TimeoutError:
+            logger.warning("Server %d could not be taken out of the cluster: ZooKeeper is away", server_id)
+
+    async def set_preferred_partitions(self, server: ManagedServer, partition_ids: Iterable[int]) -> None:
+        """Have the server own these partitions, whoever owns them now; the order is the order of preference.
+
+        :raises PolicyError: the stored assignment does not fit the cluster
+        :raises DeadlineExceededError: ZooKeeper was away, or others kept writing, all the time
+        """
+        managed = self._servers[self._server_id(server)]
+        managed.descriptor = managed.descriptor._replace(preferred_partitions=tuple(dict.fromkeys(partition_ids)))
+        try:
+            async with asyncio.timeout(_PREFERENCE_TIMEOUT_S):
+                await self._repeated(lambda: self._assign_with(managed))
+        except TimeoutError:
+            raise DeadlineExceededError(
+                f"the preferred partitions were not applied within {_PREFERENCE_TIMEOUT_S:g} s"
+            ) from None
+
+    async def manage_client(self, client: ManagedClient, client_id: int | None = None) -> None:
+        """Tell the client of the cluster, now and at every change.
+
+        Draws a client id, unique for the life of the cluster, unless one is given (-1 for tools that submit nothing).
+        Waits until ZooKeeper allows it, for ever.
+        """
+        if client_id is None:
+            client_id = await self._next_id(self._paths.client_ids)
+        _tell(client.cluster_joined, self.cluster_name, client_id, self.partition_count)
+        _tell(client.set_endpoints, self.endpoints())
+        self._clients.append(client)
+
+    def unmanage_client(self, client: ManagedClient) -> None:
+        """The client is not called any more."""
+        with contextlib.suppress(ValueError):
+            self._clients.remove(client)
+
+    async def close(self) -> None:
+        """Take all servers out of the cluster and stop. The ZooKeeper client stays open. May be called again."""
+        self._clients.clear()
+        if self._task is None:
+            return
+        await asyncio.gather(*(self.unmanage_server(managed.server) for managed in list(self._servers.values())))
+        self._remove_listener()
+        task, self._task = self._task, None
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+    def _server_id(self, server: ManagedServer) -> int:
+        for server_id, managed in self._servers.items():
+            if managed.server is server:
+                return server_id
+        raise ValueError(f"the server at {server.endpoint} is not managed here")
+
+    def _retire(self, server_id: int) -> asyncio.Event:
+        """Remembered for good: the node of a creation whose answer was lost may appear at any time."""
+        self._servers.pop(server_id, None)
+        gone = self._retired[server_id] = asyncio.Event()
+        self._wake()
+        return gone
+
+    def _wake(self) -> None:
+        self._changed.set()
+
+    def _state_changed(self, state: State) -> None:
+        if state is State.CONNECTED:
+            self._wake()
+
+    async def _run(self) -> None:
+        pause_s = 0.0
+        while True:
+            # After a failure it is tried again without being called, for what failed calls nobody.
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(pause_s or None):
+                    await self._changed.wait()
+            self._changed.clear()
+            try:
+                async with self._lock:
+                    await self._refresh()
+                pause_s = 0.0
+            except (ConnectionLossError, SessionExpiredError) as error:
+                logger.info("Cluster %s: waiting for ZooKeeper (%s)", self.cluster_name, error)
+                pause_s = min(max(2 * pause_s, _FIRST_PAUSE_S), _MAX_PAUSE_S)
+            except WaltzError as error:
+                logger.error("Cluster %s: %s", self.cluster_name, error)
+                pause_s = min(max(2 * pause_s, _FIRST_PAUSE_S), _MAX_PAUSE_S)
+            except Exception:
+                # A defect; but a process that ignores its cluster from now on would be worse than one that complains.
+                logger.exception("Cluster %s: unexpected failure", self.cluster_name)
+                pause_s = _MAX_PAUSE_S
+
+    async def _refresh(self) -> None:
+        """Read everything, register what should be registered, and act on the state."""
+        snapshot = await self._reconcile()
+        if snapshot is None:
+            return
+        action = decide(self._applied.version, snapshot, self._servers.keys())
+        if action is Action.APPLY:
+            self._apply(snapshot)
+        elif action is Action.CLEAR:
+            self._clear(snapshot)
+        elif action is Action.WRITE:
+            await self._write(snapshot)
+
+    async def _reconcile(self) -> Snapshot | None:
+        """Everything below ``serverDescriptors``; ``None`` when its own value cannot be used."""
+        path = self._paths.server_descriptors
+        retired = tuple(self._retired.items())  # before the reading, which then shows every node they ever made
+        # In this order: see Snapshot.
+        data, stat = await self._zookeeper.get(path, self._wake)
+        names = await self._zookeeper.children(path, self._wake)
+        nodes = await self._read_nodes(names)
+        await self._register(nodes)
+        await self._unregister(retired, nodes)
+        try:
+            assignment = PartitionAssignment.decode(data, path)
+        except ProtocolError as error:
+            logger.error("Cluster %s: no partitions can be assigned: %s", self.cluster_name, error)
+            return None
+        return Snapshot(stat.version, stat.cversion, assignment, membership(nodes))
+
+    async def _read_nodes(self, names: list[str]) -> list[ServerNode]:
+        results = await asyncio.gather(*map(self._read_node, names), return_exceptions=True)
+        nodes: list[ServerNode] = []
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
+            if result is not None:
+                nodes.append(result)
+        return nodes
+
+    async def _read_node(self, name: str) -> ServerNode | None:
+        path = self._paths.server_descriptor(name)
+        try:
+            data, stat = await self._zookeeper.get(path, self._wake)
+        except NoNodeError:
+            return None  # the event of its going is on the way
+        try:
+            return ServerNode(name, stat.owner, ServerDescriptor.decode(data, path))
+        except ProtocolError as error:
+            if (name, stat.mzxid) not in self._reported:
+                self._reported.add((name, stat.mzxid))
+                logger.warning("Cluster %s: a node is ignored, delete it: %s", self.cluster_name, error)
+            return ServerNode(name, stat.owner, None)
+
+    async def _register(self, nodes: list[ServerNode]) -> None:
+        """See to it that each server of this process has exactly one node, in the present session."""
+        session_id = self._zookeeper.session_id
+        for managed in list(self._servers.values()):
+            found = registration(managed.descriptor, nodes, session_id)
+            if found.name is None:
+                prefix = self._paths.server_descriptor(SERVER_NODE_PREFIX)
+                await self._zookeeper.create(prefix, managed.descriptor.encode(), ephemeral=True, sequential=True)
+            elif found.stale:
+                await self._zookeeper.set(self._paths.server_descriptor(found.name), managed.descriptor.encode())
+            managed.registered.set()
+            await self._delete(found.surplus)
+
+    async def _unregister(self, retired: Iterable[tuple[int, asyncio.Event]], nodes: list[ServerNode]) -> None:
+        session_id = self._zookeeper.session_id
+        for server_id, gone in retired:
+            own = [node for node in nodes if node.descriptor is not None and node.descriptor.server_id == server_id]
+            await self._delete([node.name for node in own if node.owner == session_id])
+            gone.set()
+
+    async def _delete(self, names: list[str]) -> None:
+        for name in names:
+            with contextlib.suppress(NoNodeError):
+                await self._zookeeper.delete(self._paths.server_descriptor(name))
+
+    async def _write(self, snapshot: Snapshot) -> None:
+        """As coordinator: renew the assignment."""
+        try:
+            assignment = assign(snapshot.cversion, snapshot.assignment, self.partition_count, snapshot.servers.values())
+        except PolicyError as error:
+            logger.error("Cluster %s: partitions cannot be assigned: %s", self.cluster_name, error)
+            return
+        # A bad version: someone changed something, and the event of it is on the way.
+        with contextlib.suppress(BadVersionError):
+            await self._zookeeper.set(self._paths.server_descriptors, assignment.encode(), snapshot.version)
+            logger.info("Cluster %s: partitions assigned to servers %s", self.cluster_name, sorted(snapshot.servers))
+
+    async def _assign_with(self, managed: _Managed) -> None:
+        """Write an assignment that honours the server's preferences, from the state as it is now."""
+        async with self._lock:
+            snapshot = await self._reconcile()
+            server_id = managed.descriptor.server_id
+            if snapshot is None:
+                raise PolicyError("the stored partition assignment cannot be used")
+            if server_id not in snapshot.servers:
+                return  # just registered again: that alone leads to a new assignment
+            servers = {**snapshot.servers, server_id: managed.descriptor}
+            assignment = assign(snapshot.cversion, snapshot.assignment, self.partition_count, servers.values())
+            await self._zookeeper.set(self._paths.server_descriptors, assignment.encode(), snapshot.version)
+
+    def _apply(self, snapshot: Snapshot) -> None:
+        applied, self._applied = self._applied, _Applied(snapshot.version, snapshot.servers, snapshot.assignment)
+        for server_id, managed in self._servers.items():
+            _tell(managed.server.set_partitions, list(snapshot.assignment.servers.get(server_id, ())))
+        self._remove_servers(applied.servers.keys() - snapshot.servers.keys(), applied.servers)
+        endpoints = _endpoints(snapshot.servers, snapshot.assignment)
+        if endpoints is None:
+            logger.error("Cluster %s: the assignment names a server that is not there", self.cluster_name)
+            return
+        for client in tuple(self._clients):
+            _tell(client.set_endpoints, {endpoint: list(owned) for endpoint, owned in endpoints.items()})
+
+    def _clear(self, snapshot: Snapshot) -> None:
+        applied = self._applied
+        self._applied = _Applied(snapshot.version, {}, PartitionAssignment(snapshot.cversion, 0, {}))
+        self._remove_servers(applied.servers.keys(), applied.servers)
+
+    def _remove_servers(self, server_ids: Iterable[int], servers: dict[int, ServerDescriptor]) -> None:
+        for server_id in sorted(server_ids):
+            for client in tuple(self._clients):
+                _tell(client.remove_server, servers[server_id].endpoint)
+
+    async def _next_id(self, path: str) -> int:
+        """Increment a counter; ids may be skipped, never used twice."""
+
+        async def increment() -> int:
+            data, stat = await self._zookeeper.get(path)
+            next_id = decode_counter(data, path) + 1
+            await self._zookeeper.set(path, encode_counter(next_id), stat.version)
+            return next_id
+
+        return await self._repeated(increment)
+
+    async def _repeated(self, attempt: Callable[[], Awaitable[_T]]) -> _T:
+        """Until it succeeds: again at once when someone else wrote first, after a pause when ZooKeeper is away."""
+        while True:
+            try:
+                return await attempt()
+            except BadVersionError:
+                continue
+            except (ConnectionLossError, SessionExpiredError):
+                await asyncio.sleep(_FIRST_PAUSE_S)
+
+
+def _endpoints(
+    servers: dict[int, ServerDescriptor], assignment: PartitionAssignment
+) -> dict[Endpoint, list[PartitionGeneration]] | None:
+    """``None``: the assignment names a server that is not among them. A server without partitions is listed, too."""
+    if assignment.servers.keys() - servers.keys():
+        return None
+    endpoints: dict[Endpoint, list[PartitionGeneration]] = {}
+    for server_id, descriptor in servers.items():
+        # Not assigned but extended: the predecessor of a restarted server may still be there, at the same endpoint.
+        endpoints.setdefault(descriptor.endpoint, []).extend(assignment.servers.get(server_id, ()))
+    return endpoints
+
+
+def _tell(callback: Callable[..., None], *arguments: object) -> None:
+    """One that fails must not keep the others from being told."""
+    try:
+        callback(*arguments)
+    except Exception:
+        logger.exception("A cluster callback failed")

@@ -1,0 +1,120 @@
+"""Which server gets which partition: the dynamic assignment policy, as a pure function.
+
+Compatible with the original's policy in everything others can see: the stored assignment is the base, preferences come
+first, generations grow by one with every change of owner, and the result is complete. It differs where the original is
+only one of many possible choices (servers are taken by ascending id, lists are stored sorted) and where the original is
+wrong: it also completes when preferences are spread unevenly.
+"""
+
+from collections.abc import Iterable
+
+from waltz.common.errors import WaltzError
+from waltz.common.zk.znodes import PartitionAssignment, PartitionGeneration, ServerDescriptor
+
+
+class PolicyError(WaltzError):
+    """The stored assignment does not fit the cluster: repeating would not help."""
+
+
+class _Partition:
+    """A partition with its stored owner (``None``: none known) and generation."""
+
+    __slots__ = ("generation", "owner", "partition_id")
+
+    def __init__(self, partition_id: int) -> None:
+        self.partition_id = partition_id
+        self.generation = 0
+        self.owner: int | None = None
+
+    def given_to(self, server_id: int) -> PartitionGeneration:
+        return PartitionGeneration(self.partition_id, self.generation + (server_id != self.owner))
+
+
+def assign(
+    cversion: int, stored: PartitionAssignment, partition_count: int, servers: Iterable[ServerDescriptor]
+) -> PartitionAssignment:
+    """Compute the assignment of all partitions to the servers.
+
+    Preferred partitions go to the server with the smallest id that prefers them, however many that gives it. The rest
+    is spread so that the numbers become as equal as they can, each server keeping what it has as far as its share goes.
+
+    :param cversion: child version of the membership that ``servers`` is
+    :param stored: the assignment to start from, as stored in ZooKeeper
+    :raises PolicyError: the stored assignment is of more partitions than there are
+    """
+    by_id = {server.server_id: server for server in sorted(servers, key=lambda server: server.server_id)}
+    pool = _pool(stored, partition_count)
+    if not by_id:
+        return PartitionAssignment(cversion, partition_count, {})
+    given: dict[int, list[PartitionGeneration]] = {server_id: [] for server_id in by_id}
+
+    def give(partition_id: int, server_id: int) -> None:
+        given[server_id].append(pool.pop(partition_id).given_to(server_id))
+
+    for server in by_id.values():
+        for partition_id in server.preferred_partitions:
+            if partition_id in pool:
+                give(partition_id, server.server_id)
+    own: dict[int, list[int]] = {server_id: [] for server_id in by_id}
+    for partition in pool.values():
+        if partition.owner in own:
+            own[partition.owner].append(partition.partition_id)
+    shares = _shares(
+        {server_id: len(items) for server_id, items in given.items()},
+        {server_id: len(ids) for server_id, ids in own.items()},
+        len(pool),
+    )
+    for server_id, ids in own.items():
+        for partition_id in ids[: shares[server_id]]:
+            give(partition_id, server_id)
+            shares[server_id] -= 1
+    for server_id, share in shares.items():
+        for partition_id in list(pool)[:share]:
+            give(partition_id, server_id)
+    return PartitionAssignment(
+        cversion, partition_count, {server_id: tuple(sorted(items)) for server_id, items in given.items()}
+    )
+
+
+def _pool(stored: PartitionAssignment, partition_count: int) -> dict[int, _Partition]:
+    """All partitions by ascending id. Listed twice, the higher generation counts; not listed, it begins anew."""
+    if stored.partition_count > partition_count:
+        raise PolicyError(
+            f"the stored assignment is of {stored.partition_count} partitions, the cluster has {partition_count}"
+        )
+    pool = {partition_id: _Partition(partition_id) for partition_id in range(partition_count)}
+    for server_id, owned in stored.servers.items():
+        for partition_id, generation in owned:
+            partition = pool.get(partition_id)
+            if partition is None:
+                raise PolicyError(
+                    f"the stored assignment names partition {partition_id}, the cluster has {partition_count}"
+                )
+            if partition.owner is None or generation > partition.generation:
+                partition.owner, partition.generation = server_id, generation
+    return pool
+
+
+def _shares(held: dict[int, int], own: dict[int, int], remaining: int) -> dict[int, int]:
+    """How many of the remaining partitions each server gets, so that the totals become as equal as they can.
+
+    What does not divide goes, one each, to the servers that would otherwise have to give away the most.
+    """
+    level = _level(sorted(held.values()), remaining)
+    shares = {server_id: max(0, level - count) for server_id, count in held.items()}
+    extra = remaining - sum(shares.values())
+    candidates = [server_id for server_id, count in held.items() if count <= level]
+    candidates.sort(key=lambda server_id: shares[server_id] - own[server_id])
+    for server_id in candidates[:extra]:
+        shares[server_id] += 1
+    return shares
+
+
+def _level(held: list[int], remaining: int) -> int:
+    """Up to which number the remaining partitions fill those servers that hold the fewest; ``held`` is ascending."""
+    total = remaining
+    for count, next_held in enumerate([*held[1:], None], start=1):
+        total += held[count - 1]
+        if next_held is None or total // count < next_held:
+            break
+    return total // count

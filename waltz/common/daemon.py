@@ -1,0 +1,43 @@
+"""What the entry points of the daemons share: the command line, logging, the event loop, one-line errors."""
+
+import argparse
+import logging
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TypeVar
+
+import uvloop
+from pydantic import BaseModel
+
+from waltz.common.config import load
+from waltz.common.errors import WaltzError
+
+Config = TypeVar("Config", bound=BaseModel)
+
+
+def run_daemon(program: str, model: type[Config], run: Callable[[Config], Awaitable[None]]) -> int:
+    """Run a daemon whose only argument is its configuration file; the exit code.
+
+    0: ended on request. 1: one line on standard error says what is wrong and what to do. 2: wrong usage.
+    """
+    parser = argparse.ArgumentParser(prog=program)
+    parser.add_argument("config", type=Path, metavar="CONFIG.yml", help="configuration file")
+    parser.add_argument("--log-level", default="INFO", choices=("DEBUG", "INFO", "WARNING", "ERROR"))
+    options = parser.parse_args()
+    logging.basicConfig(
+        level=options.log_level, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr
+    )
+    logging.getLogger("kazoo").setLevel(max(logging.WARNING, logging.getLogger().level))
+
+    async def main() -> None:
+        await run(load(options.config, model))
+
+    try:
+        uvloop.run(main())
+    except (WaltzError, OSError) as error:
+        print(f"Error: {error}", file=sys.stderr)  # noqa: T201 - the daemon's last word
+        return 1
+    except KeyboardInterrupt:
+        return 1
+    return 0

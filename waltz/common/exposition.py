@@ -1,0 +1,205 @@
+"""The three forms in which metrics are read.
+
+The original's JSON of HTTP ``/metrics``, its JSON of the storage admin protocol, and the text format of Prometheus.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple, TypeVar
+
+from waltz.common.metrics import Gauge, Json, Meter, MetricId, Registry, Timer
+
+_JSON_VERSION = "4.0.0"
+"""What the original's JSON says, whatever its own version is."""
+
+_HTTP_QUANTILES = (("50", 0.5), ("75", 0.75), ("95", 0.95), ("98", 0.98), ("99", 0.99), ("999", 0.999))
+_ADMIN_QUANTILES = (
+    ("median", 0.5),
+    ("75thPercentile", 0.75),
+    ("95thPercentile", 0.95),
+    ("98thPercentile", 0.98),
+    ("99thPercentile", 0.99),
+    ("999thPercentile", 0.999),
+)
+_PROMETHEUS_QUANTILES = (0.5, 0.75, 0.95, 0.99, 0.999)
+_PARTITION_GROUP = re.compile(r"(.+)\.partition-(\d+)")
+_NOT_A_NAME = re.compile(r"[^a-zA-Z0-9_]")
+
+_T = TypeVar("_T")
+
+
+# The original's JSON
+
+
+def http_document(registry: Registry) -> dict[str, Json]:
+    """What HTTP ``/metrics`` answers: sorted by full name, durations in seconds."""
+    return {
+        "version": _JSON_VERSION,
+        "gauges": {name: _read(gauge) for name, gauge in _sorted(registry.gauges)},
+        "counters": {name: {"count": counter.count} for name, counter in _sorted(registry.counters)},
+        "histograms": {},
+        "meters": {name: {**_http_meter(meter), "units": "events/second"} for name, meter in _sorted(registry.meters)},
+        "timers": {name: _http_timer(timer) for name, timer in _sorted(registry.timers)},
+    }
+
+
+def admin_document(registry: Registry) -> dict[str, Json]:
+    """What the storage admin protocol answers to a metrics request: durations in nanoseconds."""
+    gauges: dict[str, Json] = {name: _read(gauge) for name, gauge in _sorted(registry.gauges)}
+    counters: dict[str, Json] = {name: {"count": counter.count} for name, counter in _sorted(registry.counters)}
+    meters: dict[str, Json] = {name: _admin_meter(meter) for name, meter in _sorted(registry.meters)}
+    timers: dict[str, Json] = {name: _admin_timer(timer) for name, timer in _sorted(registry.timers)}
+    ids = sorted({*registry.gauges, *registry.counters, *registry.meters, *registry.timers})
+    return {
+        "gauges": gauges,
+        "counters": counters,
+        "histograms": {},
+        "meters": meters,
+        "timers": timers,
+        "metrics": {**gauges, **counters, **meters, **timers},
+        "ids": [{"group": each.group, "name": each.name, "fullName": each.full_name} for each in ids],
+    }
+
+
+def to_json(document: Json, *, pretty: bool = False) -> str:
+    """JSON text of a document of this module; ``pretty`` indents."""
+    return json.dumps(document, indent=2 if pretty else None, separators=None if pretty else (",", ":"))
+
+
+def _sorted(metrics: Mapping[MetricId, _T]) -> Iterator[tuple[str, _T]]:
+    for metric_id in sorted(metrics, key=lambda each: each.full_name):
+        yield metric_id.full_name, metrics[metric_id]
+
+
+def _read(gauge: Gauge) -> dict[str, Json]:
+    """A gauge that fails says so and keeps nobody from reading the others."""
+    try:
+        value = gauge()
+        json.dumps(value, allow_nan=False)
+    except Exception as error:
+        return {"error": f"{type(error).__name__}: {error}"}
+    return {"value": value}
+
+
+def _http_meter(meter: Meter) -> dict[str, Json]:
+    one, five, fifteen = meter.rates
+    return {
+        "count": meter.count,
+        "m15_rate": fifteen,
+        "m1_rate": one,
+        "m5_rate": five,
+        "mean_rate": meter.mean_rate,
+    }
+
+
+def _http_timer(timer: Timer) -> dict[str, Json]:
+    snapshot = timer.snapshot()
+    return {
+        **_http_meter(timer.meter),
+        "max": snapshot.maximum,
+        "mean": snapshot.mean,
+        "min": snapshot.minimum,
+        **{f"p{digits}": snapshot.quantile(part) for digits, part in _HTTP_QUANTILES},
+        "stddev": snapshot.deviation,
+        "duration_units": "seconds",
+        "rate_units": "calls/second",
+    }
+
+
+def _admin_meter(meter: Meter) -> dict[str, Json]:
+    one, five, fifteen = meter.rates
+    return {
+        "count": meter.count,
+        "fifteenMinuteRate": fifteen,
+        "fiveMinuteRate": five,
+        "meanRate": meter.mean_rate,
+        "oneMinuteRate": one,
+    }
+
+
+def _admin_timer(timer: Timer) -> dict[str, Json]:
+    snapshot = timer.snapshot()
+    return {
+        **_admin_meter(timer.meter),
+        "snapshot": {
+            "values": [_nanoseconds(value) for value in snapshot.values],
+            "min": _nanoseconds(snapshot.minimum),
+            "max": _nanoseconds(snapshot.maximum),
+            "mean": snapshot.mean * 1e9,
+            "stdDev": snapshot.deviation * 1e9,
+            **{name: float(_nanoseconds(snapshot.quantile(part))) for name, part in _ADMIN_QUANTILES},
+        },
+    }
+
+
+def _nanoseconds(seconds: float) -> int:
+    return round(seconds * 1e9)
+
+
+# Prometheus
+
+
+def prometheus_text(registry: Registry) -> str:
+    """The text format of Prometheus, version 0.0.4.
+
+    A group ``waltz-server.partition-7`` becomes the prefix ``waltz_server`` with the label ``partition="7"``. Meters
+    are counters (rates are the reader's business), timers are summaries in seconds, texts are labels of an ``_info``
+    metric; lists and maps are left out.
+    """
+    families: dict[str, _Family] = {}
+    for metric_id, gauge in registry.gauges.items():
+        value = _read(gauge).get("value")
+        if isinstance(value, str):
+            _sample(families, metric_id, "gauge", "_info", 1, {"value": value})
+        elif isinstance(value, (bool, int, float)):
+            _sample(families, metric_id, "gauge", "", value)
+    for metric_id, counter in registry.counters.items():
+        _sample(families, metric_id, "counter", "_total", counter.count)
+    for metric_id, meter in registry.meters.items():
+        _sample(families, metric_id, "counter", "_total", meter.count)
+    for metric_id, timer in registry.timers.items():
+        snapshot = timer.snapshot()
+        for part in _PROMETHEUS_QUANTILES:
+            _sample(families, metric_id, "summary", "_seconds", snapshot.quantile(part), {"quantile": str(part)})
+        _sample(families, metric_id, "summary", "_seconds", timer.total_s, part_of_summary="_sum")
+        _sample(families, metric_id, "summary", "_seconds", timer.meter.count, part_of_summary="_count")
+    lines = []
+    for name, family in sorted(families.items()):
+        lines.append(f"# TYPE {name} {family.kind}")
+        lines.extend(family.samples)
+    return "".join(f"{line}\n" for line in lines)
+
+
+class _Family(NamedTuple):
+    """What Prometheus wants to see together: all samples of one name."""
+
+    kind: str
+    samples: list[str]
+
+
+def _sample(
+    families: dict[str, _Family],
+    metric_id: MetricId,
+    kind: str,
+    suffix: str,
+    value: float,
+    labels: Mapping[str, str] | None = None,
+    part_of_summary: str = "",
+) -> None:
+    prefix, partition = metric_id.group, None
+    if (match := _PARTITION_GROUP.fullmatch(metric_id.group)) is not None:
+        prefix, partition = match.groups()
+    name = metric_id.name if metric_id.name.startswith(f"{prefix}-") else f"{prefix}-{metric_id.name}"
+    name = _NOT_A_NAME.sub("_", name) + suffix
+    all_labels = {**({} if partition is None else {"partition": partition}), **(labels or {})}
+    inside = ",".join(f'{label}="{_escaped(text)}"' for label, text in all_labels.items())
+    family = families.setdefault(name, _Family(kind, []))
+    number = int(value) if isinstance(value, bool) else value
+    family.samples.append(
+        f"{name}{part_of_summary}{{{inside}}} {number}" if inside else f"{name}{part_of_summary} {number}"
+    )
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

@@ -1,0 +1,295 @@
+"""The HTTP endpoints of a node: ``/ping``, ``/buildinfo``, ``/metrics`` and ``/health``.
+
+A deliberately small server: GET only, no bodies, one request per connection, everything limited. Paths, status codes
+and bodies are the original's; ``/metrics/prometheus`` and the choice by ``Accept`` header are our own.
+"""
+
+import asyncio
+import importlib.metadata
+import logging
+from collections.abc import Callable, Mapping
+from typing import NamedTuple, Self, cast
+from urllib.parse import parse_qs, urlsplit
+
+from waltz.common.exposition import http_document, prometheus_text, to_json
+from waltz.common.metrics import Json, Registry
+from waltz.common.net.listener import bound_port, start_server
+
+logger = logging.getLogger(__name__)
+
+MAX_REQUEST_BYTES = 16 << 10
+"""Request line and headers together."""
+
+MAX_CONNECTIONS = 64
+"""Connections above this number are refused."""
+
+DEADLINE_S = 10.0
+"""How long one connection may last, from its first byte to the last of the response."""
+
+Health = Callable[[], tuple[bool, Json]]
+"""Whether the node is healthy, and the body of ``/health``. Called on the loop; must be quick."""
+
+_TEXT = "text/plain; charset=utf-8"
+_JSON = "application/json"
+_PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
+_REASONS = {
+    200: "OK",
+    400: "Bad Request",
+    404: "Not Found",
+    405: "Method Not Allowed",
+    431: "Request Header Fields Too Large",
+    500: "Internal Server Error",
+    501: "Not Implemented",
+    505: "HTTP Version Not Supported",
+}
+
+
+class Request(NamedTuple):
+    """What this server needs to know of a request."""
+
+    path: str
+    query: Mapping[str, list[str]]
+    accept: str
+
+
+class Response(NamedTuple):
+    """A response whose body is all there."""
+
+    status: int
+    content_type: str
+    body: str
+
+    def encode(self) -> bytes:
+        """The bytes to send; the connection is closed behind them."""
+        body = self.body.encode()
+        allow = "Allow: GET\r\n" if self.status == 405 else ""
+        head = (
+            f"HTTP/1.1 {self.status} {_REASONS[self.status]}\r\n"
+            f"Content-Type: {self.content_type}\r\n"
+            f"Content-Length: {len(body)}\r\n"
+            f"Cache-Control: must-revalidate,no-cache,no-store\r\n"
+            f"{allow}Connection: close\r\n\r\n"
+        )
+        return head.encode() + body
+
+
+class HttpError(Exception):
+    """A request that is answered with an error status."""
+
+    def __init__(self, status: int, text: str) -> None:
+        super().__init__(text)
+        self.status = status
+
+    @property
+    def response(self) -> Response:
+        """The answer."""
+        return Response(self.status, _TEXT, f"{self}\n")
+
+
+class RequestParser:
+    """Reads one request; no I/O."""
+
+    def __init__(self) -> None:
+        self._received = bytearray()
+
+    def feed(self, data: bytes) -> Request | None:
+        """Take bytes; return the request when its headers are complete. Raises :class:`HttpError`."""
+        self._received += data
+        end = self._received.find(b"\r\n\r\n")
+        if max(end, 0) > MAX_REQUEST_BYTES or (end < 0 and len(self._received) > MAX_REQUEST_BYTES):
+            raise HttpError(431, "request headers too large")
+        return None if end < 0 else _parse(self._received[:end].decode("latin-1"))
+
+
+def _parse(head: str) -> Request:
+    request_line, *header_lines = head.split("\r\n")
+    parts = request_line.split(" ")
+    if len(parts) != 3 or not parts[1]:
+        raise HttpError(400, "malformed request line")
+    method, target, version = parts
+    if not version.startswith("HTTP/"):
+        raise HttpError(400, "malformed request line")
+    if not version.startswith("HTTP/1."):
+        raise HttpError(505, "only HTTP/1 is spoken here")
+    if method != "GET":
+        raise HttpError(405, "only GET is allowed here")
+    headers: dict[str, str] = {}
+    for line in header_lines:
+        name, separator, value = line.partition(":")
+        if not separator or not name or name != name.strip():
+            raise HttpError(400, "malformed header")
+        headers[name.lower()] = value.strip()
+    try:
+        url = urlsplit(target)
+        query = parse_qs(url.query, max_num_fields=16)
+    except ValueError:
+        raise HttpError(400, "malformed request target") from None
+    return Request(url.path, query, headers.get("accept", ""))
+
+
+def prefers_prometheus(accept: str) -> bool:
+    """Whether an ``Accept`` header asks for plain text more than for JSON; whoever does not care gets JSON."""
+    quality = {"text/plain": 0.0, _JSON: 0.0}
+    for choice in accept.split(","):
+        media_type, *parameters = (part.strip().lower() for part in choice.split(";"))
+        if media_type in quality:
+            quality[media_type] = max(quality[media_type], _quality(parameters))
+    return quality["text/plain"] > quality[_JSON]
+
+
+def _quality(parameters: list[str]) -> float:
+    for parameter in parameters:
+        if parameter.startswith("q="):
+            try:
+                return float(parameter[2:])
+            except ValueError:
+                return 0.0
+    return 1.0
+
+
+class Pages:
+    """Answers requests; no I/O."""
+
+    def __init__(self, registry: Registry, health: Health | None, version: str | None) -> None:
+        self._registry = registry
+        self._health = health
+        self._version = version
+
+    def answer(self, request: Request) -> Response:
+        """The response to a request; a page that fails is a 500 and a logged defect."""
+        pages = {
+            "/ping": self._ping,
+            "/buildinfo": self._build_info,
+            "/metrics": self._metrics,
+            "/metrics/prometheus": self._prometheus,
+            "/health": self._check_health,
+        }
+        page = pages.get(request.path.rstrip("/"))
+        if page is None:
+            return HttpError(404, f"there are only {', '.join(pages)}").response
+        try:
+            return page(request)
+        except Exception:
+            logger.exception("%s could not be answered", request.path)
+            return HttpError(500, "internal error; see the log").response
+
+    def _ping(self, _: Request) -> Response:
+        return Response(200, _TEXT, "pong\n")
+
+    def _build_info(self, _: Request) -> Response:
+        return Response(200, _JSON, to_json({"version": self._version, "service_name": "Waltz"}) + "\n")
+
+    def _metrics(self, request: Request) -> Response:
+        if prefers_prometheus(request.accept):
+            return self._prometheus(request)
+        return Response(200, _JSON, to_json(http_document(self._registry), pretty=_pretty(request)))
+
+    def _prometheus(self, _: Request) -> Response:
+        return Response(200, _PROMETHEUS, prometheus_text(self._registry))
+
+    def _check_health(self, request: Request) -> Response:
+        if self._health is None:
+            return Response(501, _JSON, "{}")
+        healthy, body = self._health()
+        return Response(200 if healthy else 500, _JSON, to_json(body, pretty=_pretty(request)))
+
+
+def _pretty(request: Request) -> bool:
+    return request.query.get("pretty") == ["true"]
+
+
+class HttpServer:
+    """Serves the pages of one node until it is closed."""
+
+    def __init__(self, pages: Pages) -> None:
+        self.port: int = 0
+        """The port listened on; the one the operating system chose when 0 was asked for."""
+        self._pages = pages
+        self._server: asyncio.Server | None = None
+        self._connections: set[_Connection] = set()
+        self._closed = False
+
+    @classmethod
+    async def open(cls, host: str, port: int, registry: Registry, *, health: Health | None = None) -> Self:
+        """Listen on all addresses that ``host`` resolves to. Raises ``WaltzError`` when the port cannot be had."""
+        server = cls(Pages(registry, health, _installed_version()))
+        server._server = await start_server(
+            lambda: _Connection(server), host, port, tls=None, handshake_timeout_s=DEADLINE_S
+        )
+        server.port = bound_port(server._server)
+        return server
+
+    async def close(self) -> None:
+        """Stop accepting and break off what is being answered. May be called twice."""
+        self._closed = True
+        if self._server is not None:
+            self._server.close()
+        for connection in list(self._connections):
+            connection.abort()
+            await connection.lost.wait()
+        if self._server is not None:
+            await self._server.wait_closed()
+
+    def accept(self, connection: "_Connection") -> bool:
+        """Take a connection in; ``False`` refuses it."""
+        if self._closed or len(self._connections) >= MAX_CONNECTIONS:
+            return False
+        self._connections.add(connection)
+        return True
+
+    def release(self, connection: "_Connection") -> None:
+        """The connection is gone."""
+        self._connections.discard(connection)
+
+    def answer(self, request: Request) -> Response:
+        """The response to a request."""
+        return self._pages.answer(request)
+
+
+class _Connection(asyncio.Protocol):
+    """One request and its response."""
+
+    def __init__(self, server: HttpServer) -> None:
+        self.lost = asyncio.Event()
+        self._server = server
+        self._parser: RequestParser | None = RequestParser()
+        self._transport: asyncio.Transport | None = None
+        self._deadline: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        if not self._server.accept(self):
+            self._transport.abort()
+            return
+        self._deadline = asyncio.get_running_loop().call_later(DEADLINE_S, self._transport.abort)
+
+    def data_received(self, data: bytes) -> None:
+        if self._parser is None or self._transport is None:
+            return  # a second request: the first one's response says that the connection ends
+        try:
+            request = self._parser.feed(data)
+            if request is None:
+                return
+            response = self._server.answer(request)
+        except HttpError as error:
+            response = error.response
+        self._parser = None
+        self._transport.write(response.encode())
+        self._transport.close()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+        self._server.release(self)
+        self.lost.set()
+
+    def abort(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+
+def _installed_version() -> str | None:
+    try:
+        return importlib.metadata.version("waltz")
+    except importlib.metadata.PackageNotFoundError:
+        return None

@@ -1,0 +1,436 @@
+"""One connection to a peer: hello, frames in, frames out, back pressure, and a certain end.
+
+A channel is the thin driver around :class:`~waltz.common.wire.connection.WireConnection`, which knows the protocol and
+does no I/O. The channel knows asyncio: it writes what the wire says, hands what arrived to its handler, and sees to it
+that everything ends (hello time-out, close deadline, TCP keep-alive).
+
+Frames sent in one turn of the loop leave in one transport write: the system call and the TLS record are paid once for
+all of them, however many requests were answered in that turn.
+"""
+
+import asyncio
+import logging
+import socket
+import ssl
+from typing import Protocol, cast
+
+from waltz.common.errors import (
+    ConnectFailedError,
+    ConnectionClosedError,
+    DeadlineExceededError,
+    ProtocolError,
+    WaltzError,
+)
+from waltz.common.ids import Endpoint
+from waltz.common.wire.connection import WireConnection
+from waltz.common.wire.frames import Bounds, Family
+
+logger = logging.getLogger(__name__)
+
+HELLO_TIMEOUT_S = 10.0
+"""How long a connected peer may take to say hello (the original waits for ever)."""
+
+CLOSE_TIMEOUT_S = 5.0
+"""How long a closing channel may take to get its last bytes to the peer."""
+
+KEEP_ALIVE_INTERVAL_S = 600.0
+"""Clients of the protocol send a keep-alive after this time without writing; servers never do."""
+
+MAX_PAYLOAD_BYTES = 2**31 - 1
+"""What the frame format allows; sizes are limited where clients enter."""
+
+WRITE_HIGH_BYTES = 1 << 20
+WRITE_LOW_BYTES = 256 << 10
+"""Unsent bytes above which a channel is not writable, and below which it is again."""
+
+_TCP_KEEP_ALIVE = (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 15), ("TCP_KEEPCNT", 4))
+"""A peer whose machine vanished is noticed within two minutes even when nothing is sent to it."""
+
+
+class ChannelHandler(Protocol):
+    """What a channel tells its user. All calls come on the loop and must not block."""
+
+    def channel_ready(self, channel: "Channel") -> None:
+        """Both hellos are exchanged; ``channel.version`` is the negotiated version and frames may be sent."""
+
+    def frames_received(self, channel: "Channel", buffer: bytes, bounds: Bounds) -> None:
+        """All frames that one read completed: ``(start, end)`` of every payload in ``buffer``.
+
+        A raised ``ProtocolError`` closes the channel; so does any other exception, which is logged as a defect.
+        """
+
+    def channel_writable(self, channel: "Channel") -> None:
+        """The unsent bytes fell below the low limit after ``channel.writable`` had been false."""
+
+    def channel_closed(self, channel: "Channel", error: Exception | None) -> None:
+        """The end; called exactly once if ``channel_ready`` was called. ``None``: one of the sides closed in order."""
+
+
+class ChannelOwner(Protocol):
+    """Who accepts channels and has to close them: a listener."""
+
+    def accept(self, channel: "Channel") -> bool:
+        """Take the channel in; ``False`` refuses it."""
+
+    def release(self, channel: "Channel") -> None:
+        """The channel has ended."""
+
+
+class Channel(asyncio.Protocol):
+    """A connection over plain TCP or TLS, on asyncio's own loop, uvloop or a simulated one.
+
+    Made by :func:`connect` and by listeners. ``version`` is -1 until the channel is ready. ``closed`` is true as soon
+    as it is being closed: nothing is delivered or accepted for sending from then on. ``writable`` is advice: frames
+    sent while it is false are kept and sent, so who sends without asking has to be bounded by other means.
+    """
+
+    __slots__ = (
+        "_close_timer",
+        "_error",
+        "_flush_scheduled",
+        "_gathered",
+        "_gathered_bytes",
+        "_handler",
+        "_hello_timeout_s",
+        "_hello_timer",
+        "_keep_alive_interval_s",
+        "_keep_alive_timer",
+        "_last_write_s",
+        "_loop",
+        "_lost",
+        "_owner",
+        "_paused",
+        "_settled",
+        "_transport",
+        "_wire",
+        "_write_high_bytes",
+        "_write_low_bytes",
+        "closed",
+        "peer",
+        "version",
+        "writable",
+    )
+
+    def __init__(
+        self,
+        family: Family,
+        hello_text: str,
+        handler: ChannelHandler,
+        *,
+        owner: ChannelOwner | None = None,
+        peer: str = "",
+        max_payload_bytes: int = MAX_PAYLOAD_BYTES,
+        hello_timeout_s: float = HELLO_TIMEOUT_S,
+        keep_alive_interval_s: float | None = None,
+        write_high_bytes: int = WRITE_HIGH_BYTES,
+        write_low_bytes: int = WRITE_LOW_BYTES,
+    ) -> None:
+        self.version: int = -1
+        self.peer: str = peer
+        self.writable: bool = True
+        self.closed: bool = False
+        self._wire = WireConnection(family, hello_text, max_payload_bytes=max_payload_bytes)
+        self._handler = handler
+        self._owner = owner
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        self._gathered: list[bytes] = []
+        self._gathered_bytes = 0
+        self._flush_scheduled = False
+        self._paused = False
+        self._error: Exception | None = None
+        self._settled = asyncio.Event()
+        self._lost = asyncio.Event()
+        self._hello_timeout_s = hello_timeout_s
+        self._hello_timer: asyncio.TimerHandle | None = None
+        self._close_timer: asyncio.TimerHandle | None = None
+        self._keep_alive_interval_s = keep_alive_interval_s
+        self._keep_alive_timer: asyncio.TimerHandle | None = None
+        self._last_write_s = 0.0
+        self._write_high_bytes = write_high_bytes
+        self._write_low_bytes = write_low_bytes
+
+    def __repr__(self) -> str:
+        return f"<Channel {self.peer} version {self.version}{' closed' if self.closed else ''}>"
+
+    # Sending
+
+    def send(self, frame: bytes) -> None:
+        """Take a whole frame (or several in one ``bytes``) for sending; order is kept; dropped when closed."""
+        if self.closed or self.version < 0:
+            return
+        self._gathered.append(frame)
+        self._gathered_bytes += len(frame)
+        if self._gathered_bytes > self._write_high_bytes:
+            self.flush()  # now, so that the transport's limits, and with them `writable`, see these bytes
+        elif not self._flush_scheduled:
+            self._flush_scheduled = True
+            self._loop.call_soon(self._flush_scheduled_frames)
+
+    def flush(self) -> None:
+        """Write what is gathered now instead of at the end of this turn of the loop."""
+        gathered = self._gathered
+        if not gathered or self._transport is None:
+            return
+        data = gathered[0] if len(gathered) == 1 else b"".join(gathered)
+        self._gathered = []
+        self._gathered_bytes = 0
+        self._last_write_s = self._loop.time()
+        self._transport.write(data)
+
+    @property
+    def unsent_bytes(self) -> int:
+        """Bytes taken by :meth:`send` that the operating system has not taken yet."""
+        if self._transport is None:
+            return self._gathered_bytes
+        return self._gathered_bytes + self._transport.get_write_buffer_size()
+
+    def _flush_scheduled_frames(self) -> None:
+        self._flush_scheduled = False
+        self.flush()
+
+    # Receiving
+
+    def pause_reading(self) -> None:
+        """Stop taking bytes from the peer, who will be held back by TCP. Frames already read are still delivered."""
+        if not self._paused and not self.closed and self._transport is not None:
+            self._paused = True
+            self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        """Take bytes from the peer again."""
+        if self._paused and not self.closed and self._transport is not None:
+            self._paused = False
+            self._transport.resume_reading()
+
+    # Ending
+
+    def close(self) -> None:
+        """Send what was gathered, then close. Ends within :data:`CLOSE_TIMEOUT_S` even if the peer reads nothing."""
+        if self.closed:
+            return
+        self.flush()
+        self.resume_reading()  # what still comes is dropped, but TLS has to see the peer's farewell
+        self._stop()
+        if self._transport is not None:
+            self._transport.close()
+            self._close_timer = self._loop.call_later(CLOSE_TIMEOUT_S, self._transport.abort)
+
+    def abort(self, error: Exception | None = None) -> None:
+        """Close at once; what is unsent is lost. ``error`` is what ``channel_closed`` will say."""
+        if self._lost.is_set():
+            return
+        if not self.closed:
+            self._error = error
+        self._stop()
+        if self._transport is not None:
+            self._transport.abort()
+        else:
+            self._settled.set()
+
+    async def wait_closed(self) -> None:
+        """Return when the connection is gone and ``channel_closed`` has been called."""
+        if self._transport is not None:
+            await self._lost.wait()
+
+    def _stop(self) -> None:
+        self.closed = True
+        self.writable = False
+        self._gathered = []
+        self._gathered_bytes = 0
+        for timer in (self._hello_timer, self._keep_alive_timer, self._close_timer):
+            if timer is not None:
+                timer.cancel()
+        self._hello_timer = self._keep_alive_timer = self._close_timer = None
+
+    # asyncio's side
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Say hello at once, as the protocol demands of both sides."""
+        self._transport = cast("asyncio.Transport", transport)
+        if not self.peer:
+            self.peer = _peer_name(transport.get_extra_info("peername"))
+        if self.closed or (self._owner is not None and not self._owner.accept(self)):
+            self._owner = None
+            self.abort()
+            return
+        _set_tcp_keep_alive(transport.get_extra_info("socket"))
+        self._transport.set_write_buffer_limits(high=self._write_high_bytes, low=self._write_low_bytes)
+        self._hello_timer = self._loop.call_later(self._hello_timeout_s, self._hello_timed_out)
+        self._last_write_s = self._loop.time()
+        self._transport.write(self._wire.hello)
+
+    def data_received(self, data: bytes) -> None:
+        """Hand all frames that these bytes complete to the handler."""
+        if self.closed:
+            return
+        try:
+            buffer, bounds = self._wire.receive(data)
+            if self.version < 0 and not self._hello_received():
+                return
+            if bounds and not self.closed:
+                self._handler.frames_received(self, buffer, bounds)
+        except ProtocolError as error:
+            logger.warning("closing the connection with %s: %s", self.peer, error)
+            self.abort(error)
+        except Exception as error:
+            logger.exception("closing the connection with %s: its frames could not be handled", self.peer)
+            self.abort(error)
+
+    def pause_writing(self) -> None:
+        """The unsent bytes exceed the high limit."""
+        self.writable = False
+
+    def resume_writing(self) -> None:
+        """The unsent bytes fell below the low limit."""
+        if self.closed or self.writable:
+            return
+        self.writable = True
+        if self.version >= 0:
+            self._handler.channel_writable(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The connection is gone, for whatever reason."""
+        if not self.closed:
+            self._error = exc
+        self._stop()
+        if self._owner is not None:
+            self._owner.release(self)
+        try:
+            if self.version >= 0:
+                self._handler.channel_closed(self, self._error)
+        finally:
+            self._lost.set()
+            self._settled.set()
+
+    def _hello_received(self) -> bool:
+        version = self._wire.version
+        if version is None:
+            return False
+        self.version = version
+        if self._hello_timer is not None:
+            self._hello_timer.cancel()
+            self._hello_timer = None
+        if self._keep_alive_interval_s is not None:
+            self._keep_alive_timer = self._loop.call_later(self._keep_alive_interval_s, self._keep_alive)
+        self._settled.set()
+        self._handler.channel_ready(self)
+        return True
+
+    def _hello_timed_out(self) -> None:
+        logger.warning("closing the connection with %s: no hello within %g s", self.peer, self._hello_timeout_s)
+        self.abort(DeadlineExceededError(f"no hello within {self._hello_timeout_s:g} s"))
+
+    def _keep_alive(self) -> None:
+        assert self._keep_alive_interval_s is not None
+        due_s = self._last_write_s + self._keep_alive_interval_s
+        if self._loop.time() >= due_s:
+            self.send(self._wire.keep_alive())
+            due_s = self._loop.time() + self._keep_alive_interval_s
+        self._keep_alive_timer = self._loop.call_at(due_s, self._keep_alive)
+
+    async def wait_ready(self) -> None:
+        """Return when the hellos are exchanged.
+
+        Raises ``ProtocolError`` (no common version, not this protocol), ``ConnectionClosedError``,
+        ``DeadlineExceededError`` or ``OSError`` when it comes to an end before that.
+        """
+        await self._settled.wait()
+        if self.version < 0:
+            raise self._error or ConnectionClosedError(
+                "closed before the hello; is it this port, and TLS on both sides?"
+            )
+
+
+async def connect(
+    endpoint: Endpoint,
+    family: Family,
+    hello_text: str,
+    handler: ChannelHandler,
+    *,
+    tls: ssl.SSLContext | None,
+    timeout_s: float,
+    max_payload_bytes: int = MAX_PAYLOAD_BYTES,
+    keep_alive_interval_s: float | None = None,
+    write_high_bytes: int = WRITE_HIGH_BYTES,
+    write_low_bytes: int = WRITE_LOW_BYTES,
+) -> Channel:
+    """Connect, and return the channel when it is ready (``handler.channel_ready`` was called before).
+
+    ``timeout_s`` bounds the whole: name look-up, TCP, TLS and hello. ``tls`` of ``None`` is plain TCP.
+    Raises ``ConnectFailedError``, one line naming the endpoint and the reason. Nothing stays behind on failure.
+    """
+    channel = Channel(
+        family,
+        hello_text,
+        handler,
+        peer=str(endpoint),
+        max_payload_bytes=max_payload_bytes,
+        hello_timeout_s=timeout_s,
+        keep_alive_interval_s=keep_alive_interval_s,
+        write_high_bytes=write_high_bytes,
+        write_low_bytes=write_low_bytes,
+    )
+    try:
+        async with asyncio.timeout(timeout_s):
+            await _open(channel, endpoint, tls, timeout_s)
+            await channel.wait_ready()
+    except (OSError, UnicodeError, WaltzError) as error:
+        channel.abort()
+        await channel.wait_closed()
+        reason = f"not ready within {timeout_s:g} s" if isinstance(error, TimeoutError) else _reason(error)
+        raise ConnectFailedError(f"cannot connect to {endpoint}: {reason}") from error
+    except BaseException:
+        channel.abort()
+        raise
+    return channel
+
+
+async def _open(channel: Channel, endpoint: Endpoint, tls: ssl.SSLContext | None, timeout_s: float) -> None:
+    loop = asyncio.get_running_loop()
+    if tls is None:
+        await loop.create_connection(lambda: channel, endpoint.host, endpoint.port)
+    else:
+        await loop.create_connection(
+            lambda: channel,
+            endpoint.host,
+            endpoint.port,
+            ssl=tls,
+            ssl_handshake_timeout=timeout_s,
+            ssl_shutdown_timeout=CLOSE_TIMEOUT_S,
+        )
+
+
+def _reason(error: Exception) -> str:
+    """Say in a few words why a connection failed."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"TLS failure: the peer's certificate is not trusted ({error.verify_message})"
+    if isinstance(error, ssl.SSLError):
+        return f"TLS failure: {error.reason or error}"
+    if isinstance(error, socket.gaierror):
+        return f"host name cannot be resolved ({error.strerror})"
+    if isinstance(error, ConnectionRefusedError):
+        return "connection refused; is it running?"
+    if isinstance(error, ConnectionError):
+        return "the peer broke the connection; does only one of the sides use TLS?"
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return str(error)
+
+
+def _peer_name(address: object) -> str:
+    if isinstance(address, tuple) and len(address) >= 2:
+        return f"{address[0]}:{address[1]}"
+    return "unknown peer"
+
+
+def _set_tcp_keep_alive(sock: socket.socket | None) -> None:
+    if sock is None or sock.family not in (socket.AF_INET, socket.AF_INET6):
+        return
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for name, value in _TCP_KEEP_ALIVE:
+            if hasattr(socket, name):
+                sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+    except OSError as error:  # the peer may have reset the connection already: reading will tell
+        logger.debug("TCP keep-alive could not be set: %s", error)

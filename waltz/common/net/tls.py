@@ -1,0 +1,235 @@
+"""TLS contexts from the original's key store and trust store keys.
+
+Stores are PEM or PKCS#12 files; which of them is seen from the content, as the type keys of existing configurations say
+``JKS`` even where keytool wrote PKCS#12. Java's own JKS format cannot be read here; the error names the command that
+converts it.
+
+Rules of all Waltz protocols: TLS 1.2 or later; without key store a self-signed certificate; with a trust store the
+peer's chain is verified, on servers also demanded; host names are not checked.
+"""
+
+import datetime
+import enum
+import os
+import secrets
+import socket
+import ssl
+import tempfile
+from pathlib import Path
+from typing import NamedTuple
+
+from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
+from cryptography.hazmat.primitives.serialization import pkcs12
+from pydantic import SecretStr
+
+from waltz.common.config import TlsConfig
+from waltz.common.errors import ConfigError
+
+_MAX_STORE_BYTES = 16 << 20
+_JAVA_MAGICS = (b"\xfe\xed\xfe\xed", b"\xce\xce\xce\xce")  # JKS, JCEKS
+_SELF_SIGNED_KEY_BITS = 2048
+_SELF_SIGNED_LIFE = datetime.timedelta(days=3650)
+
+
+class _Format(enum.Enum):
+    PEM = enum.auto()
+    PKCS12 = enum.auto()
+
+
+class _Store(NamedTuple):
+    """A store file as read, not decrypted yet."""
+
+    name: str
+    """``keyStore`` or ``trustStore``."""
+    path: str
+    content: bytes
+    format: _Format
+    password: str | None
+
+
+def server_context(config: TlsConfig) -> ssl.SSLContext | None:
+    """The context for listeners; ``None`` for plaintext. Raises ``ConfigError``.
+
+    Reads files and may generate a key: call it at start, once per process and configuration.
+    """
+    if config.plaintext:
+        return None
+    context = _new_context(ssl.PROTOCOL_TLS_SERVER)
+    store = _read_store("keyStore", config.key_store_location, config.key_store_password)
+    if store is None:
+        _load_self_signed(context)
+    else:
+        _load_key_store(context, store)
+    if _load_trust_store(context, config):
+        context.verify_mode = ssl.CERT_REQUIRED
+    return context
+
+
+def client_context(config: TlsConfig, *, check_hostname: bool = False) -> ssl.SSLContext | None:
+    """The context for outgoing connections; ``None`` for plaintext. Raises ``ConfigError``.
+
+    ``check_hostname`` demands that certificates bear the name connected to; it needs a trust store. A client without
+    key store offers no certificate: a self-signed one, as the original offers, is trusted by nobody.
+    """
+    if config.plaintext:
+        return None
+    context = _new_context(ssl.PROTOCOL_TLS_CLIENT)
+    store = _read_store("keyStore", config.key_store_location, config.key_store_password)
+    if store is not None:
+        _load_key_store(context, store)
+    context.check_hostname = False
+    if _load_trust_store(context, config):
+        context.verify_mode = ssl.CERT_REQUIRED
+        context.check_hostname = check_hostname
+    elif check_hostname:
+        raise ConfigError("host names can be checked only with a trust store; set trustStore.location")
+    else:
+        context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+def _new_context(protocol: int) -> ssl.SSLContext:
+    context = ssl.SSLContext(protocol)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.options |= ssl.OP_NO_RENEGOTIATION
+    return context
+
+
+def _read_store(name: str, location: str | None, password: SecretStr | None) -> _Store | None:
+    if location is None:
+        return None
+    try:
+        with Path(location).open("rb") as file:
+            content = file.read(_MAX_STORE_BYTES)
+    except OSError as error:
+        raise ConfigError(f"cannot read {name} {location}: {error.strerror}") from error
+    if content.startswith(_JAVA_MAGICS):
+        raise ConfigError(
+            f"{name} {location} is a Java key store, which cannot be read here; convert it with: "
+            f"keytool -importkeystore -srckeystore {location} -destkeystore {Path(location).with_suffix('.p12')} "
+            f"-deststoretype PKCS12"
+        )
+    secret = None if password is None else password.get_secret_value()
+    if b"-----BEGIN " in content:
+        return _Store(name, location, content, _Format.PEM, secret)
+    if not content.startswith(b"\x30"):
+        raise ConfigError(f"{name} {location} is neither PEM nor PKCS#12")
+    if secret is None:
+        raise ConfigError(f"{name}.password is missing for the PKCS#12 file {location}")
+    return _Store(name, location, content, _Format.PKCS12, secret)
+
+
+def _unreadable(store: _Store) -> ConfigError:
+    """Never says more: texts of the libraries may depend on the password."""
+    return ConfigError(f"{store.name} {store.path} cannot be decrypted: wrong {store.name}.password or damaged file")
+
+
+def _load_key_store(context: ssl.SSLContext, store: _Store) -> None:
+    if store.format is _Format.PKCS12:
+        key, chain = _open_pkcs12(store)
+        if key is None or not chain:
+            raise ConfigError(f"{store.name} {store.path} holds no private key with a certificate")
+        _load_key(context, key, chain)
+        return
+    if b"PRIVATE KEY-----" not in store.content or b"-----BEGIN CERTIFICATE-----" not in store.content:
+        raise ConfigError(f"{store.name} {store.path} must hold a private key and its certificate chain")
+    if store.password is None and (b"ENCRYPTED PRIVATE KEY" in store.content or b",ENCRYPTED" in store.content):
+        raise ConfigError(f"{store.name}.password is missing for the encrypted key in {store.path}")
+    try:
+        context.load_cert_chain(store.path, password=store.password or "")  # never None: OpenSSL would ask the terminal
+    except ssl.SSLError as error:
+        if error.reason == "KEY_VALUES_MISMATCH":
+            raise ConfigError(f"{store.name} {store.path}: the first certificate is not that of the key") from None
+        raise _unreadable(store) from None
+
+
+def _load_trust_store(context: ssl.SSLContext, config: TlsConfig) -> bool:
+    """Trust the certificates of the configured trust store; ``False`` if there is none."""
+    store = _read_store("trustStore", config.trust_store_location, config.trust_store_password)
+    if store is None:
+        return False
+    if store.format is _Format.PKCS12:
+        certificates = _open_pkcs12(store)[1]
+    else:
+        try:
+            certificates = x509.load_pem_x509_certificates(store.content)
+        except ValueError:
+            certificates = []
+    if not certificates:
+        raise ConfigError(f"{store.name} {store.path} holds no certificate")
+    context.load_verify_locations(cadata=b"".join(map(_der, certificates)))
+    # As in Java, whatever the trust store holds is an anchor: a root, an intermediate or a peer's own certificate.
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    return True
+
+
+def _der(certificate: x509.Certificate) -> bytes:
+    return certificate.public_bytes(serialization.Encoding.DER)
+
+
+def _open_pkcs12(store: _Store) -> tuple[PrivateKeyTypes | None, list[x509.Certificate]]:
+    """The private key, if any, and the certificates; that of the key comes first."""
+    assert store.password is not None
+    try:
+        content = pkcs12.load_pkcs12(store.content, store.password.encode())
+    except UnsupportedAlgorithm:
+        raise ConfigError(
+            f"{store.name} {store.path} uses an outdated encryption; write it anew with a current keytool or openssl"
+        ) from None
+    except ValueError:
+        raise _unreadable(store) from None
+    others = [additional.certificate for additional in content.additional_certs]
+    if content.cert is None:
+        return content.key, others
+    return content.key, _chain(content.cert.certificate, others)
+
+
+def _chain(certificate: x509.Certificate, others: list[x509.Certificate]) -> list[x509.Certificate]:
+    """The certificate, its issuer, and so on, as TLS wants them; what does not belong to the chain comes last."""
+    chain = [certificate]
+    rest = list(others)
+    while issuer := next((other for other in rest if other.subject == chain[-1].issuer), None):
+        rest.remove(issuer)
+        chain.append(issuer)
+    return chain + rest
+
+
+def _load_key(context: ssl.SSLContext, key: PrivateKeyTypes, chain: list[x509.Certificate]) -> None:
+    """Python takes keys from files only: it gets one that is encrypted with a password nobody else knows."""
+    password = secrets.token_bytes(32).hex().encode()
+    pem = key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.BestAvailableEncryption(password),
+    )
+    pem += b"".join(certificate.public_bytes(serialization.Encoding.PEM) for certificate in chain)
+    descriptor, path = tempfile.mkstemp(prefix="waltz-", suffix=".pem")
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(pem)
+        context.load_cert_chain(path, password=password)
+    finally:
+        Path(path).unlink()
+
+
+def _load_self_signed(context: ssl.SSLContext) -> None:
+    """A certificate that proves nothing but lets the connection be encrypted; made anew at every start."""
+    key = rsa.generate_private_key(public_exponent=65537, key_size=_SELF_SIGNED_KEY_BITS)
+    host = socket.gethostname()[:64]  # the longest common name that X.509 allows
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, host or "waltz")])
+    now = datetime.datetime.now(datetime.UTC)  # validity is calendar time
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(days=1))
+        .not_valid_after(now + _SELF_SIGNED_LIFE)
+        .sign(key, hashes.SHA256())
+    )
+    _load_key(context, key, [certificate])

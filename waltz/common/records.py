@@ -1,0 +1,104 @@
+"""Records: what the log consists of, and their encoding in lists on the wire."""
+
+import struct
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from waltz.common.errors import ProtocolError
+from waltz.common.ids import ReqId
+
+RECORD_HEADER = struct.Struct(">q16si")
+"""Transaction id, request id, transaction header: the first 28 bytes of a record on the wire and on disk."""
+
+_SIZED_HEADER = struct.Struct(">q16sii")
+_COUNT = _CHECKSUM = struct.Struct(">i")
+_MIN_RECORD_SIZE_BYTES = _SIZED_HEADER.size + _CHECKSUM.size
+
+
+class RecordHeader(NamedTuple):
+    """A record without its payload."""
+
+    transaction_id: int
+    req_id: bytes
+    header: int
+
+
+class Record(NamedTuple):
+    """One committed or appended transaction.
+
+    ``req_id`` holds the 16 bytes of a :class:`~waltz.common.ids.ReqId`; ``checksum`` is the signed CRC-32 of ``data``,
+    as the client computed it.
+    """
+
+    transaction_id: int
+    req_id: bytes
+    header: int
+    data: bytes
+    checksum: int
+
+
+def encode_record(record: Record) -> bytes:
+    """One record as it stands in a list: header, data behind its size, checksum of the data.
+
+    Raises :class:`ProtocolError` when a value does not fit into its field.
+    """
+    transaction_id, req_id, header, data, checksum = record
+    if len(req_id) != ReqId.SIZE_BYTES:
+        raise ProtocolError(f"record {transaction_id}: a request id of {len(req_id)} bytes")
+    try:
+        head = _SIZED_HEADER.pack(transaction_id, req_id, header, len(data))
+        return b"".join((head, data, _CHECKSUM.pack(checksum)))
+    except struct.error as error:
+        raise ProtocolError(f"record {transaction_id}: {error}") from None
+
+
+def encode_records(records: Iterable[Record]) -> bytes:
+    """The records one after the other, without the count that goes before them in a list."""
+    return b"".join([encode_record(record) for record in records])
+
+
+def decode_record(buffer: bytes, offset: int, end: int) -> tuple[Record, int]:
+    """The record at ``offset`` and the position behind it.
+
+    Raises :class:`ProtocolError` on null data and when the record does not end by ``end``.
+    """
+    data_start = offset + _SIZED_HEADER.size
+    if data_start > end:
+        raise ProtocolError("the record is too short")
+    transaction_id, req_id, header, size = _SIZED_HEADER.unpack_from(buffer, offset)
+    data_end = data_start + size
+    if size < 0:
+        raise ProtocolError(f"null data in record {transaction_id}")
+    if data_end + _CHECKSUM.size > end:
+        raise ProtocolError(f"record {transaction_id} is too short")
+    (checksum,) = _CHECKSUM.unpack_from(buffer, data_end)
+    return Record(transaction_id, req_id, header, buffer[data_start:data_end], checksum), data_end + _CHECKSUM.size
+
+
+def decode_records(buffer: bytes, offset: int, end: int) -> tuple[list[Record], int]:
+    """The list at ``offset`` (count, then records) and the position behind it.
+
+    The checksums are not verified. Raises :class:`ProtocolError` on a negative count, null data, and a list that does
+    not end by ``end``.
+    """
+    if offset + _COUNT.size > end:
+        raise ProtocolError("the record list is too short")
+    (count,) = _COUNT.unpack_from(buffer, offset)
+    offset += _COUNT.size
+    if count < 0 or count * _MIN_RECORD_SIZE_BYTES > end - offset:
+        raise ProtocolError(f"a record list of {count} records in {end - offset} bytes")
+    records: list[Record] = []
+    add, make, unpack, unpack_checksum = records.append, Record._make, _SIZED_HEADER.unpack_from, _CHECKSUM.unpack_from
+    header_size, checksum_size = _SIZED_HEADER.size, _CHECKSUM.size
+    last_header = end - _MIN_RECORD_SIZE_BYTES
+    for _ in range(count):
+        if offset > last_header:
+            raise ProtocolError("the record list is too short")
+        transaction_id, req_id, header, size = unpack(buffer, offset)
+        data_start = offset + header_size
+        data_end = data_start + size
+        offset = data_end + checksum_size
+        if size < 0 or offset > end:
+            raise ProtocolError(f"data of {size} bytes in record {transaction_id}")
+        add(make((transaction_id, req_id, header, buffer[data_start:data_end], unpack_checksum(buffer, data_end)[0])))
+    return records, offset

@@ -1,0 +1,123 @@
+"""One connection without its socket: the hello of both sides, then frames of the version they agreed on."""
+
+from typing import NamedTuple
+
+from waltz.common.errors import ProtocolError
+from waltz.common.wire.fields import NULLABLE_STRING, SHORT, list_of, structure
+from waltz.common.wire.frames import (
+    FRAME_HEADER,
+    FRAME_HEADER_SIZE_BYTES,
+    MAX_PAYLOAD_SIZE_BYTES,
+    Bounds,
+    Family,
+    FrameSplitter,
+    encode_frame,
+)
+
+HELLO_MAGIC = ord("H")
+HELLO_VERSION = 0
+
+MAX_HELLO_SIZE_BYTES = 64 * 1024
+"""Nobody is known yet when a hello arrives, so its payload is limited; those of the original have some thirty bytes."""
+
+
+class Hello(NamedTuple):
+    """What each side says first, without waiting for the other: the codec versions it knows and a text for people."""
+
+    versions: list[int]
+    text: str | None
+
+
+_HELLO = structure(Hello, list_of(SHORT, 2), NULLABLE_STRING)
+
+
+def encode_hello(hello: Hello) -> bytes:
+    """The whole frame of ``hello``."""
+    return encode_frame(HELLO_MAGIC, HELLO_VERSION, _HELLO.encode(hello))
+
+
+def decode_hello(buffer: bytes, start: int, end: int) -> Hello:
+    """The hello whose payload is ``buffer[start:end]``; raises :class:`ProtocolError` when it is none."""
+    hello, position = _HELLO.decode(buffer, start, end)
+    if position != end:
+        raise ProtocolError(f"Hello: {end - position} bytes left over")
+    return hello
+
+
+class WireConnection:
+    """Hello and frames of one connection: bytes in, payloads out, no I/O.
+
+    ``hello`` is to be sent at once. ``version`` is ``None`` until the peer's hello has come; nothing but ``hello`` and
+    :meth:`keep_alive` may be sent before.
+    """
+
+    __slots__ = ("_early", "_family", "_max_payload_bytes", "_splitter", "_versions", "hello", "peer_text", "version")
+
+    def __init__(
+        self,
+        family: Family,
+        hello_text: str,
+        *,
+        versions: tuple[int, ...] | None = None,
+        max_payload_bytes: int = MAX_PAYLOAD_SIZE_BYTES,
+    ) -> None:
+        self._family = family
+        self._versions = family.versions if versions is None else versions
+        self._max_payload_bytes = max_payload_bytes
+        self._early = bytearray()
+        self._splitter: FrameSplitter | None = None
+        self.hello = encode_hello(Hello(sorted(self._versions), hello_text))
+        self.version: int | None = None
+        self.peer_text: str | None = None
+
+    def receive(self, data: bytes) -> tuple[bytes, Bounds]:
+        """Take what was read; return a buffer and the bounds of every payload that is complete now.
+
+        May set ``version`` and return payloads in one call. Raises :class:`ProtocolError` when the peer breaks the
+        protocol or knows no version that we know; the connection is to be closed then.
+        """
+        if self._splitter is None:
+            data = self._receive_hello(data)
+            if self._splitter is None:
+                return b"", []
+        return self._splitter.feed(data)
+
+    def keep_alive(self) -> bytes:
+        """A frame without payload, for the phase that the connection is in."""
+        if self.version is None:
+            return encode_frame(HELLO_MAGIC, HELLO_VERSION, b"")
+        return encode_frame(self._family.magic, self.version, b"")
+
+    def _receive_hello(self, data: bytes) -> bytes:
+        """Look for the peer's hello; return what came behind it."""
+        early = self._early
+        early += data
+        while len(early) >= FRAME_HEADER_SIZE_BYTES:
+            magic, version, length = FRAME_HEADER.unpack_from(early)
+            if magic != HELLO_MAGIC or version != HELLO_VERSION:
+                raise ProtocolError(
+                    f"the peer does not speak the {self._family.name} protocol "
+                    f"(magic 0x{magic:02x} and version {version} instead of a hello)"
+                )
+            if not 0 <= length <= MAX_HELLO_SIZE_BYTES:
+                raise ProtocolError(f"a hello of {length} bytes, at most {MAX_HELLO_SIZE_BYTES} are allowed")
+            end = FRAME_HEADER_SIZE_BYTES + length
+            if len(early) < end:
+                break
+            if length:
+                self._agree(decode_hello(bytes(early[:end]), FRAME_HEADER_SIZE_BYTES, end))
+                self._early = bytearray()
+                return bytes(early[end:])
+            del early[:end]
+        return b""
+
+    def _agree(self, hello: Hello) -> None:
+        common = set(self._versions).intersection(hello.versions)
+        if not common:
+            raise ProtocolError(
+                f"no common version of the {self._family.name} protocol: "
+                f"we know {sorted(self._versions)}, the peer knows {sorted(set(hello.versions))[:16]}"
+            )
+        self.peer_text = hello.text
+        self.version = max(common)
+        self._splitter = FrameSplitter(self._family.magic, self.version, self._max_payload_bytes)

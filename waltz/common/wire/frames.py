@@ -1,0 +1,112 @@
+"""Frames: what every Waltz connection consists of, whatever the messages in it.
+
+A frame is a magic byte, a codec version (2 bytes), the length of the payload (4 bytes, signed) and the payload. A frame
+without payload is a keep-alive.
+"""
+
+import struct
+from typing import NamedTuple
+
+from waltz.common.errors import ProtocolError
+
+FRAME_HEADER = struct.Struct(">Bhi")
+"""Magic, codec version, payload size in bytes."""
+
+FRAME_HEADER_SIZE_BYTES = FRAME_HEADER.size
+
+MAX_PAYLOAD_SIZE_BYTES = (1 << 31) - 1
+"""What the length field can say; the original enforces no smaller limit."""
+
+Bounds = list[tuple[int, int]]
+"""Start and end of each payload inside the one buffer that is handed on with it."""
+
+_PREFIX = struct.Struct(">Bh")
+_PREFIX_AND_LENGTH = struct.Struct(">3si")
+
+
+class Family(NamedTuple):
+    """One protocol: its name for operators, its magic byte, and the codec versions that we offer in the hello."""
+
+    name: str
+    magic: int
+    versions: tuple[int, ...]
+
+
+CLIENT_SERVER = Family("client-server", ord("L"), (0, 1, 2, 3, 4, 5))
+"""Version 5 is an extension of this implementation; the original knows 0 to 4."""
+STORAGE = Family("storage", ord("S"), (0,))
+STORAGE_ADMIN = Family("storage admin", ord("A"), (0,))
+
+
+def encode_frame(magic: int, version: int, payload: bytes) -> bytes:
+    """Put the header before ``payload``; an empty payload makes a keep-alive."""
+    return FRAME_HEADER.pack(magic, version, len(payload)) + payload
+
+
+class FrameSplitter:
+    """Cuts the bytes of one connection into payloads.
+
+    Memory grows only with the bytes received: a length field reserves nothing. A frame that arrives in many reads is
+    joined once, when its last byte is there.
+    """
+
+    __slots__ = ("_max_payload_bytes", "_missing_bytes", "_pending", "_prefix")
+
+    def __init__(self, magic: int, version: int, max_payload_bytes: int = MAX_PAYLOAD_SIZE_BYTES) -> None:
+        self._prefix = _PREFIX.pack(magic, version)
+        self._max_payload_bytes = max_payload_bytes
+        self._pending = bytearray()  # the start of a frame that is not complete
+        self._missing_bytes = 0  # until these have come, pending needs no second look
+
+    def feed(self, data: bytes) -> tuple[bytes, Bounds]:
+        """Take what was read; return a buffer and the bounds of every payload that is complete now.
+
+        Keep-alives are skipped. Raises :class:`ProtocolError` on a wrong magic or version and on a length that is
+        negative or above the limit, and again on every later call.
+        """
+        pending = self._pending
+        if pending:
+            if len(data) < self._missing_bytes:
+                pending += data
+                self._missing_bytes -= len(data)
+                return b"", []
+            data = b"".join((pending, data))
+            self._pending = bytearray()
+        bounds: Bounds = []
+        append = bounds.append
+        unpack = _PREFIX_AND_LENGTH.unpack_from
+        prefix, limit, size = self._prefix, self._max_payload_bytes, len(data)
+        start = 7  # of the payload, behind the seven bytes of the frame header
+        while start <= size:
+            found, length = unpack(data, start - 7)
+            if found != prefix or length < 0 or length > limit:
+                self._refuse(data[start - 7 : start], length)
+            end = start + length
+            if end > size:
+                self._keep(data, start - 7, end - size)
+                return data, bounds
+            if length:
+                append((start, end))
+            start = end + 7
+        if start - 7 < size:
+            self._keep(data, start - 7, start - size)
+        return data, bounds
+
+    def _keep(self, data: bytes, start: int, missing_bytes: int) -> None:
+        self._pending = bytearray(memoryview(data)[start:])
+        self._missing_bytes = missing_bytes
+
+    def _refuse(self, header: bytes, length: int) -> None:
+        # The offending header stays, so that whatever is fed later is refused as well.
+        self._pending = bytearray(header)
+        self._missing_bytes = 0
+        if header[:3] != self._prefix:
+            magic, version = _PREFIX.unpack_from(header)
+            expected_magic, expected_version = _PREFIX.unpack(self._prefix)
+            raise ProtocolError(
+                f"frame with magic 0x{magic:02x} and version {version}, "
+                f"expected 0x{expected_magic:02x} and {expected_version}"
+            )
+        if length < 0:
+            raise ProtocolError(f"frame with the negative length {length}")
+        raise ProtocolError(f"frame of {length} bytes, at most {self._max_payload_bytes} are allowed")

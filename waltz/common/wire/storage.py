@@ -1,0 +1,303 @@
+"""Messages between servers and the storage port of a storage node, version 0.
+
+Every message begins with the session, the number of the request on its connection and the partition; a reply repeats
+those of its request (the replies to :class:`OpenRequest` carry -1 in all three).
+"""
+
+import struct
+from typing import NamedTuple
+from uuid import UUID
+
+from waltz.common.errors import ProtocolError
+from waltz.common.records import Record, RecordHeader, decode_records
+from waltz.common.wire.catalogue import Catalogue, layout
+from waltz.common.wire.fields import BOOLEAN, INT, LONG, UUID_FIELD, optional
+from waltz.common.wire.frames import STORAGE, Bounds
+from waltz.common.wire.structures import (
+    RECORD,
+    RECORD_HEADER_FIELD,
+    RECORD_HEADER_LIST,
+    RECORD_LIST,
+    RPC_EXCEPTION,
+    SESSION_INFO,
+)
+from waltz.common.wire.structures import RpcException as RpcException
+from waltz.common.wire.structures import SessionInfo as SessionInfo
+from waltz.common.wire.structures import StackFrame as StackFrame
+
+VERSION = 0
+
+
+class OpenRequest(NamedTuple):
+    """Asks whether the storage belongs to this cluster; the three common fields are -1."""
+
+    session_id: int
+    seq_num: int
+    partition_id: int
+    key: UUID
+    partition_count: int
+
+
+class LastSessionInfoRequest(NamedTuple):
+    """Asks for the persisted session and marks. ``offline``, here and below: asked by offline recovery."""
+
+    session_id: int
+    seq_num: int
+    partition_id: int
+    offline: bool
+
+
+class LastSessionInfoResponse(NamedTuple):
+    """Answers :class:`LastSessionInfoRequest`."""
+
+    session_id: int
+    seq_num: int
+    partition_id: int
+    info: SessionInfo
+
+
+class SetLowWaterMarkRequest(NamedTuple):
+    """Persists the session and its low-water mark."""
+
+    session_id: int
+    seq_num: int
+    partition_id: int
+    low_water_mark: int
+    offline: bool
+
+
+class TruncateRequest(NamedTuple):
+    """Removes every record above ``transaction_id``; answered by :class:`MaxTransactionIdResponse`."""
+
+    session_id: int
+    seq_num: int
+    partition_id: int
+    transaction_id: int
+    offline: bool
+
+
+class AppendRequest(NamedTuple):
+    """Appends records whose transaction ids continue those that are stored."""
+
+    session_id: int
+    seq_num: int
+    partition_id: int
+    records: list[Record]
+    offline: bool
+
+
+class SuccessResponse(NamedTuple):
+    """The request was done."""
+
+    session_id: int
+    seq_num: int
+    partition_id: int
+
+
+class FailureResponse(NamedTuple):
+    """The request was not done, or not wholly."""
+
+    session_id: int
+    seq_num: int
+    partition_id: int
+    error: RpcException
+
+
+class RecordHeaderRequest(NamedTuple):
+    """Asks for one record without its data."""
+
+    session_id: int
+    seq_num: int
+    partition_id: int
+    transaction_id: int
+
+
+class RecordHeaderResponse(NamedTuple):
+    """Answers :class:`RecordHeaderRequest`; ``None`` when the storage has no such record."""
+
+    session_id: int
+    seq_num: int
+    partition_id: int
+    record_header: RecordHeader | None
+
+
+class RecordRequest(NamedTuple):
+    """Asks for one record."""
+
+    session_id: int
+    seq_num: int
+    partition_id: int
+    transaction_id: int
+
+
+class RecordResponse(NamedTuple):
+    """Answers :class:`RecordRequest`; ``None`` when the storage has no such record."""
+
+    session_id: int
+    seq_num: int
+    partition_id: int
+    record: Record | None
+
+
+class MaxTransactionIdRequest(NamedTuple):
+    """Asks for the highest transaction id that is stored, committed or not."""
+
+    session_id: int
+    seq_num: int
+    partition_id: int
+    offline: bool
+
+
+class MaxTransactionIdResponse(NamedTuple):
+    """Answers :class:`MaxTransactionIdRequest` and :class:`TruncateRequest`; -1 when nothing is stored."""
+
+    session_id: int
+    seq_num: int
+    partition_id: int
+    transaction_id: int
+
+
+class RecordHeaderListRequest(NamedTuple):
+    """Asks for at most ``max_count`` consecutive record headers from ``transaction_id``."""
+
+    session_id: int
+    seq_num: int
+    partition_id: int
+    transaction_id: int
+    max_count: int
+
+
+class RecordHeaderListResponse(NamedTuple):
+    """Answers :class:`RecordHeaderListRequest`."""
+
+    session_id: int
+    seq_num: int
+    partition_id: int
+    record_headers: list[RecordHeader]
+
+
+class RecordListRequest(NamedTuple):
+    """Asks for at most ``max_count`` consecutive records from ``transaction_id``."""
+
+    session_id: int
+    seq_num: int
+    partition_id: int
+    transaction_id: int
+    max_count: int
+
+
+class RecordListResponse(NamedTuple):
+    """Answers :class:`RecordListRequest`."""
+
+    session_id: int
+    seq_num: int
+    partition_id: int
+    records: list[Record]
+
+
+Message = (
+    OpenRequest
+    | LastSessionInfoRequest
+    | LastSessionInfoResponse
+    | SetLowWaterMarkRequest
+    | TruncateRequest
+    | AppendRequest
+    | SuccessResponse
+    | FailureResponse
+    | RecordHeaderRequest
+    | RecordHeaderResponse
+    | RecordRequest
+    | RecordResponse
+    | MaxTransactionIdRequest
+    | MaxTransactionIdResponse
+    | RecordHeaderListRequest
+    | RecordHeaderListResponse
+    | RecordListRequest
+    | RecordListResponse
+)
+
+_APPEND_REQUEST = 6
+_SUCCESS_RESPONSE = 7
+
+_COMMON = (LONG, LONG, INT)
+
+_CATALOGUE: Catalogue[Message] = Catalogue(
+    STORAGE.magic,
+    VERSION,
+    {
+        1: layout(OpenRequest, *_COMMON, UUID_FIELD, INT),
+        2: layout(LastSessionInfoRequest, *_COMMON, BOOLEAN),
+        3: layout(LastSessionInfoResponse, *_COMMON, SESSION_INFO),
+        4: layout(SetLowWaterMarkRequest, *_COMMON, LONG, BOOLEAN),
+        5: layout(TruncateRequest, *_COMMON, LONG, BOOLEAN),
+        _APPEND_REQUEST: layout(AppendRequest, *_COMMON, RECORD_LIST, BOOLEAN),
+        _SUCCESS_RESPONSE: layout(SuccessResponse, *_COMMON),
+        8: layout(FailureResponse, *_COMMON, RPC_EXCEPTION),
+        9: layout(RecordHeaderRequest, *_COMMON, LONG),
+        10: layout(RecordHeaderResponse, *_COMMON, optional(RECORD_HEADER_FIELD)),
+        11: layout(RecordRequest, *_COMMON, LONG),
+        12: layout(RecordResponse, *_COMMON, optional(RECORD)),
+        13: layout(MaxTransactionIdRequest, *_COMMON, BOOLEAN),
+        14: layout(MaxTransactionIdResponse, *_COMMON, LONG),
+        15: layout(RecordHeaderListRequest, *_COMMON, LONG, INT),
+        16: layout(RecordHeaderListResponse, *_COMMON, RECORD_HEADER_LIST),
+        17: layout(RecordListRequest, *_COMMON, LONG, INT),
+        18: layout(RecordListResponse, *_COMMON, RECORD_LIST),
+    },
+)
+
+_COMMON_HEADER = struct.Struct(">bqqi")
+_APPEND_HEADER = struct.Struct(">BhiBqqii")
+
+
+def encode(message: Message) -> bytes:
+    """The whole frame of ``message``; raises :class:`ProtocolError` when a value does not fit into its field."""
+    return _CATALOGUE.encode(message)
+
+
+def decode(buffer: bytes, start: int, end: int) -> Message:
+    """The message whose payload is ``buffer[start:end]``; raises :class:`ProtocolError` on anything wrong with it."""
+    return _CATALOGUE.decode(buffer, start, end)
+
+
+def decode_batch(buffer: bytes, bounds: Bounds) -> list[Message]:
+    """The messages of all payloads of one read; raises as :func:`decode` does, for the whole batch."""
+    messages: list[Message] = []
+    for start, end in bounds:
+        kind = buffer[start]
+        if kind == _SUCCESS_RESPONSE and end - start == _COMMON_HEADER.size:
+            _, session_id, seq_num, partition_id = _COMMON_HEADER.unpack_from(buffer, start)
+            messages.append(SuccessResponse(session_id, seq_num, partition_id))
+        elif kind == _APPEND_REQUEST and end - start > _COMMON_HEADER.size:
+            _, session_id, seq_num, partition_id = _COMMON_HEADER.unpack_from(buffer, start)
+            records, position = decode_records(buffer, start + _COMMON_HEADER.size, end)
+            if position != end - 1:
+                raise ProtocolError(f"AppendRequest: {end - position} bytes behind the records, there must be 1")
+            messages.append(AppendRequest(session_id, seq_num, partition_id, records, buffer[position] == 1))
+        else:
+            messages.append(_CATALOGUE.decode(buffer, start, end))
+    return messages
+
+
+def encode_append(
+    session_id: int, seq_num: int, partition_id: int, records: bytes, count: int, offline: bool = False
+) -> bytes:
+    """The whole frame of an :class:`AppendRequest` of ``count`` records that are encoded already.
+
+    ``records`` is what :func:`waltz.common.records.encode_records` makes, so that a batch is encoded once for all
+    replicas. Raises :class:`ProtocolError` when a number does not fit into its field.
+    """
+    try:
+        head = _APPEND_HEADER.pack(
+            STORAGE.magic,
+            VERSION,
+            _COMMON_HEADER.size + 4 + len(records) + 1,
+            _APPEND_REQUEST,
+            session_id,
+            seq_num,
+            partition_id,
+            count,
+        )
+    except struct.error as error:
+        raise ProtocolError(f"AppendRequest: {error}") from None
+    return b"".join((head, records, b"\x01" if offline else b"\x00"))

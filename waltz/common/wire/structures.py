@@ -1,0 +1,65 @@
+"""Structures that the storage protocol and the storage admin protocol share."""
+
+from typing import NamedTuple
+
+from waltz.common.records import Record, RecordHeader, decode_record, decode_records, encode_record, encode_records
+from waltz.common.wire.fields import INT, LONG, NULLABLE_STRING, REQ_ID, Field, list_of, not_null, structure
+
+
+class StackFrame(NamedTuple):
+    """One line of the stack trace of a Java peer."""
+
+    class_name: str
+    method_name: str
+    file_name: str | None
+    line_number: int
+
+
+class RpcException(NamedTuple):
+    """Why a request failed.
+
+    ``message`` is the Java rendering of the exception: the qualified class name, then ``": "`` and the text, if any.
+    Peers compare it, so it keeps that form whoever says it. We send no stack frames.
+    """
+
+    message: str | None
+    frames: tuple[StackFrame, ...] = ()
+
+
+class SessionInfo(NamedTuple):
+    """The session that a partition of a storage was last used in, and its low-water marks."""
+
+    session_id: int
+    low_water_mark: int
+    local_low_water_mark: int
+
+
+def _encode_list(records: list[Record]) -> bytes:
+    return INT.encode(len(records)) + encode_records(records)
+
+
+_STACK_FRAME = structure(
+    StackFrame,
+    not_null(NULLABLE_STRING, "class name"),
+    not_null(NULLABLE_STRING, "method name"),
+    NULLABLE_STRING,
+    INT,
+)
+_STACK_FRAMES = list_of(_STACK_FRAME, 16)
+
+
+def _encode_frames(frames: tuple[StackFrame, ...]) -> bytes:
+    return _STACK_FRAMES.encode(list(frames))
+
+
+def _decode_frames(buffer: bytes, position: int, end: int) -> tuple[tuple[StackFrame, ...], int]:
+    frames, behind = _STACK_FRAMES.decode(buffer, position, end)
+    return tuple(frames), behind
+
+
+RPC_EXCEPTION = structure(RpcException, NULLABLE_STRING, Field(_encode_frames, _decode_frames))
+SESSION_INFO = structure(SessionInfo, LONG, LONG, LONG)
+RECORD_HEADER_FIELD = structure(RecordHeader, LONG, REQ_ID, INT)
+RECORD = Field(encode_record, decode_record)
+RECORD_LIST = Field(_encode_list, decode_records)
+RECORD_HEADER_LIST = list_of(RECORD_HEADER_FIELD, 28)

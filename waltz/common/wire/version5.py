@@ -1,0 +1,119 @@
+"""What version 5 adds to the protocol between clients and servers. It is ours; peers of the original never speak it.
+
+Bulk reads of transactions with their data, a word about appends that are known not to be in the log, and a word when a
+partition leaves its server. The numbers 23 to 27 are reserved for write sessions.
+"""
+
+import struct
+from enum import IntEnum
+from typing import Any, NamedTuple
+
+from waltz.common.errors import ProtocolError
+from waltz.common.records import Record
+from waltz.common.wire.catalogue import Layout, layout
+from waltz.common.wire.fields import INT, LONG, NULLABLE_STRING, REQ_ID, Field
+from waltz.common.wire.frames import CLIENT_SERVER, FRAME_HEADER
+from waltz.common.wire.structures import RECORD_LIST
+
+
+class DataListStatus(IntEnum):
+    """What came of a request for a list of transactions."""
+
+    OK = 0
+    NOT_READY = 1
+    """This server does not own the partition, or not yet."""
+    FAILED = 2
+
+
+class AppendFailure(IntEnum):
+    """Why an append is not in the log and never will be."""
+
+    GENERATION_MISMATCH = 1
+    NOT_STORED = 2
+    """It was handed to the storages; a later session has decided that it was not stored."""
+    MOVED = 3
+    """The partition moved or closed before the append was handed to a storage."""
+    TOO_LARGE = 4
+    STOPPING = 5
+    """The server is stopping and had not handed it to a storage."""
+
+
+class TransactionDataListRequest(NamedTuple):
+    """Asks for consecutive transactions with their data, from ``transaction_id`` on.
+
+    Servers have limits of their own, which hold against larger wishes (10,000 transactions, 8 MiB by default).
+    """
+
+    req_id: bytes
+    transaction_id: int
+    max_count: int
+    max_bytes: int
+
+
+class TransactionDataListResponse(NamedTuple):
+    """The transactions from ``transaction_id`` on: up to the committed high-water mark or the limits, at least one if
+    there is one. The checksums in ``records`` are those of the appends; whoever uses the data verifies them.
+    """
+
+    req_id: bytes
+    transaction_id: int
+    status: DataListStatus
+    high_water_mark: int
+    records: list[Record]
+    error: str | None
+
+
+class AppendFailed(NamedTuple):
+    """The append of this request id is not in the log and never will be."""
+
+    req_id: bytes
+    reason: AppendFailure
+    high_water_mark: int
+    text: str | None
+
+
+class PartitionClosed(NamedTuple):
+    """This server does not own the partition any more; ``req_id`` is that of the mount request."""
+
+    req_id: bytes
+
+
+_LIST_RESPONSE = 29
+_LIST_HEAD = struct.Struct(">b16sqiqi")
+
+
+def _enumeration(kind: type[IntEnum], name: str) -> Field[Any]:
+    def decode(buffer: bytes, position: int, end: int) -> tuple[IntEnum, int]:
+        number, behind = INT.decode(buffer, position, end)
+        try:
+            return kind(number), behind
+        except ValueError:
+            raise ProtocolError(f"unknown {name} {number}") from None
+
+    return Field(INT.encode, decode)
+
+
+def version5_layouts() -> dict[int, Layout[Any]]:
+    """The messages that version 4 has not, by type byte."""
+    status = _enumeration(DataListStatus, "status")
+    reason = _enumeration(AppendFailure, "reason")
+    return {
+        28: layout(TransactionDataListRequest, REQ_ID, LONG, INT, INT),
+        _LIST_RESPONSE: layout(TransactionDataListResponse, REQ_ID, LONG, status, LONG, RECORD_LIST, NULLABLE_STRING),
+        30: layout(AppendFailed, REQ_ID, reason, LONG, NULLABLE_STRING),
+        31: layout(PartitionClosed, REQ_ID),
+    }
+
+
+def encode_transaction_data_list(
+    version: int, req_id: bytes, transaction_id: int, high_water_mark: int, count: int, records: bytes
+) -> bytes:
+    """The frame of an ``OK`` :class:`TransactionDataListResponse` whose ``count`` records are encoded already.
+
+    ``records`` is what :func:`waltz.common.records.encode_records` makes, or what a storage sent.
+    """
+    head = _LIST_HEAD.pack(_LIST_RESPONSE, req_id, transaction_id, DataListStatus.OK, high_water_mark, count)
+    size = len(head) + len(records) + 4
+    return b"".join(
+        (FRAME_HEADER.pack(CLIENT_SERVER.magic, version, size), head, records, NULLABLE_STRING.encode(None))
+    )

@@ -1,0 +1,183 @@
+"""The narrow asyncio interface to ZooKeeper that everything here is written against.
+
+Two implementations: :mod:`waltz.common.zk.kazoo_client` (a real ensemble, by :func:`connect`) and
+:mod:`waltz.common.zk.memory` (a tree in memory, for tests and simulation). Both obey the same rules:
+
+* Everything runs on one asyncio loop; watches and listeners are called on it and must not block.
+* A watch fires at most once: at the first matching change, or when the connection is lost. After that it has to be
+  installed again. Installing an equal callable again on the same path does not make it fire twice.
+* Reads are repeated inside their deadline when the connection breaks. Writes are never repeated: after
+  :class:`ConnectionLossError` a write may have happened, may not have, or may still happen.
+* When a session expires a new one is made without being asked. The listener sees ``LOST``, then ``CONNECTED``;
+  ephemeral nodes of the old session are gone, and all watches have fired.
+* Null data (``None``) and empty data (``b""``) are different values, as they are for the original's nodes.
+"""
+
+import enum
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
+
+from waltz.common.errors import WaltzError
+
+Watch = Callable[[], None]
+"""Called on the loop, at most once per installation, when what was read may have changed."""
+
+ANY_VERSION = -1
+"""The version that matches every data version in :meth:`ZooKeeper.set` and :meth:`ZooKeeper.delete`."""
+
+
+class ZooKeeperError(WaltzError):
+    """Root of everything that a ZooKeeper operation raises."""
+
+
+class NoNodeError(ZooKeeperError):
+    """The node (or, for a creation, its parent) does not exist."""
+
+
+class NodeExistsError(ZooKeeperError):
+    """A node of that path exists already."""
+
+
+class NotEmptyError(ZooKeeperError):
+    """The node to be deleted has children."""
+
+
+class BadVersionError(ZooKeeperError):
+    """Compare-and-set failed: the data version is not the one given; nothing was written."""
+
+
+class ConnectionLossError(ZooKeeperError):
+    """No answer in time, or the connection broke before it; whether a write happened is unknown."""
+
+
+class SessionExpiredError(ZooKeeperError):
+    """The session of the operation has ended; nothing was written by it."""
+
+
+class ZooKeeperUnreachableError(ZooKeeperError):
+    """No server of the connect string answered in time, or the string itself is wrong."""
+
+
+class State(enum.Enum):
+    """What is known about the connection."""
+
+    CONNECTED = "connected"
+    SUSPENDED = "suspended"
+    """The connection is lost; the session may or may not be alive."""
+    LOST = "lost"
+    """The session has ended (expired or closed); ephemeral nodes are gone."""
+
+
+Listener = Callable[[State], None]
+"""Called on the loop at every change of state, in order."""
+
+
+class Stat(NamedTuple):
+    """What ZooKeeper knows about a node beside its data."""
+
+    version: int
+    """Number of data changes; the version for compare-and-set."""
+    cversion: int
+    """Number of creations and deletions of children."""
+    czxid: int
+    """Transaction that created the node; differs between a node and its successor of the same path."""
+    mzxid: int
+    """Transaction that changed its data last."""
+    owner: int
+    """Session id of an ephemeral node's owner, 0 for a persistent node."""
+    data_length: int
+    children_count: int
+
+
+class ZooKeeper(Protocol):
+    """One client of a ZooKeeper ensemble.
+
+    Paths are absolute. Every call has a deadline (:class:`ConnectionLossError`); after :meth:`close` every call raises
+    :class:`SessionExpiredError`.
+    """
+
+    @property
+    def state(self) -> State:
+        """The state as the listeners were told last."""
+        ...
+
+    @property
+    def session_id(self) -> int | None:
+        """Id of the present session, also while suspended; ``None`` when lost."""
+        ...
+
+    async def get(self, path: str, watch: Watch | None = None) -> tuple[bytes | None, Stat]:
+        """Data and stat. The watch fires on a data change or deletion. :class:`NoNodeError` (no watch is left)."""
+        ...
+
+    async def exists(self, path: str, watch: Watch | None = None) -> Stat | None:
+        """Stat or ``None``. The watch fires on creation, data change or deletion, and is left in either case."""
+        ...
+
+    async def children(self, path: str, watch: Watch | None = None) -> list[str]:
+        """Names (not paths), unordered. The watch fires when a child comes or goes, or the node itself is deleted.
+
+        :class:`NoNodeError` (no watch is left).
+        """
+        ...
+
+    async def create(
+        self,
+        path: str,
+        data: bytes | None,
+        *,
+        ephemeral: bool = False,
+        sequential: bool = False,
+        make_path: bool = False,
+    ) -> str:
+        """Create a node open to all and return its path (with ten digits appended when sequential).
+
+        ``make_path`` creates missing ancestors with null data. :class:`NodeExistsError`; :class:`NoNodeError` when the
+        parent is missing.
+        """
+        ...
+
+    async def set(self, path: str, data: bytes | None, version: int = ANY_VERSION) -> Stat:
+        """Replace the data if ``version`` matches. :class:`NoNodeError`, :class:`BadVersionError`."""
+        ...
+
+    async def delete(self, path: str, version: int = ANY_VERSION) -> None:
+        """Delete the node if ``version`` matches.
+
+        :class:`NoNodeError`, :class:`BadVersionError`, :class:`NotEmptyError`.
+        """
+        ...
+
+    def add_listener(self, listener: Listener) -> Callable[[], None]:
+        """Have ``listener`` told every later change of state; returns the function that ends this."""
+        ...
+
+    async def close(self) -> None:
+        """End the session (its ephemeral nodes go at once). Nothing is called afterwards. May be called again."""
+        ...
+
+
+async def connect(
+    connect_string: str,
+    *,
+    session_timeout_s: float,
+    connect_timeout_s: float | None,
+    operation_timeout_s: float | None = None,
+) -> ZooKeeper:
+    """Connect to a real ensemble and return when the session is there.
+
+    :param connect_string: ``host:port,host:port...``, optionally with a ``/chroot`` at its end
+    :param session_timeout_s: asked for; the ensemble clamps it to its own limits
+    :param connect_timeout_s: ``None`` waits for ever, as the daemons do
+    :param operation_timeout_s: deadline of each later call; the session time-out by default
+    :raises ZooKeeperUnreachableError: not connected in time
+    """
+    # Imported here so that what works on the memory tree needs no kazoo.
+    from waltz.common.zk.kazoo_client import KazooZooKeeper
+
+    return await KazooZooKeeper.open(
+        connect_string,
+        session_timeout_s=session_timeout_s,
+        connect_timeout_s=connect_timeout_s,
+        operation_timeout_s=session_timeout_s if operation_timeout_s is None else operation_timeout_s,
+    )

@@ -1,0 +1,341 @@
+"""The asyncio face of kazoo.
+
+kazoo runs threads of its own (one for the connection, one for watches, one for answers). Nothing of ours runs in
+them but the hop to the loop. A hop may come when the loop is closed already, at shut-down: then nobody is left to tell.
+
+What kazoo does by itself and is relied on here: it reconnects for ever; after an expiry it asks for a new session; it
+fires and forgets every watch when the connection breaks.
+"""
+
+import asyncio
+import contextlib
+import logging
+import threading
+from collections.abc import AsyncIterator, Callable
+from typing import Protocol, TypeVar
+
+from kazoo import exceptions as kazoo_errors
+from kazoo.client import KazooClient
+from kazoo.protocol.states import KazooState, WatchedEvent, ZnodeStat
+from kazoo.retry import KazooRetry
+
+from waltz.common.zk.client import (
+    ANY_VERSION,
+    BadVersionError,
+    ConnectionLossError,
+    Listener,
+    NodeExistsError,
+    NoNodeError,
+    NotEmptyError,
+    SessionExpiredError,
+    Stat,
+    State,
+    Watch,
+    ZooKeeperError,
+    ZooKeeperUnreachableError,
+)
+
+logger = logging.getLogger(__name__)
+
+_T = TypeVar("_T")
+
+_MAX_OUTSTANDING = 128
+"""kazoo wakes its connection thread by a byte per request over a socket pair; it blocks when a few hundred wait."""
+
+_RECONNECT_MAX_DELAY_S = 8.0
+"""The original's; kazoo's own default would let the pause grow to an hour."""
+
+_CLOSE_TIMEOUT_S = 10.0
+_REPEAT_DELAY_S = 0.05
+
+_STATES = {
+    KazooState.CONNECTED: State.CONNECTED,
+    KazooState.SUSPENDED: State.SUSPENDED,
+    KazooState.LOST: State.LOST,
+}
+
+_ERRORS: tuple[tuple[type[Exception], type[ZooKeeperError], str], ...] = (
+    (kazoo_errors.NoNodeError, NoNodeError, "no such node"),
+    (kazoo_errors.NodeExistsError, NodeExistsError, "the node exists already"),
+    (kazoo_errors.BadVersionError, BadVersionError, "the node was changed by someone else"),
+    (kazoo_errors.NotEmptyError, NotEmptyError, "the node has children"),
+    (kazoo_errors.SessionExpiredError, SessionExpiredError, "the session has ended"),
+    (kazoo_errors.ConnectionLoss, ConnectionLossError, "the connection broke before the answer"),
+    (kazoo_errors.OperationTimeoutError, ConnectionLossError, "the server gave up on it"),
+)
+
+
+class _AsyncResult(Protocol[_T]):
+    """What kazoo's ``*_async`` calls give back."""
+
+    def rawlink(self, callback: Callable[["_AsyncResult[_T]"], None]) -> None: ...
+
+    def get_nowait(self) -> _T: ...
+
+
+class _WatchHop:
+    """A watch as kazoo holds it, in sets: equal for equal callables, so that installing again does not pile up."""
+
+    __slots__ = ("_face", "_watch")
+
+    def __init__(self, face: "KazooZooKeeper", watch: Watch) -> None:
+        self._face = face
+        self._watch = watch
+
+    def __call__(self, event: WatchedEvent) -> None:
+        self._face.hop(self._face.fire, self._watch)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _WatchHop) and self._watch == other._watch
+
+    def __hash__(self) -> int:
+        return hash(self._watch)
+
+
+class KazooZooKeeper:
+    """A client of a real ensemble; implements :class:`waltz.common.zk.client.ZooKeeper`. Made by :meth:`open`."""
+
+    def __init__(self, connect_string: str, session_timeout_s: float, operation_timeout_s: float) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._operation_timeout_s = operation_timeout_s
+        self._state = State.LOST
+        self._session_id: int | None = None
+        self._connected = asyncio.Event()
+        self._closed = False
+        self._listeners: list[Listener] = []
+        self._slots = asyncio.Semaphore(_MAX_OUTSTANDING)
+        self._outstanding: set[asyncio.Future[object]] = set()
+        self._client = KazooClient(
+            hosts=connect_string,
+            timeout=session_timeout_s,
+            connection_retry=KazooRetry(max_tries=-1, delay=0.1, backoff=2, max_delay=_RECONNECT_MAX_DELAY_S),
+        )
+        self._client.add_listener(self._kazoo_state_changed)
+
+    @classmethod
+    async def open(
+        cls,
+        connect_string: str,
+        *,
+        session_timeout_s: float,
+        connect_timeout_s: float | None,
+        operation_timeout_s: float,
+    ) -> "KazooZooKeeper":
+        """Connect and wait for the session; parameters and errors as :func:`waltz.common.zk.client.connect`."""
+        try:
+            zookeeper = cls(connect_string, session_timeout_s, operation_timeout_s)
+        except ValueError as error:
+            raise ZooKeeperUnreachableError(f"not a ZooKeeper connect string: {connect_string!r} ({error})") from None
+        try:
+            zookeeper._client.start_async()
+            async with asyncio.timeout(connect_timeout_s):
+                await zookeeper._connected.wait()
+        except TimeoutError:
+            await zookeeper.close()
+            raise ZooKeeperUnreachableError(
+                f"no ZooKeeper server answers at {connect_string} within {connect_timeout_s:g} s; "
+                "check the connect string and that ZooKeeper runs"
+            ) from None
+        except BaseException:
+            await zookeeper.close()
+            raise
+        return zookeeper
+
+    @property
+    def state(self) -> State:
+        """See :class:`~waltz.common.zk.client.ZooKeeper`."""
+        return self._state
+
+    @property
+    def session_id(self) -> int | None:
+        """See :class:`~waltz.common.zk.client.ZooKeeper`."""
+        return self._session_id
+
+    async def get(self, path: str, watch: Watch | None = None) -> tuple[bytes | None, Stat]:
+        """See :class:`~waltz.common.zk.client.ZooKeeper`."""
+        hop = self._watch_hop(watch)
+        data, stat = await self._read("get", path, lambda: self._client.get_async(path, hop))
+        return data, _stat(stat)
+
+    async def exists(self, path: str, watch: Watch | None = None) -> Stat | None:
+        """See :class:`~waltz.common.zk.client.ZooKeeper`."""
+        hop = self._watch_hop(watch)
+        stat = await self._read("exists", path, lambda: self._client.exists_async(path, hop))
+        return None if stat is None else _stat(stat)
+
+    async def children(self, path: str, watch: Watch | None = None) -> list[str]:
+        """See :class:`~waltz.common.zk.client.ZooKeeper`."""
+        hop = self._watch_hop(watch)
+        names: list[str] = await self._read("children", path, lambda: self._client.get_children_async(path, hop))
+        return names
+
+    async def create(
+        self,
+        path: str,
+        data: bytes | None,
+        *,
+        ephemeral: bool = False,
+        sequential: bool = False,
+        make_path: bool = False,
+    ) -> str:
+        """See :class:`~waltz.common.zk.client.ZooKeeper`."""
+
+        def submit() -> _AsyncResult[str]:
+            result: _AsyncResult[str] = self._client.create_async(path, data, ephemeral=ephemeral, sequence=sequential)
+            return result
+
+        try:
+            return await self._write("create", path, submit)
+        except NoNodeError:
+            if not make_path:
+                raise
+        # Not kazoo's own makepath: it gives the ancestors empty data instead of null.
+        with contextlib.suppress(NodeExistsError):
+            await self.create(path.rpartition("/")[0], None, make_path=True)
+        return await self._write("create", path, submit)
+
+    async def set(self, path: str, data: bytes | None, version: int = ANY_VERSION) -> Stat:
+        """See :class:`~waltz.common.zk.client.ZooKeeper`."""
+        return _stat(await self._write("set", path, lambda: self._client.set_async(path, data, version)))
+
+    async def delete(self, path: str, version: int = ANY_VERSION) -> None:
+        """See :class:`~waltz.common.zk.client.ZooKeeper`."""
+        await self._write("delete", path, lambda: self._client.delete_async(path, version))
+
+    def add_listener(self, listener: Listener) -> Callable[[], None]:
+        """See :class:`~waltz.common.zk.client.ZooKeeper`."""
+        self._listeners.append(listener)
+
+        def remove() -> None:
+            with contextlib.suppress(ValueError):
+                self._listeners.remove(listener)
+
+        return remove
+
+    async def close(self) -> None:
+        """See :class:`~waltz.common.zk.client.ZooKeeper`. Waits for kazoo's threads, but not for ever."""
+        if self._closed:
+            return
+        self._closed = True
+        self._listeners.clear()
+        self._state, self._session_id = State.LOST, None
+        self._connected.set()  # whoever waits learns that there is nothing to wait for
+        for future in self._outstanding:
+            if not future.done():
+                future.set_exception(SessionExpiredError("the client is closed"))
+        stopped = asyncio.Event()
+
+        def stop() -> None:
+            # Not in the loop's executor, whose shut-down would wait for a server that does not answer.
+            try:
+                self._client.stop()
+                self._client.close()
+            except Exception:
+                logger.exception("ZooKeeper: the client did not stop in order")
+            self.hop(stopped.set)
+
+        threading.Thread(target=stop, name="zookeeper-close", daemon=True).start()
+        try:
+            async with asyncio.timeout(_CLOSE_TIMEOUT_S):
+                await stopped.wait()
+        except TimeoutError:
+            logger.warning("ZooKeeper: the connection is still not closed after %g s; left alone", _CLOSE_TIMEOUT_S)
+
+    def hop(self, callback: Callable[..., None], *arguments: object) -> None:
+        """For kazoo's threads: have ``callback`` run on the loop, if there still is one."""
+        # RuntimeError: the loop is closed.
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(callback, *arguments)
+
+    def fire(self, watch: Watch) -> None:
+        """On the loop: a watch came."""
+        if not self._closed:
+            watch()
+
+    def _kazoo_state_changed(self, kazoo_state: str) -> None:
+        """In kazoo's connection thread, and before anything of the new session can be answered."""
+        client_id: tuple[int, bytes] | None = self._client.client_id
+        self.hop(self._state_changed, _STATES[kazoo_state], None if client_id is None else client_id[0])
+
+    def _state_changed(self, state: State, session_id: int | None) -> None:
+        if self._closed:
+            return
+        logger.info("ZooKeeper: %s", state.value)
+        self._state = state
+        if state is State.CONNECTED:
+            self._session_id = session_id
+            self._connected.set()
+        else:
+            self._connected.clear()
+            if state is State.LOST:
+                self._session_id = None
+        for listener in tuple(self._listeners):
+            listener(state)
+
+    def _watch_hop(self, watch: Watch | None) -> _WatchHop | None:
+        return None if watch is None else _WatchHop(self, watch)
+
+    async def _read(self, operation: str, path: str, submit: Callable[[], _AsyncResult[_T]]) -> _T:
+        async with self._deadline(operation, path):
+            while True:
+                try:
+                    return await self._attempt(operation, path, submit)
+                except (ConnectionLossError, SessionExpiredError):
+                    if self._closed:
+                        raise
+                    # Also for the hop of the new state, which may still be on its way.
+                    await asyncio.sleep(_REPEAT_DELAY_S)
+
+    async def _write(self, operation: str, path: str, submit: Callable[[], _AsyncResult[_T]]) -> _T:
+        async with self._deadline(operation, path):
+            return await self._attempt(operation, path, submit)
+
+    @contextlib.asynccontextmanager
+    async def _deadline(self, operation: str, path: str) -> AsyncIterator[None]:
+        try:
+            async with asyncio.timeout(self._operation_timeout_s):
+                yield
+        except TimeoutError:
+            raise ConnectionLossError(f"{operation} {path}: no answer within {self._operation_timeout_s:g} s") from None
+
+    async def _attempt(self, operation: str, path: str, submit: Callable[[], _AsyncResult[_T]]) -> _T:
+        # Waited for here, so that kazoo does not keep requests that nobody awaits any more until it connects again.
+        await self._connected.wait()
+        async with self._slots:
+            if self._closed:
+                raise SessionExpiredError(f"{operation} {path}: the client is closed")
+            future: asyncio.Future[object] = self._loop.create_future()
+            self._outstanding.add(future)
+            try:
+                result = submit()
+                result.rawlink(lambda _: self.hop(_wake, future))
+                await future
+                return result.get_nowait()
+            except kazoo_errors.KazooException as error:
+                raise _translated(operation, path, error) from None
+            finally:
+                self._outstanding.discard(future)
+
+
+def _wake(future: asyncio.Future[object]) -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+def _stat(stat: ZnodeStat) -> Stat:
+    return Stat(
+        version=stat.version,
+        cversion=stat.cversion,
+        czxid=stat.czxid,
+        mzxid=stat.mzxid,
+        owner=stat.ephemeralOwner,
+        data_length=stat.dataLength,
+        children_count=stat.numChildren,
+    )
+
+
+def _translated(operation: str, path: str, error: Exception) -> ZooKeeperError:
+    for kazoo_class, our_class, text in _ERRORS:
+        if isinstance(error, kazoo_class):
+            return our_class(f"{operation} {path}: {text}")
+    return ZooKeeperError(f"{operation} {path}: {type(error).__name__} {error}".rstrip())

@@ -1,0 +1,83 @@
+"""Where everything of a cluster lies in the ZooKeeper tree."""
+
+from typing import NamedTuple
+
+from waltz.common.errors import ConfigError
+
+SERVER_NODE_PREFIX = "s_"
+"""Name of a server's ephemeral node before the ten digits that ZooKeeper appends."""
+
+
+class ClusterPaths(NamedTuple):
+    """The paths below one cluster root."""
+
+    root: str
+
+    @classmethod
+    def of(cls, root: str) -> "ClusterPaths":
+        """Check the configured root and make the paths.
+
+        :raises ConfigError: the root is not absolute, is ``/`` itself, ends in a slash, or has an empty or blank part
+        """
+        parts = root.split("/")
+        if root != root.strip() or len(parts) < 2 or parts[0] or any(part in ("", ".", "..") for part in parts[1:]):
+            raise ConfigError(f"cluster.root must be an absolute ZooKeeper path such as /waltz, not {root!r}")
+        return cls(root)
+
+    @property
+    def server_descriptors(self) -> str:
+        """Partition assignment; parent of the servers' ephemeral nodes."""
+        return f"{self.root}/serverDescriptors"
+
+    def server_descriptor(self, name: str) -> str:
+        """The node of one server, by its name below :attr:`server_descriptors`."""
+        return f"{self.root}/serverDescriptors/{name}"
+
+    @property
+    def ids(self) -> str:
+        """Parent of the id counters."""
+        return f"{self.root}/ids"
+
+    @property
+    def client_ids(self) -> str:
+        """Counter of client ids."""
+        return f"{self.root}/ids/client"
+
+    @property
+    def server_ids(self) -> str:
+        """Counter of server ids."""
+        return f"{self.root}/ids/server"
+
+    @property
+    def store(self) -> str:
+        """Store parameters."""
+        return f"{self.root}/store"
+
+    @property
+    def admin_lock(self) -> str:
+        """The mutex of administrative changes."""
+        return f"{self.root}/store/adminLock"
+
+    @property
+    def group(self) -> str:
+        """Group of every storage."""
+        return f"{self.root}/store/group"
+
+    @property
+    def assignment(self) -> str:
+        """Partitions of every storage."""
+        return f"{self.root}/store/assignment"
+
+    @property
+    def connection(self) -> str:
+        """Admin port of every storage."""
+        return f"{self.root}/store/connection"
+
+    @property
+    def partitions(self) -> str:
+        """Parent of the partitions' metadata."""
+        return f"{self.root}/store/partition"
+
+    def partition(self, partition_id: int) -> str:
+        """Metadata of one partition."""
+        return f"{self.root}/store/partition/{partition_id}"

@@ -1,0 +1,340 @@
+"""Making, changing and reading what a cluster keeps in ZooKeeper: the operations behind ``waltz zookeeper``.
+
+Every change is made under the admin mutex, and every node is written by compare-and-set, so that the original's tools
+can be used at the same time. Several nodes are not written atomically: after a crash between the writes of
+:func:`add_storage_node` a partial entry is left, which :func:`remove_storage_node` removes.
+"""
+
+import contextlib
+from collections.abc import AsyncIterator, Iterable
+from typing import Protocol, Self, TypeVar
+from uuid import UUID, uuid4
+
+from waltz.common.errors import ProtocolError, WaltzError
+from waltz.common.ids import Endpoint
+from waltz.common.zk.client import BadVersionError, NodeExistsError, NoNodeError, NotEmptyError, Watch, ZooKeeper
+from waltz.common.zk.mutex import mutex
+from waltz.common.zk.paths import ClusterPaths
+from waltz.common.zk.znodes import (
+    ClusterParams,
+    ConnectionMetadata,
+    GroupDescriptor,
+    PartitionAssignment,
+    PartitionMetadata,
+    ReplicaAssignments,
+    ServerDescriptor,
+    StoreParams,
+    encode_counter,
+)
+
+_DELETE_ATTEMPTS = 10
+_EMPTY_MAP = b"\x01\0\0\0\0"
+
+
+class StoreAdminError(WaltzError):
+    """An administrative operation was refused; nothing was written."""
+
+
+class _Value(Protocol):
+    def encode(self) -> bytes: ...
+
+    @classmethod
+    def decode(cls, data: bytes | None, path: str = "") -> Self: ...
+
+
+_V = TypeVar("_V", bound=_Value)
+
+
+async def create_cluster(
+    zookeeper: ZooKeeper, root: str, name: str, partition_count: int, key: UUID | None = None
+) -> UUID:
+    """Create the tree of a new cluster and return its key (a random one by default).
+
+    The root gets its value last: a root without a value is a creation that did not finish, and is completed.
+
+    :raises StoreAdminError: there is a cluster at ``root`` already, or a parameter is impossible
+    """
+    paths = ClusterPaths.of(root)
+    if partition_count < 0:
+        raise StoreAdminError(f"the number of partitions must not be negative: {partition_count}")
+    try:
+        params = ClusterParams(name, partition_count).encode()
+    except ValueError as error:
+        raise StoreAdminError(f"cluster name: {error}") from None
+    await _create_missing(zookeeper, paths.root, None)
+    data, stat = await zookeeper.get(paths.root)
+    if data is not None:
+        raise StoreAdminError(f"a cluster exists already at {root}; delete it first or choose another cluster.root")
+    await _create_missing(zookeeper, paths.server_descriptors, PartitionAssignment(-1, 0, {}).encode())
+    await _create_missing(zookeeper, paths.ids, None)
+    await _create_missing(zookeeper, paths.client_ids, encode_counter(0))
+    await _create_missing(zookeeper, paths.server_ids, encode_counter(0))
+    await _create_missing(zookeeper, paths.store, None)
+    async with mutex(zookeeper, paths.admin_lock) as session:
+        await _create_with_value(session, paths.store, StoreParams(key or uuid4(), partition_count))
+        await _create_with_value(session, paths.group, GroupDescriptor({}))
+        await _create_with_value(session, paths.assignment, ReplicaAssignments({}))
+        await _create_with_value(session, paths.connection, ConnectionMetadata({}))
+        await _create_missing(session, paths.partitions, None)
+        store_params = await read_store_params(session, root)
+        await _compare_and_set(session, paths.root, params, stat.version)
+    return store_params.key
+
+
+async def delete_cluster(zookeeper: ZooKeeper, root: str, name: str, *, force: bool = False) -> None:
+    """Delete everything below and including ``root``, depth first, not atomically.
+
+    :param force: also if the name differs or cannot be read
+    :raises StoreAdminError: no cluster there, another name, or processes kept creating nodes meanwhile
+    """
+    paths = ClusterPaths.of(root)
+    try:
+        found = (await read_cluster_params(zookeeper, root)).name
+    except ProtocolError:
+        found = None
+    if found != name and not force:
+        raise StoreAdminError(f"the cluster at {root} is named {found!r}, not {name!r}; nothing was deleted")
+    for _ in range(_DELETE_ATTEMPTS):
+        with contextlib.suppress(NotEmptyError):
+            await _delete_tree(zookeeper, paths.root)
+            return
+    raise StoreAdminError(f"{root} could not be deleted: servers are still running there; stop them and repeat")
+
+
+async def add_storage_node(zookeeper: ZooKeeper, root: str, storage: str, group_id: int, admin_port: int) -> None:
+    """Make a storage node known, without partitions.
+
+    :param storage: ``host:port`` of its data port; every later use must spell it the same
+    :raises StoreAdminError: not of that form, or known already
+    """
+    try:
+        Endpoint.parse(storage)
+    except ValueError as error:
+        raise StoreAdminError(f"storage node: {error}") from None
+    if not 0 < admin_port <= 65535:
+        raise StoreAdminError(f"the admin port must be between 1 and 65535: {admin_port}")
+    paths = ClusterPaths.of(root)
+    async with _changing(zookeeper, root) as session:
+        groups, group_version = await _read(session, paths.group, GroupDescriptor)
+        assignments, assignment_version = await _read(session, paths.assignment, ReplicaAssignments)
+        connections, connection_version = await _read(session, paths.connection, ConnectionMetadata)
+        if storage in groups.groups or storage in assignments.partitions or storage in connections.admin_ports:
+            raise StoreAdminError(f"storage node {storage} exists already")
+        groups.groups[storage] = group_id
+        assignments.partitions[storage] = ()
+        connections.admin_ports[storage] = admin_port
+        await _compare_and_set(session, paths.group, groups.encode(), group_version)
+        await _compare_and_set(session, paths.assignment, assignments.encode(), assignment_version)
+        await _compare_and_set(session, paths.connection, connections.encode(), connection_version)
+
+
+async def remove_storage_node(zookeeper: ZooKeeper, root: str, storage: str) -> None:
+    """Forget a storage node that has no partitions.
+
+    :raises StoreAdminError: not known, or it still has partitions
+    """
+    paths = ClusterPaths.of(root)
+    async with _changing(zookeeper, root) as session:
+        groups, group_version = await _read(session, paths.group, GroupDescriptor)
+        assignments, assignment_version = await _read(session, paths.assignment, ReplicaAssignments)
+        connections, connection_version = await _read(session, paths.connection, ConnectionMetadata)
+        found = storage in groups.groups or storage in assignments.partitions or storage in connections.admin_ports
+        if not found:
+            raise StoreAdminError(f"storage node {storage} does not exist")
+        if partitions := assignments.partitions.pop(storage, ()):
+            raise StoreAdminError(
+                f"storage node {storage} still has partitions {_listed(partitions)}; unassign them first"
+            )
+        groups.groups.pop(storage, None)
+        connections.admin_ports.pop(storage, None)
+        await _compare_and_set(session, paths.assignment, assignments.encode(), assignment_version)
+        await _compare_and_set(session, paths.group, groups.encode(), group_version)
+        await _compare_and_set(session, paths.connection, connections.encode(), connection_version)
+
+
+async def assign_partitions(zookeeper: ZooKeeper, root: str, storage: str, partitions: Iterable[int]) -> None:
+    """Give a storage node partitions to hold. The storage must be told too, through its admin port.
+
+    :raises StoreAdminError: none given, out of range, storage not known, or one is assigned to it already
+    """
+    wanted = set(partitions)
+    paths = ClusterPaths.of(root)
+    async with _changing(zookeeper, root) as session:
+        params = await read_store_params(session, root)
+        assignments, version = await _read(session, paths.assignment, ReplicaAssignments)
+        held = _held(assignments, storage, wanted)
+        if impossible := [p for p in wanted if not 0 <= p < params.partition_count]:
+            raise StoreAdminError(f"there are {params.partition_count} partitions; impossible: {_listed(impossible)}")
+        if twice := wanted.intersection(held):
+            raise StoreAdminError(f"partitions {_listed(twice)} are assigned to {storage} already")
+        assignments.partitions[storage] = tuple(sorted(wanted.union(held)))
+        await _compare_and_set(session, paths.assignment, assignments.encode(), version)
+
+
+async def unassign_partitions(zookeeper: ZooKeeper, root: str, storage: str, partitions: Iterable[int]) -> None:
+    """Take partitions away from a storage node.
+
+    :raises StoreAdminError: none given, storage not known, one is not assigned to it, or no other storage node of its
+        group would hold it
+    """
+    unwanted = set(partitions)
+    paths = ClusterPaths.of(root)
+    async with _changing(zookeeper, root) as session:
+        groups, _ = await _read(session, paths.group, GroupDescriptor)
+        assignments, version = await _read(session, paths.assignment, ReplicaAssignments)
+        held = _held(assignments, storage, unwanted)
+        if storage not in groups.groups:
+            raise StoreAdminError(f"storage node {storage} is in no group")
+        if strange := unwanted.difference(held):
+            raise StoreAdminError(f"partitions {_listed(strange)} are not assigned to {storage}")
+        group_id = groups.groups[storage]
+        elsewhere = {
+            partition_id
+            for other, ids in assignments.partitions.items()
+            if other != storage and groups.groups.get(other) == group_id
+            for partition_id in ids
+        }
+        if last := unwanted - elsewhere:
+            raise StoreAdminError(f"no other storage node of group {group_id} holds partitions {_listed(last)}")
+        assignments.partitions[storage] = tuple(sorted(set(held) - unwanted))
+        await _compare_and_set(session, paths.assignment, assignments.encode(), version)
+
+
+async def auto_assign(zookeeper: ZooKeeper, root: str, group_id: int) -> None:
+    """Deal all partitions out among the storage nodes of a group that holds none yet.
+
+    :raises StoreAdminError: the group has no storage node, or one that has partitions
+    """
+    paths = ClusterPaths.of(root)
+    async with _changing(zookeeper, root) as session:
+        params = await read_store_params(session, root)
+        groups, _ = await _read(session, paths.group, GroupDescriptor)
+        assignments, version = await _read(session, paths.assignment, ReplicaAssignments)
+        storages = sorted(storage for storage, group in groups.groups.items() if group == group_id)
+        if not storages:
+            raise StoreAdminError(f"group {group_id} has no storage node")
+        if taken := [storage for storage in storages if assignments.partitions.get(storage)]:
+            raise StoreAdminError(f"storage nodes of group {group_id} have partitions already: {', '.join(taken)}")
+        for index, storage in enumerate(storages):
+            assignments.partitions[storage] = tuple(range(index, params.partition_count, len(storages)))
+        await _compare_and_set(session, paths.assignment, assignments.encode(), version)
+
+
+async def read_cluster_params(zookeeper: ZooKeeper, root: str) -> ClusterParams:
+    """Name and number of partitions. :class:`StoreAdminError`: there is no cluster."""
+    return await _read_required(zookeeper, ClusterPaths.of(root).root, ClusterParams, root)
+
+
+async def read_store_params(zookeeper: ZooKeeper, root: str) -> StoreParams:
+    """Cluster key and number of partitions. :class:`StoreAdminError`: there is no cluster."""
+    return await _read_required(zookeeper, ClusterPaths.of(root).store, StoreParams, root)
+
+
+async def read_partition_assignment(zookeeper: ZooKeeper, root: str) -> PartitionAssignment:
+    """Which server owns which partition. :class:`StoreAdminError`: there is no cluster."""
+    return await _read_required(zookeeper, ClusterPaths.of(root).server_descriptors, PartitionAssignment, root)
+
+
+async def read_server_descriptors(zookeeper: ZooKeeper, root: str) -> list[ServerDescriptor]:
+    """The live servers, by id. :class:`StoreAdminError`: there is no cluster."""
+    paths = ClusterPaths.of(root)
+    try:
+        names = await zookeeper.children(paths.server_descriptors)
+    except NoNodeError:
+        raise _no_cluster(root) from None
+    descriptors: list[ServerDescriptor] = []
+    for path in map(paths.server_descriptor, names):
+        with contextlib.suppress(NoNodeError):
+            descriptors.append(ServerDescriptor.decode((await zookeeper.get(path))[0], path))
+    return sorted(descriptors)
+
+
+async def read_groups(zookeeper: ZooKeeper, root: str) -> GroupDescriptor:
+    """Group of every storage node."""
+    return (await _read(zookeeper, ClusterPaths.of(root).group, GroupDescriptor))[0]
+
+
+async def read_connections(zookeeper: ZooKeeper, root: str) -> ConnectionMetadata:
+    """Admin port of every storage node."""
+    return (await _read(zookeeper, ClusterPaths.of(root).connection, ConnectionMetadata))[0]
+
+
+async def read_replica_assignments(zookeeper: ZooKeeper, root: str, watch: Watch | None = None) -> ReplicaAssignments:
+    """Partitions of every storage node; no value means no replicas."""
+    return (await _read(zookeeper, ClusterPaths.of(root).assignment, ReplicaAssignments, watch))[0]
+
+
+async def read_partition_metadata(zookeeper: ZooKeeper, root: str, partition_id: int) -> PartitionMetadata | None:
+    """Generation, session and replica states; ``None`` before the partition's first store session."""
+    path = ClusterPaths.of(root).partition(partition_id)
+    try:
+        return PartitionMetadata.decode((await zookeeper.get(path))[0], path)
+    except NoNodeError:
+        return None
+
+
+@contextlib.asynccontextmanager
+async def _changing(zookeeper: ZooKeeper, root: str) -> AsyncIterator[ZooKeeper]:
+    """Hold the admin mutex of an existing cluster."""
+    await read_store_params(zookeeper, root)
+    async with mutex(zookeeper, ClusterPaths.of(root).admin_lock) as session:
+        yield session
+
+
+def _held(assignments: ReplicaAssignments, storage: str, partitions: set[int]) -> tuple[int, ...]:
+    if not partitions:
+        raise StoreAdminError("no partitions given")
+    if storage not in assignments.partitions:
+        raise StoreAdminError(f"storage node {storage} does not exist; add it first")
+    return assignments.partitions[storage]
+
+
+async def _read(zookeeper: ZooKeeper, path: str, kind: type[_V], watch: Watch | None = None) -> tuple[_V, int]:
+    """A map and its version; no value is an empty map, as for the original."""
+    try:
+        data, stat = await zookeeper.get(path, watch)
+    except NoNodeError:
+        raise _no_cluster(path) from None
+    return kind.decode(_EMPTY_MAP if data is None else data, path), stat.version
+
+
+async def _read_required(zookeeper: ZooKeeper, path: str, kind: type[_V], root: str) -> _V:
+    try:
+        return kind.decode((await zookeeper.get(path))[0], path)
+    except NoNodeError:
+        raise _no_cluster(root) from None
+
+
+def _no_cluster(root: str) -> StoreAdminError:
+    return StoreAdminError(f"there is no cluster at {root}; check cluster.root or create it first")
+
+
+async def _create_missing(zookeeper: ZooKeeper, path: str, data: bytes | None) -> None:
+    with contextlib.suppress(NodeExistsError):
+        await zookeeper.create(path, data, make_path=True)
+
+
+async def _create_with_value(zookeeper: ZooKeeper, path: str, value: _Value) -> None:
+    """Null first and then the value, as the original does, so that the versions are the same."""
+    await _create_missing(zookeeper, path, None)
+    data, stat = await zookeeper.get(path)
+    if data is None:
+        await _compare_and_set(zookeeper, path, value.encode(), stat.version)
+
+
+async def _compare_and_set(zookeeper: ZooKeeper, path: str, data: bytes, version: int) -> None:
+    try:
+        await zookeeper.set(path, data, version)
+    except BadVersionError:
+        raise StoreAdminError(f"{path} was changed by someone else meanwhile; look at it and repeat") from None
+
+
+async def _delete_tree(zookeeper: ZooKeeper, path: str) -> None:
+    with contextlib.suppress(NoNodeError):
+        for name in await zookeeper.children(path):
+            await _delete_tree(zookeeper, f"{path}/{name}")
+        await zookeeper.delete(path)
+
+
+def _listed(partitions: Iterable[int]) -> str:
+    return ", ".join(map(str, sorted(partitions)))

@@ -1,0 +1,148 @@
+"""Transfers between accounts: where they come from (a file or a generator) and how they are written into the log."""
+
+import csv
+import json
+import random
+import unicodedata
+from collections.abc import Callable, Iterator
+from decimal import Decimal, InvalidOperation
+from pathlib import Path
+from typing import NamedTuple
+
+from waltz.common.errors import WaltzError
+
+COLUMNS = ("from", "to", "amount")
+MAX_AMOUNT_CENTS = 10**15
+"""Larger amounts are rejected: sums of accepted ones stay far inside 64 bits."""
+MAX_NAME_CHARACTERS = 200
+
+
+class Transfer(NamedTuple):
+    """Move ``amount_cents`` from one account to another."""
+
+    source: str
+    target: str
+    amount_cents: int
+
+
+class Rejected(NamedTuple):
+    """A row of the input that is no transfer."""
+
+    line: int
+    reason: str
+
+
+class RejectedRowError(ValueError):
+    """One row of the input is no transfer; the text says why."""
+
+
+class Transfers:
+    """The transfers of a CSV file; ``rejected`` is told of every row that is none.
+
+    The file has a header line that names the columns ``from``, ``to`` and ``amount`` (any order, others are ignored),
+    in UTF-8 with or without a byte order mark.
+    """
+
+    def __init__(self, path: Path, rejected: Callable[[Rejected], None] = lambda row: None) -> None:
+        self._path = path
+        self._rejected = rejected
+
+    def __iter__(self) -> Iterator[Transfer]:
+        try:
+            with self._path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
+                yield from self._rows(file)
+        except OSError as error:
+            raise WaltzError(f"cannot read the transfers: {self._path}: {error.strerror}") from error
+
+    def _rows(self, file: Iterator[str]) -> Iterator[Transfer]:
+        rows = csv.reader(_without_nul(file))
+        columns = self._header(rows)
+        width = max(columns) + 1
+        while True:
+            start = rows.line_num + 1
+            try:
+                row = next(rows, None)
+                if row is None:
+                    return
+                if not row:
+                    continue
+                if len(row) < width:
+                    raise RejectedRowError(f"{len(row)} columns where {width} are needed")
+                transfer = _transfer(*(row[column] for column in columns))
+            except (RejectedRowError, csv.Error) as error:
+                self._rejected(Rejected(start, str(error)))
+                continue
+            yield transfer
+
+    def _header(self, rows: Iterator[list[str]]) -> list[int]:
+        try:
+            header = [name.strip().lower() for name in next(rows, [])]
+        except csv.Error as error:
+            raise WaltzError(f"{self._path}: the header line is not CSV: {error}") from error
+        missing = [name for name in COLUMNS if name not in header]
+        if missing:
+            raise WaltzError(
+                f"{self._path}: the header line lacks {', '.join(missing)}; it must name {', '.join(COLUMNS)}"
+            )
+        return [header.index(name) for name in COLUMNS]
+
+
+def _without_nul(lines: Iterator[str]) -> Iterator[str]:
+    """Replace NUL characters, which the csv module of some Python versions refuses for the whole file."""
+    return (line.replace("\0", "\N{REPLACEMENT CHARACTER}") for line in lines)
+
+
+def _transfer(source: str, target: str, amount: str) -> Transfer:
+    return Transfer(_account(source, "from"), _account(target, "to"), _cents(amount))
+
+
+def _account(text: str, column: str) -> str:
+    name = unicodedata.normalize("NFC", text.strip())
+    if not name:
+        raise RejectedRowError(f"empty account in column {column}")
+    if len(name) > MAX_NAME_CHARACTERS:
+        raise RejectedRowError(f"account name in column {column} is longer than {MAX_NAME_CHARACTERS} characters")
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        raise RejectedRowError(f"column {column} is not UTF-8") from None
+    return name
+
+
+def _cents(text: str) -> int:
+    try:
+        amount = Decimal(text.strip())
+    except InvalidOperation:
+        raise RejectedRowError(f"amount {text.strip()[:40]!a} is not a number") from None
+    if not amount.is_finite():
+        raise RejectedRowError(f"amount {text.strip()[:40]!a} is not a number")
+    if amount <= 0:
+        raise RejectedRowError("zero amount" if amount == 0 else "negative amount")
+    if amount.adjusted() > 15 or amount * 100 > MAX_AMOUNT_CENTS:
+        raise RejectedRowError(f"amount is larger than {MAX_AMOUNT_CENTS // 100}")
+    exponent = amount.normalize().as_tuple().exponent
+    if isinstance(exponent, int) and exponent < -2:
+        raise RejectedRowError("amount has more than two decimals")
+    return int(amount * 100)
+
+
+def random_transfers(count: int, accounts: int, seed: int) -> Iterator[Transfer]:
+    """``count`` transfers between ``accounts`` accounts, the same ones for the same seed."""
+    chance = random.Random(seed)
+    for _ in range(count):
+        source = chance.randrange(accounts)
+        target = (source + 1 + chance.randrange(accounts - 1)) % accounts
+        yield Transfer(f"account-{source:06}", f"account-{target:06}", chance.randrange(1, 10_000))
+
+
+def encode(transfer: Transfer) -> bytes:
+    """The payload of a transfer in the log: JSON, so that Spark can read it with ``from_json``."""
+    return json.dumps(
+        {"from": transfer.source, "to": transfer.target, "amount": transfer.amount_cents}, ensure_ascii=False
+    ).encode()
+
+
+def decode(data: bytes) -> Transfer:
+    """The transfer of a payload made by :func:`encode`."""
+    fields = json.loads(data)
+    return Transfer(fields["from"], fields["to"], fields["amount"])

@@ -1,0 +1,252 @@
+"""A whole cluster as separate processes on the loopback interface: ZooKeeper, storages and servers.
+
+    with LocalCluster(Path("/tmp/waltz")) as cluster:
+        config = load(cluster.layout.client_config_path, ClientConfig)
+
+Nothing is left running when the context ends, nor when this process dies. The data stays in the directory, and the same
+cluster comes back when it is started there again.
+"""
+
+import asyncio
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from waltz.common.config import CliConfig, load
+from waltz.common.errors import WaltzError
+from waltz.common.ids import LONG_MIN
+from waltz.common.net.tls import client_context
+from waltz.common.zk.client import ZooKeeper, connect
+from waltz.common.zk.ensure import StorageAddress, ensure_cluster
+from waltz.common.zk.store_admin import read_partition_metadata
+from waltz.common.zk.znodes import PartitionMetadata
+from waltz.local.layout import NODE_HOST, ROOT, Layout, Node, Overrides
+from waltz.local.processes import Child, Children
+from waltz.local.zookeeper import zookeeper_command, zookeeper_ready
+from waltz.storage.tools import sync_partitions
+
+START_TIMEOUT_S = 60.0
+STOP_TIMEOUT_S = 15.0
+POLL_INTERVAL_S = 0.05
+CLUSTER_NAME = "local"
+
+
+class LocalCluster:
+    """A cluster in ``directory``: the one that is described there already, or else a new one as the arguments say.
+
+    :param partitions: every storage holds all of them
+    :param plaintext: no TLS on any connection, for benchmarks
+    :param server_overrides: configuration keys for every server, by the original's names
+    :param storage_overrides: the same for every storage node
+    :raises WaltzError: the directory holds a cluster of another shape
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        storages: int = 3,
+        servers: int = 2,
+        partitions: int = 1,
+        plaintext: bool = False,
+        server_overrides: Overrides | None = None,
+        storage_overrides: Overrides | None = None,
+    ) -> None:
+        found = Layout.read(directory)
+        if found is not None and (len(found.storages), len(found.servers), found.partitions, found.plaintext) != (
+            storages,
+            servers,
+            partitions,
+            plaintext,
+        ):
+            raise WaltzError(
+                f"{directory} holds a cluster of {len(found.storages)} storages, {len(found.servers)} servers and "
+                f"{found.partitions} partitions ({'plaintext' if found.plaintext else 'TLS'}); ask for the same, "
+                "or choose another directory"
+            )
+        self.layout = found or Layout.plan(
+            directory,
+            storages=storages,
+            servers=servers,
+            partitions=partitions,
+            plaintext=plaintext,
+            server_overrides=server_overrides or {},
+            storage_overrides=storage_overrides or {},
+        )
+        self._children: Children | None = None
+        self._running: dict[str, Child] = {}
+        self._sessions_before: dict[int, int] = {}
+
+    def start(self) -> None:
+        """Start all nodes and return when every partition takes appends. Blocks; not to be called on an event loop.
+
+        :raises WaltzError: a node did not come up; the text ends with its log
+        """
+        self.layout.write()
+        self._children = Children()
+        try:
+            self.start_zookeeper()
+            asyncio.run(self._create())
+            for node in self.layout.storages:
+                self.start_storage(node)
+            asyncio.run(self._assign())
+            for node in self.layout.servers:
+                self.start_server(node)
+            asyncio.run(self._wait_until_open())
+        except BaseException:
+            self.stop()
+            raise
+
+    def stop(self) -> None:
+        """End all nodes, servers first. May be called again."""
+        if self._children is None:
+            return
+        try:
+            for nodes in (self.layout.servers, self.layout.storages):
+                children = [self._running.pop(node.name) for node in nodes if node.name in self._running]
+                self._children.stop_all(children, STOP_TIMEOUT_S)
+            if "zookeeper" in self._running:
+                self._children.stop(self._running.pop("zookeeper"), STOP_TIMEOUT_S)
+        finally:
+            self._children.close()
+            self._children = None
+            self._running.clear()
+
+    def child(self, node: Node | str) -> Child:
+        """The running process of a node (or of ``"zookeeper"``)."""
+        return self._running[node if isinstance(node, str) else node.name]
+
+    def processes(self) -> dict[str, int]:
+        """Process ids of the nodes by name."""
+        return {name: child.process_id for name, child in self._running.items() if child.running}
+
+    def check(self) -> None:
+        """Raise :class:`WaltzError` if a node has ended without being asked."""
+        for child in self._running.values():
+            child.check()
+
+    def kill(self, node: Node | str) -> None:
+        """End a node with SIGKILL."""
+        assert self._children is not None
+        self._children.kill(self._running.pop(node if isinstance(node, str) else node.name))
+
+    def terminate(self, node: Node | str) -> None:
+        """End a node with SIGTERM and wait for it."""
+        assert self._children is not None
+        self._children.stop(self._running.pop(node if isinstance(node, str) else node.name), STOP_TIMEOUT_S)
+
+    def start_zookeeper(self) -> None:
+        """Start ZooKeeper and return when it answers."""
+        directory = self.layout.zookeeper_directory
+        directory.mkdir(parents=True, exist_ok=True)
+        child = self._start("zookeeper", zookeeper_command(directory, self.layout.zookeeper_port))
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while not zookeeper_ready(directory, self.layout.zookeeper_port):
+            child.check()
+            if time.monotonic() > deadline:
+                raise WaltzError(f"ZooKeeper does not answer after {START_TIMEOUT_S:g} s; see {child.log}")
+            time.sleep(POLL_INTERVAL_S)
+
+    def start_storage(self, node: Node) -> None:
+        """Start a storage node; it may not answer yet."""
+        self._start(node.name, [sys.executable, "-m", "waltz.storage", str(self.layout.config_path(node.name))])
+
+    def start_server(self, node: Node) -> None:
+        """Start a server; it may not answer yet."""
+        self._start(node.name, [sys.executable, "-m", "waltz.server", str(self.layout.config_path(node.name))])
+
+    def _start(self, name: str, command: list[str]) -> Child:
+        assert self._children is not None, "the cluster is not started"
+        child = self._children.start(name, command, self.layout.log_path(name))
+        self._running[name] = child
+        return child
+
+    async def zookeeper(self) -> ZooKeeper:
+        """A new connection to the cluster's ZooKeeper; the caller closes it."""
+        return await connect(self.layout.zookeeper_connect_string, session_timeout_s=10, connect_timeout_s=20)
+
+    async def _create(self) -> None:
+        zookeeper = await self.zookeeper()
+        try:
+            storages = [StorageAddress(NODE_HOST, node.port, node.admin_port) for node in self.layout.storages]
+            await ensure_cluster(zookeeper, ROOT, CLUSTER_NAME, self.layout.partitions, storages)
+            for partition_id in range(self.layout.partitions):
+                metadata = await read_partition_metadata(zookeeper, ROOT, partition_id)
+                if metadata is not None:
+                    self._sessions_before[partition_id] = metadata.session_id
+        finally:
+            await zookeeper.close()
+
+    async def _assign(self) -> None:
+        """Tell the storages their partitions, as soon as they all listen."""
+        await self._until(self._storages_listen, "the storages do not listen")
+        zookeeper = await self.zookeeper()
+        try:
+            await sync_partitions(zookeeper, ROOT, client_context(load(self.layout.cli_config_path, CliConfig).tls))
+        finally:
+            await zookeeper.close()
+
+    async def _storages_listen(self) -> bool:
+        for node in self.layout.storages:
+            for port in (node.port, node.admin_port):
+                try:
+                    _, writer = await asyncio.open_connection(NODE_HOST, port)
+                except OSError:
+                    return False
+                writer.close()
+        return True
+
+    async def _wait_until_open(self) -> None:
+        """Wait until a quorum of every partition's replicas is in a session of the servers started now."""
+        zookeeper = await self.zookeeper()
+
+        async def opened() -> bool:
+            for partition_id in range(self.layout.partitions):
+                metadata = await read_partition_metadata(zookeeper, ROOT, partition_id)
+                if metadata is None or metadata.session_id <= self._sessions_before.get(partition_id, -1):
+                    return False
+                if _members(metadata) <= len(self.layout.storages) // 2:
+                    return False
+            return True
+
+        try:
+            await self._until(opened, "the partitions do not open")
+        finally:
+            await zookeeper.close()
+
+    async def _until(self, condition: Callable[[], Awaitable[bool]], otherwise: str) -> None:
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while not await condition():
+            self.check()
+            if time.monotonic() > deadline:
+                raise WaltzError(f"{otherwise} after {START_TIMEOUT_S:g} s; see the logs in {self.layout.directory}")
+            await asyncio.sleep(POLL_INTERVAL_S)
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    async def __aenter__(self) -> Self:
+        await asyncio.to_thread(self.start)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await asyncio.to_thread(self.stop)
+
+
+def _members(metadata: PartitionMetadata) -> int:
+    """How many replicas have joined the present session."""
+    return sum(
+        state.session_id == metadata.session_id and state.closing_high_water_mark == LONG_MIN
+        for state in metadata.replicas.values()
+    )

@@ -1,0 +1,174 @@
+"""Where the nodes of a local cluster listen and keep their data, and their configuration files."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+import yaml
+
+from waltz.common.errors import WaltzError
+from waltz.local.ports import HOST, free_ports
+
+STATE_FILE = "cluster.json"
+ROOT = "/waltz"
+SESSION_TIMEOUT_MS = 4_000
+NODE_HOST = "localhost"
+"""The name under which nodes know each other: loopback."""
+
+Overrides = Mapping[str, object]
+"""Configuration keys of the original's names, added to a node's file or replacing what is there."""
+
+
+@dataclass(frozen=True)
+class Node:
+    """One process of the cluster. A storage node's ``admin_port`` is its administration port, a server has none."""
+
+    name: str
+    port: int
+    admin_port: int
+    http_port: int
+
+    @property
+    def connect_string(self) -> str:
+        """``host:port`` as the cluster knows the node."""
+        return f"{NODE_HOST}:{self.port}"
+
+
+@dataclass(frozen=True)
+class Layout:
+    """A cluster's nodes, written into its directory so that it can be started again and found by other processes."""
+
+    directory: Path
+    partitions: int
+    plaintext: bool
+    zookeeper_port: int
+    storages: tuple[Node, ...]
+    servers: tuple[Node, ...]
+    server_overrides: dict[str, object] = field(default_factory=dict)
+    storage_overrides: dict[str, object] = field(default_factory=dict)
+
+    @classmethod
+    def plan(
+        cls,
+        directory: Path,
+        *,
+        storages: int,
+        servers: int,
+        partitions: int,
+        plaintext: bool,
+        server_overrides: Overrides,
+        storage_overrides: Overrides,
+    ) -> "Layout":
+        """Choose free ports for a new cluster."""
+        ports = iter(free_ports(1 + 3 * storages + 2 * servers))
+        return cls(
+            directory=directory.absolute(),
+            partitions=partitions,
+            plaintext=plaintext,
+            zookeeper_port=next(ports),
+            storages=tuple(
+                Node(f"storage-{number}", next(ports), next(ports), next(ports)) for number in range(1, storages + 1)
+            ),
+            servers=tuple(Node(f"server-{number}", next(ports), 0, next(ports)) for number in range(1, servers + 1)),
+            server_overrides=dict(server_overrides),
+            storage_overrides=dict(storage_overrides),
+        )
+
+    @classmethod
+    def read(cls, directory: Path) -> "Layout | None":
+        """The layout of the cluster in ``directory``, ``None`` if there is none. Raises :class:`WaltzError`."""
+        path = directory.absolute() / STATE_FILE
+        try:
+            state = json.loads(path.read_text())
+            for kind in ("storages", "servers"):
+                state[kind] = tuple(Node(**node) for node in state[kind])
+            return cls(**{**state, "directory": directory.absolute()})
+        except FileNotFoundError:
+            return None
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise WaltzError(f"{path} is not the description of a local cluster: {error}") from error
+
+    def write(self) -> None:
+        """Write the layout and the configuration files of all nodes, of clients and of the command-line tools."""
+        self.directory.mkdir(parents=True, exist_ok=True)
+        for node in self.storages:
+            self.data_directory(node).mkdir(parents=True, exist_ok=True)
+            self._write_yaml(self.config_path(node.name), self._storage_config(node))
+        for node in self.servers:
+            self._write_yaml(self.config_path(node.name), self._server_config(node))
+        self._write_yaml(self.client_config_path, self._common() | self._tls("client.ssl"))
+        self._write_yaml(self.cli_config_path, self._common() | self._tls("ssl"))
+        state = asdict(self)
+        del state["directory"]
+        temporary = self.directory / f"{STATE_FILE}.new"
+        temporary.write_text(json.dumps(state, indent=2) + "\n")
+        temporary.replace(self.directory / STATE_FILE)
+
+    @property
+    def zookeeper_connect_string(self) -> str:
+        """``host:port`` of ZooKeeper."""
+        return f"{HOST}:{self.zookeeper_port}"
+
+    @property
+    def client_config_path(self) -> Path:
+        """Configuration file for :class:`waltz.client.client.WaltzClient`."""
+        return self.config_path("client")
+
+    @property
+    def cli_config_path(self) -> Path:
+        """Configuration file for the command-line tools (``-c``)."""
+        return self.config_path("cli")
+
+    def config_path(self, name: str) -> Path:
+        """The configuration file of the node of that name."""
+        return self.directory / f"{name}.yml"
+
+    def log_path(self, name: str) -> Path:
+        """What the node of that name says."""
+        return self.directory / f"{name}.log"
+
+    def data_directory(self, node: Node) -> Path:
+        """Where a storage node keeps its partitions."""
+        return self.directory / node.name
+
+    @property
+    def zookeeper_directory(self) -> Path:
+        """Where ZooKeeper keeps its data."""
+        return self.directory / "zookeeper"
+
+    def _common(self) -> dict[str, object]:
+        return {
+            "zookeeper.connectString": self.zookeeper_connect_string,
+            "zookeeper.sessionTimeout": SESSION_TIMEOUT_MS,
+            "cluster.root": ROOT,
+        }
+
+    def _tls(self, prefix: str) -> dict[str, object]:
+        return {f"{prefix}.plaintext": True} if self.plaintext else {}
+
+    def _storage_config(self, node: Node) -> dict[str, object]:
+        return {
+            **self._common(),
+            **self._tls("storage.ssl"),
+            "storage.port": node.port,
+            "storage.admin.port": node.admin_port,
+            "storage.jetty.port": node.http_port,
+            "storage.bindAddress": HOST,
+            "storage.directory": str(self.data_directory(node)),
+            **self.storage_overrides,
+        }
+
+    def _server_config(self, node: Node) -> dict[str, object]:
+        return {
+            **self._common(),
+            **self._tls("server.ssl"),
+            "server.port": node.port,
+            "server.jetty.port": node.http_port,
+            "server.host": NODE_HOST,
+            "server.bindAddress": HOST,
+            **self.server_overrides,
+        }
+
+    def _write_yaml(self, path: Path, content: Mapping[str, object]) -> None:
+        path.write_text(yaml.safe_dump(dict(content), sort_keys=False))

@@ -1,0 +1,154 @@
+"""Child processes that never outlive their owner, not even when the owner is killed with SIGKILL.
+
+A small process, :mod:`waltz.local.reaper`, stands beside an owner's children and kills them when the owner is gone.
+"""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Self
+
+from waltz.common.errors import WaltzError
+
+_REAPER = Path(__file__).with_name("reaper.py")
+LOG_TAIL_LINES = 15
+
+
+class Child:
+    """One child process in a process group of its own; its output goes to ``log``."""
+
+    def __init__(self, name: str, command: Sequence[str], process: subprocess.Popen[bytes], log: Path) -> None:
+        self.name = name
+        self.command = tuple(command)
+        self.log = log
+        self._process = process
+
+    @property
+    def process_id(self) -> int:
+        """The operating system's id, also that of the process group."""
+        return self._process.pid
+
+    @property
+    def pipes(self) -> tuple[IO[bytes], IO[bytes]]:
+        """Standard input and output of a piped child."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        return self._process.stdin, self._process.stdout
+
+    @property
+    def running(self) -> bool:
+        """Whether it has not ended yet."""
+        return self._process.poll() is None
+
+    def close_pipes(self) -> None:
+        """Close the pipes of a piped child that has ended."""
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                with contextlib.suppress(BrokenPipeError):
+                    pipe.close()
+
+    def check(self) -> None:
+        """Raise :class:`WaltzError` with the end of the log if the process has ended."""
+        code = self._process.poll()
+        if code is not None:
+            raise WaltzError(f"{self.name} ended with exit code {code}; its log {self.log} ends:\n{self.log_tail()}")
+
+    def log_tail(self) -> str:
+        """The last lines of the log."""
+        with contextlib.suppress(OSError):
+            return "\n".join(self.log.read_text(errors="replace").splitlines()[-LOG_TAIL_LINES:])
+        return ""
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal to the whole process group, if it still runs."""
+        if self.running:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, number)
+
+    def wait(self, timeout_s: float) -> int:
+        """Wait for the end; the exit code. Raises :class:`TimeoutError`."""
+        try:
+            return self._process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            raise TimeoutError(f"{self.name} did not end within {timeout_s:g} s") from None
+
+
+class Children:
+    """The children of one owner."""
+
+    def __init__(self) -> None:
+        self._children: list[Child] = []
+        self._reaper = subprocess.Popen(
+            [sys.executable, "-I", "-S", str(_REAPER)], stdin=subprocess.PIPE, start_new_session=True
+        )
+
+    def start(self, name: str, command: Sequence[str], log: Path, *, piped: bool = False) -> Child:
+        """Start a child; what it prints is appended to ``log``, or only its standard error if it is to be ``piped``."""
+        with log.open("ab") as output:
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE if piped else subprocess.DEVNULL,
+                stdout=subprocess.PIPE if piped else output,
+                stderr=output,
+                start_new_session=True,
+            )
+        self._tell("add", process.pid)
+        child = Child(name, command, process, log)
+        self._children.append(child)
+        return child
+
+    def stop(self, child: Child, timeout_s: float) -> None:
+        """End a child with SIGTERM, and with SIGKILL if it has not ended after ``timeout_s``."""
+        self.stop_all([child], timeout_s)
+
+    def stop_all(self, children: Sequence[Child], timeout_s: float) -> None:
+        """End several children side by side, as :meth:`stop` does each of them."""
+        for child in children:
+            child.signal(signal.SIGTERM)
+        deadline = time.monotonic() + timeout_s
+        for child in children:
+            try:
+                child.wait(max(0.0, deadline - time.monotonic()))
+            except TimeoutError:
+                child.signal(signal.SIGKILL)
+                child.wait(timeout_s=10)
+            self._forget(child)
+
+    def kill(self, child: Child) -> None:
+        """End a child with SIGKILL and wait until it is gone."""
+        child.signal(signal.SIGKILL)
+        child.wait(timeout_s=10)
+        self._forget(child)
+
+    def _forget(self, child: Child) -> None:
+        child.close_pipes()
+        self._tell("forget", child.process_id)
+        if child in self._children:
+            self._children.remove(child)
+
+    def _tell(self, word: str, process_id: int) -> None:
+        assert self._reaper.stdin is not None
+        self._reaper.stdin.write(f"{word} {process_id}\n".encode())
+        self._reaper.stdin.flush()
+
+    def close(self) -> None:
+        """Kill what still runs and end the reaper."""
+        for child in list(self._children):
+            self.kill(child)
+        assert self._reaper.stdin is not None
+        self._reaper.stdin.close()
+        self._reaper.wait(timeout=10)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()

@@ -1,0 +1,250 @@
+"""A real ZooKeeper on this machine, from the jars that come with PySpark: no Docker, no installation.
+
+It listens on the loopback interface only, logs to ``zookeeper.log`` in its data directory, and never outlives the
+process that started it.
+"""
+
+import asyncio
+import functools
+import importlib.util
+import os
+import re
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+from types import TracebackType
+
+from waltz.common.errors import WaltzError
+from waltz.local.processes import Child, Children
+
+_MINIMUM_JAVA = 17
+_HOST = "127.0.0.1"
+_START_ATTEMPTS = 5
+_START_TIMEOUT_S = 60.0
+_STOP_TIMEOUT_S = 10.0
+_POLL_INTERVAL_S = 0.05
+
+_JARS = (
+    "zookeeper-[0-9]*.jar",
+    "zookeeper-jute-*.jar",
+    "slf4j-api-*.jar",
+    "metrics-core-*.jar",  # without it: no start
+    "snappy-java-*.jar",  # without it: it answers "imok", and then no session is ever made
+    "log4j-slf4j2-impl-*.jar",
+    "log4j-api-2*.jar",
+    "log4j-core-*.jar",
+)
+
+
+class LocalZooKeeperError(WaltzError):
+    """ZooKeeper cannot be started here: no Java, no jars, or it ended at once."""
+
+
+class LocalZooKeeper:
+    """One stand-alone ZooKeeper server; a context manager, plain or async.
+
+    :param data_directory: kept over restarts and left in place; by default a temporary one, removed by :meth:`stop`
+    :param port: client port; 0 takes a free one
+    :param tick_time_ms: sessions can be as short as two ticks
+    """
+
+    def __init__(self, data_directory: Path | None = None, *, port: int = 0, tick_time_ms: int = 500) -> None:
+        self._given_directory = data_directory
+        self._directory = data_directory
+        self._wanted_port = port
+        self._tick_time_ms = tick_time_ms
+        self._port = 0
+        self._children: Children | None = None
+        self._process: Child | None = None
+
+    @property
+    def connect_string(self) -> str:
+        """``host:port`` for clients."""
+        return f"{_HOST}:{self._port}"
+
+    @property
+    def port(self) -> int:
+        """The client port; kept over :meth:`stop` and :meth:`start`."""
+        return self._port
+
+    @property
+    def log_path(self) -> Path:
+        """What the server says."""
+        if self._directory is None:
+            raise LocalZooKeeperError("ZooKeeper was not started yet")
+        return self._directory / "zookeeper.log"
+
+    def start(self) -> None:
+        """Start it and return when it answers. Blocks for about a second.
+
+        :raises LocalZooKeeperError: no usable Java or jars, the given port is taken, or it ended
+        """
+        if self._process is not None:
+            raise LocalZooKeeperError("ZooKeeper is running already")
+        if self._directory is None:
+            self._directory = Path(tempfile.mkdtemp(prefix="waltz-zookeeper-"))
+        self._directory.mkdir(parents=True, exist_ok=True)
+        fixed_port = self._port or self._wanted_port
+        for attempt in range(_START_ATTEMPTS):
+            # A free port may be taken by someone else before the server binds it: then another one is tried.
+            self._port = fixed_port or _free_port()
+            command = zookeeper_command(self._directory, self._port, tick_time_ms=self._tick_time_ms)
+            try:
+                self._launch(command)
+                self._wait_until_ready()
+            except BaseException as error:
+                self._end_process()
+                self._port = fixed_port
+                if fixed_port or attempt == _START_ATTEMPTS - 1 or "BindException" not in str(error):
+                    raise
+            else:
+                return
+
+    def stop(self) -> None:
+        """End the process and wait for it; removes a temporary data directory. May be called again."""
+        self._end_process()
+        if self._given_directory is None and self._directory is not None:
+            shutil.rmtree(self._directory, ignore_errors=True)
+            self._directory = None
+
+    def restart(self) -> None:
+        """Stop and start on the same port with the same data; sessions survive if they are longer than this takes."""
+        self._end_process()
+        self.start()
+
+    def __enter__(self) -> "LocalZooKeeper":
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    async def __aenter__(self) -> "LocalZooKeeper":
+        await asyncio.to_thread(self.start)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await asyncio.to_thread(self.stop)
+
+    def _launch(self, command: list[str]) -> None:
+        self.log_path.unlink(missing_ok=True)
+        self._children = Children()
+        self._process = self._children.start("ZooKeeper", command, self.log_path)
+
+    def _wait_until_ready(self) -> None:
+        assert self._process is not None
+        assert self._directory is not None
+        deadline = time.monotonic() + _START_TIMEOUT_S
+        while self._process.running:
+            if zookeeper_ready(self._directory, self._port):
+                return
+            if time.monotonic() > deadline:
+                raise LocalZooKeeperError(
+                    f"ZooKeeper does not answer after {_START_TIMEOUT_S:g} s; see {self.log_path}"
+                )
+            time.sleep(_POLL_INTERVAL_S)
+        raise LocalZooKeeperError(f"ZooKeeper ended on port {self._port}: {self._last_log_line()}")
+
+    def _last_log_line(self) -> str:
+        lines = self.log_path.read_text(errors="replace").strip().splitlines()
+        causes = [line for line in lines if "Exception" in line]
+        return (causes or lines or ["it said nothing"])[-1].strip()
+
+    def _end_process(self) -> None:
+        if self._children is not None:
+            if self._process is not None:
+                self._children.stop(self._process, _STOP_TIMEOUT_S)
+            self._children.close()
+        self._children = self._process = None
+
+
+def zookeeper_command(directory: Path, port: int, *, tick_time_ms: int = 500) -> list[str]:
+    """Write the configuration into ``directory``, which must exist, and return the command that runs the server.
+
+    :raises LocalZooKeeperError: no usable Java or jars
+    """
+    configuration = directory.resolve() / "zoo.cfg"
+    command = [
+        find_java(),
+        "-Xmx256m",
+        "-XX:+UseSerialGC",
+        "-XX:TieredStopAtLevel=1",  # a short life: quick to start beats quick to run
+        "-Dlog4j2.level=WARN",
+        "-cp",
+        _class_path(),
+        "org.apache.zookeeper.server.ZooKeeperServerMain",
+        str(configuration),
+    ]
+    configuration.write_text(
+        f"tickTime={tick_time_ms}\n"
+        f"dataDir={_escaped(configuration.parent)}\n"
+        f"clientPort={port}\n"
+        f"clientPortAddress={_HOST}\n"
+        "maxClientCnxns=0\n"
+        "admin.enableServer=false\n"
+        "4lw.commands.whitelist=conf,srvr,ruok,stat,mntr,isro,wchs,cons,envi\n"
+    )
+    return command
+
+
+def zookeeper_ready(directory: Path, port: int) -> bool:
+    """Whether a server answers on the port *and* has its data in ``directory``: another may have taken the port."""
+    try:
+        with socket.create_connection((_HOST, port), timeout=1.0) as connection:
+            connection.sendall(b"conf")
+            answer = b""
+            while chunk := connection.recv(4096):
+                answer += chunk
+    except OSError:
+        return False
+    return f"dataDir={directory.resolve() / 'version-2'}\n" in answer.decode(errors="replace")
+
+
+@functools.cache
+def find_java() -> str:
+    """Path of a Java launcher, from ``JAVA_HOME`` or the search path.
+
+    :raises LocalZooKeeperError: there is none, or it is older than Java 17
+    """
+    home = os.environ.get("JAVA_HOME")
+    java = shutil.which("java", path=str(Path(home) / "bin")) if home else shutil.which("java")
+    if java is None:
+        where = f"in JAVA_HOME={home}" if home else "on the search path"
+        raise LocalZooKeeperError(f"no Java found {where}: install Java {_MINIMUM_JAVA} or newer, or set JAVA_HOME")
+    said = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30, check=False).stderr
+    version = re.search(r'version "(\d+)', said)
+    if version is None or int(version[1]) < _MINIMUM_JAVA:
+        found = version[1] if version else said.strip().partition("\n")[0]
+        raise LocalZooKeeperError(f"Java {_MINIMUM_JAVA} or newer is needed, {java} is {found!r}; set JAVA_HOME")
+    return java
+
+
+def _class_path() -> str:
+    spec = importlib.util.find_spec("pyspark")  # looked up, not imported: that would take a second
+    if spec is None or spec.origin is None:
+        raise LocalZooKeeperError("ZooKeeper comes with PySpark, which is not installed: pip install 'waltz[spark]'")
+    directory = Path(spec.origin).parent / "jars"
+    jars = [sorted(directory.glob(pattern)) for pattern in _JARS]
+    missing = [pattern for pattern, found in zip(_JARS, jars, strict=True) if not found]
+    if missing:
+        raise LocalZooKeeperError(f"{directory} lacks {', '.join(missing)}: this PySpark cannot run ZooKeeper")
+    return os.pathsep.join(str(jar) for found in jars for jar in found)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind((_HOST, 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _escaped(path: Path) -> str:
+    """A path in a Java properties file."""
+    return str(path).replace("\\", "\\\\")

@@ -1,0 +1,164 @@
+"""Append requests on their way through the server, and the way they are read off the wire.
+
+An append is one object from the read to the commit. Its *body* - header, size, data and checksum, which lie side by
+side in the request and in the record of the storage protocol - is cut out of the request as one piece and goes to the
+storages as it came. Reading appends is the hottest loop of a server, so the common shapes have code of their own here;
+whatever is unusual goes through :mod:`waltz.common.wire.client_server`, which also says what is wrong with it.
+"""
+
+import struct
+from collections.abc import Iterator
+from zlib import crc32
+
+from waltz.common.errors import ProtocolError
+from waltz.common.wire.client_server import AppendRequest, decode_batch
+from waltz.common.wire.frames import Bounds
+from waltz.server.store.interface import Append
+
+APPEND_REQUEST_TYPE = 2
+
+FIRST_VERSION_WITH_ALL_LOCKS = 2
+FIRST_VERSION_WITH_WRITE_SESSION = 5
+
+KEY_START, PARTITION_START, KEY_END = 4, 8, 12
+"""Where generation and partition stand in the 16 bytes of a request id; together they are the key of a run."""
+
+_NONE: tuple[int, ...] = ()
+_SMALL_BYTES = 4096  # below that, copying data in order to checksum it is cheaper than not to copy it
+_FIXED = struct.Struct(">x16sqiiiii")  # with no lock: request id, mark, three counts, header, size
+_WITH_ONE_LOCK = struct.Struct(">x16sqiiiiii")  # with one write lock
+_BODY_HEAD_BYTES = 8
+_CHECKSUM = struct.Struct(">I")
+_CHECKSUM_AND_SESSION = struct.Struct(">Iq")
+
+
+class AppendCall(Append):
+    """An append with what decides about its admission. Locks are signed 32-bit hashes."""
+
+    __slots__ = ("append_locks", "client_high_water_mark", "read_locks", "write_locks")
+
+    def __init__(
+        self,
+        req_id: bytes,
+        client_high_water_mark: int,
+        write_locks: tuple[int, ...],
+        read_locks: tuple[int, ...],
+        append_locks: tuple[int, ...],
+        header: int,
+        body: bytes,
+    ) -> None:
+        """``body`` is as in :class:`~waltz.server.store.interface.Append`; its checksum has been verified."""
+        self.req_id = req_id
+        self.client_high_water_mark = client_high_water_mark
+        self.write_locks = write_locks
+        self.read_locks = read_locks
+        self.append_locks = append_locks
+        self.header = header
+        self.body = body
+        self.transaction_id = -1
+
+    @classmethod
+    def from_request(cls, request: AppendRequest) -> "AppendCall":
+        """The same, from a decoded message."""
+        req_id, mark, write_locks, read_locks, append_locks, header, data, checksum = request
+        body = cls.encode_body(header, data, checksum)
+        return cls(req_id, mark, write_locks, read_locks, append_locks, header, body)
+
+
+Runs = dict[bytes, list[AppendCall]]
+"""Appends in their order, by the key of their request ids: the bytes of generation and partition."""
+
+
+class TooLarge:
+    """An append whose data are above the limit; nothing of it is kept."""
+
+    __slots__ = ("req_id", "size_bytes")
+
+    def __init__(self, req_id: bytes, size_bytes: int) -> None:
+        self.req_id = req_id
+        self.size_bytes = size_bytes
+
+
+def take_appends(
+    buffer: bytes, frames: Iterator[tuple[int, int]], version: int, max_data_bytes: int, runs: Runs
+) -> tuple[int, int] | TooLarge | None:
+    """Take append requests off ``frames`` and add them to ``runs``.
+
+    Returns where that ended: the bounds of the first frame that is no append, an append that is too large, or None at
+    the end. Raises ``ProtocolError`` for whatever the protocol does not allow; the appends before it are in ``runs``.
+    """
+    if version < FIRST_VERSION_WITH_ALL_LOCKS:
+        return _take_appends_slowly(buffer, frames, version, max_data_bytes, runs)
+    has_session = version >= FIRST_VERSION_WITH_WRITE_SESSION
+    tail_bytes = 8 if has_session else 0
+    shortest_bytes = _FIXED.size + _CHECKSUM.size + tail_bytes
+    unpack_head, unpack_no_lock = _WITH_ONE_LOCK.unpack_from, _FIXED.unpack_from
+    unpack_checksum, unpack_checksum_and_session = _CHECKSUM.unpack_from, _CHECKSUM_AND_SESSION.unpack_from
+    head_bytes = _WITH_ONE_LOCK.size
+    key = b""
+    add = None
+    for start, end in frames:
+        if buffer[start] != APPEND_REQUEST_TYPE:
+            return start, end
+        size = -1
+        write_locks = _NONE
+        data_start = start + head_bytes
+        # The struct is longer than the shortest request by one lock; it must not read beyond the buffer.
+        if end - start > shortest_bytes:
+            req_id, mark, count, lock, reads, others, header, size = unpack_head(buffer, start)
+            if count == 1:
+                write_locks = (lock,)
+            elif count == 0:
+                req_id, mark, count, reads, others, header, size = unpack_no_lock(buffer, start)
+                data_start -= 4
+            else:
+                reads = 1  # more locks than one
+            data_end = data_start + size
+            if reads or others or data_end + 4 + tail_bytes != end or size > max_data_bytes:
+                size = -1
+        if size < 0:
+            call = _decode_slowly(buffer, start, end, version, max_data_bytes)
+            if type(call) is TooLarge:
+                return call
+            assert isinstance(call, AppendCall)
+            req_id = call.req_id
+        else:
+            if has_session:
+                checksum, session = unpack_checksum_and_session(buffer, data_end)
+            else:
+                (checksum,) = unpack_checksum(buffer, data_end)
+                session = -1
+            data = buffer[data_start:data_end] if size < _SMALL_BYTES else memoryview(buffer)[data_start:data_end]
+            if crc32(data) != checksum or session != -1:
+                _decode_slowly(buffer, start, end, version, max_data_bytes)
+                raise ProtocolError("AppendRequest: damaged")  # not reached: decoding it says what is wrong
+            body = buffer[data_start - _BODY_HEAD_BYTES : data_end + 4]
+            call = AppendCall(req_id, mark, write_locks, _NONE, _NONE, header, body)
+        found = req_id[KEY_START:KEY_END]
+        if add is None or found != key:
+            key = found
+            add = runs.setdefault(key, []).append
+        add(call)
+    return None
+
+
+def _take_appends_slowly(
+    buffer: bytes, frames: Iterator[tuple[int, int]], version: int, max_data_bytes: int, runs: Runs
+) -> tuple[int, int] | TooLarge | None:
+    for start, end in frames:
+        if buffer[start] != APPEND_REQUEST_TYPE:
+            return start, end
+        call = _decode_slowly(buffer, start, end, version, max_data_bytes)
+        if isinstance(call, TooLarge):
+            return call
+        runs.setdefault(call.req_id[KEY_START:KEY_END], []).append(call)
+    return None
+
+
+def _decode_slowly(buffer: bytes, start: int, end: int, version: int, max_data_bytes: int) -> AppendCall | TooLarge:
+    bounds: Bounds = [(start, end)]
+    (request,) = decode_batch(buffer, bounds, version)
+    assert isinstance(request, AppendRequest)
+    if len(request.data) > max_data_bytes:
+        return TooLarge(request.req_id, len(request.data))
+    return AppendCall.from_request(request)

@@ -1,0 +1,175 @@
+"""One client connection: frames in, requests to the partitions they are for."""
+
+import logging
+from collections.abc import Sequence
+from typing import Protocol
+
+from waltz.common.errors import ProtocolError
+from waltz.common.ids import ReqId
+from waltz.common.net.channel import Channel
+from waltz.common.wire.client_server import (
+    AddPreferredPartitionRequest,
+    CheckStorageConnectivityRequest,
+    FeedRequest,
+    FlushRequest,
+    HighWaterMarkRequest,
+    Message,
+    MountRequest,
+    RemovePreferredPartitionRequest,
+    ServerPartitionsAssignmentRequest,
+    ServerPartitionsHealthStatRequest,
+    TransactionDataListRequest,
+    TransactionDataRequest,
+    decode,
+)
+from waltz.common.wire.frames import Bounds
+from waltz.server.appends import KEY_START, PARTITION_START, AppendCall, Runs, TooLarge, take_appends
+from waltz.server.failures import FIRST_WITH_APPEND_FAILED
+from waltz.server.link import ClientLink
+
+logger = logging.getLogger(__name__)
+
+MAX_UNSENT_BYTES = 8 << 20
+"""A client that leaves more answers than this unread is not read from. Far above the mark at which feeds pause, so that
+a client which is only slow to take its feed can still send."""
+
+AdminRequest = (
+    CheckStorageConnectivityRequest
+    | ServerPartitionsAssignmentRequest
+    | AddPreferredPartitionRequest
+    | RemovePreferredPartitionRequest
+    | ServerPartitionsHealthStatRequest
+)
+
+_PARTITION_REQUESTS = (
+    MountRequest,
+    FeedRequest,
+    FlushRequest,
+    TransactionDataRequest,
+    TransactionDataListRequest,
+    HighWaterMarkRequest,
+)
+_ADMIN_REQUESTS = (
+    CheckStorageConnectivityRequest,
+    ServerPartitionsAssignmentRequest,
+    AddPreferredPartitionRequest,
+    RemovePreferredPartitionRequest,
+    ServerPartitionsHealthStatRequest,
+)
+
+PartitionRequest = (
+    MountRequest
+    | FeedRequest
+    | FlushRequest
+    | TransactionDataRequest
+    | TransactionDataListRequest
+    | HighWaterMarkRequest
+)
+
+
+class RequestHandler(Protocol):
+    """The server behind all connections."""
+
+    def link_opened(self, channel: Channel) -> ClientLink:
+        """A client has connected."""
+
+    def link_closed(self, link: ClientLink) -> None:
+        """Its connection is gone."""
+
+    def append(self, link: ClientLink, partition_key: bytes, requests: Sequence[AppendCall]) -> None:
+        """Appends of one connection and one generation to one partition (its id as the 4 bytes of a request id)."""
+
+    def append_too_large(self, link: ClientLink, req_id: bytes, text: str) -> None:
+        """An append that is not handled, from a client that can be told."""
+
+    def partition_request(self, link: ClientLink, request: PartitionRequest) -> None:
+        """Any other request to the partition in its request id."""
+
+    def admin_request(self, link: ClientLink, request: AdminRequest) -> None:
+        """A request to the server itself."""
+
+
+class ClientConnection:
+    """Handler of one channel.
+
+    The appends that one read brought go to each partition as one list; the order of requests to one partition is kept.
+    """
+
+    def __init__(self, handler: RequestHandler, max_transaction_size_bytes: int) -> None:
+        self._handler = handler
+        self._max_transaction_size_bytes = max_transaction_size_bytes
+        self._link: ClientLink | None = None
+
+    def channel_ready(self, channel: Channel) -> None:
+        """The client may send requests."""
+        self._link = self._handler.link_opened(channel)
+
+    def frames_received(self, channel: Channel, buffer: bytes, bounds: Bounds) -> None:
+        """Handle all messages of one read. ``ProtocolError`` closes the connection; what came before it is done."""
+        link = self._link
+        assert link is not None, "a channel is ready before it has frames"
+        if link.client_id is None and bounds:
+            link.client_id = _client_id(buffer, *bounds[0])
+        self._dispatch(link, buffer, bounds)
+        if not channel.closed and channel.unsent_bytes > MAX_UNSENT_BYTES and not channel.writable:
+            link.hold(self)
+
+    def channel_writable(self, channel: Channel) -> None:
+        """Go on with what waited for the client to read."""
+        link = self._link
+        if link is None:
+            return
+        link.release(self)
+        for request in link.take_postponed():
+            self._handler.partition_request(link, request)
+        link.resume_paused()
+
+    def channel_closed(self, channel: Channel, error: Exception | None) -> None:
+        """Forget the connection everywhere."""
+        if self._link is not None:
+            self._handler.link_closed(self._link)
+
+    def _dispatch(self, link: ClientLink, buffer: bytes, bounds: Bounds) -> None:
+        frames = iter(bounds)
+        version = link.channel.version
+        runs: Runs = {}
+        while not link.channel.closed:
+            try:
+                ended_by = take_appends(buffer, frames, version, self._max_transaction_size_bytes, runs)
+            finally:
+                for key, requests in runs.items():
+                    self._handler.append(link, key[PARTITION_START - KEY_START :], requests)
+            if ended_by is None:
+                return
+            runs = {}
+            if isinstance(ended_by, TooLarge):
+                self._too_large(link, ended_by)
+                continue
+            start, end = ended_by
+            self._other_request(link, decode(buffer, start, end, version))
+
+    def _too_large(self, link: ClientLink, append: TooLarge) -> None:
+        text = (
+            f"a transaction of {append.size_bytes} bytes; "
+            f"server.maxTransactionSize is {self._max_transaction_size_bytes}"
+        )
+        if link.channel.version < FIRST_WITH_APPEND_FAILED:
+            raise ProtocolError(text)
+        self._handler.append_too_large(link, append.req_id, text)
+
+    def _other_request(self, link: ClientLink, message: Message) -> None:
+        if isinstance(message, _PARTITION_REQUESTS):
+            if link.seq_num is None and type(message) is MountRequest:
+                link.seq_num = message.seq_num
+            self._handler.partition_request(link, message)
+        elif isinstance(message, _ADMIN_REQUESTS):
+            self._handler.admin_request(link, message)
+        else:
+            raise ProtocolError(f"{type(message).__name__} is no request")
+
+
+def _client_id(buffer: bytes, start: int, end: int) -> int:
+    """The client in the request id that follows the type byte."""
+    if end - start <= ReqId.SIZE_BYTES:
+        raise ProtocolError("a message without a request id")
+    return ReqId(buffer[start + 1 : start + 1 + ReqId.SIZE_BYTES]).client_id

@@ -1,0 +1,206 @@
+"""Bulk reads of one partition (version 5): lists of transactions with their data, from the cache and the storages.
+
+What lies in the cache is passed on as the bytes that went to the storages. What is read from the storages is not kept:
+somebody who reads the whole log must not push out what was committed lately.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+
+from waltz.common.errors import WaltzError
+from waltz.common.ids import LONG_MIN
+from waltz.common.records import Record, encode_record
+from waltz.common.wire.client_server import (
+    DataListStatus,
+    TransactionDataListRequest,
+    TransactionDataListResponse,
+    encode_transaction_data_list,
+)
+from waltz.server.caches import TransactionCache
+from waltz.server.link import ClientLink
+from waltz.server.store.sizing import RECORD_OVERHEAD_BYTES
+from waltz.server.transaction_data import ReadRecords
+
+logger = logging.getLogger(__name__)
+
+MAX_COUNT = 10_000
+MAX_BYTES = 8 << 20
+"""Limits of one answer, which hold against larger wishes; the first record is sent whatever its size."""
+
+MAX_READERS = 2
+"""Bulk reads of one partition that read from the storages at a time."""
+
+MAX_WAITING_REQUESTS = 1000
+"""Bulk reads of one partition that may wait for that; more are told to try again."""
+
+_Waiting = tuple[ClientLink, TransactionDataListRequest, int]
+
+
+class _List:
+    """An answer that is being gathered: ``count`` records from ``first_id`` on, in ``pieces``."""
+
+    def __init__(self, first_id: int, max_count: int, max_bytes: int) -> None:
+        self.first_id = first_id
+        self.count = 0
+        self.pieces: list[bytes] = []
+        self.missing = max_count
+        self.room_bytes = max_bytes
+        """What the limit still admits."""
+
+    @property
+    def next_id(self) -> int:
+        return self.first_id + self.count
+
+    @property
+    def full(self) -> bool:
+        return not self.missing or (self.count > 0 and self.room_bytes < RECORD_OVERHEAD_BYTES)
+
+    def add(self, count: int, piece: bytes) -> None:
+        self.count += count
+        self.missing -= count
+        self.room_bytes -= len(piece)
+        self.pieces.append(piece)
+
+
+class TransactionListReader:
+    """Serves the bulk reads of one partition; owns the tasks that read."""
+
+    def __init__(
+        self, partition_id: int, cache: TransactionCache, read_records: ReadRecords, on_miss: Callable[[], None]
+    ) -> None:
+        self._partition_id = partition_id
+        self._cache = cache
+        self._read_records = read_records
+        self._on_miss = on_miss
+        self._waiting: deque[_Waiting] = deque()
+        self._readers: set[asyncio.Task[None]] = set()
+        self._being_read: dict[asyncio.Task[None] | None, _Waiting] = {}
+
+    def request(self, link: ClientLink, request: TransactionDataListRequest, high_water_mark: int) -> None:
+        """Answer now or later; a link that has too much unsent gets its request back, postponed."""
+        if not link.channel.writable:
+            link.postpone(request)
+            return
+        if request.transaction_id < 0:
+            fail_list(link, request, high_water_mark, f"there is no transaction {request.transaction_id}")
+            return
+        found = self._from_cache(request, high_water_mark)
+        if found is not None:
+            _answer(link, request, high_water_mark, found)
+            return
+        self._on_miss()
+        if len(self._waiting) >= MAX_WAITING_REQUESTS:
+            refuse_list(link, request)
+            return
+        self._waiting.append((link, request, high_water_mark))
+        if len(self._readers) < MAX_READERS:
+            reader = asyncio.get_running_loop().create_task(
+                self._read_waiting(), name=f"bulk reads of partition {self._partition_id}"
+            )
+            self._readers.add(reader)
+            reader.add_done_callback(self._readers.discard)
+
+    async def close(self) -> None:
+        """End all reads; whoever still waits is told to try again, elsewhere."""
+        readers = list(self._readers)
+        for reader in readers:
+            reader.cancel()
+        await asyncio.gather(*readers, return_exceptions=True)
+        for link, request, _ in [*self._being_read.values(), *self._waiting]:
+            refuse_list(link, request)
+        self._being_read.clear()
+        self._waiting.clear()
+
+    def _from_cache(self, request: TransactionDataListRequest, high_water_mark: int) -> _List | None:
+        """The whole answer, if the cache has got it."""
+        found = _wanted(request, high_water_mark)
+        if found.missing:
+            self._take_cached(found)
+        ended = found.full or (found.count > 0 and self._cache.get(self._partition_id, found.next_id) is not None)
+        return found if ended else None
+
+    def _take_cached(self, found: _List) -> None:
+        count, pieces = self._cache.slice(self._partition_id, found.next_id, found.missing, found.room_bytes)
+        if count:
+            found.add(count, pieces[0] if len(pieces) == 1 else b"".join(pieces))
+
+    async def _read_waiting(self) -> None:
+        while self._waiting:
+            waiting = link, request, high_water_mark = self._waiting.popleft()
+            if link.channel.closed:
+                continue
+            if not link.channel.writable:
+                link.postpone(request)
+                continue
+            task = asyncio.current_task()
+            self._being_read[task] = waiting
+            try:
+                found = await self._read(request, high_water_mark)
+            except (WaltzError, OSError) as error:
+                logger.warning("partition %d: a bulk read failed: %s", self._partition_id, error)
+                fail_list(link, request, high_water_mark, str(error))
+            else:
+                _answer(link, request, high_water_mark, found)
+            del self._being_read[task]
+
+    async def _read(self, request: TransactionDataListRequest, high_water_mark: int) -> _List:
+        found = _wanted(request, high_water_mark)
+        while not found.full:
+            cached = found.count
+            if cached:  # the cache may not give a first record that is too large; later it has to fit
+                self._take_cached(found)
+                if found.count > cached:
+                    continue
+            records = await self._read_records(found.next_id, found.missing, found.room_bytes)
+            if not records:
+                raise WaltzError(f"the storages have not got transaction {found.next_id}, which is committed")
+            if not _add_records(found, records):
+                break
+        return found
+
+
+def _wanted(request: TransactionDataListRequest, high_water_mark: int) -> _List:
+    committed = max(high_water_mark - request.transaction_id + 1, 0)
+    count = min(max(request.max_count, 1), MAX_COUNT, committed)
+    return _List(request.transaction_id, count, min(max(request.max_bytes, 1), MAX_BYTES))
+
+
+def _add_records(found: _List, records: list[Record]) -> bool:
+    """Add as many as there is room for; whether that were all."""
+    pieces: list[bytes] = []
+    room_bytes = found.room_bytes
+    for expected_id, record in enumerate(records, found.next_id):
+        if record.transaction_id != expected_id:
+            raise WaltzError(f"the storages answered transaction {record.transaction_id} in the place of {expected_id}")
+        piece = encode_record(record)
+        if len(piece) > room_bytes and (found.count or pieces):
+            break
+        room_bytes -= len(piece)
+        pieces.append(piece)
+    if pieces:
+        found.add(len(pieces), b"".join(pieces))
+    return len(pieces) == len(records)
+
+
+def _answer(link: ClientLink, request: TransactionDataListRequest, high_water_mark: int, found: _List) -> None:
+    if not link.channel.closed:
+        records = b"".join(found.pieces)
+        link.channel.send(
+            encode_transaction_data_list(
+                link.channel.version, request.req_id, request.transaction_id, high_water_mark, found.count, records
+            )
+        )
+
+
+def refuse_list(link: ClientLink, request: TransactionDataListRequest) -> None:
+    """The partition is not here, or not yet."""
+    status = DataListStatus.NOT_READY
+    link.send(TransactionDataListResponse(request.req_id, request.transaction_id, status, LONG_MIN, [], None))
+
+
+def fail_list(link: ClientLink, request: TransactionDataListRequest, high_water_mark: int, text: str) -> None:
+    """The transactions could not be read."""
+    status = DataListStatus.FAILED
+    link.send(TransactionDataListResponse(request.req_id, request.transaction_id, status, high_water_mark, [], text))

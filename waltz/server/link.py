@@ -1,0 +1,105 @@
+"""One client connection, as the partitions see it."""
+
+from collections.abc import Hashable
+from typing import Protocol
+
+from waltz.common.errors import WaltzError
+from waltz.common.wire.client_server import Message, TransactionDataListRequest, TransactionDataRequest, encode
+
+DataRequest = TransactionDataRequest | TransactionDataListRequest
+"""Requests with large answers."""
+
+
+class LinkChannel(Protocol):
+    """The part of a channel that answers go through."""
+
+    version: int
+    writable: bool
+    closed: bool
+    peer: str
+
+    @property
+    def unsent_bytes(self) -> int:
+        """Bytes taken by :meth:`send` that the operating system has not taken yet."""
+
+    def send(self, frame: bytes) -> None:
+        """Take whole frames for sending, in order; dropped when closed."""
+
+    def pause_reading(self) -> None:
+        """Stop taking bytes from the peer."""
+
+    def resume_reading(self) -> None:
+        """Take bytes from the peer again."""
+
+    def close(self) -> None:
+        """Send what was taken, then close."""
+
+    def abort(self, error: Exception | None = None) -> None:
+        """Close at once."""
+
+
+class Resumable(Protocol):
+    """Something that stopped sending to a link because its channel was not writable."""
+
+    def writable(self, link: "ClientLink") -> None:
+        """The channel is writable again."""
+
+
+class ClientLink:
+    """Identity and state of one client connection, shared by the connection's handler and all partitions.
+
+    Compared by identity: whatever a client says about the order of its connections, two connections are two links.
+    """
+
+    __slots__ = ("_reasons_to_hold", "channel", "client_id", "number", "paused", "postponed", "seq_num")
+
+    def __init__(self, channel: LinkChannel, number: int) -> None:
+        self.channel = channel
+        self.number = number
+        """Grows with every connection that the server accepts."""
+        self.client_id: int | None = None
+        """From the first message of the connection."""
+        self.seq_num: int | None = None
+        """From the first mount request of the connection."""
+        self.postponed: list[DataRequest] = []
+        """Requests to be looked at again when the channel is writable: their answers are large."""
+        self.paused: dict[Resumable, None] = {}
+        """Who wants to be told when the channel is writable."""
+        self._reasons_to_hold: set[Hashable] = set()
+
+    def send(self, message: Message) -> None:
+        """Encode and send one message in the version of the channel."""
+        if not self.channel.closed:
+            self.channel.send(encode(message, self.channel.version))
+
+    def hold(self, reason: Hashable) -> None:
+        """Read no more from the client until every reason given here has been released."""
+        self._reasons_to_hold.add(reason)
+        self.channel.pause_reading()
+
+    def release(self, reason: Hashable) -> None:
+        """Take one reason back; reading goes on when none is left."""
+        self._reasons_to_hold.discard(reason)
+        if not self._reasons_to_hold:
+            self.channel.resume_reading()
+
+    def postpone(self, request: DataRequest) -> None:
+        """Keep a request for data until the channel is writable; read no more until then."""
+        self.postponed.append(request)
+        self.hold(self)
+
+    def take_postponed(self) -> list[DataRequest]:
+        """The postponed requests, to be handled now."""
+        requests, self.postponed = self.postponed, []
+        self.release(self)
+        return requests
+
+    def resume_paused(self) -> None:
+        """Tell who paused that the channel is writable."""
+        paused, self.paused = self.paused, {}
+        for resumable in paused:
+            resumable.writable(self)
+
+    def fail(self, error: WaltzError) -> None:
+        """Close the connection because of what it sent earlier."""
+        self.channel.abort(error)

@@ -1,0 +1,175 @@
+"""The optimistic lock table of one partition: pure, no clock, no I/O.
+
+The table is an array of slots, each holding a transaction id. A lock (known here only by its 32-bit hash) occupies
+three slots; the *estimate* of a lock, the newest transaction that may have changed what it stands for, is the minimum
+over them. Distinct locks may share slots: that can only raise an estimate, so a conflict may be imagined, never missed.
+
+Because transaction ids are dense and given in order, a request that is admitted raises its slots at once, to the
+provisional id it is given, and not when that transaction commits. Nothing ever waits for a lock, and no marks for
+"in flight" are needed. The price is paid by the owner of the table: provisional ids must not outlive the store session
+that gave them (rule S3), and a conflict with one of them is not told before it is committed (rule S4).
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Generic, NamedTuple, Protocol, TypeVar
+
+from waltz.common.ids import NO_TRANSACTION
+
+_MASK = 0x3FFFFFFF
+_MULTIPLIER = 1103515245
+_INCREMENT = 12345
+
+# The three positions of a hash are three steps of one linear congruential generator. Each step is linear in the hash,
+# and only its low 30 bits are looked at, so every position is one multiplication away from the hash itself.
+_A1 = _MULTIPLIER & _MASK
+_C1 = _INCREMENT
+_A2 = _A1 * _MULTIPLIER & _MASK
+_C2 = (_C1 * _MULTIPLIER + _INCREMENT) & _MASK
+_A3 = _A2 * _MULTIPLIER & _MASK
+_C3 = (_C2 * _MULTIPLIER + _INCREMENT) & _MASK
+
+
+def slot_positions(lock_hash: int, table_size: int) -> tuple[int, int, int]:
+    """The three slots of a lock hash (signed or unsigned 32 bits) in a table of ``table_size`` slots."""
+    low = lock_hash & _MASK
+    return (
+        (_A1 * low + _C1 & _MASK) % table_size,
+        (_A2 * low + _C2 & _MASK) % table_size,
+        (_A3 * low + _C3 & _MASK) % table_size,
+    )
+
+
+class LockedRequest(Protocol):
+    """What a request says about its locks."""
+
+    client_high_water_mark: int
+    write_locks: tuple[int, ...]
+    read_locks: tuple[int, ...]
+    append_locks: tuple[int, ...]
+
+
+RequestT = TypeVar("RequestT", bound=LockedRequest)
+
+
+class Conflict(NamedTuple, Generic[RequestT]):
+    """A request that was refused."""
+
+    request: RequestT
+    estimate: int
+    """The newest transaction that may have changed one of its locks; it need not be committed yet."""
+    next_id: int
+    """The id that the request would have got."""
+
+
+class AdmittedRun(NamedTuple, Generic[RequestT]):
+    """What became of the requests of a run."""
+
+    admitted: list[RequestT]
+    conflicts: list[Conflict[RequestT]]
+
+
+class LockTable:
+    """Slots of one partition.
+
+    A fresh table holds the high-water mark in every slot: whatever was committed before the table existed may have
+    touched any lock.
+    """
+
+    __slots__ = ("_size", "_slots")
+
+    def __init__(self, size: int, high_water_mark: int) -> None:
+        if size < 1:
+            raise ValueError(f"a lock table needs at least one slot, not {size}")
+        self._size = size
+        self._slots = [high_water_mark] * size
+
+    def admit(
+        self,
+        write_locks: Sequence[int],
+        read_locks: Sequence[int],
+        append_locks: Sequence[int],
+        client_high_water_mark: int,
+        transaction_id: int,
+    ) -> int | None:
+        """Check a request and, if it passes, record ``transaction_id`` under its write and append locks.
+
+        Returns None when admitted, else the estimate of the conflict: the largest estimate of all write and read locks,
+        which exceeds ``client_high_water_mark``. Nothing is recorded for a refused request. Append locks are never
+        the cause of a conflict. A client mark below -1 counts as -1.
+        """
+        size = self._size
+        slots = self._slots
+        estimate = NO_TRANSACTION
+        raised: list[int] = []
+        for lock_hash in write_locks:
+            positions = slot_positions(lock_hash, size)
+            raised += positions
+            first, second, third = positions
+            mark = min(slots[first], slots[second], slots[third])
+            if mark > estimate:
+                estimate = mark
+        for lock_hash in read_locks:
+            first, second, third = slot_positions(lock_hash, size)
+            mark = min(slots[first], slots[second], slots[third])
+            if mark > estimate:
+                estimate = mark
+        if estimate > client_high_water_mark and estimate > NO_TRANSACTION:
+            return estimate
+        for lock_hash in append_locks:
+            raised += slot_positions(lock_hash, size)
+        for position in raised:
+            slots[position] = transaction_id
+        return None
+
+    def admit_run(self, requests: Iterable[RequestT], transaction_id: int) -> AdmittedRun[RequestT]:
+        """Check requests one after the other; who passes gets the next id, beginning with ``transaction_id``.
+
+        The same as :meth:`admit` for each, with a short way for what is common: no lock, and a single write lock.
+        """
+        size = self._size
+        slots = self._slots
+        admitted: list[RequestT] = []
+        conflicts: list[Conflict[RequestT]] = []
+        add = admitted.append
+        for request in requests:
+            write_locks = request.write_locks
+            if request.read_locks or request.append_locks or len(write_locks) > 1:
+                estimate = self.admit(
+                    write_locks,
+                    request.read_locks,
+                    request.append_locks,
+                    request.client_high_water_mark,
+                    transaction_id,
+                )
+                if estimate is not None:
+                    conflicts.append(Conflict(request, estimate, transaction_id))
+                    continue
+            elif write_locks:
+                low = write_locks[0] & _MASK
+                first = (_A1 * low + _C1 & _MASK) % size
+                second = (_A2 * low + _C2 & _MASK) % size
+                third = (_A3 * low + _C3 & _MASK) % size
+                mark = slots[first]
+                if mark > request.client_high_water_mark:  # the other two may be lower
+                    mark = min(mark, slots[second], slots[third])
+                    if mark > request.client_high_water_mark and mark > NO_TRANSACTION:
+                        conflicts.append(Conflict(request, mark, transaction_id))
+                        continue
+                slots[first] = slots[second] = slots[third] = transaction_id
+            add(request)
+            transaction_id += 1
+        return AdmittedRun(admitted, conflicts)
+
+    def estimate(self, write_locks: Sequence[int], read_locks: Sequence[int]) -> int:
+        """The largest estimate over the given locks; -1 when there are none."""
+        size = self._size
+        slots = self._slots
+        estimate = NO_TRANSACTION
+        for locks in (write_locks, read_locks):
+            for lock_hash in locks:
+                estimate = max(estimate, min(slots[position] for position in slot_positions(lock_hash, size)))
+        return estimate
+
+    def reset(self, high_water_mark: int) -> None:
+        """Assign ``high_water_mark`` to every slot (rule S3: assigned, not raised to the larger of both)."""
+        self._slots = [high_water_mark] * self._size

@@ -1,0 +1,372 @@
+"""A server process: what it reads from ZooKeeper, what it opens, and the order in which that begins and ends."""
+
+import asyncio
+import importlib.metadata
+import logging
+import random
+import signal
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from typing import TypeVar
+
+from waltz.common.cluster.manager import ClusterManager, PartitionGeneration
+from waltz.common.config import ServerConfig
+from waltz.common.errors import ConfigError
+from waltz.common.http import HttpServer
+from waltz.common.ids import Endpoint
+from waltz.common.metrics import Json, Registry
+from waltz.common.net.listener import Listener
+from waltz.common.net.tls import client_context, server_context
+from waltz.common.wire.frames import CLIENT_SERVER
+from waltz.common.zk.client import State, ZooKeeper, connect
+from waltz.common.zk.store_admin import read_store_params
+from waltz.common.zk.znodes import ReplicaAssignments, StoreParams
+from waltz.server.caches import FeedCache, TransactionCache
+from waltz.server.partition import PartitionOptions, ServerPartition
+from waltz.server.partition_metrics import SERVER_GROUP, PartitionMetrics
+from waltz.server.replica_watch import ReplicaWatch
+from waltz.server.service import ServerService
+from waltz.server.store.connections import ConnectFunction, StorageConnections, storage_connector
+from waltz.server.store.interface import StoreOptions
+from waltz.server.store.log import ReplicatedLog
+
+logger = logging.getLogger(__name__)
+
+HELLO_TEXT = "Waltz Server"
+
+FRAME_SLACK_BYTES = 4 << 20
+"""What a frame may hold beside the largest transaction data: locks, mostly."""
+
+CLOSE_STEP_TIMEOUT_S = 10.0
+"""How long each step of closing may take before the next begins regardless."""
+
+CONNECTIVITY_TIMEOUT_S = 5.0
+"""How long a storage may take to be found reachable when a tool asks."""
+
+HEALTHY_SESSION_TIMEOUTS = 2
+"""ZooKeeper counts as healthy while it has been away for less than this many session time-outs."""
+
+_T = TypeVar("_T")
+
+
+def _storage_connector(params: StoreParams, config: ServerConfig) -> ConnectFunction:
+    return storage_connector(
+        cluster_key=params.key, partition_count=params.partition_count, tls=client_context(config.tls)
+    )
+
+
+class WaltzServer:
+    """One server. The cluster manager tells it which partitions it owns.
+
+    ``make_connector`` makes the function that connects to storages; tests and simulations put their own in its place.
+    """
+
+    def __init__(
+        self,
+        config: ServerConfig,
+        zookeeper: ZooKeeper,
+        *,
+        registry: Registry | None = None,
+        random_source: random.Random | None = None,
+        make_connector: Callable[[StoreParams, ServerConfig], ConnectFunction] = _storage_connector,
+    ) -> None:
+        self.endpoint = Endpoint(config.server_host, config.server_port)
+        self.cluster_name: str | None = None
+        self.server_id: int | None = None
+        self.registry = Registry() if registry is None else registry
+        self.http_port: int | None = None
+        self._config = config
+        self._zookeeper = zookeeper
+        self._random = random.Random() if random_source is None else random_source
+        self._make_connector = make_connector
+        self._feed_cache = FeedCache(config.feed_cache_size_bytes)
+        self._transaction_cache = TransactionCache(config.transaction_data_cache_size_bytes)
+        self._partition_options = PartitionOptions(
+            lock_table_size=config.optimistic_lock_table_size, min_fetch_size=config.min_fetch_size
+        )
+        self._store_options = StoreOptions(
+            max_batch_size=config.storage_max_batch_size,
+            initial_retry_interval_s=config.storage_initial_retry_interval_ms / 1000,
+            max_retry_interval_s=config.storage_max_retry_interval_ms / 1000,
+            checkpoint_interval=config.storage_checkpoint_interval,
+            random_source=self._random,
+        )
+        self._manager: ClusterManager | None = None
+        self._connections: StorageConnections | None = None
+        self._watch: ReplicaWatch | None = None
+        self._service: ServerService | None = None
+        self._listener: Listener | None = None
+        self._http: HttpServer | None = None
+        self._remove_listener: Callable[[], None] | None = None
+        self._zookeeper_away_since_s: float | None = None
+        self._managed = False
+        self._closed = False
+
+    # Beginning and end
+
+    async def start(self) -> None:
+        """Open everything, and join the cluster when the port listens.
+
+        Raises ``WaltzError`` when something is missing or wrong; what was opened is closed again then. Waits for
+        ZooKeeper as long as it takes.
+        """
+        try:
+            await self._start()
+        except BaseException:
+            await self.close()
+            raise
+
+    async def _start(self) -> None:
+        config = self._config
+        self._follow_zookeeper()
+        self._manager = manager = await ClusterManager.open(self._zookeeper, config.cluster_root)
+        params = await read_store_params(self._zookeeper, config.cluster_root)
+        if params.partition_count != manager.partition_count:
+            raise ConfigError(
+                f"the cluster at {config.cluster_root} is damaged: it has {manager.partition_count} partitions "
+                f"and its store has {params.partition_count}"
+            )
+        self._watch = ReplicaWatch(self._zookeeper, config.cluster_root, self._replicas_changed, self._random)
+        await self._watch.start()
+        self._connections = StorageConnections(self._make_connector(params, config), _storages(self._watch.assignments))
+        self._service = ServerService(
+            self._make_partition,
+            partition_count=params.partition_count,
+            max_transaction_size_bytes=config.max_transaction_size_bytes,
+            question_timeout_s=self._partition_options.answer_timeout_s,
+            check_storages=self._check_storages,
+            set_preferred=self._set_preferred,
+        )
+        await self._listen(self._service)
+        self._add_gauges()
+        await manager.manage_server(self)
+        self._managed = True
+
+    async def _listen(self, service: ServerService) -> None:
+        config = self._config
+        self._listener = await Listener.open(
+            config.server_bind_address,
+            config.server_port,
+            CLIENT_SERVER,
+            HELLO_TEXT,
+            service.connection,
+            tls=server_context(config.tls),
+            max_payload_bytes=config.max_transaction_size_bytes + FRAME_SLACK_BYTES,
+        )
+        self.endpoint = Endpoint(config.server_host, self._listener.port)
+        if config.server_jetty_port is not None:
+            self._http = await HttpServer.open(
+                config.server_bind_address, config.server_jetty_port, self.registry, health=self.health
+            )
+            self.http_port = self._http.port
+        logger.info("listening on %s", self.endpoint)
+
+    async def close(self) -> None:
+        """Leave the cluster, so that others take the partitions over at once, then close everything.
+
+        Every step has a deadline, and none keeps the next from being done. The ZooKeeper client stays open.
+        """
+        if self._closed:
+            return
+        self._closed = True
+        if self._manager is not None and self._managed:
+            await _step("leaving the cluster", self._manager.unmanage_server(self))
+        if self._service is not None:
+            await _step("closing the partitions", self._service.close())
+        if self._listener is not None:
+            await _step("closing the client port", self._listener.close())
+        if self._watch is not None:
+            await _step("ending the watch of the replica assignments", self._watch.close())
+        if self._connections is not None:
+            await _step("closing the connections to the storages", self._connections.close())
+        if self._http is not None:
+            await _step("closing the HTTP port", self._http.close())
+        if self._manager is not None:
+            await _step("closing the cluster manager", self._manager.close())
+        if self._remove_listener is not None:
+            self._remove_listener()
+        self.registry.remove_group(SERVER_GROUP)
+
+    # What the cluster manager calls
+
+    def cluster_joined(self, cluster_name: str, server_id: int) -> None:
+        """The server is part of a cluster."""
+        self.cluster_name = cluster_name
+        self.server_id = server_id
+
+    def set_partitions(self, partitions: list[PartitionGeneration]) -> None:
+        """All that this server owns now."""
+        if self._service is not None and not self._closed:
+            self._service.set_partitions({found.partition_id: found.generation for found in partitions})
+
+    # Partitions and their storages
+
+    @property
+    def partitions(self) -> Mapping[int, ServerPartition]:
+        """The partitions that are open, by id."""
+        return {} if self._service is None else self._service.partitions
+
+    def _make_partition(self, partition_id: int, generation: int) -> ServerPartition:
+        watch, connections = self._watch, self._connections
+        assert watch is not None
+        assert connections is not None
+        return ServerPartition(
+            partition_id,
+            generation,
+            self._partition_options,
+            feed_cache=self._feed_cache,
+            transaction_cache=self._transaction_cache,
+            metrics=PartitionMetrics(self.registry, partition_id),
+            random_source=self._random,
+            log_factory=lambda listener: ReplicatedLog(
+                partition_id,
+                generation,
+                watch.assignments.storages_of(partition_id),
+                connections,
+                self._zookeeper,
+                self._config.cluster_root,
+                listener,
+                self._store_options,
+            ),
+        )
+
+    def _replicas_changed(self, assignments: ReplicaAssignments) -> None:
+        if self._connections is not None:
+            self._connections.update(_storages(assignments))
+        for partition in self.partitions.values():
+            partition.set_replicas(assignments.storages_of(partition.partition_id))
+
+    async def _check_storages(self) -> Mapping[str, bool]:
+        assert self._connections is not None
+        return await self._connections.check_connectivity(CONNECTIVITY_TIMEOUT_S)
+
+    async def _set_preferred(self, partition_ids: Sequence[int]) -> None:
+        assert self._manager is not None
+        await self._manager.set_preferred_partitions(self, partition_ids)
+
+    # Health and metrics
+
+    def health(self) -> tuple[bool, Json]:
+        """Whether ZooKeeper and all partitions are well, and the original's document about it."""
+        away_since_s = self._zookeeper_away_since_s
+        session_timeout_s = self._config.zookeeper_session_timeout_ms / 1000
+        zookeeper = (
+            away_since_s is None
+            or asyncio.get_running_loop().time() - away_since_s < HEALTHY_SESSION_TIMEOUTS * session_timeout_s
+        )
+        partitions: dict[str, Json] = {
+            str(partition_id): partition.healthy for partition_id, partition in sorted(self.partitions.items())
+        }
+        healthy = zookeeper and all(partitions.values())
+        document: dict[str, Json] = {"healthy": healthy, "zookeeper": zookeeper, "partitions": partitions}
+        return healthy, {"server-health-check": document}
+
+    def _follow_zookeeper(self) -> None:
+        self._zookeeper_changed(self._zookeeper.state)
+        self._remove_listener = self._zookeeper.add_listener(self._zookeeper_changed)
+
+    def _zookeeper_changed(self, state: State) -> None:
+        if state is State.CONNECTED:
+            self._zookeeper_away_since_s = None
+        elif self._zookeeper_away_since_s is None:
+            self._zookeeper_away_since_s = asyncio.get_running_loop().time()
+
+    def _add_gauges(self) -> None:
+        gauges: dict[str, Callable[[], Json]] = {
+            "is-closed": lambda: self._closed,
+            "cluster-name": lambda: self.cluster_name,
+            "server-id": lambda: self.server_id,
+            "endpoint": lambda: str(self.endpoint),
+            "waltz-server-num-partitions": lambda: len(self.partitions),
+            "replica-info": self._replica_info,
+            "waltz-version-id": _version,
+        }
+        for name, gauge in gauges.items():
+            self.registry.gauge(SERVER_GROUP, name, gauge)
+
+    def _replica_info(self) -> dict[int, Json]:
+        replicas: dict[int, list[str]] = {}
+        if self._watch is not None:
+            for storage, partition_ids in sorted(self._watch.assignments.partitions.items()):
+                for partition_id in partition_ids:
+                    replicas.setdefault(partition_id, []).append(storage)
+        return dict(sorted(replicas.items()))
+
+
+def _storages(assignments: ReplicaAssignments) -> set[str]:
+    """The storages that hold at least one replica."""
+    return {storage for storage, partition_ids in assignments.partitions.items() if partition_ids}
+
+
+def _version() -> str:
+    try:
+        return importlib.metadata.version("waltz")
+    except importlib.metadata.PackageNotFoundError:
+        return "unknown"
+
+
+async def _step(name: str, work: Awaitable[None]) -> None:
+    """Do one step of closing; whatever goes wrong with it is logged."""
+    try:
+        async with asyncio.timeout(CLOSE_STEP_TIMEOUT_S):
+            await work
+    except TimeoutError:
+        logger.warning("%s takes more than %g s; going on without it", name, CLOSE_STEP_TIMEOUT_S)
+    except Exception:
+        logger.exception("%s failed; going on", name)
+
+
+async def run(config: ServerConfig) -> None:
+    """Be a server until SIGTERM or SIGINT, then hand the partitions over and return.
+
+    Waits for ZooKeeper as long as it takes. Raises ``WaltzError``, one line, when the server cannot start.
+    """
+    loop = asyncio.get_running_loop()
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    try:
+        await _serve(config, stop)
+    finally:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(number)
+
+
+async def _serve(config: ServerConfig, stop: asyncio.Event) -> None:
+    logger.info("connecting to ZooKeeper at %s", config.zookeeper_connect_string)
+    zookeeper = await _unless(
+        stop,
+        connect(
+            config.zookeeper_connect_string,
+            session_timeout_s=config.zookeeper_session_timeout_ms / 1000,
+            connect_timeout_s=None,
+        ),
+    )
+    if zookeeper is None:
+        return
+    try:
+        server = WaltzServer(config, zookeeper)
+        try:
+            await _unless(stop, server.start())
+            if not stop.is_set():
+                logger.info(
+                    "server %s of cluster %s is up at %s", server.server_id, server.cluster_name, server.endpoint
+                )
+            await stop.wait()
+            logger.info("stopping")
+        finally:
+            await server.close()
+    finally:
+        await _step("closing ZooKeeper", zookeeper.close())
+
+
+async def _unless(stop: asyncio.Event, work: Coroutine[None, None, _T]) -> _T | None:
+    """The result of ``work``, or None when it was cancelled because ``stop`` was set first."""
+    working = asyncio.ensure_future(work)
+    stopping = asyncio.ensure_future(stop.wait())
+    try:
+        await asyncio.wait([working, stopping], return_when=asyncio.FIRST_COMPLETED)
+        return working.result() if working.done() else None
+    finally:
+        stopping.cancel()
+        working.cancel()
+        await asyncio.gather(working, stopping, return_exceptions=True)

@@ -1,0 +1,562 @@
+"""One partition of a server: mounts, lock checks, order, and what follows a commit.
+
+Requests are looked at in the order of their arrival, and only while the log has an open session (rule S3); until then
+they wait. An append that passes the lock check gets its transaction id at once. Whatever depends on undecided ids (a
+lock failure that would name one, a flush, a mount) waits for the commit of that id, and is looked at again if the
+session ends before (rule S4). Nothing here is done per record beyond the lock check: no task, no future, no timer.
+"""
+
+import asyncio
+import itertools
+import logging
+import random
+from collections import deque
+from collections.abc import Sequence
+from operator import itemgetter
+from typing import NamedTuple
+
+from waltz.common.errors import ProtocolError
+from waltz.common.ids import LONG_MIN, NO_TRANSACTION, ReqId
+from waltz.common.records import Record, RecordHeader
+from waltz.common.wire.client_server import (
+    AppendFailure,
+    FeedRequest,
+    FeedSuspended,
+    FlushRequest,
+    FlushResponse,
+    HighWaterMarkRequest,
+    HighWaterMarkResponse,
+    LockFailure,
+    MountRequest,
+    MountResponse,
+    PartitionClosed,
+    PartitionState,
+    TransactionDataListRequest,
+    TransactionDataRequest,
+    encode,
+    encode_feed_data,
+)
+from waltz.server.admission import Admission
+from waltz.server.appends import KEY_START, PARTITION_START, AppendCall
+from waltz.server.caches import FeedCache, TransactionCache
+from waltz.server.data_lists import TransactionListReader, refuse_list
+from waltz.server.failures import FIRST_WITH_APPEND_FAILED, tell_failed
+from waltz.server.feed import Feed, FeedContext
+from waltz.server.feed_frames import FEED_VERSION
+from waltz.server.link import ClientLink
+from waltz.server.locks import Conflict
+from waltz.server.partition_metrics import PartitionMetrics
+from waltz.server.registrations import Registrations
+from waltz.server.replicated import LogFactory
+from waltz.server.store.interface import Append
+from waltz.server.transaction_data import NOT_READY_TEXT, TransactionDataReader, error_response
+from waltz.server.waiting import AwaitedCommits, Deadlines, Pending, WaitingRequest, WaitingRoom
+
+logger = logging.getLogger(__name__)
+
+_MAX_RUN = 256
+"""Appends of one connection that are taken out of the waiting room together."""
+
+
+FIRST_WITH_PARTITION_CLOSED = FIRST_WITH_APPEND_FAILED
+
+_RUN_KEY = slice(KEY_START, PARTITION_START)
+
+
+class _Run(NamedTuple):
+    """Appends that were accepted together."""
+
+    last_id: int
+    link: ClientLink
+    appends: Sequence[AppendCall]
+    accepted_s: float
+
+
+class PartitionOptions(NamedTuple):
+    """Settings that all partitions of a server share."""
+
+    lock_table_size: int = 30_000
+    min_fetch_size: int = 100
+    """Transactions that a feed request is good for, at least."""
+    answer_timeout_s: float = 10.0
+    """After this time a mount that cannot be decided is answered with "not ready", a question for an unknown mark
+    with "unknown"."""
+    read_timeout_s: float = 10.0
+    max_waiting_count: int = 1000
+    max_waiting_bytes: int = 16 << 20
+    """Bounds of what waits for a session of the log before clients are held back."""
+    waiting_patience_s: float = 5.0
+    max_undecided_count: int = 10_000
+    """Flushes, mounts and lock failures that wait for commits, before further requests have to wait as a whole."""
+
+
+class ServerPartition:
+    """A partition that this server owns. Implements the listener of its log. Everything runs on the loop."""
+
+    def __init__(
+        self,
+        partition_id: int,
+        generation: int,
+        options: PartitionOptions,
+        *,
+        feed_cache: FeedCache,
+        transaction_cache: TransactionCache,
+        metrics: PartitionMetrics,
+        random_source: random.Random,
+        log_factory: LogFactory,
+    ) -> None:
+        self.partition_id = partition_id
+        self.high_water_mark: int | None = None
+        """The last committed transaction; None before the first session of the log."""
+        self._options = options
+        self._metrics = metrics
+        self._feed_cache = feed_cache
+        self._transaction_cache = transaction_cache
+        self._registrations = Registrations()
+        self._admission = Admission(options.lock_table_size, generation)
+        self._undecided_appends = 0
+        self._session_open = False
+        self._draining = False
+        self.closed = False
+        self._order = itertools.count()
+        self._waiting = WaitingRoom(
+            options.max_waiting_count, options.max_waiting_bytes, options.waiting_patience_s, self._appends_refused
+        )
+        self._mounts = Deadlines(options.answer_timeout_s, self._mount_expired)
+        self._questions = Deadlines(options.answer_timeout_s, self._question_expired)
+        self._after = AwaitedCommits()
+        self._accepted: deque[_Run] = deque()
+        self._unsettled: dict[Append, ClientLink] = {}  # what an ended session left undecided
+        self._leaving = AppendFailure.MOVED
+        self._feed = Feed(partition_id, feed_cache, self._read_headers, metrics.feed_cache_miss.mark, random_source)
+        self._data = TransactionDataReader(
+            partition_id, transaction_cache, self._read_records, metrics.transaction_cache_miss.mark
+        )
+        self._lists = TransactionListReader(
+            partition_id, transaction_cache, self._read_records, metrics.transaction_cache_miss.mark
+        )
+        self._log = log_factory(self)
+
+    # Life
+
+    def start(self) -> None:
+        """Open the log, for ever, in the background."""
+        self._metrics.add_gauges(
+            {
+                "pending-append": lambda: self._undecided_appends,
+                "append-queue-size": lambda: len(self._waiting),
+                "is-closed": lambda: self.closed,
+                "generation": lambda: self.generation,
+                "high-water-mark": lambda: self.high_water_mark,
+                "total-real-time-feed-context-added": lambda: self._feed.contexts_added,
+                "total-real-time-feed-context-removed": lambda: self._feed.contexts_removed,
+                "total-catchup-feed-context-added": lambda: self._feed.catch_up_added,
+                "total-catchup-feed-context-removed": lambda: self._feed.catch_up_removed,
+            }
+        )
+        self._feed.start()
+        self._log.start()
+
+    def leave(self, reason: AppendFailure) -> None:
+        """The server does not own the partition any more: tell the clients. :meth:`close` has to follow."""
+        self.closed = True
+        self._leaving = reason
+        for link, session_id in self._registrations.sessions():
+            if link.channel.version >= FIRST_WITH_PARTITION_CLOSED:
+                link.send(PartitionClosed(session_id))
+
+    async def close(self) -> None:
+        """Close the log, then answer everybody who still waits for something that can be said."""
+        if not self.closed:
+            self.leave(self._leaving)
+        try:
+            await self._log.close()
+        finally:
+            self._session_open = False
+            self._refuse([*self._after.clear(), *self._waiting.clear()])
+            for pending in self._mounts.take():
+                self._mount_expired(pending)
+            for pending in self._questions.take():
+                self._question_expired(pending)
+            await self._feed.close()
+            await self._data.close()
+            await self._lists.close()
+            self._feed_cache.forget(self.partition_id)
+            self._transaction_cache.forget(self.partition_id)
+            self._metrics.remove()
+
+    def _refuse(self, pendings: Sequence[Pending]) -> None:
+        """What was never handed to a replica can be refused at once (rule S5)."""
+        for pending in pendings:
+            if type(pending.request) is AppendCall:
+                text = (
+                    "the server is stopping" if self._leaving is AppendFailure.STOPPING else "the partition has moved"
+                )
+                self._tell_failed(pending.link, [pending.request], self._leaving, text)
+
+    def _tell_failed(self, link: ClientLink, appends: Sequence[Append], reason: AppendFailure, text: str) -> None:
+        tell_failed(link, [append.req_id for append in appends], reason, self.high_water_mark, text)
+
+    @property
+    def generation(self) -> int:
+        """The generation under which this server owns the partition."""
+        return self._admission.generation
+
+    @property
+    def healthy(self) -> bool:
+        """Whether the log says that it is."""
+        return self._log.healthy
+
+    def set_generation(self, generation: int) -> None:
+        """A new assignment came; generations only grow.
+
+        The log ends its session because of it. What is still admitted into that session is safe: it commits only if
+        nobody else has written since the session began, and then the locks it was checked against are valid.
+        """
+        if generation > self.generation:
+            self._admission.set_generation(generation)
+            self._log.set_generation(generation)
+
+    def set_replicas(self, replicas: frozenset[str]) -> None:
+        """The storages of the partition changed."""
+        self._log.set_replicas(replicas)
+
+    def forget(self, link: ClientLink) -> None:
+        """A connection has closed. What it sent before is executed all the same."""
+        self._registrations.forget(link)
+        self._waiting.forget(link)
+        self._feed.forget(link)
+
+    # Requests
+
+    def append(self, link: ClientLink, requests: Sequence[AppendCall]) -> None:
+        """Appends of one connection and one generation; dropped when the connection is not the mounted one."""
+        self._metrics.transaction.mark(len(requests))
+        if not self._registrations.is_valid(link):
+            self._metrics.stale_append.mark(len(requests))
+        elif self._ready():
+            self._admit(link, requests)
+        else:
+            for request in requests:
+                self._wait(link, request)
+
+    def mount(self, link: ClientLink, request: MountRequest) -> None:
+        """Register the connection, and answer when every earlier append is decided.
+
+        A connection that its client has given up for another one is told "not ready". Raises ``ProtocolError`` for an
+        impossible high-water mark.
+        """
+        _check_mark(request.client_high_water_mark)
+        if self._registrations.register(link, ReqId(request.req_id).generation, request.req_id):
+            self._barrier(link, request)
+        else:
+            link.send(MountResponse(request.req_id, PartitionState.NOT_READY))
+
+    def flush(self, link: ClientLink, request: FlushRequest) -> None:
+        """Answer when every earlier append, of whatever client, is decided."""
+        self._barrier(link, request)
+
+    def feed(self, link: ClientLink, request: FeedRequest) -> None:
+        """Feed what was committed behind the client's mark, at least ``min_fetch_size`` transactions.
+
+        Dropped when the connection is not the client's mounted one. Raises ``ProtocolError`` for an impossible mark.
+        """
+        _check_mark(request.client_high_water_mark)
+        if not self._registrations.is_valid(link):
+            return
+        if self.high_water_mark is None:
+            self._wait(link, request)
+            return
+        gap = self.high_water_mark - request.client_high_water_mark
+        if gap < 0:
+            raise ProtocolError(
+                f"feed of partition {self.partition_id} from {request.client_high_water_mark} on, "
+                f"which is above the high-water mark {self.high_water_mark}"
+            )
+        suspended = encode(FeedSuspended(request.req_id), link.channel.version)
+        count = max(gap, self._options.min_fetch_size)
+        self._feed.add(FeedContext(link, request.client_high_water_mark, count, suspended))
+
+    def transaction_data(self, link: ClientLink, request: TransactionDataRequest) -> None:
+        """Answer with the data of one committed transaction, or why there is none."""
+        if self.high_water_mark is None:
+            link.send(error_response(request, NOT_READY_TEXT))
+        else:
+            self._data.request(link, request, self.high_water_mark)
+
+    def transaction_list(self, link: ClientLink, request: TransactionDataListRequest) -> None:
+        """Answer with consecutive committed transactions and their data."""
+        if self.high_water_mark is None:
+            refuse_list(link, request)
+        else:
+            self._lists.request(link, request, self.high_water_mark)
+
+    def ask_high_water_mark(self, link: ClientLink, request: HighWaterMarkRequest) -> None:
+        """Answer at once when the mark is known, else as soon as it is; in the end with "unknown"."""
+        if self.high_water_mark is None:
+            self._questions.add(Pending(link, request, next(self._order)))
+        else:
+            link.send(HighWaterMarkResponse(request.req_id, self.high_water_mark))
+
+    # The log's side
+
+    def session_opened(self, high_water_mark: int, changed: bool) -> None:
+        """A session has begun behind ``high_water_mark``; whatever was unresolved has been reported before."""
+        if self.high_water_mark is None or high_water_mark != self.high_water_mark:
+            self._move_mark(high_water_mark)
+            changed = True
+        self._admission.begin(high_water_mark, changed)
+        self._unsettled.clear()
+        self._session_open = True
+        self._drain()
+
+    def session_ended(self, unwritten: Sequence[Append]) -> None:
+        """Provisional ids are void: who waited for one of them is looked at again in the next session (rule S4).
+
+        So is what no replica was given. Both keep the order in which they arrived: a client takes it for granted that
+        an append of its own which commits leaves none behind that might commit after it.
+        """
+        self._session_open = False
+        mark = NO_TRANSACTION if self.high_water_mark is None else self.high_water_mark
+        links: dict[Append, ClientLink] = {
+            append: run.link for run in self._accepted for append in run.appends if append.transaction_id > mark
+        }
+        self._accepted.clear()
+        returned = [((pending.next_id, 0, pending.order), pending) for pending in self._after.clear()]
+        for append in unwritten:
+            assert isinstance(append, AppendCall)
+            pending = Pending(links.pop(append), append, next(self._order))
+            returned.append(((append.transaction_id, 1, 0), pending))
+        self._waiting.put_back([pending for _, pending in sorted(returned, key=itemgetter(0))])
+        self._undecided_appends -= len(unwritten)
+        self._unsettled.update(links)
+
+    def batch_committed(self, appends: Sequence[Append], records: Sequence[bytes]) -> None:
+        """Part of ``LogListener``: keep what was committed, then go on with it."""
+        cached = records[0] if len(records) == 1 else b"".join(records)
+        self._transaction_cache.add(self.partition_id, appends[0].transaction_id, len(appends), cached)
+        self.committed(appends)
+
+    def committed(self, appends: Sequence[Append]) -> None:
+        """A batch is decided: caches, the feed of those at the tip, then the answers that waited for it."""
+        first = appends[0].transaction_id
+        count = len(appends)
+        frames = encode_feed_data(
+            FEED_VERSION, [(append.req_id, append.transaction_id, append.header) for append in appends]
+        )
+        self._feed_cache.add(self.partition_id, first, frames)
+        self.high_water_mark = first + count - 1
+        self._undecided_appends -= count
+        self._metrics.successful_append.mark(count)
+        self._record_latency(self.high_water_mark)
+        if self._unsettled:
+            for append in appends:
+                self._unsettled.pop(append, None)
+        self._feed.committed(first, count, frames)
+        self._answer_decided(self.high_water_mark)
+
+    def failed(self, appends: Sequence[Append]) -> None:
+        """Known to be absent. Before version 5 there is no message for it: the flush after the next mount tells."""
+        self._undecided_appends -= len(appends)
+        self._metrics.failed_append.mark(len(appends))
+        for append in appends:
+            link = self._unsettled.pop(append, None)
+            if link is not None:
+                self._tell_failed(link, [append], AppendFailure.NOT_STORED, "the storages had not stored it")
+
+    def drained(self) -> None:
+        """The log is no longer congested."""
+        self._drain()
+
+    # Looking at requests
+
+    def _ready(self) -> bool:
+        """Whether a request that arrives now is looked at now."""
+        return not self._waiting and self._can_admit()
+
+    def _can_admit(self) -> bool:
+        return (
+            self._session_open
+            and self._log.open
+            and not self._log.congested
+            and len(self._after) < self._options.max_undecided_count
+            and self._after.size_bytes < self._options.max_waiting_bytes
+        )
+
+    def _wait(self, link: ClientLink, request: WaitingRequest) -> Pending:
+        pending = Pending(link, request, next(self._order))
+        self._waiting.add(pending)
+        return pending
+
+    def _admit(self, link: ClientLink, requests: Sequence[AppendCall]) -> None:
+        """Check locks, give transaction ids, and hand what passed to the log as one list."""
+        appends, conflicts, of_other_generation = self._admission.admit(requests)
+        if of_other_generation:
+            self._metrics.other_generation_append.mark(len(of_other_generation))
+            text = f"the partition has generation {self.generation}"
+            self._tell_failed(link, of_other_generation, AppendFailure.GENERATION_MISMATCH, text)
+        for conflict in conflicts:
+            self._conflict(link, conflict)
+        if appends:
+            last_id = self._admission.next_id - 1
+            self._undecided_appends += len(appends)
+            self._accepted.append(_Run(last_id, link, appends, asyncio.get_running_loop().time()))
+            self._log.append(appends)
+            assert appends[-1].transaction_id == last_id, "the log gives the ids that locks were raised to"
+
+    def _conflict(self, link: ClientLink, conflict: Conflict[AppendCall]) -> None:
+        """Tell a lock failure, now or when the conflicting append is committed and fed (rule S4)."""
+        assert self.high_water_mark is not None
+        if conflict.estimate <= self.high_water_mark:
+            self._metrics.rejected_append.mark()
+            link.send(LockFailure(conflict.request.req_id, conflict.estimate))
+        else:
+            self._await_commit(conflict.estimate, Pending(link, conflict.request, next(self._order)), conflict.next_id)
+
+    def _await_commit(self, transaction_id: int, pending: Pending, next_id: int) -> None:
+        pending.next_id = next_id
+        self._after.add(transaction_id, pending)
+
+    def _barrier(self, link: ClientLink, request: MountRequest | FlushRequest) -> None:
+        """Answer a mount or flush behind all appends that came before it."""
+        if self._ready():
+            pending = Pending(link, request, next(self._order))
+            self._await_decisions(pending)
+        else:
+            pending = self._wait(link, request)
+        if type(request) is MountRequest and not pending.answered:
+            self._mounts.add(pending)
+
+    def _await_decisions(self, pending: Pending) -> None:
+        assert self.high_water_mark is not None
+        last_id = self._admission.next_id - 1
+        if last_id <= self.high_water_mark:
+            self._answer(pending)
+        else:
+            self._await_commit(last_id, pending, last_id + 1)
+
+    def _answer_decided(self, high_water_mark: int) -> None:
+        """Everything up to the mark is committed and fed."""
+        decided = self._after.pop(high_water_mark)
+        if decided is None:
+            return
+        while decided is not None:
+            conflict, pending = decided
+            if type(pending.request) is AppendCall:
+                self._metrics.rejected_append.mark()
+                pending.link.send(LockFailure(pending.request.req_id, conflict))
+            else:
+                self._answer(pending)
+            decided = self._after.pop(high_water_mark)
+        self._drain()
+
+    def _answer(self, pending: Pending) -> None:
+        """A mount or flush whose earlier appends are all decided."""
+        if pending.answered or pending.link.channel.closed:
+            pending.answered = True
+            return
+        assert self.high_water_mark is not None
+        pending.answered = True
+        request = pending.request
+        if type(request) is MountRequest:
+            self._answer_mount(pending.link, request, self.high_water_mark)
+        else:
+            pending.link.send(FlushResponse(request.req_id, self.high_water_mark))
+
+    def _answer_mount(self, link: ClientLink, request: MountRequest, high_water_mark: int) -> None:
+        gap = high_water_mark - request.client_high_water_mark
+        if gap < 0:
+            link.send(MountResponse(request.req_id, PartitionState.CLIENT_AHEAD))
+            return
+        ready = encode(MountResponse(request.req_id, PartitionState.READY), link.channel.version)
+        if gap == 0:
+            link.channel.send(ready)
+            return
+        try:
+            self._feed.add(FeedContext(link, request.client_high_water_mark, gap, ready))
+        except ProtocolError as error:
+            link.fail(error)
+
+    def _drain(self) -> None:
+        """Look at the requests that waited, as long as the log takes appends."""
+        if self._draining:  # the log called back while it was given an append
+            return
+        self._draining = True
+        try:
+            while self._waiting and self._can_admit():
+                self._look_at(self._waiting.pop())
+        finally:
+            self._draining = False
+
+    def _look_at(self, pending: Pending) -> None:
+        request = pending.request
+        if type(request) is AppendCall:
+            run = [request]
+            while self._waiting and len(run) < _MAX_RUN and self._waiting.first().link is pending.link:
+                following = self._waiting.first().request
+                if type(following) is not AppendCall or following.req_id[_RUN_KEY] != request.req_id[_RUN_KEY]:
+                    break
+                run.append(following)
+                self._waiting.pop()
+            self._admit(pending.link, run)
+        elif type(request) is FeedRequest:
+            try:
+                self.feed(pending.link, request)
+            except ProtocolError as error:
+                pending.link.fail(error)
+        else:
+            self._await_decisions(pending)
+
+    # Odds and ends
+
+    def _move_mark(self, high_water_mark: int) -> None:
+        """The mark of a session is not where the last commit left it."""
+        before, self.high_water_mark = self.high_water_mark, high_water_mark
+        if before is not None and high_water_mark < before:
+            logger.critical(
+                "partition %d: the storages have lost committed transactions %d to %d",
+                self.partition_id,
+                high_water_mark + 1,
+                before,
+            )
+            self._feed_cache.forget(self.partition_id)
+            self._transaction_cache.forget(self.partition_id)
+        self._feed.advance(high_water_mark)
+        for pending in self._questions.take():
+            pending.link.send(HighWaterMarkResponse(pending.request.req_id, high_water_mark))
+
+    def _mount_expired(self, pending: Pending) -> None:
+        pending.answered = True
+        pending.link.send(MountResponse(pending.request.req_id, PartitionState.NOT_READY))
+
+    def _question_expired(self, pending: Pending) -> None:
+        pending.answered = True
+        pending.link.send(HighWaterMarkResponse(pending.request.req_id, LONG_MIN))
+
+    def _appends_refused(self, refused: list[Pending]) -> None:
+        self._metrics.refused_append.mark(len(refused))
+        logger.warning(
+            "partition %d: refused %d appends that waited for a store session", self.partition_id, len(refused)
+        )
+        for pending in refused:
+            if type(pending.request) is AppendCall:
+                text = "the storages cannot be written at present"
+                self._tell_failed(pending.link, [pending.request], AppendFailure.MOVED, text)
+
+    def _record_latency(self, high_water_mark: int) -> None:
+        accepted = self._accepted
+        now_s = asyncio.get_running_loop().time()
+        while accepted and accepted[0].last_id <= high_water_mark:
+            run = accepted.popleft()
+            self._metrics.response_latency.update(now_s - run.accepted_s, len(run.appends))
+
+    async def _read_headers(self, first: int, count: int) -> list[RecordHeader]:
+        return await self._log.read_headers(first, count, self._options.read_timeout_s)
+
+    async def _read_records(self, first: int, count: int, max_bytes: int) -> list[Record]:
+        return await self._log.read(first, count, max_bytes, self._options.read_timeout_s)
+
+
+def _check_mark(client_high_water_mark: int) -> None:
+    if client_high_water_mark < NO_TRANSACTION:
+        raise ProtocolError(f"{client_high_water_mark} is no high-water mark")

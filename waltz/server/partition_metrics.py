@@ -1,0 +1,42 @@
+"""The metrics of one partition of a server; the names are the original's, what it lacks comes after them."""
+
+from collections.abc import Mapping
+
+from waltz.common.metrics import Gauge, Registry
+
+SERVER_GROUP = "waltz-server"
+
+
+class PartitionMetrics:
+    """Registered while the partition is open. The hot path marks once per batch, never per record."""
+
+    def __init__(self, registry: Registry, partition_id: int) -> None:
+        self._registry = registry
+        self._group = f"{SERVER_GROUP}.partition-{partition_id}"
+        self.transaction = registry.meter(self._group, "transaction")
+        """Append requests received."""
+        self.successful_append = registry.meter(self._group, "successful-append")
+        """Appends committed."""
+        self.rejected_append = registry.meter(self._group, "rejected-append")
+        """Lock failures sent."""
+        self.response_latency = registry.timer(self._group, "response-latency")
+        """From acceptance to commit; one sample for what was accepted together."""
+        self.failed_append = registry.meter(self._group, "failed-append")
+        """Appends that a later session found to be absent."""
+        self.other_generation_append = registry.meter(self._group, "other-generation-append")
+        """Appends dropped because their client knows another generation."""
+        self.stale_append = registry.meter(self._group, "stale-append")
+        """Appends dropped because their connection has no valid mount."""
+        self.refused_append = registry.meter(self._group, "refused-append")
+        """Appends dropped because too many waited for a store session for too long."""
+        self.feed_cache_miss = registry.meter(SERVER_GROUP, "feed-cache-miss")
+        self.transaction_cache_miss = registry.meter(SERVER_GROUP, "transaction-cache-miss")
+
+    def add_gauges(self, gauges: Mapping[str, Gauge]) -> None:
+        """Register gauges by name."""
+        for name, gauge in gauges.items():
+            self._registry.gauge(self._group, name, gauge)
+
+    def remove(self) -> None:
+        """Forget the metrics of the partition."""
+        self._registry.remove_group(self._group)

@@ -1,0 +1,48 @@
+"""What a partition needs of the replicated log behind it."""
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from waltz.common.records import Record, RecordHeader
+from waltz.server.store.interface import Append, LogListener
+
+
+class PartitionLog(Protocol):
+    """The part of :class:`~waltz.server.store.log.ReplicatedLog` that partitions use; tests put a fake in its place."""
+
+    @property
+    def open(self) -> bool:
+        """A session of the current generation is running: appends may be given."""
+
+    @property
+    def congested(self) -> bool:
+        """Too much is undecided; the listener is told when that ends."""
+
+    @property
+    def healthy(self) -> bool:
+        """Whether the last attempt to have a session did not fail."""
+
+    def start(self) -> None:
+        """Begin to open sessions."""
+
+    async def close(self) -> None:
+        """End the session; the listener is not called afterwards."""
+
+    def append(self, appends: Sequence[Append]) -> None:
+        """Replicate; ids are given in order, densely, from behind the mark that the session was opened with."""
+
+    def set_generation(self, generation: int) -> None:
+        """A new assignment came."""
+
+    def set_replicas(self, replicas: frozenset[str]) -> None:
+        """The storages (``host:port``) of the partition changed."""
+
+    async def read(self, first_id: int, max_count: int, max_bytes: int, timeout_s: float) -> list[Record]:
+        """Committed records, at least one if the first is committed."""
+
+    async def read_headers(self, first_id: int, max_count: int, timeout_s: float) -> list[RecordHeader]:
+        """Headers of committed records, at least one if the first is committed."""
+
+
+LogFactory = Callable[[LogListener], PartitionLog]
+"""Makes the log of a partition, which is the listener."""

@@ -1,0 +1,304 @@
+"""The partitions of a server and the requests of its clients to them, and to the server itself."""
+
+import asyncio
+import itertools
+import logging
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+
+from waltz.common.errors import ProtocolError, WaltzError
+from waltz.common.ids import LONG_MIN, ReqId
+from waltz.common.net.channel import Channel
+from waltz.common.wire.client_server import (
+    AddPreferredPartitionRequest,
+    AddPreferredPartitionResponse,
+    AppendFailure,
+    CheckStorageConnectivityRequest,
+    CheckStorageConnectivityResponse,
+    FeedRequest,
+    FlushRequest,
+    HighWaterMarkRequest,
+    HighWaterMarkResponse,
+    MountRequest,
+    MountResponse,
+    PartitionState,
+    RemovePreferredPartitionRequest,
+    RemovePreferredPartitionResponse,
+    ServerPartitionsAssignmentRequest,
+    ServerPartitionsAssignmentResponse,
+    ServerPartitionsHealthStatRequest,
+    ServerPartitionsHealthStatResponse,
+    TransactionDataListRequest,
+    TransactionDataRequest,
+)
+from waltz.server.appends import AppendCall
+from waltz.server.connection import AdminRequest, ClientConnection, PartitionRequest
+from waltz.server.data_lists import refuse_list
+from waltz.server.failures import tell_failed
+from waltz.server.link import ClientLink
+from waltz.server.partition import ServerPartition
+from waltz.server.transaction_data import NOT_READY_TEXT, error_response
+from waltz.server.waiting import Deadlines, Pending
+
+logger = logging.getLogger(__name__)
+
+MAX_ADMIN_REQUESTS = 16
+"""Requests to the server itself that one connection may have under way."""
+
+MAX_PARKED_QUESTIONS = 1000
+"""Questions for marks of partitions that are not here; more are answered "unknown" at once."""
+
+PartitionFactory = Callable[[int, int], ServerPartition]
+"""Makes the partition of an id and generation, not yet started."""
+
+CheckStorages = Callable[[], Awaitable[Mapping[str, bool]]]
+"""Finds out which storages (``host:port``) can be reached; has deadlines of its own."""
+
+SetPreferred = Callable[[Sequence[int]], Awaitable[None]]
+"""Tells the cluster which partitions this server prefers, in order of preference; raises ``WaltzError``."""
+
+
+class ServerService:
+    """Owns the partitions. The connections' handlers call it, and the cluster manager through the node."""
+
+    def __init__(
+        self,
+        partition_factory: PartitionFactory,
+        *,
+        partition_count: int,
+        max_transaction_size_bytes: int,
+        question_timeout_s: float,
+        check_storages: CheckStorages,
+        set_preferred: SetPreferred,
+    ) -> None:
+        self.partitions: dict[int, ServerPartition] = {}
+        self.closed = False
+        self._partition_factory = partition_factory
+        self._partition_count = partition_count
+        self._max_transaction_size_bytes = max_transaction_size_bytes
+        self._check_storages = check_storages
+        self._set_preferred = set_preferred
+        self._preferred: tuple[int, ...] = ()
+        self._preferred_lock = asyncio.Lock()
+        self._by_key: dict[bytes, ServerPartition] = {}
+        self._link_numbers = itertools.count()
+        self.links: dict[ClientLink, int] = {}  # with the number of admin requests under way
+        self._closing: dict[int, asyncio.Task[None]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._parked = Deadlines(question_timeout_s, self._question_expired)
+        self._order = itertools.count()
+
+    def connection(self) -> ClientConnection:
+        """A handler for a new client connection."""
+        return ClientConnection(self, self._max_transaction_size_bytes)
+
+    # Partitions
+
+    def set_partitions(self, generations: Mapping[int, int]) -> None:
+        """Own exactly these partitions (id to generation): open new ones, raise generations, close the others."""
+        if self.closed:
+            return
+        for partition_id, generation in generations.items():
+            partition = self.partitions.get(partition_id)
+            if partition is None:
+                self._open(partition_id, generation)
+            else:
+                partition.set_generation(generation)
+        for partition_id in self.partitions.keys() - generations.keys():
+            self._close(partition_id)
+        self._ask_parked()
+
+    async def close(self) -> None:
+        """Close all partitions and end what is under way. Clients are told "not ready" from now on."""
+        self.closed = True
+        for partition_id in list(self.partitions):
+            self._close(partition_id)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._closing.values(), *self._tasks, return_exceptions=True)
+        for pending in self._parked.take():
+            self._question_expired(pending)
+
+    def _open(self, partition_id: int, generation: int) -> None:
+        logger.info("opening partition %d, generation %d", partition_id, generation)
+        partition = self._partition_factory(partition_id, generation)
+        self.partitions[partition_id] = partition
+        self._by_key[_key(partition_id)] = partition
+        predecessor = self._closing.get(partition_id)
+        if predecessor is None:
+            partition.start()
+        else:  # requests wait in the partition meanwhile
+            self._own(self._start_after(predecessor, partition), f"opening of partition {partition_id}")
+
+    def _close(self, partition_id: int) -> None:
+        logger.info("closing partition %d", partition_id)
+        partition = self.partitions.pop(partition_id)
+        del self._by_key[_key(partition_id)]
+        partition.leave(self._closing_reason)
+        predecessor = self._closing.get(partition_id)
+        task = asyncio.get_running_loop().create_task(
+            self._close_after(predecessor, partition), name=f"closing of partition {partition_id}"
+        )
+        self._closing[partition_id] = task
+        task.add_done_callback(lambda _: self._closed(partition_id, task))
+
+    def _closed(self, partition_id: int, task: asyncio.Task[None]) -> None:
+        if self._closing.get(partition_id) is task:
+            del self._closing[partition_id]
+        if not task.cancelled() and (error := task.exception()) is not None:
+            logger.error("partition %d did not close cleanly", partition_id, exc_info=error)
+
+    async def _start_after(self, predecessor: asyncio.Task[None], partition: ServerPartition) -> None:
+        await asyncio.wait([predecessor])
+        if not partition.closed:
+            partition.start()
+
+    async def _close_after(self, predecessor: asyncio.Task[None] | None, partition: ServerPartition) -> None:
+        if predecessor is not None:
+            await asyncio.wait([predecessor])
+        await partition.close()
+
+    # Requests to partitions
+
+    def link_opened(self, channel: Channel) -> ClientLink:
+        """A client has connected."""
+        link = ClientLink(channel, next(self._link_numbers))
+        self.links[link] = 0
+        return link
+
+    def link_closed(self, link: ClientLink) -> None:
+        """Its connection is gone."""
+        self.links.pop(link, None)
+        for partition in self.partitions.values():
+            partition.forget(link)
+
+    def append(self, link: ClientLink, partition_key: bytes, requests: Sequence[AppendCall]) -> None:
+        """Appends to one partition; when it is not here they are refused, silently before version 5."""
+        partition = self._by_key.get(partition_key)
+        if partition is not None:
+            partition.append(link, requests)
+        else:
+            req_ids = [request.req_id for request in requests]
+            tell_failed(link, req_ids, self._closing_reason, None, "the partition is not at this server")
+
+    def append_too_large(self, link: ClientLink, req_id: bytes, text: str) -> None:
+        """An append that is refused because of its size."""
+        partition = self._by_key.get(req_id[8:12])
+        mark = None if partition is None else partition.high_water_mark
+        tell_failed(link, [req_id], AppendFailure.TOO_LARGE, mark, text)
+
+    @property
+    def _closing_reason(self) -> AppendFailure:
+        """Why a partition that is not here, or is going, does not take appends."""
+        return AppendFailure.STOPPING if self.closed else AppendFailure.MOVED
+
+    def partition_request(self, link: ClientLink, request: PartitionRequest) -> None:
+        """A request to the partition in its request id, which need not be here."""
+        partition = self._by_key.get(request.req_id[8:12])
+        if partition is None:
+            self._not_here(link, request)
+        elif isinstance(request, MountRequest):
+            partition.mount(link, request)
+        elif isinstance(request, FeedRequest):
+            partition.feed(link, request)
+        elif isinstance(request, FlushRequest):
+            partition.flush(link, request)
+        elif isinstance(request, TransactionDataRequest):
+            partition.transaction_data(link, request)
+        elif isinstance(request, TransactionDataListRequest):
+            partition.transaction_list(link, request)
+        else:
+            partition.ask_high_water_mark(link, request)
+
+    def _not_here(self, link: ClientLink, request: PartitionRequest) -> None:
+        """Feed and flush requests are dropped as by the original: the client is going to mount elsewhere.
+
+        A question for the mark is kept for a while: the original's client takes every answer for the truth, and
+        asks the new owner by itself as soon as it knows it.
+        """
+        if isinstance(request, MountRequest):
+            link.send(MountResponse(request.req_id, PartitionState.NOT_READY))
+        elif isinstance(request, TransactionDataRequest):
+            link.send(error_response(request, NOT_READY_TEXT))
+        elif isinstance(request, TransactionDataListRequest):
+            refuse_list(link, request)
+        elif isinstance(request, HighWaterMarkRequest):
+            pending = Pending(link, request, next(self._order))
+            if self.closed or len(self._parked) >= MAX_PARKED_QUESTIONS:
+                self._question_expired(pending)
+            else:
+                self._parked.add(pending)
+
+    def _ask_parked(self) -> None:
+        """Questions for marks of partitions that have come."""
+        for pending in self._parked.waiting():
+            partition = self._by_key.get(pending.request.req_id[8:12])
+            if partition is not None and isinstance(pending.request, HighWaterMarkRequest):
+                pending.answered = True
+                partition.ask_high_water_mark(pending.link, pending.request)
+
+    def _question_expired(self, pending: Pending) -> None:
+        pending.link.send(HighWaterMarkResponse(pending.request.req_id, LONG_MIN))
+
+    # Requests to the server
+
+    def admin_request(self, link: ClientLink, request: AdminRequest) -> None:
+        """Answer at once or in a task. ``ProtocolError`` when a connection has too many under way."""
+        if isinstance(request, ServerPartitionsAssignmentRequest):
+            link.send(ServerPartitionsAssignmentResponse(request.req_id, tuple(sorted(self.partitions))))
+        elif isinstance(request, ServerPartitionsHealthStatRequest):
+            health = tuple(
+                (partition_id, self.partitions[partition_id].healthy) for partition_id in sorted(self.partitions)
+            )
+            link.send(ServerPartitionsHealthStatResponse(request.req_id, health))
+        else:
+            if self.links.get(link, 0) >= MAX_ADMIN_REQUESTS:
+                raise ProtocolError(f"more than {MAX_ADMIN_REQUESTS} administrative requests at a time")
+            self.links[link] += 1
+            self._own(self._answer_admin(link, request), "administrative request")
+
+    async def _answer_admin(
+        self,
+        link: ClientLink,
+        request: CheckStorageConnectivityRequest | AddPreferredPartitionRequest | RemovePreferredPartitionRequest,
+    ) -> None:
+        try:
+            if isinstance(request, CheckStorageConnectivityRequest):
+                connectivity = await self._check_storages()
+                link.send(CheckStorageConnectivityResponse(request.req_id, tuple(sorted(connectivity.items()))))
+            elif isinstance(request, AddPreferredPartitionRequest):
+                result = await self._change_preferred(request.partition_ids, add=True)
+                link.send(AddPreferredPartitionResponse(request.req_id, result))
+            else:
+                result = await self._change_preferred(request.partition_ids, add=False)
+                link.send(RemovePreferredPartitionResponse(request.req_id, result))
+        finally:
+            if link in self.links:
+                self.links[link] -= 1
+
+    async def _change_preferred(self, partition_ids: Sequence[int], *, add: bool) -> bool:
+        if not partition_ids or min(partition_ids) < 0 or max(partition_ids) >= self._partition_count:
+            return False
+        async with self._preferred_lock:
+            others = [preferred for preferred in self._preferred if preferred not in partition_ids]
+            wanted = (*others, *dict.fromkeys(partition_ids)) if add else tuple(others)
+            try:
+                await self._set_preferred(wanted)
+            except WaltzError as error:
+                logger.warning("the preferred partitions could not be changed: %s", error)
+                return False
+            self._preferred = wanted
+            return True
+
+    def _own(self, work: Coroutine[None, None, None], name: str) -> None:
+        task = asyncio.get_running_loop().create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._task_done)
+
+    def _task_done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            logger.error("%s failed", task.get_name(), exc_info=error)
+
+
+def _key(partition_id: int) -> bytes:
+    return ReqId.of(0, 0, partition_id, 0)[8:12]

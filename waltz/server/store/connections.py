@@ -1,0 +1,215 @@
+"""The connections of one server to the storages, shared by all its partitions."""
+
+import asyncio
+import enum
+import logging
+import ssl
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from functools import partial
+from typing import Protocol
+from uuid import UUID
+
+from waltz.common.errors import ConnectFailedError, ConnectionClosedError, WaltzError
+from waltz.common.ids import Endpoint
+from waltz.common.records import Record, RecordHeader
+from waltz.common.wire.storage import SessionInfo
+from waltz.storage.client import StorageClient
+
+logger = logging.getLogger(__name__)
+
+
+class StorageRpc(Protocol):
+    """What is needed of a connection to a storage; see :class:`waltz.storage.client.StorageClient`.
+
+    Requests of one connection are executed in the order of the calls. Every call raises ``RemoteStorageError`` (the
+    storage answered with a failure), ``ConnectionClosedError`` or ``DeadlineExceededError`` (fate unknown).
+    """
+
+    @property
+    def closed(self) -> bool: ...
+
+    def add_close_listener(self, listener: Callable[[Exception | None], None]) -> None: ...
+
+    def append_encoded(
+        self,
+        session_id: int,
+        partition_id: int,
+        records: bytes,
+        count: int,
+        done: Callable[[Exception | None], None],
+    ) -> None: ...
+
+    async def append(
+        self, session_id: int, partition_id: int, records: Sequence[Record], *, timeout_s: float
+    ) -> None: ...
+
+    async def last_session_info(self, session_id: int, partition_id: int, *, timeout_s: float) -> SessionInfo: ...
+
+    async def set_low_water_mark(self, session_id: int, partition_id: int, mark: int, *, timeout_s: float) -> None: ...
+
+    async def truncate(self, session_id: int, partition_id: int, transaction_id: int, *, timeout_s: float) -> int: ...
+
+    async def max_transaction_id(self, session_id: int, partition_id: int, *, timeout_s: float) -> int: ...
+
+    async def record_headers(
+        self, session_id: int, partition_id: int, first: int, max_count: int, *, timeout_s: float
+    ) -> list[RecordHeader]: ...
+
+    async def records(
+        self, session_id: int, partition_id: int, first: int, max_count: int, *, timeout_s: float
+    ) -> list[Record]: ...
+
+    async def close(self) -> None: ...
+
+
+ConnectFunction = Callable[[str], Awaitable[StorageRpc]]
+"""Opens a connection to the storage of a connect string (``host:port``), with a deadline of its own."""
+
+
+CloseWatcher = Callable[[Exception | None], None]
+"""Called on the loop when a connection has closed."""
+
+
+class Lane(enum.Enum):
+    """Reading has a connection of its own, so that bulk answers never stand before acknowledgements (rule S8)."""
+
+    WRITE = "write"
+    READ = "read"
+
+
+def storage_connector(
+    *, cluster_key: UUID, partition_count: int, tls: ssl.SSLContext | None, timeout_s: float = 10.0
+) -> ConnectFunction:
+    """The connect function for real storages of the cluster."""
+
+    async def connect(storage: str) -> StorageRpc:
+        try:
+            endpoint = Endpoint.parse(storage)
+        except ValueError as error:
+            raise ConnectFailedError(f"the connect string of a storage is {error}") from None
+        return await StorageClient.connect(
+            endpoint,
+            cluster_key=cluster_key,
+            partition_count=partition_count,
+            tls=tls,
+            timeout_s=timeout_s,
+        )
+
+    return connect
+
+
+class StorageConnections:
+    """Opens connections on demand, at most one per storage and lane, and replaces broken ones at the next demand."""
+
+    def __init__(self, connect: ConnectFunction, storages: Iterable[str] = ()) -> None:
+        """``storages`` are the connect strings of the storages that hold replicas."""
+        self._connect = connect
+        self._storages = frozenset(storages)
+        self._clients: dict[tuple[str, Lane], StorageRpc] = {}
+        self._opening: dict[tuple[str, Lane], asyncio.Task[StorageRpc]] = {}
+        self._closing: set[asyncio.Task[None]] = set()
+        self._watchers: dict[StorageRpc, dict[object, CloseWatcher]] = {}
+        self._closed = False
+
+    @property
+    def storages(self) -> frozenset[str]:
+        """Connect strings of the storages that hold replicas."""
+        return self._storages
+
+    async def client(self, storage: str, lane: Lane = Lane.WRITE) -> StorageRpc:
+        """The open connection of a storage. Raises what the connect function raises, and ``ConnectionClosedError``."""
+        key = (storage, lane)
+        client = self._clients.get(key)
+        if client is not None and not client.closed:
+            return client
+        if self._closed:
+            raise ConnectionClosedError("the connections to the storages are closed")
+        opening = self._opening.get(key)
+        if opening is None:
+            opening = asyncio.get_running_loop().create_task(self._open(key))
+            self._opening[key] = opening
+            opening.add_done_callback(_retrieve)
+        # Others may wait for the same connection: one that gives up must not cancel it.
+        return await asyncio.shield(opening)
+
+    def watch(self, client: StorageRpc, watcher: CloseWatcher) -> Callable[[], None]:
+        """Have ``watcher`` called once when the connection closes, or soon if it has; returns what ends the watch."""
+        watchers = self._watchers.get(client)
+        if watchers is None:
+            handle = asyncio.get_running_loop().call_soon(watcher, None)
+            return handle.cancel
+        key = object()
+        watchers[key] = watcher
+
+        def end() -> None:
+            watchers.pop(key, None)
+
+        return end
+
+    def discard(self, client: StorageRpc) -> None:
+        """Close a connection that does not answer, so that the next demand opens another."""
+        for key, known in list(self._clients.items()):
+            if known is client:
+                del self._clients[key]
+                self._close_soon(client)
+
+    def update(self, storages: Iterable[str]) -> None:
+        """The set of storages has changed: close the connections to those that left, and disturb no other."""
+        self._storages = frozenset(storages)
+        for key, client in list(self._clients.items()):
+            if key[0] not in self._storages:
+                del self._clients[key]
+                self._close_soon(client)
+
+    async def check_connectivity(self, timeout_s: float) -> dict[str, bool]:
+        """Whether each storage could be connected within the time."""
+
+        async def check(storage: str) -> bool:
+            try:
+                async with asyncio.timeout(timeout_s):
+                    await self.client(storage)
+            except (WaltzError, OSError):  # TimeoutError is an OSError
+                return False
+            return True
+
+        storages = sorted(self._storages)
+        results = await asyncio.gather(*(check(storage) for storage in storages))
+        return dict(zip(storages, results, strict=True))
+
+    async def close(self) -> None:
+        """Close every connection; nothing can be opened afterwards."""
+        self._closed = True
+        opening = list(self._opening.values())
+        for task in opening:
+            task.cancel()
+        await asyncio.gather(*opening, return_exceptions=True)
+        for client in self._clients.values():
+            self._close_soon(client)
+        self._clients.clear()
+        await asyncio.gather(*self._closing, return_exceptions=True)
+
+    async def _open(self, key: tuple[str, Lane]) -> StorageRpc:
+        try:
+            client = await self._connect(key[0])
+        finally:
+            self._opening.pop(key, None)
+        self._clients[key] = client
+        # Connections outlive sessions by far: what watches them is kept here, where it can be taken away again.
+        self._watchers[client] = {}
+        client.add_close_listener(partial(self._client_closed, client))
+        return client
+
+    def _client_closed(self, client: StorageRpc, error: Exception | None) -> None:
+        for watcher in list(self._watchers.pop(client, {}).values()):
+            watcher(error)
+
+    def _close_soon(self, client: StorageRpc) -> None:
+        task = asyncio.get_running_loop().create_task(client.close())
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
+
+
+def _retrieve(task: asyncio.Task[StorageRpc]) -> None:
+    """Nobody may be waiting any more; then the failure concerns nobody."""
+    if not task.cancelled():
+        task.exception()

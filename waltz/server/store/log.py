@@ -1,0 +1,461 @@
+"""The replicated log behind one partition.
+
+:class:`ReplicatedLog` keeps a store session open, for ever and with back-off, and hides from its user how sessions
+come and go as far as that is honest: an append is reported as committed or as failed only when that is certain (rule
+S5), and stays undecided until then. Sessions are renewed at checkpoints, when the replica set changes, and for the sake
+of a replica that must be left out of the present one. A renewal waits until everything in flight is committed; appends
+that arrive meanwhile are kept, and written by the next session under the ids that they were given, if it continues
+exactly where the last one ended.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
+
+from waltz.common.errors import WaltzError
+from waltz.common.net.backoff import Backoff
+from waltz.common.records import Record, RecordHeader
+from waltz.common.zk.client import ZooKeeper
+from waltz.common.zk.paths import ClusterPaths
+from waltz.server.store.connections import StorageConnections
+from waltz.server.store.interface import (
+    Append,
+    LogClosedError,
+    LogListener,
+    ReadFailedError,
+    SessionEndedError,
+    StoreOptions,
+    SupersededError,
+    encode_appends,
+)
+from waltz.server.store.metadata_node import MetadataNode
+from waltz.server.store.ring import Committed
+from waltz.server.store.session import StoreSession
+from waltz.server.store.settlement import Settlement, settle
+from waltz.server.store.sizing import RECORD_ID_BYTES, RecordSizer
+
+__all__ = [
+    "Append",
+    "LogClosedError",
+    "LogListener",
+    "ReadFailedError",
+    "ReplicatedLog",
+    "SessionEndedError",
+    "StoreOptions",
+    "SupersededError",
+]
+
+logger = logging.getLogger(__name__)
+
+ItemT = TypeVar("ItemT")
+
+MAX_BATCH_SIZE_BYTES = 1 << 20
+"""A batch is full when it has reached so many bytes, or the configured number of records."""
+
+UNHEALTHY_AFTER_S = 10.0
+"""A partition that has had no session for longer than this is reported as unhealthy."""
+
+SHORT_SESSION_S = 5.0
+"""A session that failed sooner than this is followed by a growing pause."""
+
+
+class ReplicatedLog:
+    """See the module. All methods belong to the loop."""
+
+    def __init__(
+        self,
+        partition_id: int,
+        generation: int,
+        replicas: frozenset[str],
+        connections: StorageConnections,
+        zookeeper: ZooKeeper,
+        root: str,
+        listener: LogListener,
+        options: StoreOptions,
+    ) -> None:
+        """``replicas`` are the connect strings of the assigned storages, ``root`` is the cluster root."""
+        self.partition_id = partition_id
+        self._generation = generation
+        self._replicas = replicas
+        self._connections = connections
+        self._node = MetadataNode(zookeeper, ClusterPaths(root).partition(partition_id))
+        self._listener = listener
+        self._options = options
+        self._loop = asyncio.get_running_loop()
+        self._task: asyncio.Task[None] | None = None
+        self._session: StoreSession | None = None
+        self._session_usable = asyncio.Event()
+        self._wake = asyncio.Event()
+        self._opening: StoreSession | None = None
+        self._renew = False
+        self._draining = False
+        self._open = False
+        self._failed_attempt = False
+        self._without_session_since_s = self._loop.time()
+        self._give_up_timer: asyncio.TimerHandle | None = None
+        self._high_water_mark: int | None = None
+        self._next_id = 0
+        self._pending: deque[Append] = deque()
+        self._pending_bytes = 0
+        self._flush_scheduled = False
+        self._congestion_seen = False
+        self._voided = False
+        self._unresolved: list[Append] = []
+        self._sizer = RecordSizer()
+
+    # State
+
+    @property
+    def open(self) -> bool:
+        """Whether appends may be given: between ``session_opened`` and ``session_ended``, in the present generation."""
+        return self._open and (self._session is None or self._session.generation == self._generation)
+
+    @property
+    def generation(self) -> int:
+        """The generation under which this server owns the partition."""
+        return self._generation
+
+    @property
+    def replicas(self) -> frozenset[str]:
+        """Connect strings of the assigned storages."""
+        return self._replicas
+
+    @property
+    def session_id(self) -> int | None:
+        """The store session that runs; ``None`` when none does."""
+        return None if self._session is None else self._session.session_id
+
+    @property
+    def high_water_mark(self) -> int | None:
+        """The highest committed id that is known; ``None`` before the first session has opened."""
+        return self._high_water_mark
+
+    @property
+    def healthy(self) -> bool:
+        """Whether a session runs, or is likely to within seconds."""
+        if self._task is None or self._task.done():
+            return False
+        if self._session is not None:
+            return True
+        return not self._failed_attempt and self._loop.time() - self._without_session_since_s < UNHEALTHY_AFTER_S
+
+    @property
+    def congested(self) -> bool:
+        """Too much is undecided: give nothing more until ``drained`` is called."""
+        if self._load_bytes() < self._options.ring_size_bytes:
+            return False
+        self._congestion_seen = True
+        return True
+
+    # Control
+
+    def start(self) -> None:
+        """Open sessions from now on."""
+        assert self._task is None
+        self._task = self._loop.create_task(self._run())
+        self._task.add_done_callback(self._run_done)
+
+    def set_generation(self, generation: int) -> None:
+        """A new assignment: a session of an older generation ends at once (hazard H1)."""
+        if generation > self._generation:
+            self._generation = generation
+            self._assignment_changed()
+
+    def set_replicas(self, replicas: frozenset[str]) -> None:
+        """The partition is held by these storages from now on; if that is a change, the session is renewed."""
+        if replicas != self._replicas:
+            self._replicas = replicas
+            self._renew = True
+            self._assignment_changed()
+
+    async def close(self) -> None:
+        """Stop. What is in flight gets the stall time-out to be committed; what stays undecided is never reported."""
+        session = self._session
+        if session is not None:
+            self._flush()
+            self._draining = True
+            await session.drain(self._options.stall_timeout_s)
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+        self._lose_session()
+        self._end_visibly()
+
+    def _assignment_changed(self) -> None:
+        self._wake.set()
+        if self._opening is not None:
+            self._opening.end(SessionEndedError("the assignment has changed"), tell=False)
+
+    # Sessions
+
+    async def _run(self) -> None:
+        """Have one session after the other."""
+        options = self._options
+        backoff = Backoff(options.initial_retry_interval_s, options.max_retry_interval_s, options.random_source)
+        while True:
+            try:
+                session, settlement = await self._open_session()
+            except (WaltzError, OSError) as error:
+                self._failed_attempt = True
+                logger.warning("partition %d: no store session could be opened: %s", self.partition_id, error)
+                await self._pause(backoff.next_delay_s())
+                continue
+            opened_s = self._loop.time()
+            try:
+                self._adopt(session, settlement)
+                in_order = await self._tend(session)
+            finally:
+                self._lose_session()
+                await session.close()
+            if in_order or self._loop.time() - opened_s > SHORT_SESSION_S:
+                backoff.reset()
+            else:
+                await self._pause(backoff.next_delay_s())
+
+    def _run_done(self, task: asyncio.Task[None]) -> None:
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            logger.critical("partition %d: the log has stopped by a defect", self.partition_id, exc_info=error)
+
+    async def _open_session(self) -> tuple[StoreSession, Settlement]:
+        """Begin a session, recover, and find out what became of undecided appends."""
+        self._wake.clear()
+        self._renew = False
+        if not self._replicas:
+            raise SessionEndedError("no storage is assigned to the partition")
+        replicas = self._replicas
+        metadata, version = await self._node.begin_session(self._generation)
+        session = StoreSession(
+            self.partition_id,
+            metadata,
+            version,
+            replicas,
+            node=self._node,
+            connections=self._connections,
+            owner=self,
+            options=self._options,
+        )
+        self._opening = session
+        try:
+            if self._wake.is_set():
+                raise SessionEndedError("the assignment has changed")
+            await session.open()
+            settlement = await settle(session, self._unresolved)
+            if session.ended is not None:
+                raise session.ended
+        except BaseException:
+            await session.close()
+            raise
+        finally:
+            self._opening = None
+        return session, settlement
+
+    def _adopt(self, session: StoreSession, settlement: Settlement) -> None:
+        """The session has opened: go on with it. Its metadata are written, so what it decided is final (S5)."""
+        mark, known_mark = session.high_water_mark, self._high_water_mark
+        self._session = session
+        self._session_usable.set()
+        self._draining = self._failed_attempt = False
+        self._cancel_give_up_timer()
+        if self._open:
+            if mark == known_mark:
+                # A renewal that went on where the last session ended: provisional ids still hold.
+                self._flush()
+                return
+            self._end_visibly()
+        changed = mark != known_mark or self._voided or bool(self._unresolved)
+        self._voided = False
+        self._unresolved = []
+        if settlement.committed:
+            self._high_water_mark = settlement.committed[-1].transaction_id
+            self._listener.batch_committed(settlement.committed, [encode_appends(settlement.committed)])
+        if settlement.failed:
+            self._listener.failed(settlement.failed)
+        self._high_water_mark = mark
+        self._next_id = mark + 1
+        self._open = True
+        self._listener.session_opened(mark, changed)
+
+    async def _tend(self, session: StoreSession) -> bool:
+        """Until the session is over; whether it was given up on purpose, so that the next one should begin at once."""
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            if session.generation != self._generation:
+                session.end(SessionEndedError(f"generation {self._generation} has begun"), tell=False)
+            elif self._renew and session.ended is None:
+                logger.info("partition %d: session %d is renewed", self.partition_id, session.session_id)
+                self._draining = True
+                if await session.drain(self._options.stall_timeout_s) and session.generation == self._generation:
+                    self._lose_session()
+                    self._give_up_timer = self._loop.call_later(self._options.stall_timeout_s, self._end_visibly)
+                    return True
+                session.end(SessionEndedError("appends stood still during a renewal"), tell=False)
+            if session.ended is not None:
+                self._unresolved = session.undecided()
+                self._lose_session()
+                self._end_visibly()
+                return session.generation != self._generation
+
+    def _lose_session(self) -> None:
+        if self._session is not None:
+            self._session = None
+            self._session_usable.clear()
+            self._without_session_since_s = self._loop.time()
+
+    def _end_visibly(self) -> None:
+        """Tell the listener that provisional ids are void, and give back what no replica was given."""
+        self._cancel_give_up_timer()
+        if not self._open:
+            return
+        self._open = False
+        unwritten, self._pending = list(self._pending), deque()
+        self._pending_bytes = 0
+        self._voided = bool(unwritten)
+        self._listener.session_ended(unwritten)
+        self._tell_drained()
+
+    def _cancel_give_up_timer(self) -> None:
+        if self._give_up_timer is not None:
+            self._give_up_timer.cancel()
+            self._give_up_timer = None
+
+    async def _pause(self, delay_s: float) -> None:
+        """Wait, but not when the assignment changes."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(delay_s):
+                await self._wake.wait()
+
+    # What the session tells
+
+    def session_committed(self, committed: Committed, high_water_mark: int) -> None:
+        """Part of ``SessionOwner``."""
+        self._high_water_mark = high_water_mark
+        self._listener.batch_committed(committed.appends, committed.records)
+        if self._pending:
+            self._flush()
+        session = self._session
+        if session is not None and high_water_mark - session.low_water_mark >= self._options.checkpoint_interval:
+            self.renewal_wanted()
+        if self._congestion_seen:
+            self._tell_drained()
+
+    def session_over(self) -> None:
+        """Part of ``SessionOwner``; a session that fails while it opens tells it by its exception instead."""
+        if self._session is not None:
+            self._wake.set()
+
+    def renewal_wanted(self) -> None:
+        """Part of ``SessionOwner``."""
+        if not self._renew:
+            self._renew = True
+            self._wake.set()
+
+    def _tell_drained(self) -> None:
+        if self._congestion_seen and self._load_bytes() < self._options.ring_size_bytes / 2:
+            self._congestion_seen = False
+            self._listener.drained()
+
+    # Appending
+
+    def append(self, appends: Sequence[Append]) -> None:
+        """Give the appends the next provisional ids and write them.
+
+        Raises :class:`LogClosedError` when no session is open; then nothing was taken.
+        """
+        if not self._open:
+            raise LogClosedError(f"partition {self.partition_id}: no store session is open")
+        next_id = self._next_id
+        size_bytes = RECORD_ID_BYTES * len(appends)
+        for append in appends:
+            append.transaction_id = next_id
+            next_id += 1
+            size_bytes += len(append.body)
+        self._next_id = next_id
+        self._pending.extend(appends)
+        self._pending_bytes += size_bytes
+        if not self._flush_scheduled:
+            self._flush_scheduled = True
+            self._loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        """Everything accepted since the last send goes out, in as few batches as possible."""
+        self._flush_scheduled = False
+        session, options = self._session, self._options
+        if session is None or self._draining:
+            return
+        while self._pending and session.ended is None and session.undecided_bytes < options.ring_size_bytes:
+            # While much is on its way, waiting for a full batch costs no time: the storages are busy with that.
+            if session.undecided_batches >= options.batches_in_flight and len(self._pending) < options.max_batch_size:
+                return
+            appends, size_bytes = self._take_batch()
+            self._pending_bytes -= size_bytes
+            session.append(encode_appends(appends), appends)
+
+    def _take_batch(self) -> tuple[list[Append], int]:
+        """The next batch, and the bytes that its records take."""
+        pending, options = self._pending, self._options
+        if len(pending) <= options.max_batch_size and self._pending_bytes <= MAX_BATCH_SIZE_BYTES:
+            appends = list(pending)
+            pending.clear()
+            return appends, self._pending_bytes
+        appends = []
+        size_bytes = 0
+        while pending and len(appends) < options.max_batch_size and size_bytes < MAX_BATCH_SIZE_BYTES:
+            append = pending.popleft()
+            size_bytes += len(append.body) + RECORD_ID_BYTES
+            appends.append(append)
+        return appends, size_bytes
+
+    def _load_bytes(self) -> int:
+        return self._pending_bytes + (0 if self._session is None else self._session.undecided_bytes)
+
+    # Reading
+
+    async def read(self, first_id: int, max_count: int, max_bytes: int, timeout_s: float) -> list[Record]:
+        """Committed records from ``first_id`` on; empty if and only if ``first_id`` is not in the committed log.
+
+        At least one record otherwise, at most ``max_count``, and not more than ``max_bytes`` of data unless the first
+        record alone is larger; fewer does not mean that there are no more. Checksums are verified. Waits for a session
+        if need be; raises :class:`ReadFailedError` when no replica could deliver within ``timeout_s``.
+        """
+        count = min(max_count, self._sizer.count(max_bytes))
+        records = await self._read(first_id, timeout_s, lambda session: session.read(first_id, count))
+        self._sizer.learn(records)
+        size_bytes = 0
+        for index, record in enumerate(records):
+            size_bytes += len(record.data)
+            if size_bytes > max_bytes and index:
+                return records[:index]
+        return records
+
+    async def read_headers(self, first_id: int, max_count: int, timeout_s: float) -> list[RecordHeader]:
+        """Headers of committed records; otherwise as :meth:`read`."""
+        return await self._read(first_id, timeout_s, lambda session: session.read_headers(first_id, max_count))
+
+    async def _read(
+        self, first_id: int, timeout_s: float, request: Callable[[StoreSession], Awaitable[list[ItemT]]]
+    ) -> list[ItemT]:
+        reason = "no store session is open"
+        try:
+            async with asyncio.timeout(timeout_s):
+                while True:
+                    if first_id < 0 or (self._high_water_mark is not None and first_id > self._high_water_mark):
+                        return []
+                    await self._session_usable.wait()
+                    session = self._session
+                    if session is None or first_id > session.high_water_mark:
+                        continue
+                    try:
+                        return await request(session)
+                    except ReadFailedError as error:
+                        reason = str(error)
+                        await asyncio.sleep(self._options.initial_retry_interval_s)
+        except TimeoutError:
+            raise ReadFailedError(
+                f"partition {self.partition_id}: transaction {first_id} could not be read in {timeout_s:g} s: {reason}"
+            ) from None

@@ -1,0 +1,53 @@
+"""The znode with a partition's metadata: how a session begins, and compare-and-set."""
+
+import contextlib
+
+from waltz.common.zk.client import BadVersionError, NodeExistsError, NoNodeError, ZooKeeper
+from waltz.common.zk.znodes import EMPTY_PARTITION_METADATA, PartitionMetadata
+from waltz.server.store.interface import SupersededError
+
+BEGIN_ATTEMPTS = 5
+
+
+class MetadataNode:
+    """Every method raises ``ZooKeeperError`` when ZooKeeper fails, and ``ProtocolError`` for an undecodable value."""
+
+    def __init__(self, zookeeper: ZooKeeper, path: str) -> None:
+        self._zookeeper = zookeeper
+        self.path = path
+
+    async def read(self) -> tuple[PartitionMetadata, int]:
+        """Value and version."""
+        data, stat = await self._zookeeper.get(self.path)
+        return PartitionMetadata.decode(data, self.path), stat.version
+
+    async def write(self, metadata: PartitionMetadata, version: int) -> int:
+        """Compare-and-set; the new version."""
+        return (await self._zookeeper.set(self.path, metadata.encode(), version)).version
+
+    async def begin_session(self, generation: int) -> tuple[PartitionMetadata, int]:
+        """Take the next session id for an owner of this generation; the node is created by a partition's first one.
+
+        The states of the replicas stay as they are: they describe the last session that recovered. Session ids of
+        attempts that failed are never used again. Raises :class:`SupersededError` when a newer generation has been
+        here.
+        """
+        for _ in range(BEGIN_ATTEMPTS):
+            stored, version = await self._read_or_create()
+            if stored.generation > generation:
+                raise SupersededError(
+                    f"generation {stored.generation} has opened the partition, this server has generation {generation}"
+                )
+            metadata = PartitionMetadata(generation, stored.session_id + 1, stored.replicas)
+            # Something may have been written in between, by another server or by our own last session as it ended.
+            with contextlib.suppress(BadVersionError):
+                return metadata, await self.write(metadata, version)
+        raise SupersededError(f"{self.path} is being changed all the time")
+
+    async def _read_or_create(self) -> tuple[PartitionMetadata, int]:
+        try:
+            return await self.read()
+        except NoNodeError:
+            with contextlib.suppress(NodeExistsError):
+                await self._zookeeper.create(self.path, EMPTY_PARTITION_METADATA.encode())
+            return await self.read()

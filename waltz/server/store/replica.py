@@ -1,0 +1,402 @@
+"""One replica in one store session: connect, recover, then follow the session's batches. The I/O of the machine.
+
+A replica goes round in a circle: connect with back-off, let the recovery machine bring it up, serve until something
+fails. While it serves, batches go to it straight from the ring, within a window of bytes; there is no task and no
+future on that path. A replica that needs a batch which is no longer in the ring leaves the window, copies committed
+records from the others, and comes back at a batch that is still in the ring (rule S8).
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import Protocol
+
+from waltz.common.errors import DeadlineExceededError, WaltzError
+from waltz.common.ids import NO_TRANSACTION
+from waltz.common.net.backoff import Backoff
+from waltz.common.records import Record
+from waltz.common.zk.znodes import ReplicaId
+from waltz.server.store.connections import Lane, StorageConnections, StorageRpc
+from waltz.server.store.interface import ReadFailedError, StoreOptions
+from waltz.server.store.recovery import RecoveryMachine
+from waltz.server.store.recovery_effects import (
+    Copy,
+    Effect,
+    GetMaximum,
+    Join,
+    Refuse,
+    ReplicaEffect,
+    SetLowWaterMark,
+    Truncate,
+)
+from waltz.server.store.ring import BatchRing
+from waltz.server.store.sizing import RecordSizer
+from waltz.storage.client import RemoteStorageError
+
+logger = logging.getLogger(__name__)
+
+STABLE_AFTER_S = 10.0
+"""A replica that has served for so long starts with the shortest back-off again."""
+
+
+class ReplicaRefusedError(WaltzError):
+    """The recovery machine does not take the storage in; the text is for the operator."""
+
+
+class ReplicaStalledError(WaltzError):
+    """The replica left appends unanswered for too long."""
+
+
+class ReplicaSession(Protocol):
+    """What a replica needs of the session it belongs to."""
+
+    partition_id: int
+    session_id: int
+    machine: RecoveryMachine
+    connections: StorageConnections
+    options: StoreOptions
+
+    @property
+    def ring(self) -> BatchRing | None:
+        """The batches; ``None`` until the session has opened and once it has ended."""
+        ...
+
+    @property
+    def high_water_mark(self) -> int:
+        """What is committed, as far as this session knows."""
+        ...
+
+    def execute(self, effects: list[Effect]) -> None:
+        """Carry out what the machine wants."""
+        ...
+
+    def acknowledged(self) -> None:
+        """A replica has made records durable."""
+        ...
+
+    def replica_left(self) -> None:
+        """A replica does not serve any more."""
+        ...
+
+    def fenced(self, error: RemoteStorageError) -> None:
+        """A storage has seen a newer session: this one is over (rule S2)."""
+        ...
+
+    def barred_replica_reachable(self) -> None:
+        """A replica that only another session can take in can be connected."""
+        ...
+
+    async def wait_committed(self, transaction_id: int) -> None:
+        """Wait until an id is committed; ends the session if that takes too long."""
+        ...
+
+    async def read(self, first_id: int, max_count: int, *, except_from: ReplicaId) -> list[Record]:
+        """Committed records from another replica. Raises :class:`ReadFailedError`."""
+        ...
+
+
+class Replica:
+    """See the module. All methods belong to the loop; :meth:`run` is a task of the session."""
+
+    def __init__(self, session: ReplicaSession, replica_id: ReplicaId) -> None:
+        self.replica_id = replica_id
+        self.storage = replica_id.connect_string
+        self.acked = NO_TRANSACTION
+        """Highest id that the replica is known, by its acknowledgements in this session, to have made durable."""
+        self.next_id = 0
+        """Id of the next record to send; meaningful while live."""
+        self.live = False
+        """Joined and not failed since: its votes can be expected."""
+        self._session = session
+        self._loop = asyncio.get_running_loop()
+        options = session.options
+        self._backoff = Backoff(options.initial_retry_interval_s, options.max_retry_interval_s, options.random_source)
+        self._client: StorageRpc | None = None
+        self._end_watch: Callable[[], None] | None = None
+        self._mailbox: asyncio.Queue[ReplicaEffect | None] = asyncio.Queue()
+        self._wake = asyncio.Event()
+        self._failure: Exception | None = None
+        self._serving = False
+        self._lagging = False
+        self._life = 0
+        self._in_flight_bytes = 0
+        self._last_progress_s = 0.0
+        self._change_unanswered = False
+        self._sizer = RecordSizer()
+        self._last_failure = ""
+
+    def deliver(self, effect: ReplicaEffect) -> None:
+        """An effect of the machine for this replica; carried out by :meth:`run`."""
+        if isinstance(effect, Join):
+            # At once, so that whoever counts the members counts this one.
+            self.live = self._failure is None
+            self.next_id = effect.position + 1
+            self.acked = max(self.acked, min(effect.position, self._session.high_water_mark))
+        self._mailbox.put_nowait(effect)
+
+    @property
+    def owes(self) -> bool:
+        """Whether acknowledgements are outstanding."""
+        return self._serving and self._in_flight_bytes > 0
+
+    def holds(self, transaction_id: int) -> bool:
+        """Whether a committed record can be read from this replica."""
+        return self.live and self.acked >= transaction_id
+
+    async def run(self) -> None:
+        """Connect, recover and serve until cancelled, or until only another session can help."""
+        while True:
+            await self._one_life()
+            if self._session.machine.is_barred(self.replica_id):
+                await self._wait_for_another_session()
+            delay_s = self._backoff.next_delay_s()
+            if self._session.ring is None:
+                # Nothing is written until a quorum is back: be quick to notice.
+                delay_s = min(delay_s, self._session.options.opening_retry_interval_s)
+            await asyncio.sleep(delay_s)
+
+    # One connection's worth
+
+    async def _one_life(self) -> None:
+        session = self._session
+        self._begin_life()
+        served_from_s: float | None = None
+        client: StorageRpc | None = None
+        try:
+            client = await session.connections.client(self.storage)
+            info = await client.last_session_info(
+                session.session_id, session.partition_id, timeout_s=session.options.rpc_timeout_s
+            )
+            self._client = client
+            self._end_watch = session.connections.watch(client, partial(self._connection_closed, self._life))
+            session.execute(session.machine.replica_connected(self.replica_id, info.session_id, info.low_water_mark))
+            position = await self._recover(client)
+            served_from_s = self._loop.time()
+            self._last_failure = ""
+            await self._serve(client, position)
+        except RemoteStorageError as error:
+            self._change_unanswered = False
+            if error.is_session_fenced:
+                session.fenced(error)
+            self._log_failure(error)
+        except DeadlineExceededError as error:
+            # The connection may be half open; every partition has to notice, so a new one is made.
+            if client is not None:
+                session.connections.discard(client)
+            self._log_failure(error)
+        except (WaltzError, OSError) as error:
+            self._log_failure(error)
+        finally:
+            if self._end_watch is not None:
+                self._end_watch()
+                self._end_watch = None
+        if served_from_s is not None and self._loop.time() - served_from_s > STABLE_AFTER_S:
+            self._backoff.reset()
+        self._end_life()
+
+    def _begin_life(self) -> None:
+        self._life += 1
+        self._failure = None
+        self._serving = self._lagging = False
+        self._in_flight_bytes = 0
+        self._change_unanswered = False
+        self._wake.clear()
+        while not self._mailbox.empty():
+            self._mailbox.get_nowait()
+
+    def _end_life(self) -> None:
+        was_live, self.live, self._serving = self.live, False, False
+        self._client = None
+        effects = self._session.machine.replica_lost(self.replica_id, change_unanswered=self._change_unanswered)
+        self._session.execute(effects)
+        if was_live:
+            self._session.replica_left()
+
+    def _log_failure(self, error: Exception) -> None:
+        """Once per kind of trouble: attempts are repeated for as long as it lasts."""
+        text = str(error)
+        level = logging.ERROR if isinstance(error, ReplicaRefusedError) else logging.WARNING
+        level = logging.DEBUG if text == self._last_failure else level
+        self._last_failure = text
+        logger.log(level, "partition %d, replica %s: %s", self._session.partition_id, self.storage, error)
+
+    async def _wait_for_another_session(self) -> None:
+        """The storage may still act on a request of this session: stay away, and say when it can be reached again."""
+        while True:
+            await asyncio.sleep(self._backoff.next_delay_s())
+            try:
+                await self._session.connections.client(self.storage)
+            except (WaltzError, OSError) as error:
+                logger.info("partition %d, replica %s: %s", self._session.partition_id, self.storage, error)
+            else:
+                self._session.barred_replica_reachable()
+
+    # Recovery
+
+    async def _recover(self, client: StorageRpc) -> int:
+        """Carry out the machine's effects until the replica has joined; the id up to which it holds the log."""
+        session, machine = self._session, self._session.machine
+        ids, timeout_s = (session.session_id, session.partition_id), session.options.rpc_timeout_s
+        while True:
+            effect = await self._next_effect()
+            match effect:
+                case Join(position=position):
+                    return position
+                case Refuse(reason=reason):
+                    raise ReplicaRefusedError(f"the storage {reason}")
+                case GetMaximum():
+                    maximum = await client.max_transaction_id(*ids, timeout_s=timeout_s)
+                    session.execute(machine.maximum_known(self.replica_id, maximum))
+                case Truncate(transaction_id=transaction_id):
+                    self._change_unanswered = True
+                    maximum = await client.truncate(*ids, transaction_id, timeout_s=timeout_s)
+                    self._change_unanswered = False
+                    session.execute(machine.maximum_known(self.replica_id, maximum))
+                case SetLowWaterMark(low_water_mark=mark):
+                    self._change_unanswered = True
+                    await client.set_low_water_mark(*ids, mark, timeout_s=timeout_s)
+                    self._change_unanswered = False
+                    session.execute(machine.low_water_mark_set(self.replica_id))
+                case Copy():
+                    await self._copy(client, effect)
+
+    async def _next_effect(self) -> ReplicaEffect | None:
+        """The machine's next effect; a connection that breaks meanwhile is noticed."""
+        effect = await self._mailbox.get()
+        if self._failure is not None:
+            raise self._failure
+        return effect
+
+    async def _copy(self, client: StorageRpc, effect: Copy) -> None:
+        session = self._session
+        ids = (session.session_id, session.partition_id)
+        count = min(self._sizer.count(session.options.copy_size_bytes), effect.last - effect.first + 1)
+        timeout_s = session.options.read_timeout_s
+        try:
+            async with asyncio.timeout(timeout_s):
+                source = await session.connections.client(effect.source.connect_string, Lane.READ)
+            records = await source.records(*ids, effect.first, count, timeout_s=timeout_s)
+            if not records:
+                raise ReadFailedError(f"storage {effect.source.connect_string} has not got transaction {effect.first}")
+        except (WaltzError, OSError) as error:
+            if isinstance(error, RemoteStorageError) and error.is_session_fenced:
+                session.fenced(error)
+            self._log_failure(error)
+            await asyncio.sleep(self._backoff.next_delay_s())
+            session.execute(session.machine.copy_failed(self.replica_id, effect.source))
+            return
+        self._sizer.learn(records)
+        self._change_unanswered = True
+        await client.append(*ids, records, timeout_s=session.options.rpc_timeout_s)
+        self._change_unanswered = False
+        session.execute(session.machine.copied(self.replica_id, records[-1].transaction_id))
+
+    # Serving
+
+    async def _serve(self, client: StorageRpc, position: int) -> None:
+        """Follow the session until something fails, which is raised."""
+        # A member that comes back may hold records whose acknowledgement was lost. They are not voted for again; that
+        # they are committed by the others is awaited, for an acknowledgement of later records would cover them.
+        await self._session.wait_committed(position)
+        self._serving = True
+        self.pump()
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            if self._failure is not None:
+                raise self._failure
+            if self._lagging and self._in_flight_bytes == 0:
+                await self._catch_up(client)
+
+    def pump(self) -> None:
+        """Send what the window admits; called when there is something new and when acknowledgements came."""
+        session, client = self._session, self._client
+        ring = session.ring
+        if not self._serving or self._lagging or client is None or ring is None:
+            return
+        window_bytes = session.options.window_size_bytes
+        while self._in_flight_bytes < window_bytes:
+            batch = ring.get(self.next_id)
+            if batch is None:
+                if self.next_id < ring.next_id:
+                    self._lagging = True
+                    self._wake.set()
+                return
+            size_bytes = len(batch.payload)
+            if not self._in_flight_bytes:
+                self._last_progress_s = self._loop.time()
+            self._in_flight_bytes += size_bytes
+            self.next_id = batch.last_id + 1
+            done = partial(self._appended, self._life, batch.last_id, size_bytes)
+            client.append_encoded(session.session_id, session.partition_id, batch.payload, batch.count, done)
+
+    def _appended(self, life: int, last_id: int, size_bytes: int, error: Exception | None) -> None:
+        if error is not None:
+            if isinstance(error, RemoteStorageError) and error.is_session_fenced:
+                self._session.fenced(error)
+            if life == self._life:
+                self.fail(error)
+            return
+        if life == self._life:
+            self._in_flight_bytes -= size_bytes
+            self._last_progress_s = self._loop.time()
+            if self._lagging and self._in_flight_bytes == 0:
+                self._wake.set()
+        # An acknowledgement that arrives after the replica was given up is as true as any other.
+        if last_id > self.acked:
+            self.acked = last_id
+            self._session.acknowledged()
+        self.pump()
+
+    def fail(self, error: Exception) -> None:
+        """Give the replica up: it has to join again from the beginning."""
+        if self._failure is None:
+            self._failure = error
+            self._serving = False
+            self._wake.set()
+            self._mailbox.put_nowait(None)
+            if self.live:
+                self.live = False
+                self._session.replica_left()
+
+    def check_progress(self, now_s: float, limit_s: float) -> None:
+        """Give the replica up if it owes an acknowledgement and has sent none for so long."""
+        waiting_s = now_s - self._last_progress_s
+        if self._serving and self._in_flight_bytes and waiting_s > limit_s:
+            self.fail(ReplicaStalledError(f"storage {self.storage} left appends unanswered for {waiting_s:.1f} s"))
+
+    def _connection_closed(self, life: int, error: Exception | None) -> None:
+        if life == self._life and self._client is not None:
+            self.fail(error or WaltzError(f"the connection to storage {self.storage} closed"))
+
+    async def _catch_up(self, client: StorageRpc) -> None:
+        """Copy committed records from other replicas until the next one needed is in the ring."""
+        session, ring = self._session, self._session.ring
+        if ring is None:
+            return
+        logger.info(
+            "partition %d, replica %s: lags at %d, copying from others",
+            session.partition_id,
+            self.storage,
+            self.next_id - 1,
+        )
+        while self.next_id < ring.first_id:
+            count = min(self._sizer.count(session.options.copy_size_bytes), ring.first_id - self.next_id)
+            try:
+                records = await session.read(self.next_id, count, except_from=self.replica_id)
+            except ReadFailedError as error:
+                self._log_failure(error)
+                await asyncio.sleep(self._backoff.next_delay_s())
+                continue
+            self._sizer.learn(records)
+            await client.append(
+                session.session_id, session.partition_id, records, timeout_s=session.options.rpc_timeout_s
+            )
+            self.next_id = records[-1].transaction_id + 1
+            self.acked = max(self.acked, self.next_id - 1)
+            session.acknowledged()
+            if self._failure is not None:
+                raise self._failure
+        self._lagging = False
+        self.pump()

@@ -1,0 +1,42 @@
+"""What the metadata of a partition says about its replicas, and how a session changes it. Pure.
+
+A state of (session, unresolved) lets the replica vote in the next recovery; a state with a closing mark says that the
+replica missed (a part of) a later session and can be trusted up to that mark only. Session -1 marks a replica that has
+never been part of any session.
+"""
+
+from collections.abc import Collection, Iterable
+
+from waltz.common.zk.znodes import UNRESOLVED, PartitionMetadata, ReplicaId, ReplicaState
+
+NO_SESSION = -1
+
+
+def is_clean(state: ReplicaState | None, session_id: int) -> bool:
+    """Whether the metadata lists the replica as a full member of the session."""
+    return state is not None and state.session_id == session_id and state.closing_high_water_mark == UNRESOLVED
+
+
+def states_after_recovery(
+    metadata: PartitionMetadata,
+    assigned: Iterable[ReplicaId],
+    clean: Collection[ReplicaId],
+    high_water_mark: int,
+) -> dict[ReplicaId, ReplicaState]:
+    """The states to be written once a quorum has recovered, and again for every replica that recovers later.
+
+    Replicas that are not assigned any more disappear; members of the session become (session, unresolved); what had
+    taken part up to an earlier session is closed at the mark from which this session started.
+    """
+    session_id = metadata.session_id
+    states: dict[ReplicaId, ReplicaState] = {}
+    for replica_id in sorted(assigned):
+        state = metadata.replicas.get(replica_id)
+        if replica_id in clean:
+            state = ReplicaState(replica_id, session_id, UNRESOLVED)
+        elif state is None:
+            state = ReplicaState(replica_id, NO_SESSION, high_water_mark)
+        elif state.session_id < session_id and state.closing_high_water_mark == UNRESOLVED:
+            state = state._replace(closing_high_water_mark=high_water_mark)
+        states[replica_id] = state
+    return states

@@ -1,0 +1,108 @@
+"""The batches of one store session that somebody may still need; shared by all replicas (rule S8). Pure."""
+
+from collections import deque
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from waltz.server.store.interface import Append
+
+
+class Batch:
+    """Records of consecutive ids, encoded once for all replicas."""
+
+    __slots__ = ("appends", "count", "first_id", "last_id", "payload")
+
+    def __init__(self, first_id: int, payload: bytes, appends: Sequence[Append]) -> None:
+        self.first_id = first_id
+        self.last_id = first_id + len(appends) - 1
+        self.count = len(appends)
+        self.payload = payload
+        self.appends: Sequence[Append] = appends
+
+
+class Committed(NamedTuple):
+    """What a step of commitment brought."""
+
+    appends: Sequence[Append]
+    records: Sequence[bytes]
+    """The records of the appends, encoded, one piece per batch."""
+
+
+class BatchRing:
+    """Batches in order of their ids: the committed ones that a lagging replica may still take, then the undecided ones.
+
+    Committed batches are dropped, oldest first, once every live replica has them or their bytes exceed the limit: a
+    replica that needs a dropped batch catches up from other replicas instead.
+    """
+
+    __slots__ = ("_batches", "_by_first_id", "_limit_bytes", "_undecided", "kept_bytes", "next_id", "undecided_bytes")
+
+    def __init__(self, first_id: int, limit_bytes: int) -> None:
+        self.next_id = first_id
+        """The id of the next record to be added."""
+        self.undecided_bytes = 0
+        self.kept_bytes = 0
+        """Bytes of committed batches."""
+        self._limit_bytes = limit_bytes
+        self._batches: deque[Batch] = deque()
+        self._undecided: deque[Batch] = deque()
+        self._by_first_id: dict[int, Batch] = {}
+
+    @property
+    def first_id(self) -> int:
+        """The first id in the ring; :attr:`next_id` when it is empty."""
+        return self._batches[0].first_id if self._batches else self.next_id
+
+    @property
+    def undecided_count(self) -> int:
+        """Number of undecided batches."""
+        return len(self._undecided)
+
+    @property
+    def decision_wanted(self) -> int:
+        """The id whose commitment decides the oldest undecided batch; the next id when nothing is undecided."""
+        return self._undecided[0].last_id if self._undecided else self.next_id
+
+    def get(self, first_id: int) -> Batch | None:
+        """The batch that begins with this id, if it is in the ring."""
+        return self._by_first_id.get(first_id)
+
+    def add(self, payload: bytes, appends: Sequence[Append]) -> Batch:
+        """Add an undecided batch of the next ids."""
+        batch = Batch(self.next_id, payload, appends)
+        self.next_id = batch.last_id + 1
+        self._batches.append(batch)
+        self._undecided.append(batch)
+        self._by_first_id[batch.first_id] = batch
+        self.undecided_bytes += len(payload)
+        return batch
+
+    def commit(self, mark: int) -> Committed | None:
+        """Batches up to ``mark`` are committed: their appends and records, in order; None when there is no such."""
+        undecided = self._undecided
+        batches: list[Batch] = []
+        while undecided and undecided[0].last_id <= mark:
+            batch = undecided.popleft()
+            self.undecided_bytes -= len(batch.payload)
+            self.kept_bytes += len(batch.payload)
+            batches.append(batch)
+        if not batches:
+            return None
+        appends = batches[0].appends if len(batches) == 1 else [append for b in batches for append in b.appends]
+        for batch in batches:
+            batch.appends = ()
+        return Committed(appends, [batch.payload for batch in batches])
+
+    def trim(self, needed_from: int) -> None:
+        """Drop committed batches below ``needed_from``, and older ones beyond the limit."""
+        batches = self._batches
+        kept = len(batches) - len(self._undecided)
+        while kept and (batches[0].last_id < needed_from or self.kept_bytes > self._limit_bytes):
+            batch = batches.popleft()
+            del self._by_first_id[batch.first_id]
+            self.kept_bytes -= len(batch.payload)
+            kept -= 1
+
+    def undecided(self) -> list[Append]:
+        """The appends whose fate is open, in order."""
+        return [append for batch in self._undecided for append in batch.appends]

@@ -1,0 +1,34 @@
+"""How many records to ask for to get about so many bytes. Pure."""
+
+from collections.abc import Sequence
+
+from waltz.common.records import Record
+
+MAX_COUNT = 1000
+FIRST_MEAN_BYTES = 50_000
+"""Assumed size of a record before any was seen: the first megabyte is about 20 records, as the original reads."""
+
+RECORD_ID_BYTES = 24
+"""Bytes of an encoded record before its body: transaction id and request id."""
+
+RECORD_OVERHEAD_BYTES = 36
+"""Bytes of an encoded record beside its data."""
+
+
+class RecordSizer:
+    """Learns the mean size of records; growing sizes are believed at once, shrinking ones by and by."""
+
+    __slots__ = ("_mean_bytes",)
+
+    def __init__(self) -> None:
+        self._mean_bytes = float(FIRST_MEAN_BYTES)
+
+    def count(self, size_bytes: int) -> int:
+        """Number of records that are expected to take ``size_bytes``; at least one."""
+        return max(1, min(MAX_COUNT, int(size_bytes / self._mean_bytes)))
+
+    def learn(self, records: Sequence[Record]) -> None:
+        """Take the sizes of what came into account."""
+        if records:
+            mean_bytes = RECORD_OVERHEAD_BYTES + sum(len(record.data) for record in records) / len(records)
+            self._mean_bytes = max(mean_bytes, (self._mean_bytes + mean_bytes) / 2)

@@ -1,0 +1,195 @@
+"""Requests of a partition that cannot be answered yet."""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterable
+from heapq import heappop, heappush
+
+from waltz.common.wire.client_server import FeedRequest, FlushRequest, HighWaterMarkRequest, MountRequest
+from waltz.server.appends import AppendCall
+from waltz.server.link import ClientLink
+
+WaitingRequest = AppendCall | FeedRequest | FlushRequest | HighWaterMarkRequest | MountRequest
+
+_ENTRY_SIZE_BYTES = 200
+
+
+class Pending:
+    """One request and where its answer goes.
+
+    ``order`` is that of arrival; ``next_id`` is the first transaction id given after the request was looked at.
+    """
+
+    __slots__ = ("answered", "deadline_s", "link", "next_id", "order", "request")
+
+    def __init__(self, link: ClientLink, request: WaitingRequest, order: int) -> None:
+        self.link = link
+        self.request = request
+        self.order = order
+        self.next_id = 0
+        self.deadline_s = 0.0
+        self.answered = False
+
+    def __lt__(self, other: "Pending") -> bool:
+        return self.order < other.order
+
+    @property
+    def size_bytes(self) -> int:
+        """Approximate memory."""
+        request = self.request
+        return _ENTRY_SIZE_BYTES + (len(request.body) if type(request) is AppendCall else 0)
+
+
+class WaitingRoom:
+    """Requests that arrived while none could be looked at, in order of arrival; bounded.
+
+    When it is full, the connections that go on sending to it are not read from. Since they carry other partitions too,
+    that ends after ``patience_s``: the waiting appends are refused (they were never handed to a replica; a client that
+    cannot be told finds out by its next flush), and reading goes on.
+    """
+
+    def __init__(
+        self, max_count: int, max_bytes: int, patience_s: float, on_refused: Callable[[list[Pending]], None]
+    ) -> None:
+        self._max_count = max_count
+        self._max_bytes = max_bytes
+        self._patience_s = patience_s
+        self._on_refused = on_refused
+        self._entries: deque[Pending] = deque()
+        self._size_bytes = 0
+        self._held: dict[ClientLink, None] = {}
+        self._timer: asyncio.TimerHandle | None = None
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def add(self, pending: Pending) -> None:
+        """Put a request at the end; its connection is held when the room is full."""
+        self._entries.append(pending)
+        self._size_bytes += pending.size_bytes
+        if len(self._entries) > self._max_count or self._size_bytes > self._max_bytes:
+            self._held[pending.link] = None
+            pending.link.hold(self)
+            if self._timer is None:
+                self._timer = asyncio.get_running_loop().call_later(self._patience_s, self._refuse)
+
+    def put_back(self, pendings: Iterable[Pending]) -> None:
+        """Put requests that were taken up earlier, in order of arrival, before all others."""
+        returned = list(pendings)
+        self._entries.extendleft(reversed(returned))
+        self._size_bytes += sum(pending.size_bytes for pending in returned)
+
+    def first(self) -> Pending:
+        """The oldest request, which stays; ``IndexError`` when there is none."""
+        return self._entries[0]
+
+    def pop(self) -> Pending:
+        """Take the oldest request; ``IndexError`` when there is none."""
+        pending = self._entries.popleft()
+        self._size_bytes -= pending.size_bytes
+        if self._held and len(self._entries) <= self._max_count // 2 and self._size_bytes <= self._max_bytes // 2:
+            self._release()
+        return pending
+
+    def clear(self) -> list[Pending]:
+        """Take all requests and release all connections."""
+        entries, self._entries = list(self._entries), deque()
+        self._size_bytes = 0
+        self._release()
+        return entries
+
+    def forget(self, link: ClientLink) -> None:
+        """A connection has closed. Its appends stay: they are executed all the same."""
+        self._held.pop(link, None)
+
+    def _refuse(self) -> None:
+        refused = [pending for pending in self._entries if type(pending.request) is AppendCall]
+        self._entries = deque(pending for pending in self._entries if type(pending.request) is not AppendCall)
+        self._size_bytes = sum(pending.size_bytes for pending in self._entries)
+        self._release()
+        self._on_refused(refused)
+
+    def _release(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        held, self._held = self._held, {}
+        for link in held:
+            link.release(self)
+
+
+class AwaitedCommits:
+    """Requests whose answers wait for the commit of a transaction id."""
+
+    def __init__(self) -> None:
+        self.size_bytes = 0
+        self._heap: list[tuple[int, Pending]] = []
+
+    def __len__(self) -> int:
+        return len(self._heap)
+
+    def add(self, transaction_id: int, pending: Pending) -> None:
+        """Keep a request until ``transaction_id`` is committed."""
+        heappush(self._heap, (transaction_id, pending))
+        self.size_bytes += pending.size_bytes
+
+    def pop(self, high_water_mark: int) -> tuple[int, Pending] | None:
+        """The first request, by id and then by arrival, whose id is not above the mark, with that id."""
+        if not self._heap or self._heap[0][0] > high_water_mark:
+            return None
+        transaction_id, pending = heappop(self._heap)
+        self.size_bytes -= pending.size_bytes
+        return transaction_id, pending
+
+    def clear(self) -> list[Pending]:
+        """Take all requests: their ids are void."""
+        heap, self._heap = self._heap, []
+        self.size_bytes = 0
+        return [pending for _, pending in heap]
+
+
+class Deadlines:
+    """Requests that are to be answered one way or another within a time that is the same for all of them."""
+
+    def __init__(self, timeout_s: float, on_expired: Callable[[Pending], None]) -> None:
+        self._timeout_s = timeout_s
+        self._on_expired = on_expired
+        self._entries: deque[Pending] = deque()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def add(self, pending: Pending) -> None:
+        """Watch a request until somebody sets ``answered``."""
+        loop = asyncio.get_running_loop()
+        while self._entries and self._entries[0].answered:
+            self._entries.popleft()
+        pending.deadline_s = loop.time() + self._timeout_s
+        self._entries.append(pending)
+        if self._timer is None:
+            self._timer = loop.call_at(pending.deadline_s, self._expire)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def waiting(self) -> list[Pending]:
+        """All that are not answered; they stay."""
+        return [entry for entry in self._entries if not entry.answered]
+
+    def take(self) -> list[Pending]:
+        """All that are not answered; they are watched no longer."""
+        entries, self._entries = [entry for entry in self._entries if not entry.answered], deque()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        return entries
+
+    def _expire(self) -> None:
+        self._timer = None
+        loop = asyncio.get_running_loop()
+        entries = self._entries
+        while entries and (entries[0].answered or entries[0].deadline_s <= loop.time()):
+            pending = entries.popleft()
+            if not pending.answered:
+                pending.answered = True
+                self._on_expired(pending)
+        if entries:
+            self._timer = loop.call_at(entries[0].deadline_s, self._expire)

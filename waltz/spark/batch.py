@@ -1,0 +1,69 @@
+"""The batch reader: planning in Spark's planner process, reading in its workers."""
+
+import asyncio
+from collections.abc import Iterable, Iterator, Sequence
+
+import pyarrow as pa
+import uvloop
+from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+from pyspark.sql.types import StructType
+
+from waltz.common.net.tls import client_context
+from waltz.spark.batches import BatchMaker
+from waltz.spark.columns import check_schema
+from waltz.spark.filters import NOTHING_PUSHED, Pushed, push
+from waltz.spark.options import ReadOptions
+from waltz.spark.planning import Split, plan
+from waltz.spark.reading import SplitReader
+
+
+def read_split(
+    options: ReadOptions, schema: StructType, split: Split, pushed: Pushed = NOTHING_PUSHED
+) -> Iterator[pa.RecordBatch]:
+    """The rows of one split. Raises ``ReplicaReadError`` rather than leaving anything out.
+
+    Repeatable: what is committed never changes.
+    """
+    maker = BatchMaker(schema, options.payload, pushed.header_tests)
+    reader = SplitReader(
+        split,
+        client_context(options.tls),
+        fetch_size=options.fetch_size,
+        request_timeout_s=options.request_timeout_s,
+    )
+    # The loop runs only while a chunk is awaited; the next one arrives in the socket's buffers meanwhile.
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        try:
+            while (chunk := runner.run(reader.next_chunk())) is not None:
+                yield from maker.batches(split.range.partition_id, chunk)
+        finally:
+            runner.run(reader.close())
+
+
+class WaltzBatchReader(DataSourceReader):
+    """Reads committed transactions. Travels pickled to the workers, so it holds values only."""
+
+    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+        """Raises ``ConfigError`` when ``schema`` is no selection of the columns."""
+        check_schema(schema, options.payload.name)
+        self._options = options
+        self._schema = schema
+        self._pushed = NOTHING_PUSHED
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """One partition per split; bounds are settled here. Raises what :func:`waltz.spark.planning.plan` does."""
+        return [InputPartition(split) for split in asyncio.run(plan(self._options, self._pushed))]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of one split, see :func:`read_split`. Spark makes one partition without value where is no data."""
+        if partition.value is not None:
+            yield from read_split(self._options, self._schema, partition.value, self._pushed)
+
+
+class WaltzFilteringReader(WaltzBatchReader):
+    """The same with push-down: Spark refuses a reader that has it unless its own configuration allows it."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        """Take over what shortens the read; give back the rest."""
+        self._pushed, left = push(filters)
+        return left

@@ -1,0 +1,94 @@
+"""How records become Arrow batches: column by column, never row by row."""
+
+from array import array
+from collections.abc import Callable, Iterator
+
+import pyarrow as pa
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from waltz.spark.chunk import Chunk, Heads
+from waltz.spark.columns import HEADER_COLUMNS, payload_fields
+from waltz.spark.filters import ColumnTest
+from waltz.spark.payload_format import PayloadFormat
+from waltz.spark.payloads import decoder
+
+MAX_BATCH_BYTES = 16 << 20
+"""Payload bytes of a batch; exceeded only by a single transaction that is larger."""
+
+
+def arrow_schema(schema: StructType) -> pa.Schema:
+    """The very Arrow schema that Spark demands of batches for ``schema``."""
+    return to_arrow_schema(schema, timezone="UTC")
+
+
+class BatchMaker:
+    """Makes batches of the columns of one schema."""
+
+    def __init__(self, schema: StructType, payload: PayloadFormat, header_tests: tuple[ColumnTest, ...] = ()) -> None:
+        """Only rows whose header passes all of ``header_tests`` are made. Raises ``ConfigError`` for the payload."""
+        self._schema = arrow_schema(schema)
+        wanted = payload_fields(schema, payload.name)
+        self._payload_names = frozenset(wanted.fieldNames())
+        self._decode = decoder(payload, arrow_schema(wanted)) if wanted.fields else None
+        self._header_tests = header_tests
+        self._needs_heads = any(name in HEADER_COLUMNS for name in self._schema.names)
+
+    def batches(self, partition_id: int, chunk: Chunk) -> Iterator[pa.RecordBatch]:
+        """Batches of at most :data:`MAX_BATCH_BYTES` of payload, all rows in order.
+
+        Raises ``PayloadError`` for a payload that is not what the format says.
+        """
+        for piece in chunk.cut(MAX_BATCH_BYTES):
+            batch = self._batch(partition_id, piece)
+            if batch.num_rows:
+                yield batch
+
+    def _batch(self, partition_id: int, chunk: Chunk) -> pa.RecordBatch:
+        heads = chunk.heads() if self._needs_heads or self._header_tests else None
+        ids = chunk.transaction_ids()
+        payloads = chunk.payloads() if self._decode is not None else None
+        keep = self._kept(heads)
+        if keep is not None and payloads is not None:
+            # Rows that are filtered out are not decoded, so they cannot fail the read either.
+            payloads, ids = payloads.filter(keep), array("q", _numbers(pa.int64(), ids).filter(keep).to_pylist())
+        from_payload: dict[str, pa.Array] = {}
+        if self._decode is not None and payloads is not None:
+            from_payload = self._decode(payloads, partition_id, ids)
+        make = _makers(partition_id, chunk, heads)
+        columns = []
+        for name in self._schema.names:
+            if name in self._payload_names:
+                columns.append(from_payload[name])
+            else:
+                column = make[name]()
+                columns.append(column if keep is None else column.filter(keep))
+        return pa.RecordBatch.from_arrays(columns, schema=self._schema)
+
+    def _kept(self, heads: Heads | None) -> pa.Array | None:
+        """Which rows pass the tests; ``None``: all."""
+        if heads is None or not self._header_tests:
+            return None
+        headers = heads.column("header")
+        kept = [all(test.passes(header) for test in self._header_tests) for header in headers]
+        return None if all(kept) else pa.array(kept, type=pa.bool_())
+
+
+def _makers(partition_id: int, chunk: Chunk, heads: Heads | None) -> dict[str, Callable[[], pa.Array]]:
+    """How each column of the log is made."""
+    count = chunk.count
+
+    def head(name: str) -> Callable[[], pa.Array]:
+        return lambda: _numbers(pa.int32(), (heads or chunk.heads()).column(name))
+
+    return {
+        "partition": lambda: _numbers(pa.int32(), array("i", [partition_id]) * count),
+        "transaction_id": lambda: _numbers(pa.int64(), chunk.transaction_ids()),
+        "checksum": lambda: _numbers(pa.int32(), chunk.checksums()),
+        **{name: head(name) for name in ("header", "client_id", "generation", "seq_num")},
+    }
+
+
+def _numbers(kind: pa.DataType, values: "array[int]") -> pa.Array:
+    """A column without nulls over the memory of ``values``."""
+    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(values)])

@@ -1,0 +1,109 @@
+"""The columns of a read: those of the log, and those that a payload is turned into.
+
+This module is reached by Spark's scan for data sources, so it loads neither Arrow nor anything of the cluster.
+"""
+
+import difflib
+from collections.abc import Sequence
+
+from pyspark.sql.types import BinaryType, DataType, IntegerType, LongType, StringType, StructField, StructType
+
+from waltz.common.errors import ConfigError
+
+DATA = "data"
+
+_TYPES: dict[str, DataType] = {
+    "partition": IntegerType(),
+    "transaction_id": LongType(),
+    "header": IntegerType(),
+    "client_id": IntegerType(),
+    "generation": IntegerType(),
+    "seq_num": IntegerType(),
+    DATA: BinaryType(),
+    "checksum": IntegerType(),
+}
+
+SCHEMA = StructType([StructField(name, kind, nullable=False) for name, kind in _TYPES.items()])
+"""All columns. ``client_id``, ``generation`` and ``seq_num`` are the parts of the request id beside the partition."""
+
+HEADER_COLUMNS = ("header", "client_id", "generation", "seq_num", "checksum")
+"""What stands around the payload: what ``includeHeaders`` is about."""
+
+RAW = "raw"
+UTF8 = "utf8"
+JSON = "json"
+PAYLOAD_FORMATS = (RAW, UTF8, JSON)
+
+
+def default_schema(
+    columns: Sequence[str] | None, *, include_headers: bool, payload_format: str, payload_schema: str | None
+) -> StructType | str:
+    """What a read has when the user gives no schema: a type or, with columns out of the payload, its text.
+
+    ``columns`` names columns of the log; ``payload_schema`` is a DDL text of the columns that the payload is turned
+    into, which then stand behind those of the log, in the place of ``data``.
+    """
+    names = list(_TYPES) if columns is None else list(columns)
+    if not include_headers:
+        names = [name for name in names if name not in HEADER_COLUMNS]
+    if payload_schema is None:
+        return StructType([_field(name, payload_format) for name in names])
+    fields = [SCHEMA[name] for name in names if name != DATA]
+    return ", ".join(
+        [*(f"{field.name} {field.dataType.simpleString()} NOT NULL" for field in fields), payload_schema.strip()]
+    )
+
+
+def _field(name: str, payload_format: str) -> StructField:
+    if name == DATA and payload_format == UTF8:
+        return StructField(DATA, StringType(), nullable=True)
+    return SCHEMA[name]
+
+
+def check_names(option: str, names: Sequence[str]) -> None:
+    """Raise ``ConfigError`` unless these are columns of the log, each named once."""
+    for name in names:
+        if name not in _TYPES:
+            raise ConfigError(f"option {option} names the column '{name}', which the log has not; {_hint(name)}")
+    if len(set(names)) < len(names):
+        raise ConfigError(f"option {option} names a column twice: {', '.join(names)}")
+
+
+def check_schema(schema: StructType, payload_format: str = RAW) -> None:
+    """Accept any selection of the columns, in any order, nullable or not. Raises ``ConfigError`` for anything else.
+
+    Where the payload is turned into columns, every name that is none of the log's is one of them.
+    """
+    if not schema.fields:
+        raise ConfigError("the schema has no columns; name at least one of: " + ", ".join(_TYPES))
+    for field in schema.fields:
+        _check_field(field, payload_format)
+    names = schema.fieldNames()
+    if len(set(names)) < len(names):
+        raise ConfigError("the schema names a column twice: " + ", ".join(names))
+
+
+def _check_field(field: StructField, payload_format: str) -> None:
+    if payload_format not in (RAW, UTF8) and (field.name == DATA or field.name not in _TYPES):
+        return
+    kind = _TYPES.get(field.name)
+    if kind is None:
+        raise ConfigError(f"the schema has the column '{field.name}', which the log has not; {_hint(field.name)}")
+    if field.name == DATA and payload_format == UTF8:
+        kind = StringType()
+    if field.dataType != kind:
+        raise ConfigError(
+            f"column '{field.name}' is of type {kind.simpleString()}, not {field.dataType.simpleString()}"
+        )
+
+
+def _hint(name: str) -> str:
+    near = difflib.get_close_matches(name.lower(), _TYPES, n=1)
+    return f"did you mean '{near[0]}'?" if near else "the columns are: " + ", ".join(_TYPES)
+
+
+def payload_fields(schema: StructType, payload_format: str) -> StructType:
+    """The columns of ``schema`` that come out of the payload: ``data``, or those that are none of the log's."""
+    if payload_format in (RAW, UTF8):
+        return StructType([field for field in schema.fields if field.name == DATA])
+    return StructType([field for field in schema.fields if field.name == DATA or field.name not in _TYPES])

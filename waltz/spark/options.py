@@ -1,0 +1,271 @@
+"""Options of the data source: names, defaults, checks. Pure.
+
+Spark hands options over with lower-case names; texts for people show the names as documented.
+"""
+
+import difflib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from waltz.common.config import TlsConfig, from_mapping
+from waltz.common.errors import ConfigError
+from waltz.common.zk.paths import ClusterPaths
+from waltz.spark.columns import PAYLOAD_FORMATS, RAW, UTF8, check_names
+from waltz.spark.offsets import (
+    EARLIEST,
+    ENDING_OFFSETS,
+    LATEST,
+    STARTING_OFFSETS,
+    Interval,
+    OffsetSpec,
+    parse_offsets,
+    parse_partitions,
+)
+from waltz.spark.payload_format import PayloadFormat
+
+ZOOKEEPER = "zookeeper"
+CLUSTER_ROOT = "clusterRoot"
+PARTITIONS = "partitions"
+FAIL_ON_DATA_LOSS = "failOnDataLoss"
+MIN_PARTITIONS = "minPartitions"
+MAX_ROWS_PER_SPLIT = "maxRowsPerSplit"
+FETCH_SIZE = "fetchSize"
+COLUMNS = "columns"
+INCLUDE_HEADERS = "includeHeaders"
+PAYLOAD_FORMAT = "payloadFormat"
+PAYLOAD_SCHEMA = "payloadSchema"
+PAYLOAD_MODE = "payloadMode"
+PUSHDOWN = "pushdown"
+MAX_OFFSETS_PER_TRIGGER = "maxOffsetsPerTrigger"
+FAILOVER_TIMEOUT_MS = "failoverTimeoutMs"
+PLANNING_TIMEOUT_MS = "planningTimeoutMs"
+REQUEST_TIMEOUT_MS = "requestTimeoutMs"
+TLS_PREFIX = "tls."
+
+TLS_NAMES = tuple(f"{TLS_PREFIX}{field.validation_alias}" for field in TlsConfig.model_fields.values())
+
+_BATCH_ONLY = (ENDING_OFFSETS, PUSHDOWN)
+_STREAM_ONLY = (MAX_OFFSETS_PER_TRIGGER, FAILOVER_TIMEOUT_MS)
+
+NAMES = (
+    ZOOKEEPER,
+    CLUSTER_ROOT,
+    PARTITIONS,
+    STARTING_OFFSETS,
+    ENDING_OFFSETS,
+    FAIL_ON_DATA_LOSS,
+    MIN_PARTITIONS,
+    MAX_ROWS_PER_SPLIT,
+    FETCH_SIZE,
+    COLUMNS,
+    INCLUDE_HEADERS,
+    PAYLOAD_FORMAT,
+    PAYLOAD_SCHEMA,
+    PAYLOAD_MODE,
+    PUSHDOWN,
+    MAX_OFFSETS_PER_TRIGGER,
+    FAILOVER_TIMEOUT_MS,
+    PLANNING_TIMEOUT_MS,
+    REQUEST_TIMEOUT_MS,
+    *TLS_NAMES,
+)
+"""All options of reads, as documented."""
+
+DEFAULT_MAX_ROWS_PER_SPLIT = 100_000
+DEFAULT_FETCH_SIZE = 10_000
+DEFAULT_PLANNING_TIMEOUT_MS = 30_000
+DEFAULT_REQUEST_TIMEOUT_MS = 30_000
+DEFAULT_FAILOVER_TIMEOUT_MS = 120_000
+
+LARGEST = 2**31 - 1
+"""What the protocol's counts can say; enough for every number here."""
+
+_NUMBER = re.compile(r"\d{1,10}", re.ASCII)
+_FUNCTION = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
+_NEAR = 0.6
+_BOOLEANS = {"true": True, "false": False}
+_MODES = {"failfast": False, "permissive": True}
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterOptions:
+    """Which cluster, and how to reach it."""
+
+    zookeeper: str
+    """Connect string, ``host:port,host:port...[/chroot]``."""
+    cluster_root: str
+    planning_timeout_s: float
+    request_timeout_s: float
+    tls: TlsConfig
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOptions(ClusterOptions):
+    """The checked options of a read."""
+
+    partitions: tuple[Interval, ...] | None
+    """``None``: all of the cluster."""
+    starting_offsets: OffsetSpec | None
+    """``None``: the beginning for a batch, the end for a stream."""
+    ending_offsets: OffsetSpec
+    fail_on_data_loss: bool
+    min_partitions: int
+    max_rows_per_split: int
+    fetch_size: int
+    """Most records of one request to a storage node."""
+    columns: tuple[str, ...] | None
+    include_headers: bool
+    payload: PayloadFormat
+    payload_schema: str | None
+    pushdown: bool
+    max_offsets_per_trigger: int | None
+    failover_timeout_s: float
+    """How long a stream goes on without the mark of a partition."""
+
+
+def parse_options(options: Mapping[str, str]) -> ReadOptions:
+    """Check everything that can be checked without a cluster.
+
+    Raises ``ConfigError`` that names the option: unknown (with the nearest known name), missing, or of a wrong value.
+    """
+    given = known(options, NAMES)
+    cluster = cluster_options(given)
+    payload = _payload(given)
+    columns = tuple(name.strip() for name in given[COLUMNS].split(",")) if COLUMNS in given else None
+    if columns is not None:
+        check_names(COLUMNS, columns)
+    payload_schema = given.get(PAYLOAD_SCHEMA)
+    if payload_schema is not None and (payload.name in (RAW, UTF8) or not payload_schema.strip()):
+        raise ConfigError(
+            f"option {PAYLOAD_SCHEMA}: expected columns such as 'account long', and only with json or a "
+            f"function as {PAYLOAD_FORMAT}"
+        )
+    return ReadOptions(
+        zookeeper=cluster.zookeeper,
+        cluster_root=cluster.cluster_root,
+        planning_timeout_s=cluster.planning_timeout_s,
+        request_timeout_s=cluster.request_timeout_s,
+        tls=cluster.tls,
+        partitions=parse_partitions(given[PARTITIONS]) if PARTITIONS in given else None,
+        starting_offsets=(
+            parse_offsets(STARTING_OFFSETS, given[STARTING_OFFSETS], EARLIEST) if STARTING_OFFSETS in given else None
+        ),
+        ending_offsets=parse_offsets(ENDING_OFFSETS, given.get(ENDING_OFFSETS, LATEST), LATEST),
+        fail_on_data_loss=boolean(given, FAIL_ON_DATA_LOSS, True),
+        min_partitions=positive(given, MIN_PARTITIONS, 1),
+        max_rows_per_split=positive(given, MAX_ROWS_PER_SPLIT, DEFAULT_MAX_ROWS_PER_SPLIT),
+        fetch_size=positive(given, FETCH_SIZE, DEFAULT_FETCH_SIZE),
+        columns=columns,
+        include_headers=boolean(given, INCLUDE_HEADERS, True),
+        payload=payload,
+        payload_schema=payload_schema,
+        pushdown=boolean(given, PUSHDOWN, False),
+        max_offsets_per_trigger=(
+            positive(given, MAX_OFFSETS_PER_TRIGGER, 1) if MAX_OFFSETS_PER_TRIGGER in given else None
+        ),
+        failover_timeout_s=positive(given, FAILOVER_TIMEOUT_MS, DEFAULT_FAILOVER_TIMEOUT_MS) / 1000,
+    )
+
+
+def refuse_options_of_streams(options: Mapping[str, str]) -> None:
+    """Raise ``ConfigError`` for an option that has no meaning in a batch."""
+    _refuse(options, _STREAM_ONLY, "is for streams; a batch reads from startingOffsets to endingOffsets")
+
+
+def refuse_options_of_batches(options: Mapping[str, str]) -> None:
+    """Raise ``ConfigError`` for an option that has no meaning in a stream."""
+    _refuse(options, _BATCH_ONLY, "is not for streams: they have no end, and Spark pushes no filters into them")
+
+
+def _refuse(options: Mapping[str, str], names: tuple[str, ...], reason: str) -> None:
+    given = {key.lower() for key in options}
+    for name in names:
+        if name.lower() in given:
+            raise ConfigError(f"option {name} {reason}")
+
+
+def _payload(given: Mapping[str, str]) -> PayloadFormat:
+    name = given.get(PAYLOAD_FORMAT, RAW).strip()
+    if name.lower() in PAYLOAD_FORMATS:
+        name = name.lower()
+    elif _FUNCTION.fullmatch(name) is None:
+        raise ConfigError(
+            f"option {PAYLOAD_FORMAT}: expected {', '.join(PAYLOAD_FORMATS)} or a function such as "
+            f"package.module:function, found {name!r}"
+        )
+    return PayloadFormat(name, choice(given, PAYLOAD_MODE, _MODES, False))
+
+
+def known(options: Mapping[str, str], names: tuple[str, ...]) -> dict[str, str]:
+    """The options by their documented names. Raises ``ConfigError`` for an unknown one, with the nearest known."""
+    by_lower_case = {name.lower(): name for name in names}
+    given = {}
+    for key, value in options.items():
+        name = by_lower_case.get(key.lower())
+        if name is None:
+            near = difflib.get_close_matches(key.lower(), by_lower_case, n=1, cutoff=_NEAR)
+            hint = f"did you mean '{by_lower_case[near[0]]}'?" if near else "the options are: " + ", ".join(names)
+            raise ConfigError(f"unknown option '{key}'; {hint}")
+        given[name] = value
+    return given
+
+
+def cluster_options(given: Mapping[str, str]) -> ClusterOptions:
+    """The options that reads and writes share. Raises ``ConfigError``."""
+    return ClusterOptions(
+        zookeeper=required(given, ZOOKEEPER, "a connect string such as host:2181"),
+        cluster_root=_cluster_root(given),
+        planning_timeout_s=positive(given, PLANNING_TIMEOUT_MS, DEFAULT_PLANNING_TIMEOUT_MS) / 1000,
+        request_timeout_s=positive(given, REQUEST_TIMEOUT_MS, DEFAULT_REQUEST_TIMEOUT_MS) / 1000,
+        tls=from_mapping(
+            {name: value for name, value in given.items() if name in TLS_NAMES},
+            TlsConfig,
+            source="the options",
+            prefix=TLS_PREFIX,
+        ),
+    )
+
+
+def required(given: Mapping[str, str], name: str, meaning: str) -> str:
+    """An option that must be there. Raises ``ConfigError`` that says what it means."""
+    value = given.get(name, "").strip()
+    if not value:
+        raise ConfigError(f"option '{name}' is missing: {meaning}")
+    return value
+
+
+def _cluster_root(given: Mapping[str, str]) -> str:
+    root = required(given, CLUSTER_ROOT, "the ZooKeeper path of the cluster, such as /waltz")
+    try:
+        return ClusterPaths.of(root).root
+    except ConfigError:
+        raise ConfigError(
+            f"option {CLUSTER_ROOT}: expected an absolute ZooKeeper path such as /waltz, found {root!r}"
+        ) from None
+
+
+def positive(given: Mapping[str, str], name: str, default: int) -> int:
+    """A number from 1 on. Raises ``ConfigError``."""
+    text = given.get(name)
+    if text is None:
+        return default
+    if _NUMBER.fullmatch(text.strip()) is None or not 1 <= (number := int(text)) <= LARGEST:
+        raise ConfigError(f"option {name}: expected a number from 1 to {LARGEST}, found {text!r}")
+    return number
+
+
+def boolean(given: Mapping[str, str], name: str, default: bool) -> bool:
+    """``true`` or ``false``. Raises ``ConfigError``."""
+    return choice(given, name, _BOOLEANS, default)
+
+
+def choice(given: Mapping[str, str], name: str, meanings: Mapping[str, bool], default: bool) -> bool:
+    """One of two words. Raises ``ConfigError``."""
+    text = given.get(name)
+    if text is None:
+        return default
+    found = meanings.get(text.strip().lower())
+    if found is None:
+        raise ConfigError(f"option {name}: expected {' or '.join(meanings)}, found {text!r}")
+    return found

@@ -1,0 +1,174 @@
+"""From options to splits: what a batch read asks of a cluster before it reads.
+
+The order is that of rule S6: first the committed high-water marks from the owners, then metadata, assignment and admin
+ports from ZooKeeper.
+"""
+
+import asyncio
+import random
+import ssl
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+from uuid import UUID
+
+from waltz.common.net.backoff import Backoff
+from waltz.common.net.tls import client_context
+from waltz.common.zk.client import ZooKeeper, connect
+from waltz.common.zk.store_admin import (
+    StoreAdminError,
+    read_connections,
+    read_partition_metadata,
+    read_replica_assignments,
+    read_store_params,
+)
+from waltz.common.zk.znodes import StoreParams
+from waltz.spark.errors import PlanningError
+from waltz.spark.filters import NOTHING_PUSHED, Pushed
+from waltz.spark.marks import INITIAL_DELAY_S, MAXIMUM_DELAY_S, read_committed_marks
+from waltz.spark.offsets import (
+    EARLIEST,
+    ENDING_OFFSETS,
+    STARTING_OFFSETS,
+    OffsetRange,
+    OffsetSpec,
+    check_named_partitions,
+    resolve_range,
+    select_partitions,
+    split_ranges,
+)
+from waltz.spark.options import ClusterOptions, ReadOptions
+from waltz.spark.replicas import Choice, Source, choose_replicas, rotate
+
+SESSION_TIMEOUT_S = 30.0
+CONNECT_TIMEOUT_S = 10.0
+
+FROM_EARLIEST = OffsetSpec(EARLIEST, {})
+
+
+class Split(NamedTuple):
+    """The work of one task, with everything it needs to know of the cluster."""
+
+    range: OffsetRange
+    sources: tuple[Source, ...]
+    """Replicas in the order in which they are to be tried."""
+    cluster_key: UUID
+    partition_count: int
+
+
+async def plan(options: ReadOptions, pushed: Pushed = NOTHING_PUSHED) -> list[Split]:
+    """Plan a read of the cluster that the options name, without what ``pushed`` excludes.
+
+    Raises ``ConfigError`` (key stores), ``ZooKeeperUnreachableError``, ``PlanningError``, ``ZooKeeperError``.
+    """
+    tls = client_context(options.tls)
+    deadline_s = asyncio.get_running_loop().time() + options.planning_timeout_s
+    zookeeper = await connect_zookeeper(options)
+    try:
+        return await plan_with(zookeeper, options, tls=tls, deadline_s=deadline_s, pushed=pushed)
+    finally:
+        await zookeeper.close()
+
+
+async def connect_zookeeper(options: ClusterOptions) -> ZooKeeper:
+    """Connect to the ZooKeeper that the options name. Raises ``ZooKeeperUnreachableError``."""
+    return await connect(
+        options.zookeeper,
+        session_timeout_s=SESSION_TIMEOUT_S,
+        connect_timeout_s=min(CONNECT_TIMEOUT_S, options.planning_timeout_s),
+        operation_timeout_s=options.planning_timeout_s,
+    )
+
+
+async def plan_with(
+    zookeeper: ZooKeeper,
+    options: ReadOptions,
+    *,
+    tls: ssl.SSLContext | None,
+    deadline_s: float,
+    pushed: Pushed = NOTHING_PUSHED,
+) -> list[Split]:
+    """As :func:`plan`, with a ZooKeeper that is connected; ``deadline_s`` is a time of the loop."""
+    store = await read_store(zookeeper, options)
+    selected = select_partitions(options.partitions, store.partition_count)
+    starting = options.starting_offsets or FROM_EARLIEST
+    check_named_partitions(STARTING_OFFSETS, starting, selected)
+    check_named_partitions(ENDING_OFFSETS, options.ending_offsets, selected)
+    wanted = [partition_id for partition_id in selected if pushed.wants(partition_id)]
+    marks = await read_committed_marks(zookeeper, options.cluster_root, wanted, tls=tls, deadline_s=deadline_s)
+    ranges = [
+        resolve_range(
+            partition_id,
+            starting,
+            options.ending_offsets,
+            marks[partition_id],
+            fail_on_data_loss=options.fail_on_data_loss,
+        )
+        for partition_id in wanted
+    ]
+    return await plan_ranges(zookeeper, options, store, [pushed.shorten(whole) for whole in ranges], deadline_s)
+
+
+async def plan_ranges(
+    zookeeper: ZooKeeper, options: ReadOptions, store: StoreParams, ranges: Sequence[OffsetRange], deadline_s: float
+) -> list[Split]:
+    """Splits of ranges that are known to be committed; who may serve is asked now (rule S6: after the marks)."""
+    pieces = split_ranges(ranges, options.max_rows_per_split, options.min_partitions)
+    wanted = {piece.partition_id for piece in pieces}
+    sources = await read_sources(zookeeper, options.cluster_root, wanted, deadline_s)
+    # The position in the whole list also spreads partitions of a single split.
+    return [
+        Split(piece, rotate(sources[piece.partition_id], index), store.key, store.partition_count)
+        for index, piece in enumerate(pieces)
+    ]
+
+
+async def read_store(zookeeper: ZooKeeper, options: ClusterOptions) -> StoreParams:
+    """Key and size of the cluster. Raises ``PlanningError`` when there is none."""
+    try:
+        return await read_store_params(zookeeper, options.cluster_root)
+    except StoreAdminError:
+        raise PlanningError(
+            f"there is no cluster at {options.cluster_root} in the ZooKeeper at {options.zookeeper}; "
+            "check the options clusterRoot and zookeeper"
+        ) from None
+
+
+async def read_sources(
+    zookeeper: ZooKeeper, root: str, partition_ids: Iterable[int], deadline_s: float
+) -> dict[int, tuple[Source, ...]]:
+    """The replicas that may serve each partition.
+
+    While a new session recovers there may be none for a moment: asked again until the deadline.
+    """
+    loop = asyncio.get_running_loop()
+    backoff = Backoff(INITIAL_DELAY_S, MAXIMUM_DELAY_S, random.Random())
+    sources: dict[int, tuple[Source, ...]] = {}
+    missing = set(partition_ids)
+    while missing:
+        choices = await _choose(zookeeper, root, missing)
+        sources.update({partition_id: choice.sources for partition_id, choice in choices.items() if choice.sources})
+        missing -= sources.keys()
+        if missing:
+            delay_s = backoff.next_delay_s()
+            if loop.time() + delay_s >= deadline_s:
+                raise _no_source(min(missing), choices[min(missing)])
+            await asyncio.sleep(delay_s)
+    return sources
+
+
+async def _choose(zookeeper: ZooKeeper, root: str, partition_ids: Iterable[int]) -> dict[int, Choice]:
+    assignments = await read_replica_assignments(zookeeper, root)
+    connections = await read_connections(zookeeper, root)
+    return {
+        partition_id: choose_replicas(
+            partition_id, await read_partition_metadata(zookeeper, root, partition_id), assignments, connections
+        )
+        for partition_id in sorted(partition_ids)
+    }
+
+
+def _no_source(partition_id: int, choice: Choice) -> PlanningError:
+    reasons = "; ".join(f"{storage}: {reason}" for storage, reason in choice.refused.items())
+    return PlanningError(
+        f"no replica of partition {partition_id} may serve a read: {reasons or 'none is assigned to any storage node'}"
+    )

@@ -1,0 +1,165 @@
+"""Reading a range of one partition from its replicas, in order, whole or not at all."""
+
+import asyncio
+import logging
+import ssl
+from collections.abc import Coroutine
+
+from waltz.common.errors import (
+    ConnectFailedError,
+    ConnectionClosedError,
+    DeadlineExceededError,
+    ProtocolError,
+    WaltzError,
+)
+from waltz.spark.bulk import BulkClient
+from waltz.spark.chunk import Chunk
+from waltz.spark.errors import ReplicaReadError
+from waltz.spark.planning import Split
+from waltz.spark.replicas import Source
+
+logger = logging.getLogger(__name__)
+
+TARGET_ANSWER_BYTES = 4 << 20
+"""What an answer should hold. Storages of the original bound answers by the number of records only."""
+
+FIRST_FETCH = 100
+"""Records of the first request, made before anything is known of their size."""
+
+CONNECT_TIMEOUT_S = 10.0
+
+_RECORD_OVERHEAD_BYTES = 36
+
+
+class _LagError(WaltzError):
+    """The replica has not got the next transaction."""
+
+
+class SplitReader:
+    """Delivers the records of a split, checked, in order and without gaps.
+
+    One replica at a time is read. One that is unreachable, lags or delivers damaged data is left for the next at the
+    very transaction where it failed; the read fails when all replicas in turn fail at the same transaction.
+
+    While the caller works on a chunk the next one is under way already. The loop may stand still meanwhile: what was
+    asked ahead is asked again if its deadline passed or its connection closed by then.
+    """
+
+    def __init__(self, split: Split, tls: ssl.SSLContext | None, *, fetch_size: int, request_timeout_s: float) -> None:
+        """``fetch_size`` is the most records of one request."""
+        self._split = split
+        self._tls = tls
+        self._fetch_size = fetch_size
+        self._request_timeout_s = request_timeout_s
+        self._position = split.range.start
+        self._fitting = FIRST_FETCH
+        self._turn = 0
+        self._client: BulkClient | None = None
+        self._ahead: asyncio.Task[Chunk | None] | None = None
+
+    async def next_chunk(self) -> Chunk | None:
+        """The next records, or ``None`` behind the last.
+
+        Raises ``ReplicaReadError`` with every node's reason. After that the reader is of no more use.
+        """
+        if self._position == self._split.range.end:
+            return None
+        reasons: dict[Source, str] = {}
+        for _ in self._split.sources:
+            try:
+                chunk = await self._fetch()
+            except WaltzError as error:
+                reasons[self._source] = str(error)
+                logger.warning("partition %d, from %s: %s", self._split.range.partition_id, self._source.storage, error)
+                await self._disconnect()
+                self._turn += 1
+            else:
+                self._position += chunk.count
+                self._fitting = max(1, TARGET_ANSWER_BYTES * chunk.count // self._size_bytes(chunk))
+                await self._fetch_ahead()
+                return chunk
+        raise self._failure(reasons)
+
+    async def close(self) -> None:
+        """Give up what is under way."""
+        await self._disconnect()
+
+    @property
+    def _source(self) -> Source:
+        return self._split.sources[self._turn % len(self._split.sources)]
+
+    @property
+    def _count(self) -> int:
+        """How many records to ask for."""
+        return min(self._split.range.end - self._position, self._fetch_size, self._fitting)
+
+    @staticmethod
+    def _size_bytes(chunk: Chunk) -> int:
+        return chunk.size_bytes + _RECORD_OVERHEAD_BYTES * chunk.count
+
+    async def _fetch(self) -> Chunk:
+        """What was asked ahead, or what is asked now, of the present replica."""
+        ahead, self._ahead = self._ahead, None
+        if ahead is not None:
+            try:
+                return self._checked(await ahead)
+            except (ConnectionClosedError, DeadlineExceededError):
+                await self._disconnect()  # no fault of the replica if this process paused
+        client = self._client
+        if client is None:
+            client = self._client = await self._connect()
+        return self._checked(await self._request(client))
+
+    async def _fetch_ahead(self) -> None:
+        if self._client is not None and self._position < self._split.range.end:
+            self._ahead = asyncio.create_task(self._request(self._client))
+            for _ in range(2):  # the task sends, then the channel writes what was gathered in that turn
+                await asyncio.sleep(0)
+
+    def _request(self, client: BulkClient) -> Coroutine[None, None, Chunk | None]:
+        return client.records(self._split.range.partition_id, self._position, self._count)
+
+    async def _connect(self) -> BulkClient:
+        try:
+            async with asyncio.timeout(CONNECT_TIMEOUT_S):
+                return await BulkClient.connect(
+                    self._source.admin,
+                    cluster_key=self._split.cluster_key,
+                    partition_count=self._split.partition_count,
+                    tls=self._tls,
+                    timeout_s=self._request_timeout_s,
+                )
+        except TimeoutError:
+            raise ConnectFailedError(
+                f"cannot connect to {self._source.admin}: not ready within {CONNECT_TIMEOUT_S:g} s"
+            ) from None
+
+    def _checked(self, chunk: Chunk | None) -> Chunk:
+        """The client has verified payloads and order; here it is whether they are the records asked for."""
+        if chunk is None:
+            raise _LagError(f"has not got transaction {self._position}")
+        if chunk.first != self._position or chunk.count > self._split.range.end - self._position:
+            raise ProtocolError(
+                f"storage {self._source.admin} sent transactions {chunk.first} to {chunk.first + chunk.count - 1}, "
+                f"which were not asked for"
+            )
+        return chunk
+
+    async def _disconnect(self) -> None:
+        ahead, self._ahead = self._ahead, None
+        if ahead is not None:
+            ahead.cancel()
+            await asyncio.wait((ahead,))
+            if not ahead.cancelled():
+                ahead.exception()  # looked at, so that asyncio does not report it as forgotten
+        client, self._client = self._client, None
+        if client is not None:
+            await client.close()
+
+    def _failure(self, reasons: dict[Source, str]) -> ReplicaReadError:
+        partition_id, start, end = self._split.range
+        listed = "; ".join(f"{source.storage}: {reason}" for source, reason in reasons.items())
+        return ReplicaReadError(
+            f"partition {partition_id}, transactions {start} to {end - 1}: "
+            f"no replica delivers transaction {self._position}: {listed}"
+        )

@@ -1,0 +1,135 @@
+"""From the rows of a DataFrame to what is appended: partition, header and payload of each."""
+
+import base64
+import datetime as dt
+import json
+import math
+from collections.abc import Iterator, Sequence
+from decimal import Decimal
+from typing import NamedTuple
+from zlib import crc32
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql.types import BinaryType, IntegralType, StringType, StructType
+
+from waltz.common.errors import ConfigError
+from waltz.spark.columns import SCHEMA
+from waltz.spark.errors import SinkError
+from waltz.spark.write_options import WriteOptions
+
+_INT_MIN, _INT_MAX = -(1 << 31), (1 << 31) - 1
+
+
+class Row(NamedTuple):
+    """One transaction to be appended."""
+
+    header: int
+    data: bytes
+
+
+class RowMaker:
+    """Knows what the columns of a DataFrame mean to the log."""
+
+    def __init__(self, schema: StructType, options: WriteOptions, partition_count: int) -> None:
+        """Raises ``ConfigError`` when the columns do not say what to append."""
+        names = schema.fieldNames()
+        self._partition_count = partition_count
+        self._hash_columns = list(options.hash_columns)
+        self._partition = None if self._hash_columns else _find(names, options.partition_column)
+        self._header = _find(names, options.header_column)
+        self._data = _find(names, options.data_column)
+        self._document: list[str] = []
+        for name in (self._partition, self._header):
+            if name is not None and not isinstance(schema[name].dataType, IntegralType):
+                raise ConfigError(f"column '{name}' must be of an integral type, not {_type(schema, name)}")
+        missing = [name for name in self._hash_columns if name not in names]
+        if missing:
+            raise ConfigError(f"option hashColumns names the column '{missing[0]}', which the rows have not")
+        rest = [name for name in names if name not in (self._partition, self._header, self._data)]
+        if self._data is None:
+            self._document = rest
+            if not rest:
+                raise ConfigError(f"the rows have no column '{options.data_column}', and none to make JSON of")
+        else:
+            self._check_data(schema, rest)
+
+    def _check_data(self, schema: StructType, rest: Sequence[str]) -> None:
+        assert self._data is not None
+        if not isinstance(schema[self._data].dataType, BinaryType | StringType):
+            raise ConfigError(f"column '{self._data}' must be binary or string, not {_type(schema, self._data)}")
+        lost = [name for name in rest if name not in self._hash_columns and name not in SCHEMA.fieldNames()]
+        if lost:
+            raise ConfigError(
+                f"column '{lost[0]}' would be lost beside the payload in column '{self._data}'; drop it, or make one "
+                "payload of all with to_json(struct(...))"
+            )
+
+    def rows(self, batch: pa.RecordBatch) -> Iterator[tuple[int, Row]]:
+        """Partition and transaction of every row. Raises ``SinkError`` for a row that cannot be appended."""
+        if not batch.num_rows:
+            return
+        payloads = self._payloads(batch)
+        headers = [0] * batch.num_rows if self._header is None else batch.column(self._header).to_pylist()
+        for partition_id, header, data in zip(self._partitions(batch, payloads), headers, payloads, strict=True):
+            if data is None:
+                raise SinkError(f"a row has null in column '{self._data}'; a payload may be empty, but not null")
+            if header is None or not _INT_MIN <= header <= _INT_MAX:
+                raise SinkError(f"a row has {header} in column '{self._header}'; a header has 32 bits and is not null")
+            yield partition_id, Row(header, data)
+
+    def _payloads(self, batch: pa.RecordBatch) -> list[bytes | None]:
+        if self._data is not None:
+            payloads: list[bytes | None] = pc.cast(batch.column(self._data), pa.binary()).to_pylist()
+            return payloads
+        rows = batch.select(self._document).to_pylist(maps_as_pydicts="strict")
+        return [_to_json(row).encode() for row in rows]
+
+    def _partitions(self, batch: pa.RecordBatch, payloads: Sequence[bytes | None]) -> list[int]:
+        count = self._partition_count
+        if self._hash_columns:
+            rows = batch.select(self._hash_columns).to_pylist(maps_as_pydicts="strict")
+            return [crc32(_to_json([*row.values()]).encode()) % count for row in rows]
+        if self._partition is None:
+            return [crc32(payload or b"") % count for payload in payloads]
+        found: list[int] = batch.column(self._partition).to_pylist()
+        for partition_id in found:
+            if partition_id is None or not 0 <= partition_id < count:
+                raise SinkError(
+                    f"a row has {partition_id} in column '{self._partition}'; the cluster has the partitions 0 to "
+                    f"{count - 1}"
+                )
+        return found
+
+
+def _find(names: Sequence[str], name: str) -> str | None:
+    return name if name in names else None
+
+
+def _type(schema: StructType, name: str) -> str:
+    return schema[name].dataType.simpleString()
+
+
+def _to_json(value: object) -> str:
+    """Compact JSON: members that are null are left out, what JSON has no numbers for is text."""
+    return json.dumps(_plain(value), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items() if item is not None}
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    if isinstance(value, dt.datetime):
+        return value.isoformat().replace("+00:00", "Z")
+    if isinstance(value, dt.date):
+        return value.isoformat()
+    if isinstance(value, Decimal):
+        return format(value, "f")
+    if isinstance(value, dt.timedelta):
+        return value.total_seconds()
+    return value

@@ -1,0 +1,126 @@
+"""The log as the sink sees it: the client library for marks and appends, storage nodes for looking at what is there."""
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator, Collection, Sequence
+from contextlib import asynccontextmanager
+
+from waltz.client.errors import AppendError, AppendManyError, ClientError, TransactionTooLargeError
+from waltz.client.plain import Client, connect
+from waltz.client.plain_append import Append
+from waltz.common.config import ClientConfig
+from waltz.common.errors import ConnectionClosedError, DeadlineExceededError
+from waltz.common.net.tls import client_context
+from waltz.common.zk.client import ZooKeeper, ZooKeeperError
+from waltz.common.zk.znodes import StoreParams
+from waltz.spark.errors import SinkError
+from waltz.spark.exactly_once import Guard, NotAllAppendedError
+from waltz.spark.offsets import OffsetRange
+from waltz.spark.options import DEFAULT_FETCH_SIZE
+from waltz.spark.planning import SESSION_TIMEOUT_S, Split, connect_zookeeper, read_sources, read_store
+from waltz.spark.reading import SplitReader
+from waltz.spark.rows import Row
+from waltz.spark.write_options import WriteOptions
+
+ATTEMPT_TIMEOUT_S = 30.0
+"""How long the client tries to append what got lost on its way, before the sink looks into the log."""
+
+MARK_TIMEOUT_S = 10.0
+
+
+@asynccontextmanager
+async def open_log(options: WriteOptions) -> AsyncIterator["ClusterLog"]:
+    """The log of the cluster that the options name. Raises what connecting raises, ``WaltzError`` all of it."""
+    config = ClientConfig(
+        zookeeper_connect_string=options.zookeeper,
+        cluster_root=options.cluster_root,
+        zookeeper_session_timeout_ms=int(SESSION_TIMEOUT_S * 1000),
+        auto_mount=False,
+        tls=options.tls,
+    )
+    zookeeper = await connect_zookeeper(options)
+    try:
+        store = await read_store(zookeeper, options)
+        async with connect(config, max_in_flight=options.max_in_flight, zookeeper=zookeeper) as client:
+            yield ClusterLog(client, zookeeper, store, options)
+    finally:
+        await zookeeper.close()
+
+
+class ClusterLog:
+    """A :class:`~waltz.spark.exactly_once.SinkLog`; made by :func:`open_log`."""
+
+    def __init__(self, client: Client, zookeeper: ZooKeeper, store: StoreParams, options: WriteOptions) -> None:
+        self._client = client
+        self._zookeeper = zookeeper
+        self._store = store
+        self._options = options
+        self._tls: ssl.SSLContext | None = client_context(options.tls)
+
+    @property
+    def client_id(self) -> int:
+        """Part of ``SinkLog``."""
+        return self._client.client_id
+
+    async def high_water_mark(self, partition_id: int) -> int:
+        """Part of ``SinkLog``."""
+        try:
+            return await self._client.high_water_mark(partition_id, timeout_s=MARK_TIMEOUT_S)
+        except (DeadlineExceededError, ConnectionClosedError) as error:
+            raise NotAllAppendedError(str(error)) from error
+
+    async def rows(
+        self, partition_id: int, after: int, up_to: int, client_ids: Collection[int]
+    ) -> AsyncIterator[tuple[int, Row]]:
+        """Part of ``SinkLog``; raises ``PlanningError`` and ``ReplicaReadError``."""
+        if up_to <= after:
+            return
+        options = self._options
+        deadline_s = asyncio.get_running_loop().time() + options.append_timeout_s
+        sources = await read_sources(self._zookeeper, options.cluster_root, {partition_id}, deadline_s)
+        split = Split(
+            OffsetRange(partition_id, after + 1, up_to + 1),
+            sources[partition_id],
+            self._store.key,
+            self._store.partition_count,
+        )
+        reader = SplitReader(
+            split, self._tls, fetch_size=DEFAULT_FETCH_SIZE, request_timeout_s=options.request_timeout_s
+        )
+        try:
+            while (chunk := await reader.next_chunk()) is not None:
+                heads = chunk.heads()
+                headers, payloads = heads.column("header"), chunk.payloads()
+                for place, client_id in enumerate(heads.column("client_id")):
+                    if client_id in client_ids:
+                        yield chunk.first + place, Row(headers[place], payloads[place].as_py())
+        finally:
+            await reader.close()
+
+    async def append(self, partition_id: int, rows: Sequence[Row], guard: Guard | None) -> int:
+        """Part of ``SinkLog``; raises ``SinkError`` for a row that is too large."""
+        mark, write, read, append = guard or Guard(0)
+        items = [Append(row.data, row.header, write, read, append) for row in rows]
+        try:
+            ids = await self._client.append_many(
+                partition_id,
+                items,
+                high_water_mark=None if guard is None else mark,
+                timeout_s=min(ATTEMPT_TIMEOUT_S, self._options.append_timeout_s),
+            )
+        except TransactionTooLargeError as error:
+            raise SinkError(str(error)) from error
+        except AppendManyError as error:
+            raise NotAllAppendedError(str(error)) from error
+        except (AppendError, ClientError, ZooKeeperError, DeadlineExceededError, ConnectionClosedError) as error:
+            raise NotAllAppendedError(str(error)) from error
+        return ids[-1]
+
+
+async def read_partition_count(options: WriteOptions) -> int:
+    """How many partitions the cluster has. Raises ``PlanningError`` and ``ZooKeeperError``."""
+    zookeeper = await connect_zookeeper(options)
+    try:
+        return (await read_store(zookeeper, options)).partition_count
+    finally:
+        await zookeeper.close()

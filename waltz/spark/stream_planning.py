@@ -1,0 +1,180 @@
+"""What a stream asks of a cluster before each micro-batch, over a connection to ZooKeeper that it keeps.
+
+While a server fails over, nobody can tell the mark of its partitions: they stay where they are, and the others go on.
+"""
+
+import asyncio
+import logging
+from collections.abc import Mapping
+
+from waltz.common.net.tls import client_context
+from waltz.common.zk.client import ZooKeeper, ZooKeeperError
+from waltz.common.zk.znodes import StoreParams
+from waltz.spark.errors import DataLossError, PlanningError
+from waltz.spark.marks import ask_committed_marks, read_committed_marks
+from waltz.spark.offsets import (
+    LATEST,
+    STARTING_OFFSETS,
+    OffsetSpec,
+    check_named_partitions,
+    resolve_bound,
+    select_partitions,
+)
+from waltz.spark.options import ReadOptions
+from waltz.spark.planning import Split, connect_zookeeper, plan_ranges, read_store
+from waltz.spark.stream_offsets import (
+    Offset,
+    Positions,
+    advance,
+    batch_ranges,
+    check_partitions,
+    end_offset,
+    initial_offset,
+    positions,
+    reported_offset,
+)
+
+logger = logging.getLogger(__name__)
+
+PATIENCE_S = 2.0
+"""How long a micro-batch waits for marks that are not to be had at once; then it goes on without."""
+
+_FROM_LATEST = OffsetSpec(LATEST, {})
+
+
+class StreamPlanner:
+    """Lives as long as the query, beside the driver. Raises ``PlanningError`` and ``ZooKeeperError``."""
+
+    def __init__(self, options: ReadOptions) -> None:
+        self._options = options
+        self._tls = client_context(options.tls)
+        self._zookeeper: ZooKeeper | None = None
+        self._store: StoreParams | None = None
+        self._initial: Offset | None = None
+        self._target: Positions | None = None
+        self._newest: Positions = {}
+        self._stuck_since_s: dict[int, float] = {}
+
+    async def initial(self) -> Offset:
+        """Where the stream begins if there is no checkpoint; the same whenever it is asked."""
+        if self._initial is None:
+            options = self._options
+            selected = await self._selected()
+            starting = options.starting_offsets or _FROM_LATEST
+            check_named_partitions(STARTING_OFFSETS, starting, selected)
+            ends = await self._all_ends(selected)
+            self._initial = initial_offset(
+                {
+                    partition_id: resolve_bound(
+                        STARTING_OFFSETS, starting, partition_id, end, fail_on_data_loss=options.fail_on_data_loss
+                    )
+                    for partition_id, end in ends.items()
+                }
+            )
+        return self._initial
+
+    async def freeze(self) -> None:
+        """Settle the end of a query that reads what is available now."""
+        self._target = self._newest = await self._all_ends(await self._selected())
+
+    async def latest(self, start: Mapping[str, object], max_rows: int | None) -> Offset:
+        """Where the micro-batch that begins at ``start`` ends; ``start`` if there is nothing new."""
+        check_partitions(start, await self._selected())
+        places = positions(start)
+        ends = self._target if self._target is not None else await self._known_ends(places)
+        for partition_id, end in ends.items():
+            if end < places[partition_id] and self._options.fail_on_data_loss:
+                raise DataLossError(_loss(partition_id, places[partition_id], end))
+        self._newest = {
+            partition_id: max(place, ends.get(partition_id, place)) for partition_id, place in places.items()
+        }
+        return end_offset(start, advance(places, self._newest, max_rows))
+
+    def reported(self) -> Offset | None:
+        """The newest offset that was seen."""
+        return reported_offset(self._newest) if self._newest else None
+
+    async def splits(self, start: Mapping[str, object], end: Mapping[str, object]) -> list[Split]:
+        """The work of one micro-batch, whose end was committed when it was planned first."""
+        options = self._options
+        ranges = batch_ranges(start, end)
+        timeout_s = max(options.planning_timeout_s, options.failover_timeout_s)
+        deadline_s = asyncio.get_running_loop().time() + timeout_s
+        try:
+            zookeeper, store = await self._connected()
+            return await plan_ranges(zookeeper, options, store, ranges, deadline_s)
+        except ZooKeeperError:
+            # The session may just have ended; with a new one it has to work.
+            await self.close()
+            zookeeper, store = await self._connected()
+            return await plan_ranges(zookeeper, options, store, ranges, deadline_s)
+
+    async def close(self) -> None:
+        """Leave ZooKeeper; what is asked later connects again."""
+        zookeeper, self._zookeeper = self._zookeeper, None
+        if zookeeper is not None:
+            await zookeeper.close()
+
+    async def _selected(self) -> list[int]:
+        if self._store is None:
+            await self._connected()
+        assert self._store is not None
+        return select_partitions(self._options.partitions, self._store.partition_count)
+
+    async def _connected(self) -> tuple[ZooKeeper, StoreParams]:
+        if self._zookeeper is None:
+            self._zookeeper = await connect_zookeeper(self._options)
+        if self._store is None:
+            self._store = await read_store(self._zookeeper, self._options)
+        return self._zookeeper, self._store
+
+    async def _all_ends(self, selected: list[int]) -> Positions:
+        """The first id that is not committed, of all partitions; waits for servers that fail over."""
+        options = self._options
+        deadline_s = asyncio.get_running_loop().time() + options.planning_timeout_s
+        zookeeper, _ = await self._connected()
+        marks = await read_committed_marks(
+            zookeeper, options.cluster_root, selected, tls=self._tls, deadline_s=deadline_s
+        )
+        return {partition_id: mark + 1 for partition_id, mark in sorted(marks.items())}
+
+    async def _known_ends(self, places: Positions) -> Positions:
+        """The same, of those partitions whose owners can tell."""
+        options = self._options
+        loop = asyncio.get_running_loop()
+        deadline_s = loop.time() + min(PATIENCE_S, options.planning_timeout_s)
+        try:
+            zookeeper, _ = await self._connected()
+            marks, reasons = await ask_committed_marks(
+                zookeeper, options.cluster_root, places, tls=self._tls, deadline_s=deadline_s
+            )
+        except ZooKeeperError as error:
+            await self.close()
+            marks, reasons = {}, dict.fromkeys(places, str(error))
+        stuck = {partition_id: PlanningError(reason) for partition_id, reason in reasons.items()}
+        ends = {partition_id: mark + 1 for partition_id, mark in marks.items()}
+        for partition_id, end in ends.items():
+            if end < places[partition_id]:
+                # An owner that was replaced and does not know it yet is no loss; one that stays behind is.
+                stuck[partition_id] = DataLossError(_loss(partition_id, places[partition_id], end))
+        self._check_patience(stuck)
+        return {partition_id: end for partition_id, end in ends.items() if partition_id not in stuck}
+
+    def _check_patience(self, stuck: Mapping[int, PlanningError]) -> None:
+        """Fail if a partition has been standing still for too long."""
+        now_s = asyncio.get_running_loop().time()
+        since_s = self._stuck_since_s
+        self._stuck_since_s = {partition_id: since_s.get(partition_id, now_s) for partition_id in stuck}
+        for partition_id, error in stuck.items():
+            waited_s = now_s - self._stuck_since_s[partition_id]
+            tolerated = isinstance(error, DataLossError) and not self._options.fail_on_data_loss
+            if waited_s > self._options.failover_timeout_s and not tolerated:
+                raise type(error)(f"partition {partition_id} stands still since {waited_s:.3g} s: {error}")
+            logger.warning("partition %d stands still since %.3g s: %s", partition_id, waited_s, error)
+
+
+def _loss(partition_id: int, place: int, end: int) -> str:
+    return (
+        f"partition {partition_id} ends before {end}, and the stream has read up to {place}; the log was made "
+        "anew, or this is another cluster. Start with another checkpoint, or set failOnDataLoss=false to wait there"
+    )

@@ -1,0 +1,211 @@
+"""The sink: ``df.write`` and ``writeStream`` into the log.
+
+With a staging directory tasks only stage rows, and the driver's side appends the epoch when Spark commits it, exactly
+once (:mod:`waltz.spark.exactly_once`). Without one every task appends its rows at once, and what Spark runs again is
+appended again: at least once.
+"""
+
+import asyncio
+import json
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from uuid import uuid4
+
+import pyarrow as pa
+import pyarrow.fs
+import uvloop
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from waltz.common.errors import ConfigError
+from waltz.spark.errors import SinkError
+from waltz.spark.exactly_once import EpochAppender, NotAllAppendedError, slices
+from waltz.spark.rows import Row, RowMaker
+from waltz.spark.sink_log import ClusterLog, open_log, read_partition_count
+from waltz.spark.staging import StagedFile, StagingArea
+from waltz.spark.write_options import CHECKPOINT_LOCATION, STAGING_PATH, TXN_APP_ID, WriteOptions
+
+_ONLY_EPOCH = 0
+
+
+@dataclass
+class WrittenRows(WriterCommitMessage):
+    """What a task tells the driver: the file with its rows, or nothing when it has appended them or had none."""
+
+    file: StagedFile | None = None
+
+
+class Sink:
+    """What the batch writer and the stream writer share. Travels pickled to the workers."""
+
+    def __init__(self, options: WriteOptions, schema: StructType, *, overwrite: bool, app_id: str | None) -> None:
+        """Reads the number of partitions. Raises ``ConfigError``, ``PlanningError`` and ``ZooKeeperError``.
+
+        ``app_id``: of the staging directory; ``None`` for at least once.
+        """
+        if overwrite:
+            raise ConfigError("a log cannot be overwritten; use mode('append') or outputMode('append')")
+        self.options = options
+        self._app_id = app_id
+        RowMaker(schema, options, 1)
+        self._maker = RowMaker(schema, options, asyncio.run(read_partition_count(options)))
+
+    def write(self, batches: Iterator[pa.RecordBatch]) -> WrittenRows:
+        """One task."""
+        if self._app_id is not None:
+            return WrittenRows(self._stage(batches))
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(self._append_at_once(batches))
+        return WrittenRows()
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None], epoch: int) -> None:
+        """Append what was staged. Raises ``SinkError`` and everything that connecting raises."""
+        if self._app_id is not None:
+            with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+                runner.run(self._append_staged(self._area, _files(messages), epoch))
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None], epoch: int) -> None:
+        """Remove what was staged, unless it is to be appended when the epoch is tried again."""
+        if self._app_id is None:
+            return
+        manifest = self._area.manifest(epoch)
+        kept = () if manifest is None else manifest.files
+        self._area.discard([file for file in _files(messages) if file not in kept])
+
+    def remove_staging(self) -> None:
+        """Remove the staging directory of a sink that nobody names again."""
+        self._area.remove()
+
+    @property
+    def _area(self) -> StagingArea:
+        assert self._app_id is not None
+        assert self.options.staging_path is not None
+        return StagingArea(self.options.staging_path, self._app_id)
+
+    def _stage(self, batches: Iterator[pa.RecordBatch]) -> StagedFile | None:
+        stager = self._area.writer()
+        try:
+            for batch in batches:
+                for partition_id, row in self._maker.rows(batch):
+                    stager.add(partition_id, row)
+            return stager.finish()
+        except BaseException:
+            stager.abandon()
+            raise
+
+    async def _append_staged(self, area: StagingArea, files: Sequence[StagedFile], epoch: int) -> None:
+        assert self._app_id is not None
+        if area.is_done(epoch):
+            area.discard(files)
+            return
+        async with open_log(self.options) as log:
+            appender = EpochAppender(
+                area, self._app_id, epoch, log, timeout_s=self.options.append_timeout_s, jitter=random.Random()
+            )
+            await appender.run(files)
+
+    async def _append_at_once(self, batches: Iterator[pa.RecordBatch]) -> None:
+        """Spark's iterator blocks; the loop stands still meanwhile, with nothing under way."""
+        first = next(batches, None)
+        if first is None:
+            return
+        async with open_log(self.options) as log:
+            batch: pa.RecordBatch | None = first
+            while batch is not None:
+                await self._append_batch(log, batch)
+                batch = next(batches, None)
+
+    async def _append_batch(self, log: ClusterLog, batch: pa.RecordBatch) -> None:
+        by_partition: dict[int, list[Row]] = {}
+        for partition_id, row in self._maker.rows(batch):
+            by_partition.setdefault(partition_id, []).append(row)
+        try:
+            async with asyncio.TaskGroup() as group:
+                for partition_id, rows in by_partition.items():
+                    group.create_task(self._append_rows(log, partition_id, rows))
+        except BaseExceptionGroup as errors:
+            raise errors.exceptions[0] from None
+
+    @staticmethod
+    async def _append_rows(log: ClusterLog, partition_id: int, rows: list[Row]) -> None:
+        for some in slices(rows):
+            try:
+                await log.append(partition_id, some, None)
+            except NotAllAppendedError as error:
+                raise SinkError(
+                    f"partition {partition_id}: {error}; rows that Spark tries again may be there twice"
+                ) from error
+
+
+def _files(messages: Sequence[WriterCommitMessage | None]) -> list[StagedFile]:
+    return [message.file for message in messages if isinstance(message, WrittenRows) and message.file is not None]
+
+
+class WaltzWriter(DataSourceArrowWriter):
+    """``df.write``: one epoch, named by ``txnAppId`` and ``txnVersion`` if another run may repeat it."""
+
+    def __init__(self, options: WriteOptions, schema: StructType, *, overwrite: bool) -> None:
+        self._named = options.app_id is not None
+        self._epoch = options.version if options.version is not None else _ONLY_EPOCH
+        app_id = options.app_id or f"batch-{uuid4()}"
+        self._sink = Sink(options, schema, overwrite=overwrite, app_id=app_id if options.staging_path else None)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WrittenRows:
+        """Stage, or append."""
+        return self._sink.write(iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Append what was staged."""
+        self._sink.commit(messages, self._epoch)
+        if not self._named and self._sink.options.staging_path:
+            self._sink.remove_staging()
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Remove what was staged."""
+        self._sink.abort(messages, self._epoch)
+
+
+class WaltzStreamWriter(DataSourceStreamArrowWriter):
+    """``writeStream``: every micro-batch is an epoch of the query, or of ``txnAppId``."""
+
+    def __init__(self, options: WriteOptions, schema: StructType, *, overwrite: bool) -> None:
+        app_id = (options.app_id or _query_id(options)) if options.staging_path else None
+        self._sink = Sink(options, schema, overwrite=overwrite, app_id=app_id)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WrittenRows:
+        """Stage, or append."""
+        return self._sink.write(iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """Append what was staged."""
+        self._sink.commit(messages, batchId)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """Remove what was staged."""
+        self._sink.abort(messages, batchId)
+
+
+def _query_id(options: WriteOptions) -> str:
+    """The id that Spark gave the query when its checkpoint was made: a new checkpoint is a new query."""
+    location = options.checkpoint_location
+    if location is None:
+        raise ConfigError(
+            f"option {STAGING_PATH} needs a name for the query that outlives it: give {TXN_APP_ID}, or "
+            f"{CHECKPOINT_LOCATION} as an option of the query"
+        )
+    try:
+        return str(json.loads(_read_metadata(location))["id"])
+    except (OSError, ValueError, KeyError) as error:
+        raise ConfigError(
+            f"the id of the query cannot be read from its checkpoint {location}: {error}; give {TXN_APP_ID}"
+        ) from None
+
+
+def _read_metadata(location: str) -> bytes:
+    if "://" not in location:
+        return (Path(location.removeprefix("file:")) / "metadata").read_bytes()
+    system, path = pyarrow.fs.FileSystem.from_uri(location)
+    with system.open_input_stream(f"{path.rstrip('/')}/metadata") as stream:
+        return bytes(stream.read())

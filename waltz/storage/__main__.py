@@ -1,0 +1,16 @@
+"""``waltz-storage CONFIG.yml``: the storage node as a process."""
+
+import sys
+
+from waltz.common.config import StorageConfig
+from waltz.common.daemon import run_daemon
+from waltz.storage.node import run
+
+
+def main() -> int:
+    """Entry point."""
+    return run_daemon("waltz-storage", StorageConfig, run)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,202 @@
+"""The admin port: assignment, availability, raw reads and metrics; strictly in order on each connection.
+
+Where the original closes the connection (an id out of range, unassigning what is not assigned), this one answers with
+a failure and changes nothing. A message that is no request closes the connection, as in the original.
+"""
+
+import asyncio
+import logging
+from collections import deque
+
+from waltz.common.errors import DeadlineExceededError, ProtocolError
+from waltz.common.exposition import admin_document, to_json
+from waltz.common.metrics import Registry
+from waltz.common.net.channel import Channel
+from waltz.common.wire import admin as wire
+from waltz.common.wire.frames import Bounds
+from waltz.storage import repair_wire
+from waltz.storage.errors import ConcurrentUpdateError, PartitionNotAssignedError, StorageError, wire_text
+from waltz.storage.manager import StorageManager
+
+logger = logging.getLogger(__name__)
+
+HELLO_TEXT = "Waltz Storage Admin Server"
+
+MAX_QUEUED_REQUESTS = 100
+"""A connection with more requests waiting is not read."""
+
+WRITABLE_TIMEOUT_S = 60.0
+"""A peer that reads nothing of its answers for so long is disconnected."""
+
+AdminRequest = (
+    wire.AdminOpenRequest
+    | wire.PartitionAvailableRequest
+    | wire.PartitionAssignmentRequest
+    | wire.RecordListRequest
+    | wire.LastSessionInfoRequest
+    | wire.MetricsRequest
+    | wire.AssignedPartitionStatusRequest
+    | repair_wire.RepairSurveyRequest
+    | repair_wire.RepairRecordsRequest
+    | repair_wire.RepairCommitRequest
+)
+_REQUESTS = (
+    wire.AdminOpenRequest,
+    wire.PartitionAvailableRequest,
+    wire.PartitionAssignmentRequest,
+    wire.RecordListRequest,
+    wire.LastSessionInfoRequest,
+    wire.MetricsRequest,
+    wire.AssignedPartitionStatusRequest,
+    repair_wire.RepairSurveyRequest,
+    repair_wire.RepairRecordsRequest,
+    repair_wire.RepairCommitRequest,
+)
+_REPAIR_REQUESTS = (
+    repair_wire.RepairSurveyRequest,
+    repair_wire.RepairRecordsRequest,
+    repair_wire.RepairCommitRequest,
+)
+
+
+class AdminService:
+    """Makes the handlers of the admin port's connections and owns the tasks that work for them."""
+
+    def __init__(self, manager: StorageManager, registry: Registry) -> None:
+        self._manager = manager
+        self._registry = registry
+        self._workers: set[asyncio.Task[None]] = set()
+
+    def connection(self) -> "AdminConnection":
+        """The handler of a new connection."""
+        return AdminConnection(self)
+
+    def start_worker(self, connection: "AdminConnection") -> None:
+        """Have the connection's requests executed until it closes."""
+        worker = asyncio.create_task(connection.run(), name="storage admin connection")
+        self._workers.add(worker)
+        worker.add_done_callback(self._workers.discard)
+
+    async def execute(self, request: AdminRequest) -> bytes:
+        """The frame that answers a request."""
+        try:
+            if isinstance(request, _REPAIR_REQUESTS):
+                return repair_wire.encode_admin(await self._repair(request))
+            return wire.encode(await self._execute(request))
+        except Exception as error:
+            if not isinstance(error, StorageError | ConcurrentUpdateError | PartitionNotAssignedError | OSError):
+                logger.exception("%s failed for an unforeseen reason", type(request).__name__)
+            return wire.encode(wire.AdminFailureResponse(request.seq_num, wire.RpcException(wire_text(error))))
+
+    async def close(self) -> None:
+        """Let the requests in execution end. Call it when the connections are closed."""
+        while self._workers:
+            await asyncio.wait(self._workers)
+
+    async def _repair(
+        self,
+        request: repair_wire.RepairSurveyRequest | repair_wire.RepairRecordsRequest | repair_wire.RepairCommitRequest,
+    ) -> repair_wire.AdminMessage:
+        manager, seq_num, partition_id = self._manager, request.seq_num, request.partition_id
+        if isinstance(request, repair_wire.RepairSurveyRequest):
+            return repair_wire.RepairSurveyResponse(seq_num, partition_id, *await manager.survey(partition_id))
+        if isinstance(request, repair_wire.RepairRecordsRequest):
+            await manager.stage(partition_id, request.records)
+        else:
+            await manager.repair(partition_id, request.certain_up_to)
+        return wire.AdminSuccessResponse(seq_num)
+
+    async def _execute(self, request: AdminRequest) -> wire.Message:
+        manager, seq_num = self._manager, request.seq_num
+        if isinstance(request, wire.AdminOpenRequest):
+            error = manager.check_cluster(request.key, request.partition_count)
+            if error is not None:
+                return wire.AdminFailureResponse(-1, wire.RpcException(error.wire_text()))
+            return wire.AdminSuccessResponse(-1)
+        if isinstance(request, wire.RecordListRequest):
+            records = await manager.records(request.partition_id, request.transaction_id, request.max_count)
+            return wire.RecordListResponse(seq_num, request.partition_id, records)
+        if isinstance(request, wire.LastSessionInfoRequest):
+            info = manager.last_session_info(request.partition_id)
+            return wire.LastSessionInfoResponse(seq_num, request.partition_id, info)
+        if isinstance(request, wire.MetricsRequest):
+            return wire.MetricsResponse(seq_num, to_json(admin_document(self._registry), pretty=True))
+        if isinstance(request, wire.AssignedPartitionStatusRequest):
+            return wire.AssignedPartitionStatusResponse(seq_num, tuple(manager.assigned_partition_status().items()))
+        assert isinstance(request, wire.PartitionAvailableRequest | wire.PartitionAssignmentRequest)
+        await self._administer(request)
+        return wire.AdminSuccessResponse(seq_num)
+
+    async def _administer(self, request: wire.PartitionAvailableRequest | wire.PartitionAssignmentRequest) -> None:
+        if request.partition_ids is None:
+            raise StorageError("the list of partitions is missing")
+        partition_ids = request.partition_ids
+        if isinstance(request, wire.PartitionAvailableRequest):
+            await self._manager.set_available(partition_ids, request.available)
+            logger.info("partitions %s are %s now", list(partition_ids), "on" if request.available else "off")
+        elif request.assigned:
+            await self._manager.assign(partition_ids)
+            logger.info("partitions %s are assigned to this node now", list(partition_ids))
+        else:
+            await self._manager.unassign(partition_ids, delete_files=request.delete_files)
+            fate = "deleted" if request.delete_files else "kept"
+            logger.info("partitions %s are no longer assigned to this node; files %s", list(partition_ids), fate)
+
+
+class AdminConnection:
+    """One connection to the admin port; the ``ChannelHandler`` of its channel."""
+
+    def __init__(self, service: AdminService) -> None:
+        self._service = service
+        self._channel: Channel | None = None
+        self._requests: deque[AdminRequest] = deque()
+        self._changed = asyncio.Event()
+
+    async def run(self) -> None:
+        """Execute the requests in order until the connection is gone; then end after the one in execution."""
+        while (channel := self._channel) is not None:
+            self._changed.clear()
+            if not channel.writable and not channel.closed:
+                await self._wait_writable(channel)
+            elif self._requests:
+                channel.send(await self._service.execute(self._requests.popleft()))
+            else:
+                channel.resume_reading()
+                await self._changed.wait()
+
+    async def _wait_writable(self, channel: Channel) -> None:
+        channel.pause_reading()
+        try:
+            async with asyncio.timeout(WRITABLE_TIMEOUT_S):
+                await self._changed.wait()
+        except TimeoutError:
+            channel.abort(DeadlineExceededError(f"the peer read none of its answers for {WRITABLE_TIMEOUT_S:g} s"))
+            await self._changed.wait()
+
+    # The channel's callbacks
+
+    def channel_ready(self, channel: Channel) -> None:
+        """Part of ``ChannelHandler``."""
+        self._channel = channel
+        self._service.start_worker(self)
+
+    def frames_received(self, channel: Channel, buffer: bytes, bounds: Bounds) -> None:
+        """Part of ``ChannelHandler``: every frame is one request."""
+        for start, end in bounds:
+            message = repair_wire.decode_admin(buffer, start, end)
+            if not isinstance(message, _REQUESTS):
+                raise ProtocolError(f"{type(message).__name__} is not a request")
+            self._requests.append(message)
+        if len(self._requests) > MAX_QUEUED_REQUESTS:
+            channel.pause_reading()
+        self._changed.set()
+
+    def channel_writable(self, channel: Channel) -> None:
+        """Part of ``ChannelHandler``."""
+        self._changed.set()
+
+    def channel_closed(self, channel: Channel, error: Exception | None) -> None:
+        """Part of ``ChannelHandler``: requests that were not begun are dropped."""
+        self._channel = None
+        self._requests.clear()
+        self._changed.set()

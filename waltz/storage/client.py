@@ -1,0 +1,368 @@
+"""Client of a storage node's data port: what servers and tools use to write and read replicas.
+
+One :class:`StorageClient` multiplexes the requests of all partitions and sessions over one connection. It never
+reconnects: who needs a new connection opens a new client.
+"""
+
+import asyncio
+import logging
+import ssl
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+from uuid import UUID
+
+from waltz.common.checksum import checksum
+from waltz.common.errors import (
+    ConnectFailedError,
+    ConnectionClosedError,
+    DeadlineExceededError,
+    ProtocolError,
+    WaltzError,
+)
+from waltz.common.ids import Endpoint
+from waltz.common.net.channel import KEEP_ALIVE_INTERVAL_S, Channel, connect
+from waltz.common.records import Record, RecordHeader
+from waltz.common.wire import storage as wire
+from waltz.common.wire.frames import STORAGE, Bounds
+from waltz.storage.pending_calls import OPEN_SEQ_NUM, PendingCalls
+
+logger = logging.getLogger(__name__)
+
+HELLO_TEXT = "Waltz Storage Client"
+APPEND_TIMEOUT_S = 30.0
+CLOSE_TIMEOUT_S = 5.0
+
+AppendDone = Callable[[Exception | None], None]
+"""Called exactly once when an append is decided: ``None`` when it is durable at the storage, else
+:class:`RemoteStorageError` (refused), ``ConnectionClosedError`` or ``DeadlineExceededError`` (both: fate unknown)."""
+
+CloseListener = Callable[[Exception | None], None]
+
+Response = TypeVar("Response")
+
+_FENCED = (
+    "com.wepay.waltz.storage.exception.ConcurrentUpdateException: session id has changed to ",
+    "com.wepay.waltz.storage.exception.StorageException: partition last session id has changed to ",
+)
+
+
+class RemoteStorageError(WaltzError):
+    """A storage node answered a request with a failure; the text is the node's, with the original's class name."""
+
+    @property
+    def is_session_fenced(self) -> bool:
+        """A newer session has spoken to the partition (rule S1); this session can never write to it again."""
+        return str(self).startswith(_FENCED)
+
+    @property
+    def is_unavailable(self) -> bool:
+        """The partition is not assigned to the node, or is switched off there (by an operator or a disk failure)."""
+        text = str(self)
+        return text.endswith(
+            (" have been disabled on storage node", " is not assigned.", " is not assigned to storage node.")
+        )
+
+
+class DataCorruptionError(WaltzError):
+    """A storage delivered a record whose payload does not match its checksum; another replica should be asked."""
+
+
+class StorageClient:
+    """One open connection to the data port of a storage node. All methods belong to the event loop's thread."""
+
+    def __init__(self, endpoint: Endpoint, append_timeout_s: float = APPEND_TIMEOUT_S) -> None:
+        """Use :meth:`connect`."""
+        self.endpoint = endpoint
+        self._append_timeout_s = append_timeout_s
+        self._loop = asyncio.get_running_loop()
+        self._channel: Channel | None = None
+        self._closed: ConnectionClosedError | None = None
+        self._calls: PendingCalls[wire.Message] = PendingCalls(f"storage {endpoint}")
+        self._appends: dict[int, tuple[AppendDone, float]] = {}
+        self._append_timer: asyncio.TimerHandle | None = None
+        self._close_listeners: list[CloseListener] = []
+
+    @classmethod
+    async def connect(
+        cls,
+        endpoint: Endpoint,
+        *,
+        cluster_key: UUID,
+        partition_count: int,
+        tls: ssl.SSLContext | None,
+        timeout_s: float,
+        append_timeout_s: float = APPEND_TIMEOUT_S,
+    ) -> "StorageClient":
+        """Connect and open: the node must belong to the cluster.
+
+        ``tls`` is ``None`` for plaintext. ``append_timeout_s`` is the deadline of every :meth:`append_encoded`. Raises
+        ``ConnectFailedError`` (unreachable, or no answer to the open request in ``timeout_s``), ``RemoteStorageError``
+        (foreign cluster key or partition count, node closing).
+        """
+        client = cls(endpoint, append_timeout_s)
+        deadline = client._loop.time() + timeout_s
+        client._channel = await connect(
+            endpoint,
+            STORAGE,
+            HELLO_TEXT,
+            client,
+            tls=tls,
+            timeout_s=timeout_s,
+            keep_alive_interval_s=KEEP_ALIVE_INTERVAL_S,
+        )
+        request = wire.OpenRequest(-1, OPEN_SEQ_NUM, -1, cluster_key, partition_count)
+        try:
+            remaining_s = max(deadline - client._loop.time(), 0.001)
+            await client._call(
+                wire.encode(request), OPEN_SEQ_NUM, wire.SuccessResponse, "the open request", remaining_s
+            )
+        except (DeadlineExceededError, ConnectionClosedError) as error:
+            await client.close()
+            raise ConnectFailedError(f"cannot connect to storage {endpoint}: {error}") from error
+        except BaseException:
+            await client.close()
+            raise
+        return client
+
+    @property
+    def closed(self) -> bool:
+        """Whether the connection is gone; every request fails from then on."""
+        return self._closed is not None
+
+    @property
+    def writable(self) -> bool:
+        """False while so much is unsent that a caller with a choice should send elsewhere or later."""
+        return self._channel is not None and self._channel.writable
+
+    def add_close_listener(self, listener: CloseListener) -> None:
+        """``listener`` is called once, on the loop, when the connection closes (soon, when it has closed already)."""
+        if self._closed is not None:
+            self._loop.call_soon(listener, self._closed)
+        else:
+            self._close_listeners.append(listener)
+
+    # Requests
+
+    def append_encoded(self, session_id: int, partition_id: int, records: bytes, count: int, done: AppendDone) -> None:
+        """Append ``count`` records, encoded already; ``done`` tells the outcome, never from within this call.
+
+        The order of calls is the order in which the storage sees them. This is the hot path: no task, no future.
+        """
+        channel = self._channel
+        if self._closed is not None or channel is None:
+            self._loop.call_soon(done, ConnectionClosedError(str(self._closed)))
+            return
+        seq_num = self._calls.next_seq_num()
+        self._appends[seq_num] = (done, self._loop.time() + self._append_timeout_s)
+        if self._append_timer is None:
+            self._append_timer = self._loop.call_later(self._append_timeout_s, self._expire_appends)
+        channel.send(wire.encode_append(session_id, seq_num, partition_id, records, count))
+
+    async def append(
+        self, session_id: int, partition_id: int, records: Sequence[Record], *, offline: bool = False, timeout_s: float
+    ) -> None:
+        """Append records whose ids must continue the partition's; returns when they are durable at the node."""
+        seq_num = self._calls.next_seq_num()
+        request = wire.AppendRequest(session_id, seq_num, partition_id, list(records), offline)
+        await self._partition_call(request, wire.SuccessResponse, timeout_s)
+
+    async def last_session_info(
+        self, session_id: int, partition_id: int, *, offline: bool = False, timeout_s: float
+    ) -> wire.SessionInfo:
+        """The persisted session and marks; fences off every session older than ``session_id``."""
+        request = wire.LastSessionInfoRequest(session_id, self._calls.next_seq_num(), partition_id, offline)
+        return (await self._partition_call(request, wire.LastSessionInfoResponse, timeout_s)).info
+
+    async def set_low_water_mark(
+        self, session_id: int, partition_id: int, mark: int, *, offline: bool = False, timeout_s: float
+    ) -> None:
+        """Persist the session with ``mark`` as low-water mark and the node's maximum as local low-water mark."""
+        request = wire.SetLowWaterMarkRequest(session_id, self._calls.next_seq_num(), partition_id, mark, offline)
+        await self._partition_call(request, wire.SuccessResponse, timeout_s)
+
+    async def truncate(
+        self, session_id: int, partition_id: int, transaction_id: int, *, offline: bool = False, timeout_s: float
+    ) -> int:
+        """Remove every record above ``transaction_id``; the maximum afterwards."""
+        request = wire.TruncateRequest(session_id, self._calls.next_seq_num(), partition_id, transaction_id, offline)
+        return (await self._partition_call(request, wire.MaxTransactionIdResponse, timeout_s)).transaction_id
+
+    async def max_transaction_id(
+        self, session_id: int, partition_id: int, *, offline: bool = False, timeout_s: float
+    ) -> int:
+        """The highest id stored, committed or not; -1 when the partition is empty."""
+        request = wire.MaxTransactionIdRequest(session_id, self._calls.next_seq_num(), partition_id, offline)
+        return (await self._partition_call(request, wire.MaxTransactionIdResponse, timeout_s)).transaction_id
+
+    async def record_header(
+        self, session_id: int, partition_id: int, transaction_id: int, *, timeout_s: float
+    ) -> RecordHeader | None:
+        """The record without its payload, or ``None`` when the node has not got it."""
+        request = wire.RecordHeaderRequest(session_id, self._calls.next_seq_num(), partition_id, transaction_id)
+        header = (await self._partition_call(request, wire.RecordHeaderResponse, timeout_s)).record_header
+        if header is not None:
+            self._check_ids([header], transaction_id, 1)
+        return header
+
+    async def record(
+        self, session_id: int, partition_id: int, transaction_id: int, *, timeout_s: float
+    ) -> Record | None:
+        """The record, or ``None`` when the node has not got it. Raises ``DataCorruptionError``."""
+        request = wire.RecordRequest(session_id, self._calls.next_seq_num(), partition_id, transaction_id)
+        record = (await self._partition_call(request, wire.RecordResponse, timeout_s)).record
+        if record is not None:
+            self._check_ids([record], transaction_id, 1)
+            verify_payloads([record], partition_id, self.endpoint)
+        return record
+
+    async def record_headers(
+        self, session_id: int, partition_id: int, first: int, max_count: int, *, timeout_s: float
+    ) -> list[RecordHeader]:
+        """Headers of ``first``, ``first + 1``, ...; fewer than ``max_count`` does not mean that there are no more."""
+        request = wire.RecordHeaderListRequest(session_id, self._calls.next_seq_num(), partition_id, first, max_count)
+        headers = (await self._partition_call(request, wire.RecordHeaderListResponse, timeout_s)).record_headers
+        self._check_ids(headers, first, max_count)
+        return headers
+
+    async def records(
+        self, session_id: int, partition_id: int, first: int, max_count: int, *, timeout_s: float
+    ) -> list[Record]:
+        """Records ``first``, ``first + 1``, ...; empty only when the node has not got ``first``.
+
+        Fewer than ``max_count`` does not mean that the node has no more: answers are bounded in bytes. Raises
+        ``DataCorruptionError`` when a payload does not match its checksum.
+        """
+        request = wire.RecordListRequest(session_id, self._calls.next_seq_num(), partition_id, first, max_count)
+        records = (await self._partition_call(request, wire.RecordListResponse, timeout_s)).records
+        self._check_ids(records, first, max_count)
+        verify_payloads(records, partition_id, self.endpoint)
+        return records
+
+    async def close(self) -> None:
+        """Close the connection; every pending request gets ``ConnectionClosedError``."""
+        channel = self._channel
+        if channel is None:
+            return
+        channel.close()
+        try:
+            async with asyncio.timeout(CLOSE_TIMEOUT_S):
+                await channel.wait_closed()
+        except TimeoutError:
+            channel.abort(None)
+            await channel.wait_closed()
+
+    # The channel's callbacks
+
+    def channel_ready(self, channel: Channel) -> None:
+        """Part of ``ChannelHandler``."""
+        self._channel = channel
+
+    def frames_received(self, channel: Channel, buffer: bytes, bounds: Bounds) -> None:
+        """Part of ``ChannelHandler``: bring every answer to its request."""
+        appends = self._appends
+        for message in wire.decode_batch(buffer, bounds):
+            if isinstance(message, wire.SuccessResponse | wire.FailureResponse):
+                pending = appends.pop(message.seq_num, None)
+                if pending is not None:
+                    self._finish(pending[0], _outcome(message))
+                    continue
+            self._calls.resolve(message.seq_num, message)
+
+    def channel_writable(self, channel: Channel) -> None:
+        """Part of ``ChannelHandler``."""
+
+    def channel_closed(self, channel: Channel, error: Exception | None) -> None:
+        """Part of ``ChannelHandler``: everything that waits fails."""
+        reason = f": {error}" if error is not None else ""
+        closed = ConnectionClosedError(f"the connection to storage {self.endpoint} closed{reason}")
+        self._closed = closed
+        if self._append_timer is not None:
+            self._append_timer.cancel()
+            self._append_timer = None
+        appends, self._appends = self._appends, {}
+        self._calls.close(closed)
+        for done, _ in appends.values():
+            self._finish(done, closed)
+        listeners, self._close_listeners = self._close_listeners, []
+        for listener in listeners:
+            self._finish(listener, closed)
+
+    # Internals
+
+    @staticmethod
+    def _finish(callback: Callable[[Exception | None], None], error: Exception | None) -> None:
+        try:
+            callback(error)
+        except Exception:  # the callback of one caller must not cost another its answer
+            logger.exception("a callback of the storage client failed")
+
+    def _expire_appends(self) -> None:
+        """Fail the appends whose deadline has passed; deadlines rise in the order of the table."""
+        self._append_timer = None
+        now_s = self._loop.time()
+        while self._appends:
+            seq_num, (done, deadline_s) = next(iter(self._appends.items()))
+            if deadline_s > now_s:
+                self._append_timer = self._loop.call_at(deadline_s, self._expire_appends)
+                break
+            del self._appends[seq_num]
+            self._abandon(seq_num)
+            text = f"storage {self.endpoint} did not answer an append within {self._append_timeout_s:g} s"
+            self._finish(done, DeadlineExceededError(text))
+
+    def _abandon(self, seq_num: int) -> None:
+        self._calls.abandon(seq_num)
+        if self._calls.owes_too_much and self._channel is not None:
+            self._channel.abort(ProtocolError(f"storage {self.endpoint} leaves requests unanswered"))
+
+    async def _partition_call(self, request: wire.Message, response_type: type[Response], timeout_s: float) -> Response:
+        what = f"{type(request).__name__} for partition {request.partition_id}"
+        return await self._call(wire.encode(request), request.seq_num, response_type, what, timeout_s)
+
+    async def _call(
+        self, frame: bytes, seq_num: int, response_type: type[Response], what: str, timeout_s: float
+    ) -> Response:
+        if self._channel is None:
+            raise ConnectionClosedError(f"the connection to storage {self.endpoint} is not open")
+        future = self._calls.expect(seq_num)
+        self._channel.send(frame)
+        try:
+            answer = await self._calls.wait(seq_num, future, timeout_s, what)
+        finally:
+            if self._calls.owes_too_much:
+                self._channel.abort(ProtocolError(f"storage {self.endpoint} leaves requests unanswered"))
+        if isinstance(answer, wire.FailureResponse):
+            raise RemoteStorageError(answer.error.message or "")
+        if not isinstance(answer, response_type):
+            raise self._protocol_error(f"answered {what} with {type(answer).__name__}")
+        return answer
+
+    def _check_ids(self, items: Sequence[Record | RecordHeader], first: int, max_count: int) -> None:
+        """The node may deliver less than asked, but nothing else."""
+        if len(items) > max(max_count, 0):
+            raise self._protocol_error(f"sent {len(items)} records where {max_count} were asked for")
+        for expected_id, item in enumerate(items, first):
+            if item.transaction_id != expected_id:
+                raise self._protocol_error(f"sent transaction {item.transaction_id} in the place of {expected_id}")
+
+    def _protocol_error(self, what: str) -> ProtocolError:
+        error = ProtocolError(f"storage {self.endpoint} {what}")
+        if self._channel is not None:
+            self._channel.abort(error)
+        return error
+
+
+def _outcome(message: wire.SuccessResponse | wire.FailureResponse) -> RemoteStorageError | None:
+    if isinstance(message, wire.FailureResponse):
+        return RemoteStorageError(message.error.message or "")
+    return None
+
+
+def verify_payloads(records: Sequence[Record], partition_id: int, source: Endpoint) -> None:
+    """Raise ``DataCorruptionError`` for the first record whose payload does not match its checksum (rule S6)."""
+    for record in records:
+        if checksum(record.data) != record.checksum:
+            raise DataCorruptionError(
+                f"storage {source} delivered a damaged transaction: partition {partition_id},"
+                f" transaction {record.transaction_id}: the payload does not match its checksum"
+            )

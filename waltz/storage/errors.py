@@ -1,0 +1,85 @@
+"""Errors of the storage node, and the texts under which they travel.
+
+The original renders an exception on the wire as its Java class name, a colon and the message. Servers, tools and tests
+compare these texts, so every error here knows its Java name.
+"""
+
+import os
+from typing import ClassVar
+
+from waltz.common.errors import WaltzError
+
+
+class _NamedError(WaltzError):
+    """An error with a Java class name of its own."""
+
+    java_class: ClassVar[str]
+
+    def wire_text(self) -> str:
+        """The text of the failure reply: Java class name and message."""
+        return _java_text(self.java_class, str(self))
+
+
+class StorageError(_NamedError):
+    """A request cannot be served: bad order, missing permission, wrong key, damaged or closed file."""
+
+    java_class = "com.wepay.waltz.storage.exception.StorageException"
+
+
+class ConcurrentUpdateError(_NamedError):
+    """The request belongs to a session that a newer one has replaced."""
+
+    java_class = "com.wepay.waltz.storage.exception.ConcurrentUpdateException"
+
+
+class PartitionNotAssignedError(_NamedError):
+    """The partition is not assigned to this node, or is just being closed."""
+
+    java_class = "java.lang.Exception"
+
+    def __init__(self, partition_id: int) -> None:
+        super().__init__(f"Partition:{partition_id} is not assigned.")
+        self.partition_id = partition_id
+
+
+class UnknownRequestError(_NamedError):
+    """A message arrived that is not a request."""
+
+    java_class = "java.lang.IllegalStateException"
+
+    def __init__(self, message_type: int) -> None:
+        super().__init__(f"unknown message type: {message_type}")
+
+
+class CorruptionError(StorageError):
+    """Bytes that were durable once are damaged or missing; they have to come from another replica.
+
+    ``transaction_id`` is the first record concerned, ``None`` when the damage is not in a record.
+    """
+
+    def __init__(self, partition_id: int, transaction_id: int | None, path: str, reason: str) -> None:
+        record = "" if transaction_id is None else f", transaction {transaction_id}"
+        super().__init__(f"corrupted: partition {partition_id}{record}, file {path}: {reason}")
+        self.partition_id = partition_id
+        self.transaction_id = transaction_id
+        self.path = path
+        self.reason = reason
+
+
+class ReadOnlyError(StorageError):
+    """An earlier write or sync failed; nothing is written until an operator has looked and the node was restarted."""
+
+
+def wire_text(error: Exception) -> str:
+    """The text of the failure reply for any exception, rendered as the original would."""
+    if isinstance(error, _NamedError):
+        return error.wire_text()
+    if isinstance(error, FileNotFoundError) and error.filename is not None:
+        return _java_text("java.nio.file.NoSuchFileException", os.fsdecode(error.filename))
+    if isinstance(error, OSError):
+        return _java_text("java.io.IOException", error.strerror or str(error))
+    return _java_text("java.lang.RuntimeException", str(error))
+
+
+def _java_text(java_class: str, message: str) -> str:
+    return f"{java_class}: {message}" if message else java_class

@@ -1,0 +1,411 @@
+"""One partition of a storage node: its queue of requests, its session fence, and group commit to its log.
+
+Two tasks serve a partition. The *writer* takes requests in the order of arrival; all appends that stand together at
+the head of the queue are one group: one gathered write, one sync, then all acknowledgements (appends that arrive
+meanwhile are the next group, so there is no timer). The *reader* answers reads whose outcome cannot depend on what is
+queued before them, so that they wait for no sync; all other reads keep their place in the writer's queue. What a
+requester sees is what strict order of arrival would give.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import TypeVar
+
+from waltz.common.records import Record
+from waltz.common.wire import storage as wire
+from waltz.storage import session_rule
+from waltz.storage.control_file import ControlFile, PartitionInfo
+from waltz.storage.errors import (
+    ConcurrentUpdateError,
+    PartitionNotAssignedError,
+    ReadOnlyError,
+    StorageError,
+    UnknownRequestError,
+    wire_text,
+)
+from waltz.storage.fence import FenceFile
+from waltz.storage.files import Files
+from waltz.storage.log import PartitionLog, Prepared
+from waltz.storage.partition_metrics import PartitionMetrics
+from waltz.storage.replies import READ_REQUESTS, ReadRequest, failure_frame, last_requested_id, read_frame, read_records
+from waltz.storage.request_queue import PartitionRequest, RequestQueue
+from waltz.storage.scan import SegmentScan
+
+logger = logging.getLogger(__name__)
+
+Changed = TypeVar("Changed")
+
+MAX_READ_BYTES_AT_ONCE = 8 << 20
+"""One turn of the reader ends with the answer that reaches this size."""
+
+
+def _ignore() -> None:
+    """What happens on suspicion until somebody listens."""
+
+
+class StoragePartition:
+    """Serves one assigned partition until it is closed. All methods belong to the event loop's thread."""
+
+    def __init__(
+        self,
+        partition_id: int,
+        log: PartitionLog,
+        control_file: ControlFile,
+        fence_file: FenceFile,
+        files: Files,
+        metrics: PartitionMetrics,
+    ) -> None:
+        """Take over an open log; the partition closes it. Serves nothing before :meth:`start`."""
+        self.partition_id = partition_id
+        self._log = log
+        self._control_file = control_file
+        self._fence_file = fence_file
+        self._files = files
+        self._metrics = metrics
+        self._fenced_session_id = max(control_file.partition(partition_id).session_id, fence_file.get(partition_id))
+        self._session_id = self._fenced_session_id
+        self._failure: str | None = None
+        self.queue = RequestQueue(partition_id)
+        """What waits to be taken up."""
+        self._unfinished_truncates = 0
+        self._writing = False
+        self._maintenance: deque[tuple[Callable[[], object], asyncio.Future[object]]] = deque()
+        self.on_suspicion: Callable[[], None] = _ignore
+        """Called when a read has met damage whose extent a scan has to find out."""
+        self._wake_writer = asyncio.Event()
+        self._wake_reader = asyncio.Event()
+        self._closing = False
+        self._tasks: list[asyncio.Task[None]] = []
+        metrics.watch_partition(lambda: len(self.queue), lambda: self.max_transaction_id)
+        metrics.watch_log(log)
+
+    def start(self) -> None:
+        """Begin to serve."""
+        self._tasks = [
+            asyncio.create_task(self._run_writer(), name=f"partition {self.partition_id} writer"),
+            asyncio.create_task(self._run_reader(), name=f"partition {self.partition_id} reader"),
+        ]
+
+    # State
+
+    @property
+    def failure(self) -> str | None:
+        """Why the partition is out of service (a failed write or sync), or ``None``. Lasts until it is opened again."""
+        return self._failure or self._log.read_only_reason
+
+    @property
+    def info(self) -> PartitionInfo:
+        """The persisted session, marks and flags."""
+        return self._control_file.partition(self.partition_id)
+
+    @property
+    def max_transaction_id(self) -> int:
+        """The highest id that is stored and synced; -1 when empty."""
+        return self._log.max_transaction_id
+
+    @property
+    def log(self) -> PartitionLog:
+        """The log; what changes it goes through the partition."""
+        return self._log
+
+    @property
+    def damaged_ranges(self) -> tuple[tuple[int, int], ...]:
+        """First and last ids of records known to be damaged."""
+        return self._log.damaged_ranges
+
+    # Requests
+
+    def receive(self, request: PartitionRequest) -> None:
+        """Queue a request; exactly one answer or ``hold_back`` follows. Raises the fence at once (session rule)."""
+        message = request.message
+        if self._closing:
+            request.requester.answer(failure_frame(message, wire_text(PartitionNotAssignedError(self.partition_id))))
+            return
+        if message.session_id > self._session_id:
+            self._session_id = message.session_id
+        if isinstance(message, READ_REQUESTS) and self._may_overtake(message):
+            self.queue.add(request, self.queue.reads)
+            self._wake_reader.set()
+            return
+        if isinstance(message, wire.TruncateRequest):
+            self._unfinished_truncates += 1
+        self.queue.add(request, self.queue.ordered)
+        self._wake_writer.set()
+
+    async def set_available(self, available: bool) -> None:
+        """Persist whether servers may use the partition. Raises ``OSError``."""
+        await self._change(partial(self._control_file.set_available, self.partition_id, available))
+
+    async def set_assigned(self) -> None:
+        """Persist that the partition belongs to this node. Raises ``OSError``."""
+        await self._change(partial(self._control_file.set_assigned, self.partition_id, True))
+
+    async def records(self, first: int, max_count: int) -> list[Record]:
+        """What the log holds from ``first``, past queue, session and availability: for the admin port.
+
+        At least one record if ``first`` is stored; a long list is cut as on the data port. Raises ``StorageError``
+        (corruption), ``OSError``, ``PartitionNotAssignedError``.
+        """
+        if self._closing:
+            raise PartitionNotAssignedError(self.partition_id)
+        try:
+            return await self._files.run_read(partial(read_records, self._log, first, max_count))
+        finally:
+            self._report_suspicion()
+
+    async def scan_step(self, scan: SegmentScan) -> bool:
+        """Check another piece of a segment; whether it was the last. Raises ``StorageError`` (closed), ``OSError``."""
+        return await self._files.run_read(partial(self._log.scan_step, scan))
+
+    async def finish_scan(self, scan: SegmentScan) -> bool:
+        """Take over what a scan has found, in the writer's turn; false when a truncation made it worthless.
+
+        Raises ``StorageError`` when the partition is closed or read-only, ``OSError``.
+        """
+        if self._closing or not self._tasks:
+            raise PartitionNotAssignedError(self.partition_id)
+        future: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+        self._maintenance.append((partial(self._log.finish_scan, scan), future))
+        self._wake_writer.set()
+        return bool(await future)
+
+    async def close(self) -> None:
+        """End after the write in flight, answer what is queued as not assigned, close the log.
+
+        Raises ``OSError`` when the log cannot be synced for the last time.
+        """
+        self._closing = True
+        self._wake_writer.set()
+        self._wake_reader.set()
+        for task in self._tasks:
+            await task
+        for _function, future in self._maintenance:
+            if not future.done():
+                future.set_exception(PartitionNotAssignedError(self.partition_id))
+        not_assigned = wire_text(PartitionNotAssignedError(self.partition_id))
+        for request in self.queue.take_all():
+            request.requester.answer(failure_frame(request.message, not_assigned))
+        await self._files.run(self._log.close)
+
+    def _may_overtake(self, message: ReadRequest) -> bool:
+        """Whether the log as published now holds the answer that this read would get in its place in the queue.
+
+        Its session must be settled (the fence of a newer one is synced by the writer first), and either nothing is
+        before it, or all it asks for is published and nothing before it takes records away.
+        """
+        if message.session_id != self._session_id or self._session_id != self._fenced_session_id:
+            return False
+        if not self.queue.ordered and not self._writing:
+            return True
+        return self._unfinished_truncates == 0 and last_requested_id(message) <= self._log.max_transaction_id
+
+    # The writer
+
+    async def _run_writer(self) -> None:
+        while not self._closing:
+            if self._maintenance:
+                await self._maintain()
+                continue
+            if not self.queue.ordered:
+                self._wake_writer.clear()
+                await self._wake_writer.wait()
+                continue
+            self._writing = True
+            await self._settle_fence()
+            group = self.queue.take_group()
+            await self._execute(group)
+            if isinstance(group[0].message, wire.TruncateRequest):
+                self._unfinished_truncates -= 1
+            self._writing = False
+
+    async def _maintain(self) -> None:
+        function, future = self._maintenance.popleft()
+        self._writing = True
+        try:
+            result = await self._change(function)
+        except Exception as error:
+            if not future.done():
+                future.set_exception(error)
+        else:
+            if not future.done():
+                future.set_result(result)
+        self._writing = False
+
+    async def _settle_fence(self) -> None:
+        """Make the fence durable before the first answer to the session that raised it (rule S1)."""
+        while self._fenced_session_id < self._session_id and self.failure is None:
+            session_id = self._session_id
+            try:
+                await self._files.run(partial(self._fence_file.raise_to, self.partition_id, session_id))
+            except Exception as error:
+                self._fail(error)
+                return
+            self._fenced_session_id = session_id
+
+    async def _execute(self, group: list[PartitionRequest]) -> None:
+        """Answer every request of the group, whatever happens."""
+        accepted = [request for request in group if not self._refused(request)]
+        if not accepted:
+            return
+        first = accepted[0]
+        if isinstance(first.message, READ_REQUESTS):
+            await self._read(accepted)
+            return
+        try:
+            if isinstance(first.message, wire.AppendRequest):
+                frames = await self._append(
+                    [request.message for request in accepted if isinstance(request.message, wire.AppendRequest)]
+                )
+            else:
+                frames = [await self._perform(first)]
+        except Exception as error:
+            frames = self._failure_frames(accepted, error)
+        for request, frame in zip(accepted, frames, strict=True):
+            self._acknowledge(request, frame)
+
+    def _refused(self, request: PartitionRequest) -> bool:
+        """Check a request that is taken up; answer it if it is refused."""
+        error = session_rule.refusal(request.message, self.info, self._session_id, in_service=self.failure is None)
+        if error is None:
+            return False
+        request.requester.answer(failure_frame(request.message, error.wire_text()))
+        return True
+
+    def _failure_frames(self, requests: list[PartitionRequest], error: Exception) -> list[bytes]:
+        if not isinstance(error, StorageError | ConcurrentUpdateError | UnknownRequestError | OSError):
+            logger.error("partition %d: a request failed for an unforeseen reason", self.partition_id, exc_info=error)
+        return [failure_frame(request.message, wire_text(error)) for request in requests]
+
+    def _acknowledge(self, request: PartitionRequest, frame: bytes) -> None:
+        """Answer a request that was executed, unless a newer session has spoken meanwhile (rule S1)."""
+        error = session_rule.fence(request.message, self._session_id)
+        request.requester.answer(frame if error is None else failure_frame(request.message, error.wire_text()))
+
+    async def _append(self, appends: list[wire.AppendRequest]) -> list[bytes]:
+        """Write and sync a group of appends; one answer for each."""
+        started_s = asyncio.get_running_loop().time()
+        batches = [append.records for append in appends]
+        errors: list[StorageError | None] = [None] * len(appends)
+        if any(batches):
+            try:
+                prepared = await self._files.run(partial(self._write_and_sync, batches))
+            except Exception as error:
+                self._fail(error)
+                raise
+            self._log.publish(prepared)
+            errors = prepared.errors
+        frames = []
+        for append, refused in zip(appends, errors, strict=True):
+            if refused is None:
+                response = wire.SuccessResponse(append.session_id, append.seq_num, append.partition_id)
+                frames.append(wire.encode(response))
+            else:
+                frames.append(failure_frame(append, refused.wire_text()))
+        self._metrics.appended(len(appends), asyncio.get_running_loop().time() - started_s)
+        return frames
+
+    def _write_and_sync(self, batches: list[list[Record]]) -> Prepared:
+        """Encode, write and sync; blocking. Nothing is visible before it is published."""
+        prepared = self._log.prepare(batches)
+        self._log.write_and_sync(prepared)
+        return prepared
+
+    async def _perform(self, request: PartitionRequest) -> bytes:
+        """Do what is neither an append nor a read; the answer."""
+        message = request.message
+        self._metrics.count(message)
+        session_id, seq_num, partition_id = message[:3]
+        if isinstance(message, wire.LastSessionInfoRequest):
+            info = self.info
+            session_info = wire.SessionInfo(info.session_id, info.low_water_mark, info.local_low_water_mark)
+            return wire.encode(wire.LastSessionInfoResponse(session_id, seq_num, partition_id, session_info))
+        if isinstance(message, wire.MaxTransactionIdRequest):
+            maximum = self._log.max_transaction_id
+            return wire.encode(wire.MaxTransactionIdResponse(session_id, seq_num, partition_id, maximum))
+        if isinstance(message, wire.TruncateRequest):
+            maximum = await self._change(partial(self._log.truncate, message.transaction_id))
+            return wire.encode(wire.MaxTransactionIdResponse(session_id, seq_num, partition_id, maximum))
+        if isinstance(message, wire.SetLowWaterMarkRequest):
+            await self._change(partial(self._set_low_water_mark, session_id, message.low_water_mark))
+            return wire.encode(wire.SuccessResponse(session_id, seq_num, partition_id))
+        raise UnknownRequestError(request.kind)
+
+    def _set_low_water_mark(self, session_id: int, low_water_mark: int) -> None:
+        """Make the log durable, then the marks; blocking."""
+        maximum = self._log.max_transaction_id
+        if maximum > low_water_mark:
+            raise StorageError("low-water mark is lower than the max transaction id")
+        self._log.flush()
+        self._control_file.set_low_water_mark(self.partition_id, session_id, low_water_mark, maximum)
+
+    # The reader
+
+    async def _run_reader(self) -> None:
+        while not self._closing:
+            if not self.queue.reads:
+                self._wake_reader.clear()
+                await self._wake_reader.wait()
+                continue
+            batch = [request for request in self.queue.take_reads() if not self._refused(request)]
+            while batch:
+                batch = await self._read(batch)
+
+    async def _read(self, batch: list[PartitionRequest]) -> list[PartitionRequest]:
+        """Answer reads that were taken up; those for which the bytes of one turn did not suffice are returned."""
+        ready = []
+        for request in batch:
+            if request.requester.writable:
+                ready.append(request)
+            else:
+                request.requester.hold_back(request)
+        if not ready:
+            return []
+        try:
+            frames = await self._files.run_read(partial(self._read_frames, ready))
+        except Exception as error:
+            frames = self._failure_frames(ready, error)
+        self._report_suspicion()
+        for request, frame in zip(ready, frames, strict=False):
+            self._metrics.count(request.message)
+            self._acknowledge(request, frame)
+        return ready[len(frames) :]
+
+    def _read_frames(self, requests: list[PartitionRequest]) -> list[bytes]:
+        """At least one answer, as many as the bytes of one turn allow; blocking."""
+        frames: list[bytes] = []
+        size_bytes = 0
+        for request in requests:
+            assert isinstance(request.message, READ_REQUESTS)
+            frames.append(read_frame(self._log, request.message))
+            size_bytes += len(frames[-1])
+            if size_bytes >= MAX_READ_BYTES_AT_ONCE:
+                break
+        return frames
+
+    def _report_suspicion(self) -> None:
+        if self._log.has_suspects:
+            self.on_suspicion()
+
+    # Changes and their failure
+
+    async def _change(self, function: Callable[[], Changed]) -> Changed:
+        """Run a blocking change to the log or the control file; a failing disk puts the partition out of service."""
+        try:
+            return await self._files.run(function)
+        except (OSError, ReadOnlyError) as error:
+            self._fail(error)
+            raise
+
+    def _fail(self, error: Exception) -> None:
+        """Stop serving: what a failed write or sync left behind is unknown, and a sync is never tried again."""
+        if self._failure is None:
+            self._failure = str(error)
+            logger.critical(
+                "partition %d is out of service, because a write or sync of its files failed (%s): check the disk, then"
+                " restart the node or assign the partition anew; its other replicas serve it meanwhile",
+                self.partition_id,
+                error,
+            )

@@ -1,0 +1,87 @@
+"""Requests of one connection that still await their answer, by sequence number."""
+
+import asyncio
+from typing import Generic, TypeVar
+
+from waltz.common.errors import ConnectionClosedError, DeadlineExceededError, ProtocolError
+
+Answer = TypeVar("Answer")
+
+OPEN_SEQ_NUM = -1
+"""Sequence number of the open request of both storage protocols and of its answer."""
+
+MAX_ABANDONED = 10_000
+"""So many unanswered requests whose caller gave up are remembered; a peer that owes more is not working."""
+
+
+class PendingCalls(Generic[Answer]):
+    """Gives out sequence numbers (0, 1, ...) and brings each answer to its caller.
+
+    A request whose caller gave up (deadline, cancellation) stays *abandoned* until its answer comes, so that a late
+    answer is told apart from one that nobody asked for; the latter is a breach of the protocol.
+    """
+
+    __slots__ = ("_abandoned", "_closed", "_futures", "_next_seq_num", "_peer")
+
+    def __init__(self, peer: str) -> None:
+        self._peer = peer
+        self._next_seq_num = 0
+        self._futures: dict[int, asyncio.Future[Answer]] = {}
+        self._abandoned: set[int] = set()
+        self._closed: ConnectionClosedError | None = None
+
+    def next_seq_num(self) -> int:
+        """The number of the next request; the caller must send it, and nothing else under that number."""
+        seq_num = self._next_seq_num
+        self._next_seq_num = seq_num + 1
+        return seq_num
+
+    def expect(self, seq_num: int) -> asyncio.Future[Answer]:
+        """A future for the answer to ``seq_num``; to be handed to :meth:`wait`. Raises ``ConnectionClosedError``."""
+        if self._closed is not None:
+            raise ConnectionClosedError(str(self._closed))
+        future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self._futures[seq_num] = future
+        return future
+
+    async def wait(self, seq_num: int, future: asyncio.Future[Answer], timeout_s: float, what: str) -> Answer:
+        """The answer to ``seq_num``; raises ``DeadlineExceededError`` (naming ``what``), ``ConnectionClosedError``."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await future
+        except TimeoutError:
+            raise DeadlineExceededError(f"{self._peer} did not answer {what} within {timeout_s:g} s") from None
+        finally:
+            if self._futures.pop(seq_num, None) is not None:
+                self.abandon(seq_num)
+
+    def abandon(self, seq_num: int) -> None:
+        """Remember that nobody waits for this answer any more."""
+        if self._closed is None:
+            self._abandoned.add(seq_num)
+
+    @property
+    def owes_too_much(self) -> bool:
+        """Whether so many abandoned requests are unanswered that the connection should be given up."""
+        return len(self._abandoned) > MAX_ABANDONED
+
+    def resolve(self, seq_num: int, answer: Answer) -> None:
+        """Hand over an answer. Raises ``ProtocolError`` when nothing was asked under that number."""
+        future = self._futures.pop(seq_num, None)
+        if future is not None:
+            if future.cancelled():
+                return
+            future.set_result(answer)
+        elif seq_num in self._abandoned:
+            self._abandoned.remove(seq_num)
+        else:
+            raise ProtocolError(f"{self._peer} answered request {seq_num}, which was never sent or is answered already")
+
+    def close(self, error: ConnectionClosedError) -> None:
+        """Every waiting caller gets ``error``; so does whoever asks later."""
+        self._closed = error
+        futures, self._futures = self._futures, {}
+        self._abandoned.clear()
+        for future in futures.values():
+            if not future.done():
+                future.set_exception(ConnectionClosedError(str(error)))

@@ -1,0 +1,236 @@
+"""The bytes of segment files: headers, records, index entries. Pure functions.
+
+Data file: a 128-byte header, then records back to back: transaction id (8), request id (16), transaction header (4),
+data length (4), data checksum (4), data, CRC-32 over everything before it (4). Index file: the same header, then for
+transaction id t the offset of its record, 8 bytes at 128 + 8 * (t - first). Everything big-endian.
+"""
+
+import re
+import struct
+import sys
+from array import array
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+from uuid import UUID
+from zlib import crc32
+
+from waltz.common.records import Record
+
+HEADER_SIZE_BYTES = 128
+INDEX_ENTRY_SIZE_BYTES = 8
+RECORD_PREFIX = struct.Struct(">q16siii")
+"""Transaction id, request id, transaction header, data length, data checksum."""
+RECORD_CRC = struct.Struct(">I")
+RECORD_OVERHEAD_BYTES = RECORD_PREFIX.size + RECORD_CRC.size
+
+DATA_SUFFIX = ".seg"
+INDEX_SUFFIX = ".idx"
+
+_HEADER = struct.Struct(">iq16siq")
+_LENGTH = struct.Struct(">i")
+_LENGTH_OFFSET = 28
+_ID = struct.Struct(">q")
+_SCAN_BLOCK_BYTES = 1 << 20
+_SECTOR_BYTES = 512
+
+
+class Reader(Protocol):
+    """What can be read by position; fewer bytes only at the end."""
+
+    def read(self, offset: int, size: int) -> bytes:
+        """Up to ``size`` bytes from ``offset``."""
+
+
+class SegmentHeader(NamedTuple):
+    """The header that the data file and the index file of a segment share."""
+
+    version: int
+    creation_time_ms: int
+    cluster_key: UUID
+    partition_id: int
+    first_transaction_id: int
+
+    def encode(self) -> bytes:
+        """The 128 bytes of the header."""
+        fields = _HEADER.pack(
+            self.version,
+            self.creation_time_ms,
+            self.cluster_key.bytes,
+            self.partition_id,
+            self.first_transaction_id,
+        )
+        return fields.ljust(HEADER_SIZE_BYTES, b"\0")
+
+    @classmethod
+    def decode(cls, data: bytes) -> "SegmentHeader":
+        """The header in 128 bytes; the version is not judged."""
+        version, creation_time_ms, key, partition_id, first_transaction_id = _HEADER.unpack_from(data)
+        return cls(version, creation_time_ms, UUID(bytes=key), partition_id, first_transaction_id)
+
+
+def data_file_name(first_transaction_id: int) -> str:
+    """Name of the data file of a segment: its first transaction id with 19 digits."""
+    return f"{first_transaction_id:019d}{DATA_SUFFIX}"
+
+
+def index_path(data_path: str) -> str:
+    """Path of the index file that belongs to a data file."""
+    return data_path.removesuffix(DATA_SUFFIX) + INDEX_SUFFIX
+
+
+def index_offset(first_transaction_id: int, transaction_id: int) -> int:
+    """Where in the index file the entry of a transaction is."""
+    return HEADER_SIZE_BYTES + INDEX_ENTRY_SIZE_BYTES * (transaction_id - first_transaction_id)
+
+
+def encode_index(offsets: Sequence[int]) -> bytes:
+    """Index entries for consecutive transactions."""
+    entries = array("q", offsets)
+    if sys.byteorder == "little":
+        entries.byteswap()
+    return entries.tobytes()
+
+
+def decode_index(data: bytes) -> Sequence[int]:
+    """The offsets in index entries; an incomplete last entry is ignored."""
+    entries = array("q", data[: len(data) - len(data) % INDEX_ENTRY_SIZE_BYTES])
+    if sys.byteorder == "little":
+        entries.byteswap()
+    return entries
+
+
+def encode_record(record: Record) -> bytes:
+    """A record as it is on disk."""
+    transaction_id, req_id, header, data, checksum = record
+    body = RECORD_PREFIX.pack(transaction_id, req_id, header, len(data), checksum) + data
+    return body + RECORD_CRC.pack(crc32(body))
+
+
+def decode_record(buffer: bytes, start: int, end: int, transaction_id: int) -> Record | None:
+    """The record that fills ``buffer[start:end]`` exactly, ``None`` when that is not an intact record of this id."""
+    data_start, data_end = start + RECORD_PREFIX.size, end - RECORD_CRC.size
+    if data_start > data_end or end > len(buffer):
+        return None
+    found_id, req_id, header, size, checksum = RECORD_PREFIX.unpack_from(buffer, start)
+    if found_id != transaction_id or size != data_end - data_start:
+        return None
+    if crc32(memoryview(buffer)[start:data_end]) != RECORD_CRC.unpack_from(buffer, data_end)[0]:
+        return None
+    return Record(found_id, req_id, header, buffer[data_start:data_end], checksum)
+
+
+def stored_id_and_size(prefix: bytes) -> tuple[int, int]:
+    """What the first 36 bytes of a record claim: its transaction id, and its size on disk (even negative)."""
+    return _ID.unpack_from(prefix)[0], RECORD_OVERHEAD_BYTES + _LENGTH.unpack_from(prefix, _LENGTH_OFFSET)[0]
+
+
+def valid_record_size(reader: Reader, offset: int, end: int, transaction_id: int) -> int | None:
+    """Size in bytes of the intact record of this id at ``offset``, ``None`` when there is none.
+
+    ``end`` is the size of the file: memory grows only with bytes that exist, whatever a damaged length says.
+    """
+    prefix = reader.read(offset, RECORD_PREFIX.size) if offset >= HEADER_SIZE_BYTES else b""
+    if len(prefix) < RECORD_PREFIX.size:
+        return None
+    found_id, size = stored_id_and_size(prefix)
+    if found_id != transaction_id or size < RECORD_OVERHEAD_BYTES or offset + size > end:
+        return None
+    return size if decode_record(reader.read(offset, size), 0, size, transaction_id) is not None else None
+
+
+def scan_records(reader: Reader, offset: int, end: int, transaction_id: int) -> Sequence[int]:
+    """Offsets of the intact records from ``transaction_id`` at ``offset`` on, and behind them where the last one ends.
+
+    Stops at the first record that is not intact; so the result has one element more than there are records.
+    """
+    offsets = array("q", [offset])
+    block, block_start = b"", offset
+    while offset + RECORD_OVERHEAD_BYTES <= end:
+        position = offset - block_start
+        size = _size_at(block, position)
+        if size is None or position + size > len(block):
+            # The record is not (wholly) in the block: read a new one from here, large enough for it if it is plausible.
+            block, block_start, position = reader.read(offset, min(_SCAN_BLOCK_BYTES, end - offset)), offset, 0
+            size = _size_at(block, 0)
+            if size is None or size < RECORD_OVERHEAD_BYTES or offset + size > end:
+                break
+            if size > len(block):
+                block = reader.read(offset, size)
+        if size < RECORD_OVERHEAD_BYTES or not _is_intact(block, position, size, transaction_id):
+            break
+        offset += size
+        transaction_id += 1
+        offsets.append(offset)
+    return offsets
+
+
+def _size_at(block: bytes, position: int) -> int | None:
+    """What the record at ``position`` claims as its size, ``None`` when its prefix is not in the block."""
+    if position + RECORD_PREFIX.size > len(block):
+        return None
+    size: int = RECORD_OVERHEAD_BYTES + _LENGTH.unpack_from(block, position + _LENGTH_OFFSET)[0]
+    return size
+
+
+def _is_intact(block: bytes, position: int, size: int, transaction_id: int) -> bool:
+    crc_position = position + size - RECORD_CRC.size
+    return (
+        len(block) >= position + size
+        and _ID.unpack_from(block, position)[0] == transaction_id
+        and crc32(memoryview(block)[position:crc_position]) == RECORD_CRC.unpack_from(block, crc_position)[0]
+    )
+
+
+def find_later_record(reader: Reader, offset: int, end: int, transaction_id: int) -> tuple[int, int] | None:
+    """The first intact record with a larger id behind a damaged place: ``(transaction id, offset)``.
+
+    ``transaction_id`` should be at ``offset`` but is not intact. An id is plausible when the records between would have
+    had room. ``None`` tells a torn tail: nothing that was once complete follows.
+    """
+    largest_id = transaction_id + (end - offset) // RECORD_OVERHEAD_BYTES
+    pattern = _ids_pattern(transaction_id + 1, largest_id)
+    overlap = _ID.size - 1
+    for block_start in range(offset, end, _SCAN_BLOCK_BYTES):
+        block = reader.read(block_start, min(_SCAN_BLOCK_BYTES + overlap, end - block_start))
+        if block.count(0) == len(block):
+            continue
+        for match in pattern.finditer(block):
+            found_id = _ID.unpack_from(block, match.start())[0]
+            found_offset = block_start + match.start()
+            room = (found_offset - offset) // RECORD_OVERHEAD_BYTES
+            if transaction_id < found_id <= transaction_id + room and valid_record_size(
+                reader, found_offset, end, found_id
+            ):
+                return found_id, found_offset
+    return None
+
+
+def has_lost_sector(reader: Reader, offset: int, end: int) -> bool:
+    """Whether a sector between a damaged record at ``offset`` and the intact bytes at ``end`` was never written.
+
+    What is behind the end of a file reads as zeros until it is written. Of the sector in which the damaged record
+    begins only its own bytes count: at least 8, as a transaction id other than 0 has not so many zeros.
+    """
+    first_sector_end = offset - offset % _SECTOR_BYTES + _SECTOR_BYTES
+    own = reader.read(offset, min(first_sector_end, end) - offset)
+    if len(own) >= _ID.size and not any(own):
+        return True
+    nothing = bytes(_SECTOR_BYTES)
+    for block_start in range(first_sector_end, end - _SECTOR_BYTES + 1, _SCAN_BLOCK_BYTES):
+        block = reader.read(block_start, min(_SCAN_BLOCK_BYTES, end - block_start))
+        if any(block[at : at + _SECTOR_BYTES] == nothing for at in range(0, len(block), _SECTOR_BYTES)):
+            return True
+    return False
+
+
+def _ids_pattern(lowest: int, highest: int) -> re.Pattern[bytes]:
+    """Matches wherever the big-endian bytes of an id from the range may begin (and a few more ids than that)."""
+    low, high = _ID.pack(lowest), _ID.pack(max(lowest, highest))
+    common = 0
+    while common < _ID.size and low[common] == high[common]:
+        common += 1
+    pattern = re.escape(low[:common])
+    if common < _ID.size:
+        pattern += b"[" + re.escape(low[common : common + 1]) + b"-" + re.escape(high[common : common + 1]) + b"]"
+        pattern += b".{%d}" % (_ID.size - common - 1)
+    return re.compile(b"(?=" + pattern + b")", re.DOTALL)
