@@ -4,9 +4,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 TRANSACTIONS ?= 100000
+SEEDS ?= 100
 
 .DEFAULT_GOAL := help
-.PHONY: help install java demo test lint format types bench lock clean
+.PHONY: help install java demo test lint format types bench bench-storage bench-client bench-availability simulate smoke lock clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 18
@@ -23,7 +24,7 @@ $(STAMP): requirements.lock pyproject.toml
 install: $(STAMP) ## create the virtual environment
 
 java: $(STAMP)
-	@$(BIN)/python -m waltz.local.java
+	@$(BIN)/waltz local java
 
 demo: java ## the bank on an embedded cluster, then Spark over its log
 	@$(BIN)/waltz demo --transactions $(TRANSACTIONS)
@@ -44,6 +45,21 @@ types: $(STAMP) ## strict type checking
 
 bench: java ## throughput and latency of one partition on three storages
 	@$(BIN)/python -m benchmarks.append
+
+bench-storage: $(STAMP) ## one storage node: records/s and MB/s over connections, sizes and partitions
+	@$(BIN)/python -m benchmarks.storage
+
+bench-client: $(STAMP) ## CPU per transaction of the client library
+	@$(BIN)/python -m benchmarks.client
+
+bench-availability: java ## how long appends stall when nodes fail
+	@$(BIN)/python -m benchmarks.availability
+
+simulate: $(STAMP) ## a whole cluster in simulated time: make simulate SEEDS=100
+	@$(BIN)/python -m tests.simulation --seeds $(SEEDS)
+
+smoke: java ## 1,000,000 transactions while real processes are killed, stopped and cut off
+	@$(BIN)/python -m tests.smoke --transactions 1000000
 
 lock: $(STAMP) ## renew requirements.lock from pyproject.toml
 	@$(BIN)/python -m pip install --quiet uv

@@ -2,8 +2,8 @@
 
     python -m benchmarks.append [--size 128] [--in-flight 256] [--transactions 60000] [--locks 1] [--tls | --plaintext]
 
-Prints, for plaintext and for TLS: transactions per second, latency from submission to application (p50, p99), and the
-CPU time that each process spent per transaction.
+Prints, for plaintext and for TLS: transactions per second, latency from submission to application (p50, p99), the CPU
+time that each process spent per transaction, and the memory of each process before and after.
 """
 
 import argparse
@@ -109,6 +109,12 @@ def cpu_seconds(process_id: int) -> float:
     return (int(fields[11]) + int(fields[12])) / TICKS_PER_S
 
 
+def resident_mib(process_id: int) -> float:
+    """Memory of a process."""
+    pages = int(Path(f"/proc/{process_id}/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / (1 << 20)
+
+
 async def measure(cluster: LocalCluster, options: argparse.Namespace) -> str:
     """Run the client against the cluster; the result in words."""
     config = load(cluster.layout.client_config_path, ClientConfig).model_copy(
@@ -119,17 +125,20 @@ async def measure(cluster: LocalCluster, options: argparse.Namespace) -> str:
         await Run(client, WARM_UP, options, first_lock=0)()
         processes = {"client": os.getpid(), **cluster.processes()}
         before = {name: cpu_seconds(process_id) for name, process_id in processes.items()}
+        memory_before = {name: resident_mib(process_id) for name, process_id in processes.items()}
         run = Run(client, options.transactions, options, first_lock=WARM_UP * options.locks)
         seconds = await run()
         used = {name: cpu_seconds(process_id) - before[name] for name, process_id in processes.items()}
+        memory_after = {name: resident_mib(process_id) for name, process_id in processes.items()}
     finally:
         await client.close()
     latencies = sorted(run.latencies)
     cpu = ", ".join(f"{name} {used_s / options.transactions * 1e6:.1f}" for name, used_s in used.items())
+    memory = ", ".join(f"{name} {memory_before[name]:.0f} to {size_mib:.0f}" for name, size_mib in memory_after.items())
     return (
         f"{options.transactions / seconds:,.0f} transactions/s, "
         f"p50 {latencies[len(latencies) // 2] * 1e3:.2f} ms, p99 {latencies[int(len(latencies) * 0.99)] * 1e3:.2f} ms, "
-        f"{run.retries} lock failures\n  CPU per transaction in µs: {cpu}"
+        f"{run.retries} lock failures\n  CPU per transaction in µs: {cpu}\n  memory in MiB: {memory}"
     )
 
 

@@ -5,7 +5,7 @@
 
 Every combination prints records/s, MB/s, latency of a batch from sending to acknowledgement (p50, p99), syncs/s of the
 node, bytes per sync, CPU time of the node per record, and the rate of the bare disk: one thread that writes pieces of
-the same size to as many files and syncs each, measured right after. ``--syncs`` compares ways to make a write durable
+about the same size and syncs each, measured right before and after. ``--syncs`` compares ways to make a write durable
 instead: fdatasync, RWF_DSYNC, files filled with zeros beforehand, many files with many threads or with one syncfs.
 """
 
@@ -40,13 +40,14 @@ from waltz.common.zk.znodes import StoreParams
 from waltz.storage.admin_client import StorageAdminClient
 from waltz.storage.client import StorageClient
 from waltz.storage.files import OsFile, OsFiles
-from waltz.storage.node import StorageNode
+from waltz.storage.node import SWITCH_INTERVAL_S, StorageNode
 
 KEY = UUID("00010203-0405-0607-0809-0a0b0c0d0e0f")
 ROOT = "/bench"
 BATCH = 100
 IN_FLIGHT_BATCHES = 8
-"""So many batches of one partition are under way, as a server keeps several storage requests in flight."""
+"""So many batches of one partition are under way, as a server keeps several storage requests in flight; of several
+partitions fewer each, but two at least."""
 TIMEOUT_S = 60.0
 
 
@@ -89,6 +90,7 @@ async def serve(directory: str, partitions: int) -> None:
             "tls": TlsConfig(plaintext=True),
         }
     )
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
     files = CountingFiles()
     node = await StorageNode.start(config, files=files, zookeeper=zookeeper, metrics=Registry())
     print(json.dumps([node.port, node.admin_port]), flush=True)
@@ -135,8 +137,9 @@ class NodeProcess:
 class Writer:
     """Appends to one partition, its connections taking turns, always so many batches under way."""
 
-    def __init__(self, partition_id: int, clients: list[StorageClient], payload: bytes) -> None:
+    def __init__(self, partition_id: int, clients: list[StorageClient], payload: bytes, in_flight: int) -> None:
         self.partition_id = partition_id
+        self._in_flight = in_flight
         self.clients = clients
         self.latencies_s: list[float] = []
         self.records = 0
@@ -151,7 +154,7 @@ class Writer:
     def start(self) -> None:
         """One turn: a few batches over one connection; the next turn begins when they are acknowledged (one
         connection: at once, batch by batch)."""
-        for _ in range(IN_FLIGHT_BATCHES):
+        for _ in range(self._in_flight):
             self._send()
 
     def _send(self) -> None:
@@ -218,7 +221,7 @@ async def measure(node: NodeProcess, partitions: int, connections: int, size: in
     for partition_id in range(partitions):
         await clients[0].set_low_water_mark(1, partition_id, -1, timeout_s=TIMEOUT_S)
         mine = clients[partition_id::partitions] or [clients[partition_id % connections]]
-        writers.append(Writer(partition_id, mine, payload))
+        writers.append(Writer(partition_id, mine, payload, max(2, IN_FLIGHT_BATCHES // partitions)))
     for writer in writers:
         writer.start()
     await asyncio.sleep(min(0.5, seconds / 4))  # warm
@@ -426,10 +429,13 @@ def main() -> None:
         with tempfile.TemporaryDirectory(dir=options.directory) as directory:
             node = NodeProcess(directory, partitions)
             try:
+                # The disk's rate wanders: it is measured on both sides of the node's.
+                guess = min(8 << 20, BATCH * (size + 40) * 4)
+                raw = raw_rate(directory, guess, options.seconds / 2)
                 result = uvloop.run(measure(node, partitions, connections, size, options.seconds))
+                raw = (raw + raw_rate(directory, int(result.bytes_per_sync), options.seconds / 2)) / 2
             finally:
                 node.stop()
-            raw = raw_rate(directory, int(result.bytes_per_sync), options.seconds / 2)
         share = result.megabytes_per_s * 1e6 / raw
         print(
             f"{partitions:>3} partitions {connections:>4} connections {size:>6} B: {result}"

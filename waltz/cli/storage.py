@@ -13,7 +13,7 @@ from waltz.common.config import TlsConfig, load
 from waltz.common.errors import WaltzError
 from waltz.common.ids import Endpoint
 from waltz.common.net.tls import client_context
-from waltz.common.zk.store_admin import read_connections
+from waltz.common.zk.store_admin import read_connections, read_store_params
 from waltz.spark.marks import read_committed_marks
 from waltz.storage.admin_client import StorageAdminClient
 from waltz.storage.repair import Repair
@@ -171,6 +171,9 @@ def _tls_of(path: Path | None, session: Session) -> ssl.SSLContext | None:
 async def _repair(options: argparse.Namespace, session: Session) -> None:
     node, partition_id = options.storage, options.partition
     try:
+        count = (await read_store_params(session.zookeeper, session.root)).partition_count
+        if not 0 <= partition_id < count:
+            raise WaltzError(f"there is no such partition, the cluster has {count}")
         mark = await _committed_mark(session, partition_id)  # first the mark, then the metadata (rule S6)
         repair = Repair(session.zookeeper, session.root, session.tls, node, partition_id, print)
         done = await repair.run(mark)

@@ -89,6 +89,11 @@ class PartitionAppends:
         """Whether anything that was submitted is undecided."""
         return self._places.taken > 0
 
+    @property
+    def high_water_mark(self) -> int:
+        """Id of the last transaction that was applied."""
+        return self._feed.applied
+
     def stop(self) -> None:
         """Take nothing any more; what is registered is still decided."""
         self.monitor.stop()

@@ -35,6 +35,32 @@ class ListRequest(Protocol):
         ...
 
 
+class JoinedPartition(Protocol):
+    """A partition that is followed; see :class:`~waltz.client.appends.PartitionAppends`."""
+
+    @property
+    def high_water_mark(self) -> int:
+        """Id of the last transaction that is known to be committed."""
+        ...
+
+    def append_now(
+        self,
+        submission: Submission,
+        data: bytes,
+        header: int,
+        client_high_water_mark: int,
+        write_locks: tuple[int, ...],
+        read_locks: tuple[int, ...],
+        append_locks: tuple[int, ...],
+    ) -> bool:
+        """Send at once if that is possible."""
+        ...
+
+    async def submit_attempt(self, submission: Submission) -> None:
+        """Wait until it can be sent, then have it built and sent."""
+        ...
+
+
 class Core(Protocol):
     """The members of :class:`FollowingClient` that the plain face uses; the mock driver has them, too."""
 
@@ -53,30 +79,8 @@ class Core(Protocol):
         """Number of partitions."""
         ...
 
-    async def join(self, partition_id: int) -> None:
+    async def join(self, partition_id: int) -> JoinedPartition:
         """Follow a partition from its present high-water mark on."""
-        ...
-
-    def append_now(
-        self,
-        partition_id: int,
-        submission: Submission,
-        data: bytes,
-        header: int,
-        client_high_water_mark: int,
-        write_locks: tuple[int, ...],
-        read_locks: tuple[int, ...],
-        append_locks: tuple[int, ...],
-    ) -> bool:
-        """Send at once if that is possible."""
-        ...
-
-    async def submit_attempt(self, partition_id: int, submission: Submission) -> None:
-        """Wait until it can be sent, then have it built and sent."""
-        ...
-
-    def client_high_water_mark(self, partition_id: int) -> int:
-        """Id of the last transaction that is known to be committed."""
         ...
 
     async def advanced(self, partition_id: int, transaction_id: int) -> None:
@@ -157,7 +161,7 @@ class Nobody(Followed):
 class FollowingClient(WaltzClient):
     """A client of no partition at first; :meth:`join` adds one."""
 
-    async def join(self, partition_id: int) -> None:
+    async def join(self, partition_id: int) -> JoinedPartition:
         """Follow a partition from its present high-water mark on, which its server tells.
 
         Raises ``PartitionNotFoundError``, ``DeadlineExceededError`` and ``ClientClosedError``.
@@ -167,28 +171,7 @@ class FollowingClient(WaltzClient):
         if partition_id not in self._active:
             async with self._changing_partitions:
                 await self._activate_only(self._active | {partition_id})
-
-    def append_now(
-        self,
-        partition_id: int,
-        submission: Submission,
-        data: bytes,
-        header: int,
-        client_high_water_mark: int,
-        write_locks: tuple[int, ...],
-        read_locks: tuple[int, ...],
-        append_locks: tuple[int, ...],
-    ) -> bool:
-        """Send at once if that is possible."""
-        return self._stream.partitions[partition_id].appends.append_now(
-            submission, data, header, client_high_water_mark, write_locks, read_locks, append_locks
-        )
-
-    async def submit_attempt(self, partition_id: int, submission: Submission) -> None:
-        """Wait until it can be sent, then have its context executed and send it; errors are raised."""
-        if self._closed:
-            raise ClientClosedError
-        await self._stream.partitions[partition_id].appends.submit_attempt(submission)
+        return self._stream.partitions[partition_id].appends
 
     async def advanced(self, partition_id: int, transaction_id: int) -> None:
         """Return when the transaction is known to be committed; raises when the client is closed."""

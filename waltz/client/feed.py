@@ -134,7 +134,7 @@ class PartitionFeed:
         if self._task is None:
             rest = self._step(item)
             if rest is not None:
-                self._task = asyncio.get_running_loop().create_task(self._run(rest))
+                self._begin(rest)
             return
         self._queue.append(item)
         self._prefetcher.queued(item.transaction_id, own=self._decisions.is_own(item.req_id))
@@ -147,6 +147,10 @@ class PartitionFeed:
             self._owner.mount_reached(item.req_id)
         else:
             self._queue.append(item)
+
+    def _begin(self, rest: Coroutine[Any, Any, None] | None) -> None:
+        if rest is not None:
+            self._task = asyncio.get_running_loop().create_task(self._run(rest))
 
     async def _run(self, rest: Coroutine[Any, Any, None]) -> None:
         queue = self._queue

@@ -53,6 +53,7 @@ class Mount:
         self._session: ReqId | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._timeout_s = options.mount_timeout_s
+        self._ahead_delay_s = options.ahead_retry_initial_s
         self._feed_wanted = False
 
     def attach(self, link: ServerLink) -> None:
@@ -85,8 +86,10 @@ class Mount:
         if message.req_id != self._session:
             return
         self._cancel_timer()
+        self.ahead = False
         if message.state is PartitionState.READY:
             self._timeout_s = self._options.mount_timeout_s
+            self._ahead_delay_s = self._options.ahead_retry_initial_s
             self._feed.offer_mounted(message)
         elif message.state is PartitionState.NOT_READY:
             self._timer = self._call_later(self._options.not_ready_retry_s, self._send_request)
@@ -99,6 +102,13 @@ class Mount:
             )
             self.ahead = True
             self._changed()
+            self._timer = self._call_later(self._ahead_delay_s, self._retry_ahead)
+            self._ahead_delay_s = min(2 * self._ahead_delay_s, self._options.ahead_retry_maximum_s)
+
+    def _retry_ahead(self) -> None:
+        """Ask again: a server may have been wrong about the log, for example while it lost the partition."""
+        self._send_request()
+        self.ahead = self._session is not None
 
     def closed(self, message: PartitionClosed) -> None:
         """The server says that it does not own the partition any more (version 5). The cluster will tell who does.

@@ -25,6 +25,9 @@ class ClientOptions:
     place_wait_s: float = 10.0
     """After so long without a free place the undecided appends are flushed (the original's limit)."""
     not_ready_retry_s: float = 0.5
+    ahead_retry_initial_s: float = 1.0
+    ahead_retry_maximum_s: float = 30.0
+    """Delays between mounts while servers say that the client has applied more than the log has."""
     mount_timeout_s: float = 15.0
     mount_timeout_maximum_s: float = 120.0
     """Servers drop mounts of connections that they take for stale, and never answer while a partition closes. So a

@@ -11,7 +11,7 @@ from typing import Self
 from waltz.client.builder import checked_data, checked_header, lock_hashes
 from waltz.client.client import WaltzClient
 from waltz.client.context import WaltzClientCallbacks
-from waltz.client.core import ClusterCores, Core, Cores, Driver
+from waltz.client.core import ClusterCores, Core, Cores, Driver, JoinedPartition
 from waltz.client.errors import (
     AppendManyError,
     ClientClosedError,
@@ -101,7 +101,7 @@ class Client:
         self._max_transaction_size_bytes = max_transaction_size_bytes
         self._options = options or ClientOptions()
         self._open_core: Core | None = None
-        self._joined: set[int] = set()
+        self._joined: dict[int, JoinedPartition] = {}
         self._feeds: weakref.WeakSet[Feed] = weakref.WeakSet()
         self._closed = False
         self._loop: asyncio.AbstractEventLoop
@@ -192,18 +192,18 @@ class Client:
         data, header or lock. When it is cancelled the same holds: a note on the ``CancelledError`` tells whether
         anything was sent.
         """
-        if partition_id not in self._joined:
-            timeout_s = await self._join(partition_id, timeout_s)
-        core = self._core
+        partition = self._joined.get(partition_id)
+        if partition is None:
+            partition, timeout_s = await self._join(partition_id, timeout_s)
         append = self._made(
-            core, partition_id, data, header, write_locks, read_locks, append_locks, high_water_mark, timeout_s
+            partition_id, partition, data, header, write_locks, read_locks, append_locks, high_water_mark, timeout_s
         )
         deadlines = self._deadlines
         deadlines.add(append)
         future = append.future
         try:
-            if not core.append_now(partition_id, append, *append.request):
-                await self._send(core, partition_id, append)
+            if not partition.append_now(append, *append.request):
+                await self._send(partition, append)
             return await future
         except asyncio.CancelledError as cancelled:
             _abandon(future)
@@ -230,16 +230,16 @@ class Client:
         sent again, their ids are not. Raises :class:`AppendManyError`, which tells the outcome of each; and, before
         anything is sent, what :meth:`append` raises for wrong arguments.
         """
-        if partition_id not in self._joined:
-            timeout_s = await self._join(partition_id, timeout_s)
-        core = self._core
+        partition = self._joined.get(partition_id)
+        if partition is None:
+            partition, timeout_s = await self._join(partition_id, timeout_s)
         appends: list[PlainAppend] = []
         for item in items:
             each = item if isinstance(item, Append) else Append(item)
             appends.append(
                 self._made(
-                    core,
                     partition_id,
+                    partition,
                     each.data,
                     each.header,
                     each.write_locks,
@@ -250,7 +250,7 @@ class Client:
                 )
             )
         try:
-            await self._send_all(core, partition_id, appends)
+            await self._send_all(partition, appends)
         except asyncio.CancelledError as cancelled:
             cancelled.add_note("Some of the transactions may have been sent; whether they are committed is not known.")
             raise
@@ -289,29 +289,28 @@ class Client:
 
     # Appending
 
-    async def _join(self, partition_id: int, timeout_s: float) -> float:
-        """Join a partition; returns what is left of ``timeout_s``."""
+    async def _join(self, partition_id: int, timeout_s: float) -> tuple[JoinedPartition, float]:
+        """Join a partition; returns it and what is left of ``timeout_s``."""
         core = self._core
         deadline_s = self._loop.time() + timeout_s
         reason = "its server does not answer"
         try:
             async with asyncio.timeout_at(deadline_s):
-                while partition_id not in self._joined:
+                while True:
                     try:
-                        await core.join(partition_id)
-                        self._joined.add(partition_id)
+                        partition = self._joined[partition_id] = await core.join(partition_id)
+                        return partition, deadline_s - self._loop.time()
                     except DeadlineExceededError as error:
                         reason = str(error)
         except TimeoutError:
             raise NotAppendedError(
                 f"partition {partition_id} could not be joined within {timeout_s:g} s: {reason}; nothing was sent"
             ) from None
-        return deadline_s - self._loop.time()
 
     def _made(
         self,
-        core: Core,
         partition_id: int,
+        partition: JoinedPartition,
         data: Data,
         header: int,
         write_locks: Locks,
@@ -320,6 +319,8 @@ class Client:
         high_water_mark: int | None,
         timeout_s: float,
     ) -> PlainAppend:
+        if self._closed:
+            raise ClientClosedError
         if not isinstance(data, bytes):
             data = checked_data(data)
         if len(data) > self._max_transaction_size_bytes:
@@ -327,31 +328,35 @@ class Client:
                 f"the transaction data has {len(data)} bytes; "
                 f"client.maxTransactionSize is {self._max_transaction_size_bytes}"
             )
+        if high_water_mark is None:
+            high_water_mark = self._position(partition_id) if self._feeds else partition.high_water_mark
+            if high_water_mark is None:
+                high_water_mark = partition.high_water_mark
         loop = self._loop
         request = (
             data,
             checked_header(header),
-            self._seen(core, partition_id) if high_water_mark is None else high_water_mark,
+            high_water_mark,
             lock_hashes(write_locks) if write_locks != () else (),
             lock_hashes(read_locks) if read_locks != () else (),
             lock_hashes(append_locks) if append_locks != () else (),
         )
-        return PlainAppend(core, partition_id, request, loop.create_future(), loop.time(), timeout_s)
+        return PlainAppend(partition_id, partition, request, loop.create_future(), loop.time(), timeout_s)
 
-    def _seen(self, core: Core, partition_id: int) -> int:
-        if self._feeds:
-            positions = [feed.position for feed in self._feeds if feed.partition_id == partition_id and not feed.closed]
-            if positions:
-                return min(positions)
-        return core.client_high_water_mark(partition_id)
+    def _position(self, partition_id: int) -> int | None:
+        """How far the open feeds of a partition are, the one that is least far."""
+        return min(
+            (feed.position for feed in self._feeds if feed.partition_id == partition_id and not feed.closed),
+            default=None,
+        )
 
-    async def _send(self, core: Core, partition_id: int, append: PlainAppend) -> None:
+    async def _send(self, partition: JoinedPartition, append: PlainAppend) -> None:
         """Send as soon as the partition takes it; returns, too, when its future is done."""
         try:
             async with asyncio.timeout_at(append.deadline_s):
                 while not append.future.done():
                     try:
-                        await core.submit_attempt(partition_id, append)
+                        await partition.submit_attempt(append)
                         return
                     except ClientTimeoutError:
                         continue  # not mounted yet, but there may be time left
@@ -360,13 +365,13 @@ class Client:
         except Exception as error:
             append.on_exception(error)
 
-    async def _send_all(self, core: Core, partition_id: int, appends: list[PlainAppend]) -> None:
+    async def _send_all(self, partition: JoinedPartition, appends: list[PlainAppend]) -> None:
         """Send all, in order, and wait for all."""
         for append in appends:
             self._deadlines.add(append)
         for append in appends:
-            if not append.future.done() and not core.append_now(partition_id, append, *append.request):
-                await self._send(core, partition_id, append)
+            if not append.future.done() and not partition.append_now(append, *append.request):
+                await self._send(partition, append)
         for append in appends:
             if not append.future.done():
                 await asyncio.wait((append.future,))

@@ -3,10 +3,10 @@
 import asyncio
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Protocol
 
 from waltz.client.builder import TransactionBuilder
 from waltz.client.context import TransactionContext
+from waltz.client.core import JoinedPartition
 from waltz.client.errors import (
     AppendError,
     ClientClosedError,
@@ -32,14 +32,6 @@ class Append:
     append_locks: Iterable[PartitionLocalLock] = ()
 
 
-class HighWaterMarks(Protocol):
-    """Of a :class:`~waltz.client.core.Core`."""
-
-    def client_high_water_mark(self, partition_id: int) -> int:
-        """Id of the transaction fed last."""
-        ...
-
-
 AppendArguments = tuple[bytes, int, int, tuple[int, ...], tuple[int, ...], tuple[int, ...]]
 """Data, header, client high-water mark, write, read and append locks."""
 
@@ -47,12 +39,12 @@ AppendArguments = tuple[bytes, int, int, tuple[int, ...], tuple[int, ...], tuple
 class PlainAppend(Submission, TransactionContext):
     """A submission that is its own context. It ends when ``future`` is done: with the transaction id, or an error."""
 
-    __slots__ = ("_core", "_partition_id", "conflict", "deadline_s", "future", "request", "timeout_s")
+    __slots__ = ("_partition", "_partition_id", "conflict", "deadline_s", "future", "request", "timeout_s")
 
     def __init__(
         self,
-        core: HighWaterMarks,
         partition_id: int,
+        partition: JoinedPartition,
         request: AppendArguments,
         future: "asyncio.Future[int]",
         now_s: float,
@@ -65,8 +57,8 @@ class PlainAppend(Submission, TransactionContext):
         self.timeout_s = timeout_s
         self.deadline_s = now_s + timeout_s
         self.conflict: int | None = None
-        self._core = core
         self._partition_id = partition_id
+        self._partition = partition
 
     @property
     def context(self) -> TransactionContext:
@@ -100,7 +92,7 @@ class PlainAppend(Submission, TransactionContext):
         """Committed."""
         self.in_flight = False
         if not self.future.done():
-            self.future.set_result(self._core.client_high_water_mark(self._partition_id))
+            self.future.set_result(self._partition.high_water_mark)
 
     def on_completion(self, committed: bool) -> None:
         """Given up, for a conflict or because nobody waits any more."""

@@ -9,7 +9,7 @@ from typing import Self
 from zlib import crc32
 
 from waltz.client.context import WaltzClientCallbacks
-from waltz.client.core import Core, Cores, ListRequest, ReadingClient
+from waltz.client.core import Core, Cores, JoinedPartition, ListRequest, ReadingClient
 from waltz.client.errors import BulkReadsNotSupportedError, ClientClosedError, DataChecksumError, RpcError
 from waltz.client.options import ClientOptions
 from waltz.client.tasks import Signal
@@ -34,6 +34,8 @@ class BulkReader:
     """Keeps a few bulk reads on their way while the batches before them are consumed. Has no task of its own."""
 
     def __init__(self, core: Core, partition_id: int, after: int, options: ClientOptions) -> None:
+        self.partition: JoinedPartition | None = None
+        """To be set before the first batch is read."""
         self.next_id = after + 1
         """Id of the transaction that the next batch begins with."""
         self._core = core
@@ -90,7 +92,8 @@ class BulkReader:
         return records
 
     def _ask(self) -> None:
-        mark = max(self._known_mark, self._core.client_high_water_mark(self._partition_id))
+        assert self.partition is not None
+        mark = max(self._known_mark, self.partition.high_water_mark)
         while len(self._ahead) < self._options.list_requests and self._asked_until <= mark:
             count = min(self._count, mark + 1 - self._asked_until)
             self._ahead.append(self._core.request_list(self._partition_id, self._asked_until, count, _MAX_BYTES))
@@ -205,7 +208,6 @@ class Feed:
         self._core = core
         self._cores = cores
         self._reader: BulkReader | SingleReader = BulkReader(core, partition_id, after, options)
-        self._joined = False
 
     async def __aenter__(self) -> Self:
         return self
@@ -232,9 +234,8 @@ class Feed:
             raise ClientClosedError
         if self._reader.next_id > self._last_id:
             return []
-        if not self._joined:
-            await self._core.join(self.partition_id)
-            self._joined = True
+        if isinstance(self._reader, BulkReader) and self._reader.partition is None:
+            self._reader.partition = await self._core.join(self.partition_id)
         try:
             records = await self._reader.next_batch()
         except BulkReadsNotSupportedError:

@@ -159,7 +159,7 @@ def record_offsets(records: bytes, count: int) -> list[int]:
     return offsets
 
 
-class _Chunks:
+class Chunks:
     """The chunks of one partition in order of their first ids. Those at the front may be gone already."""
 
     __slots__ = ("_chunks", "_first_ids", "_head")
@@ -168,6 +168,10 @@ class _Chunks:
         self._first_ids: list[int] = []
         self._chunks: list[_Chunk] = []
         self._head = 0
+
+    def __len__(self) -> int:
+        """Places in use, be it by chunks that are gone."""
+        return len(self._chunks)
 
     def add(self, chunk: _Chunk) -> bool:
         """Put a chunk in its place; false if there is one with this first id."""
@@ -212,7 +216,7 @@ class TransactionCache:
 
     def __init__(self, limit_bytes: int) -> None:
         self._limit_bytes = limit_bytes
-        self._partitions: dict[int, _Chunks] = {}
+        self.chunks: dict[int, Chunks] = {}
         self._in_order: deque[_Chunk] = deque()
         self.size_bytes = 0
 
@@ -228,7 +232,7 @@ class TransactionCache:
 
     def get(self, partition_id: int, transaction_id: int) -> Record | None:
         """One transaction, or None when it is not here."""
-        chunks = self._partitions.get(partition_id)
+        chunks = self.chunks.get(partition_id)
         chunk = None if chunks is None else chunks.find(transaction_id)
         return None if chunk is None else chunk.record(transaction_id)
 
@@ -237,7 +241,7 @@ class TransactionCache:
 
         The first one is delivered even if it is larger than ``max_bytes``. Returns their number and the pieces.
         """
-        chunks = self._partitions.get(partition_id)
+        chunks = self.chunks.get(partition_id)
         count = 0
         pieces: list[bytes] = []
         while chunks is not None and count < max_count:
@@ -256,16 +260,16 @@ class TransactionCache:
 
     def forget(self, partition_id: int) -> None:
         """Drop everything of a partition."""
-        self._partitions.pop(partition_id, None)
+        self.chunks.pop(partition_id, None)
         self._in_order = deque(chunk for chunk in self._in_order if chunk.partition_id != partition_id)
         self.size_bytes = sum(chunk.size_bytes for chunk in self._in_order)
 
     def _add(self, chunk: _Chunk) -> None:
-        if not self._partitions.setdefault(chunk.partition_id, _Chunks()).add(chunk):
+        if not self.chunks.setdefault(chunk.partition_id, Chunks()).add(chunk):
             return
         self._in_order.append(chunk)
         self.size_bytes += chunk.size_bytes
         while self.size_bytes > self._limit_bytes:
             oldest = self._in_order.popleft()
             self.size_bytes -= oldest.size_bytes
-            self._partitions[oldest.partition_id].remove(oldest)
+            self.chunks[oldest.partition_id].remove(oldest)

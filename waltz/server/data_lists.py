@@ -76,7 +76,7 @@ class TransactionListReader:
         self._on_miss = on_miss
         self._waiting: deque[_Waiting] = deque()
         self._readers: set[asyncio.Task[None]] = set()
-        self._being_read: dict[asyncio.Task[None] | None, _Waiting] = {}
+        self._being_read: dict[asyncio.Task[None], _Waiting] = {}
 
     def request(self, link: ClientLink, request: TransactionDataListRequest, high_water_mark: int) -> None:
         """Answer now or later; a link that has too much unsent gets its request back, postponed."""
@@ -100,7 +100,6 @@ class TransactionListReader:
                 self._read_waiting(), name=f"bulk reads of partition {self._partition_id}"
             )
             self._readers.add(reader)
-            reader.add_done_callback(self._readers.discard)
 
     async def close(self) -> None:
         """End all reads; whoever still waits is told to try again, elsewhere."""
@@ -116,43 +115,57 @@ class TransactionListReader:
     def _from_cache(self, request: TransactionDataListRequest, high_water_mark: int) -> _List | None:
         """The whole answer, if the cache has got it."""
         found = _wanted(request, high_water_mark)
-        if found.missing:
-            self._take_cached(found)
-        ended = found.full or (found.count > 0 and self._cache.get(self._partition_id, found.next_id) is not None)
+        ended = self._take_cached(found)
+        if not ended and found.count:
+            ended = self._cache.get(self._partition_id, found.next_id) is not None  # which is too large
         return found if ended else None
 
-    def _take_cached(self, found: _List) -> None:
+    def _take_cached(self, found: _List) -> bool:
+        """Add what the cache has got; whether the answer is complete with that."""
+        if found.full:
+            return True
         count, pieces = self._cache.slice(self._partition_id, found.next_id, found.missing, found.room_bytes)
-        if count:
-            found.add(count, pieces[0] if len(pieces) == 1 else b"".join(pieces))
+        if not count:
+            return False
+        piece = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        if found.count and len(piece) > found.room_bytes:
+            return True
+        found.add(count, piece)
+        return found.full
 
     async def _read_waiting(self) -> None:
-        while self._waiting:
-            waiting = link, request, high_water_mark = self._waiting.popleft()
-            if link.channel.closed:
-                continue
-            if not link.channel.writable:
-                link.postpone(request)
-                continue
-            task = asyncio.current_task()
-            self._being_read[task] = waiting
-            try:
-                found = await self._read(request, high_water_mark)
-            except (WaltzError, OSError) as error:
-                logger.warning("partition %d: a bulk read failed: %s", self._partition_id, error)
-                fail_list(link, request, high_water_mark, str(error))
-            else:
-                _answer(link, request, high_water_mark, found)
-            del self._being_read[task]
+        task = asyncio.current_task()
+        assert task is not None
+        try:
+            while self._waiting:
+                self._being_read[task] = self._waiting.popleft()
+                await self._serve(*self._being_read[task])
+                del self._being_read[task]
+        finally:  # at once, so that a request that comes now finds a place for a reader
+            self._readers.discard(task)
+
+    async def _serve(self, link: ClientLink, request: TransactionDataListRequest, high_water_mark: int) -> None:
+        if link.channel.closed:
+            return
+        if not link.channel.writable:
+            link.postpone(request)
+            return
+        try:
+            found = await self._read(request, high_water_mark)
+        except (WaltzError, OSError) as error:
+            logger.warning("partition %d: a bulk read failed: %s", self._partition_id, error)
+            fail_list(link, request, high_water_mark, str(error))
+        else:
+            _answer(link, request, high_water_mark, found)
 
     async def _read(self, request: TransactionDataListRequest, high_water_mark: int) -> _List:
         found = _wanted(request, high_water_mark)
-        while not found.full:
-            cached = found.count
-            if cached:  # the cache may not give a first record that is too large; later it has to fit
-                self._take_cached(found)
-                if found.count > cached:
-                    continue
+        while True:
+            before = found.count
+            if self._take_cached(found):
+                break
+            if found.count > before:
+                continue
             records = await self._read_records(found.next_id, found.missing, found.room_bytes)
             if not records:
                 raise WaltzError(f"the storages have not got transaction {found.next_id}, which is committed")

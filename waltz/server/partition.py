@@ -10,9 +10,7 @@ import asyncio
 import itertools
 import logging
 import random
-from collections import deque
 from collections.abc import Sequence
-from operator import itemgetter
 from typing import NamedTuple
 
 from waltz.common.errors import ProtocolError
@@ -37,6 +35,7 @@ from waltz.common.wire.client_server import (
     encode_feed_data,
 )
 from waltz.server.admission import Admission
+from waltz.server.ahead import AheadClients
 from waltz.server.appends import KEY_START, PARTITION_START, AppendCall
 from waltz.server.caches import FeedCache, TransactionCache
 from waltz.server.data_lists import TransactionListReader, refuse_list
@@ -50,6 +49,7 @@ from waltz.server.registrations import Registrations
 from waltz.server.replicated import LogFactory
 from waltz.server.store.interface import Append
 from waltz.server.transaction_data import NOT_READY_TEXT, TransactionDataReader, error_response
+from waltz.server.undecided import AcceptedRun, UndecidedAppends
 from waltz.server.waiting import AwaitedCommits, Deadlines, Pending, WaitingRequest, WaitingRoom
 
 logger = logging.getLogger(__name__)
@@ -61,15 +61,6 @@ _MAX_RUN = 256
 FIRST_WITH_PARTITION_CLOSED = FIRST_WITH_APPEND_FAILED
 
 _RUN_KEY = slice(KEY_START, PARTITION_START)
-
-
-class _Run(NamedTuple):
-    """Appends that were accepted together."""
-
-    last_id: int
-    link: ClientLink
-    appends: Sequence[AppendCall]
-    accepted_s: float
 
 
 class PartitionOptions(NamedTuple):
@@ -114,7 +105,7 @@ class ServerPartition:
         self._transaction_cache = transaction_cache
         self._registrations = Registrations()
         self._admission = Admission(options.lock_table_size, generation)
-        self._undecided_appends = 0
+        self._undecided = UndecidedAppends()
         self._session_open = False
         self._draining = False
         self.closed = False
@@ -125,8 +116,6 @@ class ServerPartition:
         self._mounts = Deadlines(options.answer_timeout_s, self._mount_expired)
         self._questions = Deadlines(options.answer_timeout_s, self._question_expired)
         self._after = AwaitedCommits()
-        self._accepted: deque[_Run] = deque()
-        self._unsettled: dict[Append, ClientLink] = {}  # what an ended session left undecided
         self._leaving = AppendFailure.MOVED
         self._feed = Feed(partition_id, feed_cache, self._read_headers, metrics.feed_cache_miss.mark, random_source)
         self._data = TransactionDataReader(
@@ -135,6 +124,7 @@ class ServerPartition:
         self._lists = TransactionListReader(
             partition_id, transaction_cache, self._read_records, metrics.transaction_cache_miss.mark
         )
+        self._ahead = AheadClients(f"proof of the mark of partition {partition_id}", self._prove, self._decide_ahead)
         self._log = log_factory(self)
 
     # Life
@@ -143,7 +133,7 @@ class ServerPartition:
         """Open the log, for ever, in the background."""
         self._metrics.add_gauges(
             {
-                "pending-append": lambda: self._undecided_appends,
+                "pending-append": lambda: self._undecided.count,
                 "append-queue-size": lambda: len(self._waiting),
                 "is-closed": lambda: self.closed,
                 "generation": lambda: self.generation,
@@ -173,6 +163,7 @@ class ServerPartition:
             await self._log.close()
         finally:
             self._session_open = False
+            await self._ahead.close()
             self._refuse([*self._after.clear(), *self._waiting.clear()])
             for pending in self._mounts.take():
                 self._mount_expired(pending)
@@ -206,6 +197,11 @@ class ServerPartition:
     def healthy(self) -> bool:
         """Whether the log says that it is."""
         return self._log.healthy
+
+    @property
+    def registered_count(self) -> int:
+        """Connections that have mounted the partition."""
+        return len(self._registrations.sessions())
 
     def set_generation(self, generation: int) -> None:
         """A new assignment came; generations only grow.
@@ -269,10 +265,8 @@ class ServerPartition:
             return
         gap = self.high_water_mark - request.client_high_water_mark
         if gap < 0:
-            raise ProtocolError(
-                f"feed of partition {self.partition_id} from {request.client_high_water_mark} on, "
-                f"which is above the high-water mark {self.high_water_mark}"
-            )
+            self._ahead.add(Pending(link, request, next(self._order)))
+            return
         suspended = encode(FeedSuspended(request.req_id), link.channel.version)
         count = max(gap, self._options.min_fetch_size)
         self._feed.add(FeedContext(link, request.client_high_water_mark, count, suspended))
@@ -306,7 +300,7 @@ class ServerPartition:
             self._move_mark(high_water_mark)
             changed = True
         self._admission.begin(high_water_mark, changed)
-        self._unsettled.clear()
+        self._undecided.settled()
         self._session_open = True
         self._drain()
 
@@ -318,18 +312,8 @@ class ServerPartition:
         """
         self._session_open = False
         mark = NO_TRANSACTION if self.high_water_mark is None else self.high_water_mark
-        links: dict[Append, ClientLink] = {
-            append: run.link for run in self._accepted for append in run.appends if append.transaction_id > mark
-        }
-        self._accepted.clear()
-        returned = [((pending.next_id, 0, pending.order), pending) for pending in self._after.clear()]
-        for append in unwritten:
-            assert isinstance(append, AppendCall)
-            pending = Pending(links.pop(append), append, next(self._order))
-            returned.append(((append.transaction_id, 1, 0), pending))
-        self._waiting.put_back([pending for _, pending in sorted(returned, key=itemgetter(0))])
-        self._undecided_appends -= len(unwritten)
-        self._unsettled.update(links)
+        again = self._undecided.end_session(mark, unwritten, self._after.clear(), next(self._order))
+        self._waiting.put_back(again)
 
     def batch_committed(self, appends: Sequence[Append], records: Sequence[bytes]) -> None:
         """Part of ``LogListener``: keep what was committed, then go on with it."""
@@ -346,21 +330,18 @@ class ServerPartition:
         )
         self._feed_cache.add(self.partition_id, first, frames)
         self.high_water_mark = first + count - 1
-        self._undecided_appends -= count
         self._metrics.successful_append.mark(count)
-        self._record_latency(self.high_water_mark)
-        if self._unsettled:
-            for append in appends:
-                self._unsettled.pop(append, None)
+        now_s = asyncio.get_running_loop().time()
+        for run in self._undecided.commit(appends):
+            self._metrics.response_latency.update(now_s - run.accepted_s, len(run.appends))
         self._feed.committed(first, count, frames)
         self._answer_decided(self.high_water_mark)
 
     def failed(self, appends: Sequence[Append]) -> None:
         """Known to be absent. Before version 5 there is no message for it: the flush after the next mount tells."""
-        self._undecided_appends -= len(appends)
         self._metrics.failed_append.mark(len(appends))
         for append in appends:
-            link = self._unsettled.pop(append, None)
+            link = self._undecided.fail(append)
             if link is not None:
                 self._tell_failed(link, [append], AppendFailure.NOT_STORED, "the storages had not stored it")
 
@@ -399,8 +380,7 @@ class ServerPartition:
             self._conflict(link, conflict)
         if appends:
             last_id = self._admission.next_id - 1
-            self._undecided_appends += len(appends)
-            self._accepted.append(_Run(last_id, link, appends, asyncio.get_running_loop().time()))
+            self._undecided.accept(AcceptedRun(last_id, link, appends, asyncio.get_running_loop().time()))
             self._log.append(appends)
             assert appends[-1].transaction_id == last_id, "the log gives the ids that locks were raised to"
 
@@ -456,8 +436,11 @@ class ServerPartition:
             pending.answered = True
             return
         assert self.high_water_mark is not None
-        pending.answered = True
         request = pending.request
+        if type(request) is MountRequest and request.client_high_water_mark > self.high_water_mark:
+            self._ahead.add(pending)
+            return
+        pending.answered = True
         if type(request) is MountRequest:
             self._answer_mount(pending.link, request, self.high_water_mark)
         else:
@@ -465,9 +448,6 @@ class ServerPartition:
 
     def _answer_mount(self, link: ClientLink, request: MountRequest, high_water_mark: int) -> None:
         gap = high_water_mark - request.client_high_water_mark
-        if gap < 0:
-            link.send(MountResponse(request.req_id, PartitionState.CLIENT_AHEAD))
-            return
         ready = encode(MountResponse(request.req_id, PartitionState.READY), link.channel.version)
         if gap == 0:
             link.channel.send(ready)
@@ -476,6 +456,30 @@ class ServerPartition:
             self._feed.add(FeedContext(link, request.client_high_water_mark, gap, ready))
         except ProtocolError as error:
             link.fail(error)
+
+    def _decide_ahead(self, pendings: Sequence[Pending], proved: bool) -> None:
+        """Requests from clients that have applied more than our mark; ``proved``: it is the log's."""
+        for pending in pendings:
+            request = pending.request
+            assert self.high_water_mark is not None
+            assert isinstance(request, MountRequest | FeedRequest)
+            if pending.answered or pending.link.channel.closed:
+                continue
+            if not self._session_open:
+                self._waiting.add(pending)
+            elif request.client_high_water_mark <= self.high_water_mark:
+                self._look_at(pending)
+            elif type(request) is MountRequest:
+                pending.answered = True
+                state = PartitionState.CLIENT_AHEAD if proved else PartitionState.NOT_READY
+                pending.link.send(MountResponse(request.req_id, state))
+            elif proved:
+                pending.link.fail(
+                    ProtocolError(
+                        f"feed of partition {self.partition_id} from {request.client_high_water_mark} on, "
+                        f"which is above the high-water mark {self.high_water_mark}"
+                    )
+                )
 
     def _drain(self) -> None:
         """Look at the requests that waited, as long as the log takes appends."""
@@ -543,12 +547,8 @@ class ServerPartition:
                 text = "the storages cannot be written at present"
                 self._tell_failed(pending.link, [pending.request], AppendFailure.MOVED, text)
 
-    def _record_latency(self, high_water_mark: int) -> None:
-        accepted = self._accepted
-        now_s = asyncio.get_running_loop().time()
-        while accepted and accepted[0].last_id <= high_water_mark:
-            run = accepted.popleft()
-            self._metrics.response_latency.update(now_s - run.accepted_s, len(run.appends))
+    async def _prove(self) -> bool:
+        return await self._log.confirm(self._options.answer_timeout_s / 2)
 
     async def _read_headers(self, first: int, count: int) -> list[RecordHeader]:
         return await self._log.read_headers(first, count, self._options.read_timeout_s)

@@ -99,7 +99,6 @@ class TransactionDataReader:
                 self._read_wanted(), name=f"transaction data of partition {self._partition_id}"
             )
             self._readers.add(reader)
-            reader.add_done_callback(self._readers.discard)
 
     async def close(self) -> None:
         """End all reads; whoever still waits is told to try again, elsewhere."""
@@ -113,6 +112,14 @@ class TransactionDataReader:
         self._being_read.clear()
 
     async def _read_wanted(self) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        try:
+            await self._read_while_wanted()
+        finally:  # at once, so that a request that comes now finds a place for a reader
+            self._readers.discard(task)
+
+    async def _read_while_wanted(self) -> None:
         while self._wanted:
             first, count = self._next_read()
             taken = {}

@@ -57,15 +57,17 @@ async def ask_committed_marks(
     backoff = Backoff(INITIAL_DELAY_S, MAXIMUM_DELAY_S, random.Random())
     missing = set(partition_ids)
     marks: dict[int, int] = {}
+    reasons: dict[int, str] = {}
     while missing:
         reasons = await _ask_owners(zookeeper, root, missing, marks, tls, deadline_s)
         missing -= marks.keys()
-        if missing:
-            delay_s = backoff.next_delay_s()
-            if loop.time() + delay_s >= deadline_s:
-                return marks, {partition_id: reasons[partition_id] for partition_id in sorted(missing)}
-            await asyncio.sleep(delay_s)
-    return marks, {}
+        delay_s = backoff.next_delay_s()
+        if not missing or loop.time() + delay_s >= deadline_s:
+            break
+        await asyncio.sleep(delay_s)
+        if loop.time() >= deadline_s:
+            break  # the loop was late; an attempt without any time would only hide the true reason
+    return marks, {partition_id: reasons[partition_id] for partition_id in sorted(missing)}
 
 
 def _not_known(reasons: dict[int, str], waited_s: float) -> PlanningError:

@@ -163,8 +163,10 @@ class WaltzWriter(DataSourceArrowWriter):
             self._sink.remove_staging()
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Remove what was staged."""
+        """Remove what was staged; of a job without a name all of it, since nobody can go on with that."""
         self._sink.abort(messages, self._epoch)
+        if not self._named and self._sink.options.staging_path:
+            self._sink.remove_staging()
 
 
 class WaltzStreamWriter(DataSourceStreamArrowWriter):

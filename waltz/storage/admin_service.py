@@ -17,6 +17,7 @@ from waltz.common.wire.frames import Bounds
 from waltz.storage import repair_wire
 from waltz.storage.errors import ConcurrentUpdateError, PartitionNotAssignedError, StorageError, wire_text
 from waltz.storage.manager import StorageManager
+from waltz.storage.replies import with_records
 
 logger = logging.getLogger(__name__)
 
@@ -80,6 +81,8 @@ class AdminService:
     async def execute(self, request: AdminRequest) -> bytes:
         """The frame that answers a request."""
         try:
+            if isinstance(request, wire.RecordListRequest):
+                return await self._read_records(request)
             if isinstance(request, _REPAIR_REQUESTS):
                 return repair_wire.encode_admin(await self._repair(request))
             return wire.encode(await self._execute(request))
@@ -92,6 +95,11 @@ class AdminService:
         """Let the requests in execution end. Call it when the connections are closed."""
         while self._workers:
             await asyncio.wait(self._workers)
+
+    async def _read_records(self, request: wire.RecordListRequest) -> bytes:
+        seq_num, partition_id, first, max_count = request
+        records = await self._manager.encoded_records(partition_id, first, max_count)
+        return with_records(wire.encode(wire.RecordListResponse(seq_num, partition_id, [])), records)
 
     async def _repair(
         self,
@@ -113,9 +121,6 @@ class AdminService:
             if error is not None:
                 return wire.AdminFailureResponse(-1, wire.RpcException(error.wire_text()))
             return wire.AdminSuccessResponse(-1)
-        if isinstance(request, wire.RecordListRequest):
-            records = await manager.records(request.partition_id, request.transaction_id, request.max_count)
-            return wire.RecordListResponse(seq_num, request.partition_id, records)
         if isinstance(request, wire.LastSessionInfoRequest):
             info = manager.last_session_info(request.partition_id)
             return wire.LastSessionInfoResponse(seq_num, request.partition_id, info)

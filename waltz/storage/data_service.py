@@ -21,14 +21,16 @@ HELLO_TEXT = "Waltz Storage Server"
 WRITABLE_TIMEOUT_S = 60.0
 """A peer that reads nothing of its answers for so long is disconnected."""
 
-
 _LARGE_BYTES = 64 << 10
+
+LATE_S = 1.0
+"""A deadline whose timer comes so late says nothing about the peer."""
 
 
 class DataConnection:
     """One connection to the data port; the ``ChannelHandler`` of its channel and the ``Requester`` of its requests."""
 
-    __slots__ = ("_channel", "_congested", "_deadline", "_held_back", "_manager", "_unsent_bytes")
+    __slots__ = ("_channel", "_congested", "_deadline", "_due_s", "_held_back", "_manager", "_unsent_bytes")
 
     def __init__(self, manager: StorageManager) -> None:
         self._manager = manager
@@ -37,6 +39,7 @@ class DataConnection:
         self._congested: dict[int, RequestQueue] = {}
         self._deadline: asyncio.TimerHandle | None = None
         self._unsent_bytes = 0
+        self._due_s = 0.0
 
     # The channel's callbacks
 
@@ -126,14 +129,16 @@ class DataConnection:
     def _start_deadline(self, channel: Channel) -> None:
         self._unsent_bytes = channel.unsent_bytes
         loop = asyncio.get_running_loop()
-        self._deadline = loop.call_later(WRITABLE_TIMEOUT_S, self._check_progress, channel)
+        self._due_s = loop.time() + WRITABLE_TIMEOUT_S
+        self._deadline = loop.call_at(self._due_s, self._check_progress, channel)
 
     def _check_progress(self, channel: Channel) -> None:
         """Give up a peer that has read nothing since the last look."""
         self._deadline = None
         if channel.writable:
             return
-        if channel.unsent_bytes < self._unsent_bytes:
+        late = asyncio.get_running_loop().time() - self._due_s > LATE_S  # this process stood still itself
+        if late or channel.unsent_bytes < self._unsent_bytes:
             self._start_deadline(channel)
             return
         channel.abort(DeadlineExceededError(f"the peer read none of its answers for {WRITABLE_TIMEOUT_S:g} s"))

@@ -29,6 +29,9 @@ from waltz.storage.group_encoder import GroupEncoder, LogEnd
 from waltz.storage.recovery import Known, SegmentEnd
 from waltz.storage.scan import SegmentScan
 from waltz.storage.segment import (
+    AS_RECORDS,
+    AS_WIRE_PIECES,
+    Converter,
     Extent,
     ReadLimit,
     Segment,
@@ -370,17 +373,29 @@ class PartitionLog:
         """
         return self._read(partial(self._collect, first, max_count, max_bytes))
 
+    def read_encoded(self, first: int, max_count: int, max_bytes: int | None = None) -> tuple[int, list[bytes]]:
+        """Like :meth:`read`: how many records, and their encoding in a list on the wire in pieces."""
+        return self._read(partial(self._collect_encoded, first, max_count, max_bytes))
+
     def read_headers(self, first: int, max_count: int) -> list[RecordHeader]:
         """Like :meth:`read`, without the payloads (which are checked all the same)."""
         return self._read(partial(self._collect_headers, first, max_count))
 
     def _collect(self, first: int, max_count: int, max_bytes: int | None, view: _View) -> list[Record]:
-        return [record for block in self._blocks(view, first, max_count, max_bytes) for record in block]
+        return [record for block in self._blocks(view, first, max_count, max_bytes, AS_RECORDS) for record in block]
+
+    def _collect_encoded(
+        self, first: int, max_count: int, max_bytes: int | None, view: _View
+    ) -> tuple[int, list[bytes]]:
+        pieces: list[bytes] = []
+        for block in self._blocks(view, first, max_count, max_bytes, AS_WIRE_PIECES):
+            pieces += block
+        return len(pieces) // AS_WIRE_PIECES.items_per_record, pieces
 
     def _collect_headers(self, first: int, max_count: int, view: _View) -> list[RecordHeader]:
         return [
             RecordHeader(record.transaction_id, record.req_id, record.header)
-            for block in self._blocks(view, first, max_count, None)
+            for block in self._blocks(view, first, max_count, None, AS_RECORDS)
             for record in block
         ]
 
@@ -398,7 +413,9 @@ class PartitionLog:
                     return result
         raise StorageError("truncated again and again while it was read")
 
-    def _blocks(self, view: _View, first: int, max_count: int, max_bytes: int | None) -> Iterator[list[Record]]:
+    def _blocks(
+        self, view: _View, first: int, max_count: int, max_bytes: int | None, convert: Converter[T]
+    ) -> Iterator[list[T]]:
         stop = min(first + max_count, view.end.next_transaction_id)
         position = bisect_right(view.segments, first, key=_first_id) - 1
         if position < 0:
@@ -411,7 +428,7 @@ class PartitionLog:
             segment_stop = min(stop, visible.next_transaction_id)
             with self._pinned(segment) as handles:
                 try:
-                    yield from segment.read_blocks(handles, first, segment_stop, visible, limit)
+                    yield from segment.read_blocks(handles, first, segment_stop, visible, limit, convert)
                 except (CorruptionError, OSError) as error:
                     if self._view.epoch == view.epoch:
                         self._suspect(segment, error.transaction_id if isinstance(error, CorruptionError) else None)
@@ -442,7 +459,7 @@ class PartitionLog:
     def begin_scan(self, segment: Segment) -> SegmentScan:
         """A scan of what is published in a segment now; it goes on with :meth:`scan_step`."""
         view = self._view
-        return SegmentScan(segment, self._visible(view, segment), view.epoch)
+        return SegmentScan(segment, self._visible(view, segment), view.epoch, grows=segment is view.segments[-1])
 
     def scan_step(self, scan: SegmentScan) -> bool:
         """Check another piece of a segment; whether it was the last. Blocking.

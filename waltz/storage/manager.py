@@ -17,23 +17,19 @@ from waltz.storage.control_file import ControlFile, PartitionInfo
 from waltz.storage.errors import PartitionNotAssignedError, StorageError
 from waltz.storage.fence import FenceFile
 from waltz.storage.files import Files
+from waltz.storage.findings import Findings
 from waltz.storage.log import PartitionLog
 from waltz.storage.partition import StoragePartition
 from waltz.storage.partition_metrics import GROUP, PartitionMetrics
-from waltz.storage.salvage import Salvage, Staged
+from waltz.storage.replies import EncodedRecords
 from waltz.storage.scrubber import Scrubber
 from waltz.storage.session_rule import disabled
+from waltz.storage.workshop import Workshop
 
 logger = logging.getLogger(__name__)
 
 OPENED_AT_ONCE = 4
 """So many partitions are recovered side by side at start."""
-
-MIN_FREE_BYTES = 64 << 20
-"""A disk with less room than this counts as full."""
-
-MAX_LISTED = 10
-"""So many damaged ranges of a partition are listed."""
 
 
 class StorageManager:
@@ -68,7 +64,7 @@ class StorageManager:
         self._segment_cache_capacity = segment_cache_capacity
         self._administration = asyncio.Lock()
         self._clean: dict[int, CleanPartition] = {}
-        self._staged: dict[int, Staged] = {}
+        self._workshop = Workshop(files, directory, control_file)
         self._closing = False
         self._closed = False
         self.scrubber = Scrubber(self.partitions)
@@ -76,9 +72,9 @@ class StorageManager:
         registry.gauge(GROUP, f"{GROUP}-num-partitions", lambda: len(self.assigned_partition_status()))
         registry.gauge(GROUP, f"{GROUP}-partition-ids", lambda: sorted(self.assigned_partition_status()))
         registry.gauge(GROUP, f"{GROUP}-out-of-service-partition-ids", lambda: sorted(self.out_of_service()))
-        registry.gauge(GROUP, f"{GROUP}-damaged-partition-ids", lambda: sorted(self.damaged()))
-        registry.gauge(GROUP, f"{GROUP}-free-bytes", self.free_bytes)
         registry.gauge(GROUP, f"{GROUP}-scanned-bytes", lambda: self.scrubber.scanned_bytes)
+        self.findings = Findings(self.partitions, control_file, fence_file, files, directory, registry)
+        """What is known to be wrong with files and disk."""
 
     @classmethod
     async def open(
@@ -146,45 +142,6 @@ class StorageManager:
         failed = {partition_id: each.failure for partition_id, each in self.partitions.items() if each.failure}
         return {**self._broken, **failed}
 
-    def damaged(self) -> dict[int, str]:
-        """The partitions in service of which some records are damaged or a file header is, in words."""
-        found = {}
-        for partition_id, partition in self.partitions.items():
-            texts = [f"transactions {first} to {last}" for first, last in partition.damaged_ranges]
-            texts += [f"header of {path}" for path in partition.log.damaged_headers]
-            if texts:
-                more = f" and {len(texts) - MAX_LISTED} more ranges" if len(texts) > MAX_LISTED else ""
-                found[partition_id] = ", ".join(texts[:MAX_LISTED]) + more
-        return found
-
-    def free_bytes(self) -> int | None:
-        """How much the file system of the storage directory still takes; ``None`` when that is not known."""
-        return self._files.free_bytes(self._directory)
-
-    def disk_problem(self) -> str | None:
-        """What is wrong with the disk as a whole: full, or files that all partitions share cannot be written."""
-        for name, failure in (("control file", self._control_file.failure), ("fence file", self._fence_file.failure)):
-            if failure is not None:
-                return f"the {name} is {failure}"
-        try:
-            free_bytes = self.free_bytes()
-        except OSError as error:
-            return f"the storage directory cannot be examined: {error}"
-        if free_bytes is not None and free_bytes < MIN_FREE_BYTES:
-            return f"the disk is full: {free_bytes} bytes are free"
-        return None
-
-    def notes(self) -> dict[str, list[int]]:
-        """What was found and did no harm: partitions by finding."""
-        logs = {partition_id: partition.log for partition_id, partition in self.partitions.items()}
-        found = {
-            "tornWriteCut": [partition_id for partition_id, log in logs.items() if log.cut_bytes],
-            "indexMended": [partition_id for partition_id, log in logs.items() if log.mended_index_entries],
-            "controlFileHalfDamaged": self._control_file.half_damaged,
-            "fenceHalfDamaged": self._fence_file.half_damaged,
-        }
-        return {finding: partition_ids for finding, partition_ids in found.items() if partition_ids}
-
     # Administration
 
     def assigned_partition_status(self) -> dict[int, bool]:
@@ -203,11 +160,11 @@ class StorageManager:
         info = self._control_file.partition(partition_id)
         return SessionInfo(info.session_id, info.low_water_mark, info.local_low_water_mark)
 
-    async def records(self, partition_id: int, first: int, max_count: int) -> list[Record]:
+    async def encoded_records(self, partition_id: int, first: int, max_count: int) -> EncodedRecords:
         """Records as stored, also when offline. Raises ``PartitionNotAssignedError``, ``StorageError``, ``OSError``."""
         partition = self.partitions.get(partition_id)
         if partition is not None:
-            return await partition.records(first, max_count)
+            return await partition.encoded_records(first, max_count)
         if partition_id in self._broken:
             raise StorageError(f"partition {partition_id} could not be opened: {self._broken[partition_id]}")
         raise PartitionNotAssignedError(partition_id)
@@ -271,21 +228,19 @@ class StorageManager:
         """
         async with self._administration:
             self._check_repairable(partition_id)
-            await self._forget_staged(partition_id)
+            await self._files.run(partial(self._workshop.forget, partition_id))
             partition = self.partitions.get(partition_id)
             if partition is not None:
                 await self.scrubber.scan(partition, suspicious=True)
                 return partition.damaged_ranges, partition.max_transaction_id, not partition.log.damaged_paths
-            low_water_mark = self._control_file.partition(partition_id).local_low_water_mark
-            salvage = self._salvage(partition_id)
-            found = await self._files.run(partial(salvage.survey, low_water_mark, NO_TRANSACTION))
+            found = await self._files.run(partial(self._workshop.survey, partition_id))
             return found.missing, found.last_transaction_id, False
 
     async def stage(self, partition_id: int, records: list[Record]) -> None:
         """Take records for a repair, in ascending order. Raises as :meth:`survey` does."""
         async with self._administration:
             self._check_repairable(partition_id)
-            await self._files.run(partial(self._stage, partition_id, records))
+            await self._files.run(partial(self._workshop.stage, partition_id, records))
 
     async def repair(self, partition_id: int, certain_up_to: int) -> None:
         """Put the staged records in their places; the partition is out of service for so long.
@@ -302,9 +257,9 @@ class StorageManager:
                 await self._close_partition(partition)
                 self._broken[partition_id] = "it is being repaired"
             try:
-                await self._files.run(partial(self._rebuild, partition_id, last_id, damaged, certain_up_to))
+                await self._files.run(partial(self._workshop.rebuild, partition_id, last_id, damaged, certain_up_to))
             finally:
-                await self._forget_staged(partition_id)
+                await self._files.run(partial(self._workshop.forget, partition_id))
                 await self._reopen(partition_id)
 
     def _check_repairable(self, partition_id: int) -> None:
@@ -316,25 +271,6 @@ class StorageManager:
                 f"partition {partition_id} is out of service, not damaged ({partition.failure}); "
                 "check the disk, then assign the partition anew"
             )
-
-    def _salvage(self, partition_id: int) -> Salvage:
-        directory = self._partition_directory(partition_id)
-        return Salvage(self._files, directory, self._control_file.cluster_key, partition_id)
-
-    def _stage(self, partition_id: int, records: list[Record]) -> None:
-        if partition_id not in self._staged:
-            self._staged[partition_id] = Staged(self._files, self._partition_directory(partition_id))
-        self._staged[partition_id].add(records)
-
-    def _rebuild(self, partition_id: int, last_id: int, damaged: frozenset[str], certain_up_to: int) -> None:
-        salvage = self._salvage(partition_id)
-        found = salvage.survey(self._control_file.partition(partition_id).local_low_water_mark, last_id, damaged)
-        salvage.rebuild(found, self._staged.get(partition_id), certain_up_to)
-
-    async def _forget_staged(self, partition_id: int) -> None:
-        staged = self._staged.pop(partition_id, None)
-        if staged is not None:
-            await self._files.run(staged.close)
 
     async def _reopen(self, partition_id: int) -> None:
         """Open a broken partition anew; it stays broken if that fails."""
@@ -354,8 +290,7 @@ class StorageManager:
                 return
             self._closed = True
             await self.scrubber.close()
-            for partition_id in list(self._staged):
-                await self._forget_staged(partition_id)
+            await self._files.run(self._workshop.close)
             partitions = list(self.partitions.values())
             in_order = await asyncio.gather(*map(self._close_partition, partitions))
             for metrics in self._metrics.values():

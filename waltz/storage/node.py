@@ -6,6 +6,7 @@ import logging
 import os
 import signal
 import ssl
+import sys
 
 from waltz.common.config import StorageConfig
 from waltz.common.errors import WaltzError
@@ -120,14 +121,14 @@ class StorageNode:
 
     def health(self) -> tuple[bool, Json]:
         """Healthy unless something has to be done about a partition or the disk. The body has the original's form."""
-        manager = self.manager
+        manager, findings = self.manager, self.manager.findings
         problems: dict[str, Json] = {
             "outOfService": {str(key): text for key, text in manager.out_of_service().items()},
-            "damaged": {str(key): text for key, text in manager.damaged().items()},
-            "disk": manager.disk_problem(),
+            "damaged": {str(key): text for key, text in findings.damaged().items()},
+            "disk": findings.disk_problem(),
         }
         problems = {name: value for name, value in problems.items() if value}
-        notes: dict[str, Json] = {name: list(partition_ids) for name, partition_ids in manager.notes().items()}
+        notes: dict[str, Json] = {name: list(partition_ids) for name, partition_ids in findings.notes().items()}
         message: dict[str, Json] = {"storage": "false" if problems else "true", **problems}
         if notes:
             message["notes"] = notes
@@ -145,12 +146,17 @@ class StorageNode:
             await self._http_server.close()
 
 
+SWITCH_INTERVAL_S = 0.0005
+"""How long a thread that checks or encodes records may keep the interpreter from one that acknowledges appends."""
+
+
 async def run(config: StorageConfig) -> None:
     """Run a storage node until SIGTERM or SIGINT. For the daemon: it takes over the process's signals.
 
     Raises ``WaltzError`` as :meth:`StorageNode.start` does, and when ZooKeeper is not reached. Does not return when
     the end takes longer than :data:`CLOSE_TIMEOUT_S` (a disk that hangs): the process exits with status 1.
     """
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):

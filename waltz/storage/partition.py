@@ -30,7 +30,15 @@ from waltz.storage.fence import FenceFile
 from waltz.storage.files import Files
 from waltz.storage.log import PartitionLog, Prepared
 from waltz.storage.partition_metrics import PartitionMetrics
-from waltz.storage.replies import READ_REQUESTS, ReadRequest, failure_frame, last_requested_id, read_frame, read_records
+from waltz.storage.replies import (
+    READ_REQUESTS,
+    EncodedRecords,
+    ReadRequest,
+    failure_frame,
+    last_requested_id,
+    read_encoded,
+    read_frame,
+)
 from waltz.storage.request_queue import PartitionRequest, RequestQueue
 from waltz.storage.scan import SegmentScan
 
@@ -143,7 +151,7 @@ class StoragePartition:
         """Persist that the partition belongs to this node. Raises ``OSError``."""
         await self._change(partial(self._control_file.set_assigned, self.partition_id, True))
 
-    async def records(self, first: int, max_count: int) -> list[Record]:
+    async def encoded_records(self, first: int, max_count: int) -> EncodedRecords:
         """What the log holds from ``first``, past queue, session and availability: for the admin port.
 
         At least one record if ``first`` is stored; a long list is cut as on the data port. Raises ``StorageError``
@@ -152,7 +160,7 @@ class StoragePartition:
         if self._closing:
             raise PartitionNotAssignedError(self.partition_id)
         try:
-            return await self._files.run_read(partial(read_records, self._log, first, max_count))
+            return await self._files.run_read(partial(read_encoded, self._log, first, max_count))
         finally:
             self._report_suspicion()
 

@@ -1,9 +1,12 @@
 """Answers of the data port that need more than their fields: failures, and reads from a log."""
 
 import logging
+import struct
+from typing import NamedTuple
 
-from waltz.common.records import Record, RecordHeader
+from waltz.common.records import RecordHeader
 from waltz.common.wire import storage as wire
+from waltz.common.wire.frames import FRAME_HEADER
 from waltz.storage.errors import wire_text
 from waltz.storage.log import PartitionLog
 from waltz.storage.session_rule import StorageRequest
@@ -15,6 +18,8 @@ MAX_REPLY_BYTES = 8 << 20
 
 MAX_HEADERS = 4096
 """A list of record headers has at most so many entries: each costs reading and checking a record."""
+
+_COUNT = struct.Struct(">i")
 
 ReadRequest = wire.RecordHeaderRequest | wire.RecordRequest | wire.RecordHeaderListRequest | wire.RecordListRequest
 READ_REQUESTS = (wire.RecordHeaderRequest, wire.RecordRequest, wire.RecordHeaderListRequest, wire.RecordListRequest)
@@ -36,6 +41,8 @@ def last_requested_id(message: ReadRequest) -> int:
 def read_frame(log: PartitionLog, message: ReadRequest) -> bytes:
     """The frame that answers a read; blocking. Whatever goes wrong becomes a failure of this one request."""
     try:
+        if isinstance(message, wire.RecordListRequest):
+            return _record_list_frame(log, message)
         return wire.encode(_read(log, message))
     except Exception as error:
         logger.error(
@@ -44,21 +51,40 @@ def read_frame(log: PartitionLog, message: ReadRequest) -> bytes:
         return failure_frame(message, wire_text(error))
 
 
-def read_records(log: PartitionLog, first: int, max_count: int) -> list[Record]:
+class EncodedRecords(NamedTuple):
+    """A list of records as it stands on the wire behind its count, in pieces."""
+
+    record_count: int
+    pieces: list[bytes]
+
+
+def read_encoded(log: PartitionLog, first: int, max_count: int) -> EncodedRecords:
     """Records from ``first`` on, bounded by :data:`MAX_REPLY_BYTES` but at least one if it is stored; blocking."""
     if first < 0 or max_count <= 0:
-        return []
-    return log.read(first, max_count, MAX_REPLY_BYTES)
+        return EncodedRecords(0, [])
+    return EncodedRecords(*log.read_encoded(first, max_count, MAX_REPLY_BYTES))
 
 
-def _read(log: PartitionLog, message: ReadRequest) -> wire.Message:
+def with_records(empty_frame: bytes, records: EncodedRecords) -> bytes:
+    """The frame of a message that ends with a list of records, made from the frame with an empty list."""
+    magic, version, size = FRAME_HEADER.unpack_from(empty_frame)
+    size += sum(map(len, records.pieces))
+    head = FRAME_HEADER.pack(magic, version, size) + empty_frame[FRAME_HEADER.size : -_COUNT.size]
+    return b"".join((head, _COUNT.pack(records.record_count), *records.pieces))
+
+
+def _record_list_frame(log: PartitionLog, message: wire.RecordListRequest) -> bytes:
+    empty = wire.encode(wire.RecordListResponse(message.session_id, message.seq_num, message.partition_id, []))
+    return with_records(empty, read_encoded(log, message.transaction_id, message.max_count))
+
+
+def _read(
+    log: PartitionLog, message: wire.RecordHeaderRequest | wire.RecordRequest | wire.RecordHeaderListRequest
+) -> wire.Message:
     session_id, seq_num, partition_id, first = message[:4]
     if isinstance(message, wire.RecordRequest):
-        records = read_records(log, first, 1)
+        records = log.read(first, 1) if first >= 0 else []
         return wire.RecordResponse(session_id, seq_num, partition_id, records[0] if records else None)
-    if isinstance(message, wire.RecordListRequest):
-        records = read_records(log, first, message.max_count)
-        return wire.RecordListResponse(session_id, seq_num, partition_id, records)
     if isinstance(message, wire.RecordHeaderRequest):
         headers = _read_headers(log, first, 1)
         return wire.RecordHeaderResponse(session_id, seq_num, partition_id, headers[0] if headers else None)

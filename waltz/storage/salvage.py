@@ -146,6 +146,7 @@ class Salvage:
             header = reader.read(0, HEADER_SIZE_BYTES).ljust(HEADER_SIZE_BYTES, b"\0")
             expected = SegmentHeader(0, 0, self._cluster_key, self._partition_id, first)
             whole = SegmentHeader.decode(header)._replace(creation_time_ms=0) == expected
+            whole = whole and _is_index_of(contents.index.read(0, HEADER_SIZE_BYTES), expected)
             if whole and not deep:
                 try:
                     recovered = recover(contents, known)
@@ -283,6 +284,14 @@ class _opened:
 
     def __exit__(self, *_error: object) -> None:
         self._file.close()
+
+
+def _is_index_of(header: bytes, expected: SegmentHeader) -> bool:
+    """Whether an index with that header can be used, or made anew, when the segment is opened."""
+    if len(header) < HEADER_SIZE_BYTES or not any(header):
+        return True
+    found = SegmentHeader.decode(header)
+    return (found.cluster_key, found.partition_id) == (expected.cluster_key, expected.partition_id)
 
 
 def _intact_runs(contents: SegmentContents, stop: int | None) -> Iterator[Run]:

@@ -68,6 +68,7 @@ class SegmentScan:
     """One pass over a segment as far as it was visible in the beginning."""
 
     __slots__ = (
+        "_grows",
         "_next_id",
         "_offset",
         "damaged",
@@ -79,8 +80,8 @@ class SegmentScan:
         "wrong_header",
     )
 
-    def __init__(self, segment: Segment, visible: Extent, epoch: int) -> None:
-        """``epoch`` is the log's: a truncation ends the scan."""
+    def __init__(self, segment: Segment, visible: Extent, epoch: int, *, grows: bool) -> None:
+        """``epoch`` is the log's: a truncation ends the scan. ``grows``: the segment is the one that is written to."""
         self.segment = segment
         self.visible = visible
         self.epoch = epoch
@@ -94,10 +95,13 @@ class SegmentScan:
         """Whether the header of the index file differs from that of the data file."""
         self._next_id = segment.first_transaction_id
         self._offset = HEADER_SIZE_BYTES
+        self._grows = grows
 
     def step(self, handles: SegmentFiles) -> bool:
         """Check another piece; whether it was the last one. Blocking; ``OSError`` when the files are gone."""
         if self._offset == HEADER_SIZE_BYTES:
+            if not self._grows:  # what is read is to be what the medium holds, not what was kept in memory
+                handles.data.discard_cache()
             self._check_headers(handles)
         stop_id, end = self.visible.next_transaction_id, self.visible.end_offset
         if self._next_id >= stop_id:
@@ -165,6 +169,8 @@ class SegmentScan:
             self.wrong_entries += wrong
 
     def _skip_damage(self, contents: SegmentContents) -> None:
+        # Where the damage begins is certain, and tells where the record before it ends.
+        self._check_entries(contents, (self._offset, self._offset))
         stop_id, end = self.visible.next_transaction_id, self.visible.end_offset
         later = contents.later_indexed_record(self._offset, self._next_id, end, stop_id)
         if later is None:

@@ -3,9 +3,9 @@
 import logging
 import sys
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 from uuid import UUID
 
 from waltz.common.records import Record
@@ -18,11 +18,14 @@ from waltz.storage.segment_format import (
     INDEX_ENTRY_SIZE_BYTES,
     RECORD_OVERHEAD_BYTES,
     RECORD_PREFIX,
+    WIRE_PIECES,
     SegmentHeader,
     data_file_name,
     decode_index,
     decode_record,
+    decode_span,
     encode_index,
+    encode_span,
     index_offset,
     index_path,
     stored_id_and_size,
@@ -30,6 +33,8 @@ from waltz.storage.segment_format import (
 )
 
 logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 _READ_BLOCK_BYTES = 4 << 20
 _READ_BLOCK_RECORDS = 4096
@@ -72,6 +77,23 @@ class Extent(NamedTuple):
 
     next_transaction_id: int
     end_offset: int
+
+
+class Converter(NamedTuple, Generic[T]):
+    """Makes something of the bytes of consecutive records, given their bounds in the file and the first id.
+
+    It stops at the first record that is not intact; ``items_per_record`` tells how many were before it.
+    """
+
+    function: Callable[[bytes, Sequence[int], int], list[T]]
+    items_per_record: int
+
+
+AS_RECORDS: Converter[Record] = Converter(decode_span, 1)
+"""Decodes records."""
+
+AS_WIRE_PIECES: Converter[bytes] = Converter(encode_span, WIRE_PIECES)
+"""Encodes records for a list on the wire."""
 
 
 class RecordCheck(NamedTuple):
@@ -205,8 +227,8 @@ class Segment:
     # Reading
 
     def read_blocks(
-        self, handles: SegmentFiles, first: int, stop: int, visible: Extent, limit: ReadLimit
-    ) -> Iterator[list[Record]]:
+        self, handles: SegmentFiles, first: int, stop: int, visible: Extent, limit: ReadLimit, convert: Converter[T]
+    ) -> Iterator[list[T]]:
         """The records ``first`` to ``stop - 1``, in lists that were read at once, until the limit is reached.
 
         Raises ``CorruptionError`` at a record that is not intact, ``OSError``.
@@ -219,7 +241,7 @@ class Segment:
                 count += 1
             if not limit.take(offsets[count] - offsets[0]):
                 return
-            yield self._read_span(handles, first, offsets[: count + 1], visible)
+            yield self._read_span(handles, first, offsets[: count + 1], visible, convert)
             first += count
 
     def _record_bounds(self, handles: SegmentFiles, first: int, count: int, visible: Extent) -> Sequence[int]:
@@ -236,19 +258,18 @@ class Segment:
         start = index_offset(self.first_transaction_id, first)
         return decode_index(handles.index.read(start, INDEX_ENTRY_SIZE_BYTES * count))
 
-    def _read_span(self, handles: SegmentFiles, first: int, offsets: Sequence[int], visible: Extent) -> list[Record]:
+    def _read_span(
+        self, handles: SegmentFiles, first: int, offsets: Sequence[int], visible: Extent, convert: Converter[T]
+    ) -> list[T]:
         """The records between the offsets, with one read."""
         start, end = offsets[0], offsets[-1]
         if not HEADER_SIZE_BYTES <= start < end <= visible.end_offset:
             raise self._corruption(first, f"{self.index_path} points outside of the records")
-        buffer = handles.data.read(start, end - start)
-        records = []
-        for i in range(len(offsets) - 1):
-            record = decode_record(buffer, offsets[i] - start, offsets[i + 1] - start, first + i)
-            if record is None:
-                raise self._corruption(first + i, f"no intact record at offset {offsets[i]}")
-            records.append(record)
-        return records
+        converted = convert.function(handles.data.read(start, end - start), offsets, first)
+        count = len(converted) // convert.items_per_record
+        if count < len(offsets) - 1:
+            raise self._corruption(first + count, f"no intact record at offset {offsets[count]}")
+        return converted
 
     def verify(self, handles: SegmentFiles) -> Iterator[RecordCheck]:
         """Check every record: whether its index entry leads to it, and its checksum. Raises ``OSError``."""

@@ -119,6 +119,56 @@ def decode_record(buffer: bytes, start: int, end: int, transaction_id: int) -> R
     return Record(found_id, req_id, header, buffer[data_start:data_end], checksum)
 
 
+def decode_span(buffer: bytes, bounds: Sequence[int], transaction_id: int) -> list[Record]:
+    """The records that begin at the bounds, up to the first that is not intact; the last bound is where they end.
+
+    Bounds are relative to the file, and the buffer begins at the first of them.
+    """
+    start = bounds[0]
+    records: list[Record] = []
+    for i in range(len(bounds) - 1):
+        record = decode_record(buffer, bounds[i] - start, bounds[i + 1] - start, transaction_id + i)
+        if record is None:
+            break
+        records.append(record)
+    return records
+
+
+WIRE_PIECES = 3
+"""So many pieces make a record on the wire."""
+
+_WIRE_HEAD_BYTES = 32
+_ID_AND_SIZE = struct.Struct(">q20xi")
+
+
+def encode_span(buffer: bytes, bounds: Sequence[int], transaction_id: int) -> list[bytes]:
+    """Like :func:`decode_span`, but the records as they stand in a list on the wire, three pieces each.
+
+    Disk and wire differ in the place of the payload's checksum only, so nothing is decoded. The hot path of bulk reads.
+    """
+    start = bounds[0]
+    pieces: list[bytes] = []
+    view, unpack, unpack_crc = memoryview(buffer), _ID_AND_SIZE.unpack_from, RECORD_CRC.unpack_from
+    begin, data_start = 0, RECORD_PREFIX.size
+    for bound in bounds[1:]:
+        end = bound - start
+        data_end = end - 4
+        if data_start > data_end or end > len(buffer):
+            break
+        found_id, size = unpack(buffer, begin)
+        if (
+            found_id != transaction_id
+            or size != data_end - data_start
+            or crc32(view[begin:data_end]) != unpack_crc(buffer, data_end)[0]
+        ):
+            break
+        data_at = begin + _WIRE_HEAD_BYTES
+        pieces += (buffer[begin:data_at], buffer[data_start:data_end], buffer[data_at:data_start])
+        transaction_id += 1
+        begin, data_start = end, end + RECORD_PREFIX.size
+    return pieces
+
+
 def stored_id_and_size(prefix: bytes) -> tuple[int, int]:
     """What the first 36 bytes of a record claim: its transaction id, and its size on disk (even negative)."""
     return _ID.unpack_from(prefix)[0], RECORD_OVERHEAD_BYTES + _LENGTH.unpack_from(prefix, _LENGTH_OFFSET)[0]

@@ -16,6 +16,7 @@ from waltz.common.cluster.manager import PartitionGeneration
 from waltz.common.config import ClientConfig, from_mapping
 
 QUICK = ClientOptions(
+    ahead_retry_initial_s=0.02,
     reconnect_initial_s=0.005,
     reconnect_maximum_s=0.02,
     not_ready_retry_s=0.02,

@@ -321,7 +321,7 @@ PLUGIN_TEST = """
 
 def test_the_pytest_plugin(tmp_path: Path) -> None:
     (tmp_path / "test_it.py").write_text(textwrap.dedent(PLUGIN_TEST))
-    module = "waltz.client.mock.pytest_plugin"
+    module = "waltz.client.pytest_plugin"
     installed = any(entry.value == module for entry in entry_points(group="pytest11"))
     command = [sys.executable, "-m", "pytest", "-q", "--strict-markers", "-p", "no:cacheprovider"]
     if not installed:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 import waltz
+from tests.unit.client.application import Callbacks
 from waltz.client.mock import MockDriver, MockServerPartition
 from waltz.client.options import ClientOptions
 from waltz.client.plain_append import Deadlines, PlainAppend
@@ -330,14 +331,12 @@ async def test_connections_that_break_lose_nothing(driver: MockDriver) -> None:
 
 
 async def test_a_nearer_deadline_is_met_among_farther_ones() -> None:
-    class Marks:
-        def client_high_water_mark(self, partition_id: int) -> int:
-            return -1
-
+    client = await MockDriver().open_client(Callbacks())
+    partition = client._stream.partitions[0].appends
     loop = asyncio.get_running_loop()
     deadlines = Deadlines()
     appends = [
-        PlainAppend(Marks(), 0, (b"", 0, -1, (), (), ()), loop.create_future(), loop.time(), timeout_s)
+        PlainAppend(0, partition, (b"", 0, -1, (), (), ()), loop.create_future(), loop.time(), timeout_s)
         for timeout_s in (1000.0, 0.01, 1000.0, 0.02)
     ]
     for append in appends:
@@ -348,3 +347,4 @@ async def test_a_nearer_deadline_is_met_among_farther_ones() -> None:
     deadlines.remove(appends[0])
     assert not appends[2].future.done()
     deadlines.close()
+    await client.close()

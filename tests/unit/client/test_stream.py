@@ -192,6 +192,20 @@ async def test_a_client_that_is_ahead_says_so_until_it_is_mounted_anew(world: Wo
     await until(lambda: context.done)
 
 
+async def test_a_client_that_was_taken_for_ahead_mounts_again_by_itself(world: World) -> None:
+    server = await world.server()
+    client = await world.client(Callbacks({0: 5}), server)
+    context = Context()
+    with pytest.raises(ClientAheadError):
+        await client.submit(context)
+    for _ in range(6):
+        world.logs[0].add(b"")
+    await until(lambda: len(server.of(FeedRequest)) == 1)
+    assert len(server.connections) == 1
+    await client.submit(context)
+    await until(lambda: context.done)
+
+
 async def test_versions_without_partition_state_take_ahead_for_not_ready(world: World) -> None:
     server = await world.server(versions=(0, 1, 2))
     await world.client(Callbacks({0: 5}), server)

@@ -1,5 +1,6 @@
 """Stand-ins for what surrounds a partition: a channel that remembers, a log that does what it is told."""
 
+import asyncio
 import random
 from collections.abc import Sequence
 
@@ -62,11 +63,16 @@ class FakeChannel:
         self.writable = False
         self.error = error
 
+    def take_bytes(self) -> bytes:
+        """What was sent since the last call, as it was sent."""
+        sent = bytes(self._sent)
+        self._sent.clear()
+        return sent
+
     def take(self) -> list[Message]:
         """What was sent since the last call, decoded."""
         splitter = FrameSplitter(CLIENT_SERVER.magic, self.version)
-        buffer, bounds = splitter.feed(bytes(self._sent))
-        self._sent.clear()
+        buffer, bounds = splitter.feed(self.take_bytes())
         return [decode(buffer, start, end, self.version) for start, end in bounds]
 
 
@@ -116,6 +122,8 @@ class FakeLog:
         self.started = 0
         self.closed = 0
         self.batches: list[int] = []
+        self.is_owner = True
+        self.confirmations = 0
         self.reads: list[tuple[int, int]] = []
         self.failing_reads = 0
         self.max_records_per_read = 1 << 30
@@ -177,6 +185,11 @@ class FakeLog:
                 Record(append.transaction_id, append.req_id, append.header, append.data, append.checksum)
             )
         self.listener.batch_committed(appends, [encode_appends(appends)])
+
+    async def confirm(self, timeout_s: float) -> bool:
+        self.confirmations += 1
+        await asyncio.sleep(0)
+        return self.open and self.is_owner
 
     async def read(self, first_id: int, max_count: int, max_bytes: int, timeout_s: float) -> list[Record]:
         self._read(first_id, max_count)

@@ -133,3 +133,42 @@ def test_the_bytes_never_exceed_the_limit(adds: list[tuple[int, int, int, int]])
         for transaction_id in range(45):
             found = cache.get(partition_id, transaction_id)
             assert found is None or found.checksum == record(transaction_id, found.data).checksum
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 40), st.integers(1, 12)), max_size=12),
+    st.integers(0, 45),
+    st.integers(1, 30),
+    st.integers(1, 1200),
+)
+def test_a_slice_is_a_run_of_the_right_records_within_its_limits(
+    runs: list[tuple[int, int]], first: int, max_count: int, max_bytes: int
+) -> None:
+    cache = TransactionCache(1 << 20)
+    for start, count in runs:
+        add(cache, 0, start, [record(number) for number in range(start, start + count)])
+    count, pieces = cache.slice(0, first, max_count, max_bytes)
+    records = b"".join(pieces)
+    assert records == encode_records([record(number) for number in range(first, first + count)])
+    assert count <= max_count
+    assert count <= 1 or len(records) <= max_bytes
+    assert (count > 0) == (cache.get(0, first) is not None)
+
+
+def test_a_slice_spans_the_batches_in_which_the_records_came() -> None:
+    cache = TransactionCache(1 << 20)
+    for first in range(0, 100, 10):
+        add(cache, 0, first, [record(number) for number in range(first, first + 10)])
+    count, pieces = cache.slice(0, 5, 50, 1 << 20)
+    assert (count, len(pieces)) == (50, 6)
+    assert b"".join(pieces) == encode_records([record(number) for number in range(5, 55)])
+
+
+def test_many_batches_that_come_and_go_leave_nothing_behind() -> None:
+    cache = TransactionCache(50_000)
+    sizes = []
+    for first in range(20_000):
+        add(cache, first % 3, first, [record(first, bytes(100))])
+        sizes.append(sum(len(chunks) for chunks in cache.chunks.values()))
+    assert max(sizes) < 1_000
+    assert cache.get(19_999 % 3, 19_999) == record(19_999, bytes(100))

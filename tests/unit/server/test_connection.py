@@ -10,6 +10,7 @@ import pytest
 
 from tests.unit.server.fakes import FakeChannel, PartitionSetup, record
 from waltz.common.net.listener import Listener
+from waltz.common.records import encode_records
 from waltz.common.wire.client_server import encode_feed_data
 from waltz.common.wire.frames import CLIENT_SERVER
 from waltz.server.connection import MAX_UNSENT_BYTES
@@ -62,9 +63,10 @@ def fed(seq: int, transaction_id: int) -> bytes:
     return frame(4, seq, struct.pack(">qi", transaction_id, seq * 10))
 
 
-def fed_stored(transaction_id: int) -> bytes:
+def fed_stored(transaction_id: int, version: int = 4) -> bytes:
     """The feed of a transaction that was there from the beginning."""
-    return frame(4, transaction_id, struct.pack(">qi", transaction_id, transaction_id * 10), client=9).replace(
+    body = struct.pack(">qi", transaction_id, transaction_id * 10)
+    return frame(4, transaction_id, body, client=9, version=version).replace(
         struct.pack(">iiii", 9, GENERATION, 0, transaction_id), struct.pack(">iiii", 9, 9, 0, transaction_id)
     )
 
@@ -220,6 +222,130 @@ async def test_keep_alives_are_tolerated(server: Server) -> None:
     client = await server.connect()
     client.send(bytes.fromhex("4c000400000000"), mount(1, 9), bytes.fromhex("4c000400000000"))
     await client.expect(mounted(1, 0))
+
+
+def versioned_append(version: int, seq: int, mark: int, write: Sequence[int], data: bytes = b"hello") -> bytes:
+    """The append of each version: write locks, from 1 on read locks, from 2 append locks, from 5 a write session."""
+    body = struct.pack(f">qi{len(write)}i", mark, len(write), *write)
+    body += struct.pack(">i", 0) if version >= 1 else b""
+    body += struct.pack(">i", 0) if version >= 2 else b""
+    body += struct.pack(">ii", seq * 10, len(data)) + data + struct.pack(">I", crc32(data))
+    body += struct.pack(">q", -1) if version >= 5 else b""
+    return frame(2, seq, body, version=version)
+
+
+@pytest.mark.parametrize("version", range(6))
+async def test_every_version_mounts_appends_and_is_fed(server: Server, version: int) -> None:
+    client = await server.connect(*range(version + 1))
+    ready = struct.pack(">i", 0) if version >= 3 else b"\x01"
+    ahead = struct.pack(">i", 2) if version >= 3 else b"\x00"
+    client.send(mount(1, 8, version=version))
+    await client.expect(fed_stored(9, version), frame(1, 1, ready, version=version))
+    client.send(
+        frame(3, 1, struct.pack(">q", 9), version=version),
+        versioned_append(version, 2, 9, [3357067]),
+        versioned_append(version, 3, 8, [3357067]),
+        versioned_append(version, 4, 9, []),
+    )
+    await server.received(2)
+    server.log.commit()
+    await client.expect(
+        frame(4, 2, struct.pack(">qi", 10, 20), version=version),
+        frame(4, 4, struct.pack(">qi", 11, 40), version=version),
+        frame(10, 3, struct.pack(">q", 10), version=version),
+    )
+    client.send(frame(8, 4, version=version))
+    await client.expect(frame(9, 4, struct.pack(">q", 11), version=version))
+    client.send(frame(6, 5, struct.pack(">q", 10), version=version))
+    data = struct.pack(">qbi", 10, 1, 5) + b"hello" + struct.pack(">I", crc32(b"hello"))
+    await client.expect(frame(7, 5, data, version=version))
+    client.send(frame(11, 6, version=version))
+    await client.expect(frame(12, 6, struct.pack(">q", 11), version=version))
+    client.send(mount(7, 12, version=version))
+    await client.expect(frame(1, 7, ahead, version=version))
+    missing = {0: 13, 1: 15, 2: 21, 3: 21, 4: 28, 5: 23}[version]
+    client.send(frame(missing, 8, struct.pack(">qii", 0, 1, 1) if missing == 28 else b"", version=version))
+    await client.expect_closed()
+
+
+@pytest.mark.parametrize("version", range(4))
+async def test_locks_of_each_version(server: Server, version: int) -> None:
+    """A lock array that a version does not have shifts what follows it: the frame is refused as a whole."""
+    client = await server.connect(*range(version + 1))
+    client.send(mount(1, 9, version=version))
+    await client.expect(frame(1, 1, struct.pack(">i", 0) if version >= 3 else b"\x01", version=version))
+    other = (version + 2) % 3 if version < 3 else 1
+    wrong = versioned_append(other, 2, 9, [5])[7:]
+    client.send(struct.pack(">Bhi", ord("L"), version, len(wrong)) + wrong)
+    await client.expect_closed()
+    assert server.log.undecided == []
+
+
+async def test_bulk_reads_and_failures_of_version_5(server: Server) -> None:
+    client = await server.connect(0, 4, 5)
+    client.send(mount(1, 9, version=5))
+    await client.expect(frame(1, 1, struct.pack(">i", 0), version=5))
+    client.send(frame(28, 2, struct.pack(">qii", 8, 10, 1 << 20), version=5))
+    records = encode_records(server.log.records[8:])
+    head = struct.pack(">qiqi", 8, 0, 9, 2)
+    await client.expect(frame(29, 2, head + records + struct.pack(">i", -1), version=5))
+    client.send(versioned_append(5, 3, 9, [], data=bytes(MAX_TRANSACTION_SIZE + 1)), versioned_append(5, 4, 9, []))
+    text = b"a transaction of 1001 bytes; server.maxTransactionSize is 1000"
+    await client.expect(frame(30, 3, struct.pack(">iqi", 4, 9, len(text)) + text, version=5))
+    await server.received(1)
+    older = versioned_append(5, 5, 9, [])
+    older = older[:12] + struct.pack(">i", GENERATION - 1) + older[16:]
+    client.send(older)
+    text = b"the partition has generation 3"
+    answer = frame(30, 5, struct.pack(">iqi", 1, 9, len(text)) + text, version=5)
+    await client.expect(answer[:12] + struct.pack(">i", GENERATION - 1) + answer[16:])
+    client.send(frame(2, 6, older[24:], version=5, partition=3))
+    text = b"the partition is not at this server"
+    await client.expect(frame(30, 6, struct.pack(">iqi", 3, -(1 << 63), len(text)) + text, version=5, partition=3))
+    server.service.set_partitions({})
+    await client.expect(frame(31, 1, version=5))
+    client.send(mount(7, 9, version=5))
+    await client.expect(frame(1, 7, struct.pack(">i", 1), version=5))
+
+
+async def test_write_sessions_are_refused(server: Server) -> None:
+    client = await server.connect(5)
+    client.send(mount(1, 9, version=5))
+    await client.expect(frame(1, 1, struct.pack(">i", 0), version=5))
+    client.send(versioned_append(5, 2, 9, [])[:-8] + struct.pack(">q", 0))
+    await client.expect_closed()
+
+
+async def test_a_client_without_a_common_version_is_closed(server: Server) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+    server.writers.append(writer)
+    client = RawClient(reader, writer)
+    client.send(client_hello(6, 7))
+    await client.expect(SERVER_HELLO)
+    await client.expect_closed()
+
+
+async def test_a_thousand_mounted_connections(server: Server) -> None:
+    """Every one of them is fed, from one encoding; what they leave behind is nothing."""
+    clients = [await server.connect() for _ in range(1000)]
+    tasks_before = len(asyncio.all_tasks())
+    for number, client in enumerate(clients):
+        client.send(mount(1, 9, client=number), frame(3, 1, struct.pack(">q", 9), client=number))
+    for number, client in enumerate(clients):
+        await client.expect(frame(1, 1, struct.pack(">i", 0), client=number))
+    assert len(asyncio.all_tasks()) == tasks_before, "no task per connection"
+    clients[500].send(append(2, 9, client=500), append(3, 9, client=500))
+    await server.received(2)
+    server.log.commit()
+    expected = frame(4, 2, struct.pack(">qi", 10, 20), client=500), frame(4, 3, struct.pack(">qi", 11, 30), client=500)
+    for client in clients:
+        await client.expect(*expected)
+    for client in clients:
+        client.writer.close()
+    async with asyncio.timeout(20):
+        while server.service.links:
+            await asyncio.sleep(0.001)
+    assert server.setup.partition.registered_count == 0
 
 
 async def test_data_and_mark(server: Server) -> None:

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.unit.server.fakes import channel_of, fed_ids, new_link, others, req_id, take
+from tests.unit.server.fakes import FakeChannel, channel_of, fed_ids, new_link, others, req_id, take
 from waltz.common.errors import ProtocolError, WaltzError
 from waltz.common.records import RecordHeader
 from waltz.common.wire.client_server import FeedSuspended, encode, encode_feed_data
 from waltz.server.caches import FEED_BLOCK_COUNT, FeedCache
 from waltz.server.feed import MAX_CONTEXTS_PER_CONNECTION, Feed, FeedContext
-from waltz.server.feed_frames import FEED_VERSION
+from waltz.server.feed_frames import FEED_FRAME_SIZE_BYTES, FEED_VERSION, with_version
 from waltz.server.link import ClientLink
 
 
@@ -388,3 +388,60 @@ def test_every_promise_is_kept_exactly(actions: list[tuple[str, object]]) -> Non
         await setup.feed.close()
 
     asyncio.run(scenario())
+
+
+class CountingChannel(FakeChannel):
+    """Counts what is sent instead of keeping it."""
+
+    def __init__(self) -> None:
+        super().__init__(FEED_VERSION)
+        self.sends: list[int] = []
+
+    def send(self, frame: bytes) -> None:
+        self.sends.append(len(frame) // FEED_FRAME_SIZE_BYTES)
+
+
+async def test_a_client_a_million_behind_is_served_in_bulk_and_slows_nobody(setup: Setup) -> None:
+    """Whatever it needs, a commit is with those at the tip when it is done, and the loop turns in between are short."""
+    million = 1_000_000
+    setup.stored(million - 1)
+    far, near = CountingChannel(), CountingChannel()
+    far_link, near_link = ClientLink(far, 1), ClientLink(near, 2)
+    setup.context(far_link, -1, million + 10_000)
+    setup.context(near_link, million - 1, 10_000)
+    commits = 0
+    while sum(far.sends) < million:
+        turn_before, tip_before = len(far.sends), sum(near.sends)
+        await asyncio.sleep(0)
+        assert len(far.sends) - turn_before <= 1, "one run per turn of the loop"
+        if len(far.sends) % 200 == 0 and commits < 1000:
+            setup.commit(1)
+            commits += 1
+            assert sum(near.sends) == tip_before + 1, "at once"
+    assert max(far.sends) <= FEED_BLOCK_COUNT
+    blocks = million // FEED_BLOCK_COUNT + 2
+    assert len(setup.storages.reads) <= blocks, "one read for a block, not for a transaction"
+    assert len(far.sends) <= blocks + commits
+    await settle()
+    assert sum(far.sends) == million + commits, "it has reached the tip"
+    setup.commit(5)
+    assert far.sends[-1] == near.sends[-1] == 5
+
+
+async def test_a_commit_costs_one_conversion_for_each_version_however_many_clients(
+    setup: Setup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    conversions: list[int] = []
+
+    def counted(frames: bytes, version: int) -> bytes:
+        conversions.append(version)
+        return with_version(frames, version)
+
+    monkeypatch.setattr("waltz.server.feed.with_version", counted)
+    links = [new_link(client_id=number, version=3 + number % 3) for number in range(300)]
+    for link in links:
+        setup.context(link, -1, 1000)
+    for _ in range(4):
+        setup.commit(10)
+    assert sorted(conversions) == [3] * 4 + [4] * 4
+    assert all(fed_ids(take(link)) == list(range(40)) for link in links)

@@ -22,7 +22,11 @@ from tests.unit.server.fakes import (
 from waltz.common.errors import ProtocolError
 from waltz.common.ids import LONG_MIN
 from waltz.common.wire.client_server import (
+    AppendFailed,
+    AppendFailure,
+    DataListStatus,
     FeedData,
+    FeedRequest,
     FeedSuspended,
     FlushResponse,
     HighWaterMarkRequest,
@@ -30,9 +34,13 @@ from waltz.common.wire.client_server import (
     LockFailure,
     Message,
     MountResponse,
+    PartitionClosed,
     PartitionState,
+    TransactionDataListRequest,
+    TransactionDataListResponse,
     TransactionDataRequest,
     TransactionDataResponse,
+    encode_feed_data,
 )
 from waltz.server.link import ClientLink
 from waltz.server.partition import PartitionOptions
@@ -228,6 +236,24 @@ async def test_the_feed_carries_the_request_id_and_header_of_the_append(make: Ma
     setup.log.commit()
     assert take(reader) == [FeedData(req_id(1), 0, 1), FeedData(req_id(2), 1, 2)]
     assert setup.meter("successful-append") == 2
+
+
+async def test_a_commit_is_encoded_once_for_all_clients(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    setup = make()
+    links = [setup.mounted(new_link(client_id=number, version=number % 6)) for number in range(120)]
+    for link in links:
+        setup.partition.feed(link, FeedRequest(req_id(0), -1))
+    encoded: list[int] = []
+
+    def counted(version: int, items: list[tuple[bytes, int, int]]) -> bytes:
+        encoded.append(len(items))
+        return encode_feed_data(version, items)
+
+    monkeypatch.setattr("waltz.server.partition.encode_feed_data", counted)
+    setup.partition.append(links[0], [append(number) for number in range(50)])
+    setup.log.commit()
+    assert encoded == [50]
+    assert all(fed_ids(take(link)) == list(range(50)) for link in links)
 
 
 async def test_appends_without_a_mount_are_dropped(make: Make) -> None:
@@ -509,8 +535,37 @@ async def test_a_feed_request_behind_more_than_the_minimum_gets_all_in_one_run(m
 async def test_a_feed_request_above_the_mark_is_a_protocol_error(make: Make) -> None:
     setup, link = make(3), new_link()
     setup.mounted(link)
-    with pytest.raises(ProtocolError, match="above"):
-        setup.partition.feed(link, feed(1, 3))
+    setup.partition.feed(link, feed(1, 3))
+    await settle()
+    assert isinstance(channel_of(link).error, ProtocolError)
+    assert setup.log.confirmations == 1
+
+
+async def test_a_deposed_owner_does_not_call_a_client_ahead(make: Make) -> None:
+    """It has not heard yet that others have written; with the next session it knows."""
+    setup, link, other = make(3), new_link(), new_link(client_id=2)
+    setup.mounted(other)
+    setup.log.is_owner = False
+    setup.partition.mount(link, mount(1, 5))
+    setup.partition.feed(other, feed(1, 4))
+    setup.log.end_session()
+    await settle()
+    assert take(link) == take(other) == []
+    setup.log.is_owner = True
+    setup.log.reopen(committed=0, foreign=4)
+    await settle()
+    messages = take(link)
+    assert fed_ids(messages) == [6]
+    assert messages[-1] == MountResponse(req_id(1), READY)
+    assert fed_ids(take(other)) == [5, 6]
+
+
+async def test_a_client_is_not_called_ahead_when_nothing_can_be_proved(make: Make) -> None:
+    setup, link = make(3), new_link()
+    setup.log.is_owner = False
+    setup.partition.mount(link, mount(1, 5))
+    await settle()
+    assert take(link) == [MountResponse(req_id(1), NOT_READY)]
 
 
 async def test_a_feed_request_without_a_mount_is_dropped(make: Make) -> None:
@@ -562,7 +617,121 @@ async def test_lost_transactions_close_the_clients_that_were_fed_them(make: Make
     assert channel_of(link).closed
     again = new_link(seq_num=1, number=1)
     setup.partition.mount(again, mount(2, 2, seq_num=1))
+    await settle()
     assert take(again) == [MountResponse(req_id(2), CLIENT_AHEAD)]
+
+
+# Version 5
+
+
+def failed(number: int, reason: AppendFailure, mark: int, generation: int = GENERATION) -> tuple[object, ...]:
+    return (req_id(number, generation=generation), reason, mark)
+
+
+def failures(messages: list[Message]) -> list[tuple[object, ...]]:
+    assert all(isinstance(message, AppendFailed) for message in messages)
+    return [tuple(message[:3]) for message in messages]
+
+
+async def test_another_generation_is_told(make: Make) -> None:
+    setup, link, old = make(3), new_link(version=5), new_link(client_id=2)
+    for client in (setup.mounted(link), setup.mounted(old)):
+        setup.partition.append(client, [append(1, generation=GENERATION + 1)])
+    assert failures(take(link)) == [failed(1, AppendFailure.GENERATION_MISMATCH, 2, GENERATION + 1)]
+    assert take(old) == []
+
+
+async def test_what_a_later_session_has_not_found_is_told_only_then(make: Make) -> None:
+    setup, link = make(3), new_link(version=5)
+    setup.mounted(link)
+    setup.partition.append(link, [append(1), append(2)])
+    setup.partition.append(link, [append(3)])
+    setup.log.end_session()
+    await settle()
+    assert take(link) == [], "their fate is unknown (S5)"
+    setup.log.reopen(committed=1)
+    await settle()
+    assert failures(take(link)) == [failed(number, AppendFailure.NOT_STORED, 3) for number in (2, 3)]
+
+
+async def test_undecided_appends_are_never_told_when_the_partition_leaves(make: Make) -> None:
+    setup, link = make(3), new_link(version=5)
+    setup.partition.mount(link, mount(77, 2))
+    take(link)
+    setup.partition.append(link, [append(1)])
+    await setup.partition.close()
+    assert take(link) == [PartitionClosed(req_id(77))]
+
+
+@pytest.mark.parametrize("reason", [AppendFailure.MOVED, AppendFailure.STOPPING])
+async def test_what_no_replica_was_given_is_told_when_the_partition_leaves(make: Make, reason: AppendFailure) -> None:
+    setup, link, old = make(3), new_link(version=5), new_link(client_id=2)
+    setup.partition.mount(link, mount(76, 2))
+    setup.partition.mount(link, mount(77, 2))
+    setup.mounted(old)
+    take(link)
+    setup.partition.append(link, [append(1, 2, [5]), append(2, 2, [5])])
+    setup.log.written = 0
+    setup.log.end_session()
+    for client in (link, old):
+        setup.partition.append(client, [append(3)])
+    setup.partition.leave(reason)
+    await setup.partition.close()
+    messages = take(link)
+    assert messages.pop(0) == PartitionClosed(req_id(77)), "at once, with the last mount's session id"
+    assert failures(messages) == [failed(number, reason, 2) for number in (1, 2, 3)]
+    assert take(old) == []
+
+
+async def test_appends_that_wait_too_long_for_a_session_are_told(make: Make) -> None:
+    setup, link = make(3, max_waiting_count=2, waiting_patience_s=0.01), new_link(version=5)
+    setup.mounted(link)
+    setup.log.end_session()
+    setup.partition.append(link, [append(number) for number in range(3)])
+    async with asyncio.timeout(10):
+        while not channel_of(link).reading:
+            await asyncio.sleep(0.001)
+    assert failures(take(link)) == [failed(number, AppendFailure.MOVED, 2) for number in range(3)]
+
+
+async def test_what_no_replica_was_given_goes_into_the_next_session(make: Make) -> None:
+    """In the order of arrival, around what waited for a commit; then the flush is answered."""
+    setup, link = make(3), new_link()
+    setup.mounted(link)
+    setup.partition.append(
+        link, [append(1), append(2, 2, [5]), append(3, 2, [5]), append(4), append(5, 2, [], [], [5])]
+    )
+    setup.partition.flush(link, flush(5))
+    setup.log.written = 1
+    setup.log.end_session()
+    setup.log.written = None
+    setup.partition.append(link, [append(6)])
+    setup.log.reopen(committed=0)
+    await settle()
+    assert [found.req_id for found in setup.log.undecided] == [req_id(number) for number in (2, 4, 5, 6)]
+    assert take(link) == []
+    setup.log.commit()
+    assert take(link) == [LockFailure(req_id(3), 3), FlushResponse(req_id(5), 6)]
+
+
+async def test_transaction_lists_come_from_the_cache_and_the_log(make: Make) -> None:
+    setup, link = make(3), new_link(version=5)
+    setup.mounted(link)
+    setup.partition.append(link, [append(1), append(2)])
+    setup.log.commit()
+    setup.partition.transaction_list(link, TransactionDataListRequest(req_id(9), 3, 10, 1000))
+    assert take(link) == [TransactionDataListResponse(req_id(9), 3, DataListStatus.OK, 4, setup.log.records[3:], None)]
+    assert setup.log.reads == []
+    setup.partition.transaction_list(link, TransactionDataListRequest(req_id(9), 1, 10, 1000))
+    assert await answer(link) == [
+        TransactionDataListResponse(req_id(9), 1, DataListStatus.OK, 4, setup.log.records[1:], None)
+    ]
+
+
+async def test_a_transaction_list_before_the_first_session_is_not_ready(make: Make) -> None:
+    setup, link = make(3, session=False), new_link(version=5)
+    setup.partition.transaction_list(link, TransactionDataListRequest(req_id(9), 1, 10, 1000))
+    assert take(link) == [TransactionDataListResponse(req_id(9), 1, DataListStatus.NOT_READY, LONG_MIN, [], None)]
 
 
 # High-water mark and data

@@ -21,11 +21,15 @@ from waltz.common.ids import LONG_MIN, ReqId
 from waltz.common.wire.client_server import (
     AddPreferredPartitionRequest,
     AddPreferredPartitionResponse,
+    AppendFailed,
+    AppendFailure,
     CheckStorageConnectivityRequest,
     CheckStorageConnectivityResponse,
+    DataListStatus,
     HighWaterMarkRequest,
     HighWaterMarkResponse,
     MountResponse,
+    PartitionClosed,
     PartitionState,
     RemovePreferredPartitionRequest,
     RemovePreferredPartitionResponse,
@@ -33,6 +37,8 @@ from waltz.common.wire.client_server import (
     ServerPartitionsAssignmentResponse,
     ServerPartitionsHealthStatRequest,
     ServerPartitionsHealthStatResponse,
+    TransactionDataListRequest,
+    TransactionDataListResponse,
     TransactionDataRequest,
     TransactionDataResponse,
 )
@@ -284,3 +290,50 @@ async def test_closing_closes_every_partition_and_takes_no_more(setup: Setup) ->
     assert [made.log.closed for made in setup.made] == [1, 1]
     setup.service.set_partitions({3: 1})
     assert setup.service.partitions == {}
+
+
+async def test_appends_and_lists_for_a_partition_that_is_not_here(setup: Setup) -> None:
+    old, new = setup.link(), setup.link()
+    new.channel.version = 5
+    key = b"\0\0\0\0"
+    for link in (old, new):
+        setup.service.append(link, key, [append(1), append(2)])
+    assert take(old) == []
+    messages = take(new)
+    assert [tuple(message)[:3] for message in messages] == [
+        (req_id(number), AppendFailure.MOVED, LONG_MIN) for number in (1, 2)
+    ]
+    setup.service.partition_request(new, TransactionDataListRequest(req_id(3), 0, 1, 1))
+    assert take(new) == [TransactionDataListResponse(req_id(3), 0, DataListStatus.NOT_READY, LONG_MIN, [], None)]
+    await setup.service.close()
+    setup.service.append(new, key, [append(4)])
+    assert [tuple(message)[1] for message in take(new)] == [AppendFailure.STOPPING]
+
+
+async def test_clients_are_told_at_once_that_a_partition_has_left(setup: Setup) -> None:
+    setup.service.set_partitions({0: GENERATION})
+    links = [setup.link() for _ in range(3)]
+    links[0].channel.version = links[1].channel.version = 5
+    for number, link in enumerate(links):
+        link.client_id = number
+        setup.service.partition_request(link, mount(number, -1, number))
+        take(link)
+    links[1].channel.abort()
+    setup.service.set_partitions({})
+    assert take(links[0]) == [PartitionClosed(req_id(0, 0))]
+    assert take(links[2]) == []
+    await settle()
+    assert setup.made[0].log.closed == 1
+
+
+async def test_a_large_append_is_refused_with_the_mark_of_its_partition(setup: Setup) -> None:
+    setup.service.set_partitions({0: GENERATION})
+    setup.made[0].log.open_session()
+    link = setup.link()
+    link.channel.version = 5
+    setup.service.append_too_large(link, req_id(1), "too large")
+    setup.service.append_too_large(link, ReqId.of(1, 1, 7, 2), "too large")
+    assert take(link) == [
+        AppendFailed(req_id(1), AppendFailure.TOO_LARGE, -1, "too large"),
+        AppendFailed(ReqId.of(1, 1, 7, 2), AppendFailure.TOO_LARGE, LONG_MIN, "too large"),
+    ]

@@ -4,7 +4,6 @@ import errno
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from pathlib import PurePosixPath
 from typing import TypeVar
 
 from waltz.storage.files import File, Files
@@ -255,7 +254,7 @@ class CrashFiles(Files):
 
     def _find(self, path: str) -> Node | Directory:
         node: Node | Directory = self.root
-        for part in PurePosixPath(path).parts[1:]:
+        for part in path.split("/")[1:] if path != "/" else ():
             if not isinstance(node, Directory) or part not in node.names:
                 raise FileNotFoundError(errno.ENOENT, "No such file or directory", path)
             node = node.names[part]
@@ -267,8 +266,8 @@ class CrashFiles(Files):
         return node
 
     def _parent(self, path: str) -> tuple[Directory, str]:
-        pure = PurePosixPath(path)
-        return self._directory(str(pure.parent)), pure.name
+        parent, _, name = path.rpartition("/")
+        return self._directory(parent or "/"), name
 
 
 class CrashFile(File):

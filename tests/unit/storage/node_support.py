@@ -3,6 +3,7 @@
 import asyncio
 import errno
 import os
+import struct
 import threading
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -14,7 +15,7 @@ from waltz.common.checksum import checksum
 from waltz.common.config import StorageConfig, TlsConfig
 from waltz.common.ids import Endpoint, ReqId
 from waltz.common.metrics import Registry
-from waltz.common.records import Record
+from waltz.common.records import Record, decode_records
 from waltz.common.wire import admin as admin_wire
 from waltz.common.wire import storage as wire
 from waltz.common.zk.memory import MemoryZooKeeperServer
@@ -23,6 +24,7 @@ from waltz.storage.admin_client import StorageAdminClient
 from waltz.storage.client import StorageClient
 from waltz.storage.files import File, Files, OsFile, OsFiles, T
 from waltz.storage.node import StorageNode
+from waltz.storage.replies import EncodedRecords
 
 KEY = UUID("00010203-0405-0607-0809-0a0b0c0d0e0f")
 OTHER_KEY = UUID("ffffffff-0405-0607-0809-0a0b0c0d0e0f")
@@ -42,6 +44,12 @@ def record(transaction_id: int, data: bytes = b"data") -> Record:
 
 def records(first: int, count: int, data: bytes = b"data") -> list[Record]:
     return [record(transaction_id, data) for transaction_id in range(first, first + count)]
+
+
+def decoded(found: EncodedRecords) -> list[Record]:
+    """Records that were encoded for the wire."""
+    data = struct.pack(">i", found.record_count) + b"".join(found.pieces)
+    return decode_records(data, 0, len(data))[0]
 
 
 class Gate:

@@ -1,6 +1,7 @@
 """The clients of the two ports, against a real node and against peers that misbehave."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -28,6 +29,7 @@ from waltz.common.net.listener import Listener
 from waltz.common.records import Record, encode_records
 from waltz.common.wire import storage as wire
 from waltz.common.wire.frames import STORAGE, Bounds
+from waltz.storage import client as client_module
 from waltz.storage.client import DataCorruptionError, RemoteStorageError, StorageClient
 from waltz.storage.pending_calls import MAX_ABANDONED
 
@@ -265,6 +267,20 @@ async def test_appends_have_a_deadline_and_their_late_answers_are_swallowed() ->
         await client.set_low_water_mark(1, 0, 5, timeout_s=TIMEOUT_S)
         assert len(outcomes.errors) == 3
         assert not client.closed
+
+
+async def test_a_process_that_stood_still_does_not_blame_the_peer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The answers are there, unread, when the timer comes."""
+    monkeypatch.setattr(client_module, "LATE_S", 0.05)
+
+    def prompt(channel: Channel, message: wire.Message) -> None:
+        channel.send(wire.encode(wire.SuccessResponse(*message[:3])))
+
+    async with client_of(prompt, append_timeout_s=0.02) as client:
+        outcomes = Outcomes()
+        client.append_encoded(1, 0, b"", 0, outcomes.done)
+        time.sleep(0.2)  # the process stands still
+        assert await outcomes.until(1) == [None]
 
 
 async def test_a_peer_that_owes_too_many_answers_is_given_up() -> None:

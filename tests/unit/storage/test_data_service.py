@@ -14,6 +14,7 @@ from tests.unit.storage.node_support import (
     OTHER_KEY,
     PARTITION_COUNT,
     SE,
+    TIMEOUT_S,
     RunningNode,
     record,
     records,
@@ -21,7 +22,7 @@ from tests.unit.storage.node_support import (
 )
 from waltz.common.net.channel import Channel
 from waltz.common.wire import storage as wire
-from waltz.storage import request_queue
+from waltz.storage import data_service, request_queue
 
 OPEN = bytes.fromhex(
     "53 0000 00000029 01 ffffffffffffffff ffffffffffffffff ffffffff 00010203040506070809 0a0b0c0d0e0f 00000003"
@@ -190,6 +191,40 @@ async def test_a_peer_that_does_not_read_costs_bounded_memory(node: RunningNode)
     assert sorted(answer.seq_num for answer in answers) == list(range(count))
     assert all(isinstance(answer, wire.RecordResponse) and answer.record for answer in answers)
     assert await peer.ask(max_id(0, 0)) == wire.MaxTransactionIdResponse(0, 9, 0, 0)
+
+
+async def test_a_peer_that_reads_nothing_for_long_is_dropped(
+    node: RunningNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(data_service, "WRITABLE_TIMEOUT_S", 0.2)
+    bystander, peer = await node.raw(), await node.raw()
+    await peer.ask(wire.AppendRequest(0, 0, 0, [record(0, bytes(1 << 20))], False))
+    for seq_num in range(64):
+        peer.send(wire.encode(wire.RecordRequest(0, seq_num, 0, 0)))
+    async with asyncio.timeout(TIMEOUT_S):
+        while len(data_channels(node)) > 1:
+            await asyncio.sleep(0.01)
+    assert await bystander.ask(max_id(0, 0)) == wire.MaxTransactionIdResponse(0, 9, 0, 0)
+
+
+async def test_a_peer_that_reads_slowly_is_served(node: RunningNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between two looks at it there must be progress, and there is."""
+    peer = await node.raw()
+    await peer.ask(wire.AppendRequest(0, 0, 0, [record(0, bytes(1 << 20))], False))
+    for seq_num in range(24):
+        peer.send(wire.encode(wire.RecordRequest(0, seq_num, 0, 0)))
+    await until_stalled(node)
+    (channel,) = (channel for channel in data_channels(node) if not channel.writable)
+    connection = channel._handler
+    assert isinstance(connection, data_service.DataConnection)
+    for _ in range(24):
+        assert isinstance(await peer.answer(), wire.RecordResponse)
+        if not channel.writable and connection._deadline is not None:
+            connection._deadline.cancel()
+            connection._unsent_bytes = channel.unsent_bytes + 1
+            connection._check_progress(channel)
+    assert not channel.closed
+    assert channel.writable
 
 
 async def test_a_connection_that_floods_a_partition_is_held_back(

@@ -19,6 +19,7 @@ from tests.unit.storage.node_support import (
     ROOT,
     TIMEOUT_S,
     ObservedFiles,
+    decoded,
     make_config,
     make_zookeeper,
     records,
@@ -139,7 +140,7 @@ async def test_a_directory_of_the_original_is_served(tmp_path: Path) -> None:
             marks = info["sessionId"], info["lowWaterMark"], info["localLowWaterMark"]
             assert node.node.manager.last_session_info(partition_id) == marks
             stored: list[Record] = []
-            while more := await node.node.manager.records(partition_id, len(stored), 1000):
+            while more := decoded(await node.node.manager.encoded_records(partition_id, len(stored), 1000)):
                 stored += more
             expected = [(each["transactionId"], each["data_hex"], each["checksum"]) for each in partition["records"]]
             assert [(each.transaction_id, each.data.hex(), each.checksum) for each in stored] == expected
@@ -366,3 +367,36 @@ async def test_the_daemon_exits_when_closing_hangs(
         assert "did not let the node close" in caplog.text
         others = asyncio.all_tasks() - {asyncio.current_task()}
         await asyncio.gather(*others)
+
+
+async def test_a_full_disk_is_unhealthy(tmp_path: Path) -> None:
+    async with running_node(tmp_path) as node:
+        assert node.node.health()[0]
+        node.files.free = 10 << 20
+        healthy, body = node.node.health()
+        assert not healthy
+        assert "the disk is full: 10485760 bytes are free" in str(body)
+        node.files.free = None
+        assert node.node.health()[0]
+
+
+async def test_one_failed_sync_of_a_shared_file_costs_one_partition(tmp_path: Path) -> None:
+    """The others go on in a file that takes its place."""
+    async with running_node(tmp_path) as node:
+        client = await node.client()
+        for path_end in ("waltz-storage.fence", "waltz-storage.ctl"):
+            node.files.failing.add(path_end)
+            with pytest.raises(RemoteStorageError):
+                await client.last_session_info(5, 0, timeout_s=TIMEOUT_S)
+                await client.set_low_water_mark(5, 0, -1, timeout_s=TIMEOUT_S)
+            assert not node.node.health()[0]
+            node.files.failing.clear()
+            await client.set_low_water_mark(5 if path_end.endswith("fence") else 6, 1, 9, timeout_s=TIMEOUT_S)
+            assert list(node.node.manager.out_of_service()) == [0]
+            await node.node.manager.assign([0])
+            assert node.node.health()[0]
+            await client.last_session_info(5, 0, timeout_s=TIMEOUT_S)
+    async with running_node(tmp_path) as node:
+        info = node.node.manager.partitions[1].info
+        assert (info.session_id, info.low_water_mark) == (6, 9)
+        assert node.node.manager.partitions[0].info.session_id == -1

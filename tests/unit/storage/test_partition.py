@@ -15,6 +15,7 @@ from tests.unit.storage.node_support import (
     SE,
     TIMEOUT_S,
     ObservedFiles,
+    decoded,
     record,
     records,
 )
@@ -475,7 +476,7 @@ async def test_a_failed_sync_ends_the_service_of_the_partition(bench: Bench, cap
     ]
     assert {await bench.outcome(each) for each in later} == {DISABLED.format(PARTITION)}
     assert bench.files.data_syncs == syncs
-    assert await bench.partition.records(0, 9) == records(0, 2)  # what is durable can be rescued
+    assert decoded(await bench.partition.encoded_records(0, 9)) == records(0, 2)  # what is durable can be rescued
 
 
 @pytest.mark.parametrize("path_end", [FENCE, CONTROL])

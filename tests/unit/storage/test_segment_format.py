@@ -1,6 +1,7 @@
 """Bytes of segment files."""
 
 import os
+import random
 import struct
 from collections.abc import Sequence
 from zlib import crc32
@@ -9,18 +10,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.unit.storage.crash_files import CrashFiles
 from tests.unit.storage.log_testing import KEY, record, records
 from waltz.common.ids import ReqId
-from waltz.common.records import Record
+from waltz.common.records import Record, encode_records
 from waltz.storage.segment_format import (
     HEADER_SIZE_BYTES,
+    WIRE_PIECES,
     SegmentHeader,
     data_file_name,
     decode_index,
     decode_record,
+    decode_span,
     encode_index,
     encode_record,
+    encode_span,
     find_later_record,
+    has_lost_sector,
     index_path,
     scan_records,
     valid_record_size,
@@ -156,3 +162,64 @@ def test_implausible_ids_are_not_later_records(id_offset: int) -> None:
 @given(st.binary(max_size=300))
 def test_noise_is_not_a_later_record(noise: bytes) -> None:
     assert find_later_record(Bytes(noise), 128, 128 + len(noise), 0) is None
+
+
+@given(
+    st.lists(st.binary(max_size=40), min_size=1, max_size=8),
+    st.integers(0, 1 << 40),
+    st.none() | st.tuples(st.integers(0, 10_000), st.integers(0, 7)),
+)
+def test_encoding_for_the_wire_equals_decoding_and_encoding(
+    payloads: list[bytes], first: int, flip: tuple[int, int] | None
+) -> None:
+    items = [record(first + i, data) for i, data in enumerate(payloads)]
+    buffer = bytearray(b"".join(encode_record(item) for item in items))
+    bounds = [128]
+    for item in items:
+        bounds.append(bounds[-1] + len(encode_record(item)))
+    intact = len(items)
+    if flip is not None:
+        position = flip[0] % len(buffer)
+        buffer[position] ^= 1 << flip[1]
+        intact = sum(1 for bound in bounds[1:] if bound - 128 <= position)
+    assert decode_span(bytes(buffer), bounds, first) == items[:intact]
+    pieces = encode_span(bytes(buffer), bounds, first)
+    assert len(pieces) == WIRE_PIECES * intact
+    assert b"".join(pieces) == encode_records(items[:intact])
+
+
+@pytest.mark.parametrize("missing", [1, 4, 5, 40, 41])
+def test_spans_that_end_too_early(missing: int) -> None:
+    whole = encode_record(record(5, b"x" * 10))
+    end = 128 + len(whole)
+    assert decode_span(whole[:-missing], [128, end], 5) == []
+    assert encode_span(whole[:-missing], [128, end], 5) == []
+    assert decode_span(whole, [128, end - missing], 5) == []
+    assert encode_span(whole, [128, end - missing], 5) == []
+
+
+def lost(content: bytes | bytearray, offset: int, end: int) -> bool:
+    """Whether a sector is lost in a file without a header."""
+    file = CrashFiles()
+    opened = file.open("/file", create=True)
+    opened.write(0, [bytes(content)])
+    return has_lost_sector(opened, offset, end)
+
+
+@pytest.mark.parametrize("start", [0, 3, 500, 504, 505, 511, 512, 600])
+def test_a_lost_sector_is_told_from_a_damaged_one(start: int) -> None:
+    content = bytearray(random.Random(1).randbytes(3000))
+    assert not lost(content, start, 2800)
+    at = -(-start // 512) * 512
+    content[at : at + 512] = bytes(512)
+    assert lost(content, start, 2800)
+    assert not lost(content, start, at)
+    content[at + 511] = 1
+    assert lost(content, start, 2800) is False
+
+
+def test_the_sector_in_which_the_record_begins() -> None:
+    rest = b"\1" * 2000
+    assert lost(b"\1" * 490 + bytes(22) + rest, 490, 1500)
+    assert not lost(b"\1" * 505 + bytes(7) + rest, 505, 1500)
+    assert not lost(bytes(500) + rest, 490, 1500)

@@ -134,7 +134,7 @@ class StoreOptions:
     """Bytes in flight to one replica of a partition (rule S8)."""
     ring_size_bytes: int = 8 << 20
     """Committed batches kept for replicas that lag, and the bound of what may be undecided at a time."""
-    batches_in_flight: int = 2
+    batches_in_flight: int = 8
     """Undecided batches above which appends gather until a batch is full."""
     copy_size_bytes: int = 1 << 20
     """Aim for one step of copying from replica to replica."""

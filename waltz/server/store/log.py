@@ -13,13 +13,14 @@ import contextlib
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from waltz.common.errors import WaltzError
 from waltz.common.net.backoff import Backoff
 from waltz.common.records import Record, RecordHeader
 from waltz.common.zk.client import ZooKeeper
 from waltz.common.zk.paths import ClusterPaths
+from waltz.common.zk.znodes import PartitionMetadata
 from waltz.server.store.connections import StorageConnections
 from waltz.server.store.interface import (
     Append,
@@ -62,6 +63,13 @@ SHORT_SESSION_S = 5.0
 """A session that failed sooner than this is followed by a growing pause."""
 
 
+class _Begun(NamedTuple):
+    """The metadata with the number of a session that nobody has opened yet, and their version."""
+
+    metadata: PartitionMetadata
+    version: int
+
+
 class ReplicatedLog:
     """See the module. All methods belong to the loop."""
 
@@ -96,6 +104,8 @@ class ReplicatedLog:
         self._failed_attempt = False
         self._without_session_since_s = self._loop.time()
         self._give_up_timer: asyncio.TimerHandle | None = None
+        self._renewal_timer: asyncio.TimerHandle | None = None
+        self._begun: _Begun | None = None
         self._high_water_mark: int | None = None
         self._next_id = 0
         self._pending: deque[Append] = deque()
@@ -228,11 +238,13 @@ class ReplicatedLog:
         if not self._replicas:
             raise SessionEndedError("no storage is assigned to the partition")
         replicas = self._replicas
-        metadata, version = await self._node.begin_session(self._generation)
+        begun, self._begun = self._begun, None
+        if begun is None or begun.metadata.generation != self._generation:
+            begun = await self._begin_session()
         session = StoreSession(
             self.partition_id,
-            metadata,
-            version,
+            begun.metadata,
+            begun.version,
             replicas,
             node=self._node,
             connections=self._connections,
@@ -253,6 +265,9 @@ class ReplicatedLog:
         finally:
             self._opening = None
         return session, settlement
+
+    async def _begin_session(self) -> _Begun:
+        return _Begun(*await self._node.begin_session(self._generation))
 
     def _adopt(self, session: StoreSession, settlement: Settlement) -> None:
         """The session has opened: go on with it. Its metadata are written, so what it decided is final (S5)."""
@@ -282,26 +297,69 @@ class ReplicatedLog:
 
     async def _tend(self, session: StoreSession) -> bool:
         """Until the session is over; whether it was given up on purpose, so that the next one should begin at once."""
+        options = self._options
+        backoff = Backoff(options.initial_retry_interval_s, options.max_retry_interval_s, options.random_source)
         while True:
             await self._wake.wait()
             self._wake.clear()
             if session.generation != self._generation:
                 session.end(SessionEndedError(f"generation {self._generation} has begun"), tell=False)
             elif self._renew and session.ended is None:
-                logger.info("partition %d: session %d is renewed", self.partition_id, session.session_id)
-                self._draining = True
-                if await session.drain(self._options.stall_timeout_s) and session.generation == self._generation:
-                    self._lose_session()
-                    self._give_up_timer = self._loop.call_later(self._options.stall_timeout_s, self._end_visibly)
+                if not await self._begin_next(session):
+                    self._try_renewal_later(backoff.next_delay_s())
+                elif await self._give_up_in_order(session):
                     return True
-                session.end(SessionEndedError("appends stood still during a renewal"), tell=False)
             if session.ended is not None:
                 self._unresolved = session.undecided()
                 self._lose_session()
                 self._end_visibly()
                 return session.generation != self._generation
 
+    async def _begin_next(self, session: StoreSession) -> bool:
+        """Take the number of the next session while the present one goes on; false when ZooKeeper does not answer.
+
+        Storages do not know of the new session before its recovery, so this disturbs nothing. Were the present one
+        given up first, appends would have to wait for as long as ZooKeeper is away.
+        """
+        try:
+            async with asyncio.timeout(self._options.stall_timeout_s):
+                self._begun = await self._begin_session()
+        except SupersededError as error:
+            session.end(error)
+        except (WaltzError, OSError) as error:
+            logger.warning(
+                "partition %d: session %d goes on, its renewal is postponed: %s",
+                self.partition_id,
+                session.session_id,
+                str(error) or "ZooKeeper does not answer",
+            )
+            return False
+        return True
+
+    def _try_renewal_later(self, delay_s: float) -> None:
+        self._cancel_renewal_timer()
+        self._renewal_timer = self._loop.call_later(delay_s, self._wake.set)
+
+    async def _give_up_in_order(self, session: StoreSession) -> bool:
+        """Let everything in flight be committed, for a new session to go on from there; false if that fails."""
+        if session.ended is not None:
+            return False
+        logger.info("partition %d: session %d is renewed", self.partition_id, session.session_id)
+        self._draining = True
+        if await session.drain(self._options.stall_timeout_s) and session.generation == self._generation:
+            self._lose_session()
+            self._give_up_timer = self._loop.call_later(self._options.stall_timeout_s, self._end_visibly)
+            return True
+        session.end(SessionEndedError("appends stood still during a renewal"), tell=False)
+        return False
+
+    def _cancel_renewal_timer(self) -> None:
+        if self._renewal_timer is not None:
+            self._renewal_timer.cancel()
+            self._renewal_timer = None
+
     def _lose_session(self) -> None:
+        self._cancel_renewal_timer()
         if self._session is not None:
             self._session = None
             self._session_usable.clear()
@@ -432,6 +490,19 @@ class ReplicatedLog:
             if size_bytes > max_bytes and index:
                 return records[:index]
         return records
+
+    async def confirm(self, timeout_s: float) -> bool:
+        """Whether :attr:`high_water_mark` was the log's at some moment of this call: no newer session had begun.
+
+        False also when that cannot be found out within the time.
+        """
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._session_usable.wait()
+                session = self._session
+                return session is not None and await session.confirm(timeout_s)
+        except TimeoutError:
+            return False
 
     async def read_headers(self, first_id: int, max_count: int, timeout_s: float) -> list[RecordHeader]:
         """Headers of committed records; otherwise as :meth:`read`."""

@@ -360,6 +360,10 @@ class Replica:
                 self.live = False
                 self._session.replica_left()
 
+    def forgive(self, time_s: float) -> None:
+        """Do not count so much time against the replica: nobody listened to it."""
+        self._last_progress_s += time_s
+
     def check_progress(self, now_s: float, limit_s: float) -> None:
         """Give the replica up if it owes an acknowledgement and has sent none for so long."""
         waiting_s = now_s - self._last_progress_s

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Coroutine, Iterable, Sequence
 from typing import Protocol
 
-from waltz.common.errors import ProtocolError
+from waltz.common.errors import ProtocolError, WaltzError
 from waltz.common.ids import NO_TRANSACTION
 from waltz.common.net.backoff import Backoff
 from waltz.common.records import Record, RecordHeader
@@ -92,6 +92,7 @@ class StoreSession:
         self._tasks: dict[ReplicaId | None, asyncio.Task[None]] = {}
         self._waiters: set[asyncio.Future[None]] = set()
         self._stall_timer: asyncio.TimerHandle | None = None
+        self._stall_due_s = 0.0
         self._last_commit_s = 0.0
 
     # State
@@ -189,7 +190,7 @@ class StoreSession:
         for replica in self._members:
             replica.pump()
         if self._stall_timer is None and self.ended is None:
-            self._stall_timer = self._loop.call_later(self.options.stall_timeout_s / 4, self._check_stall)
+            self._watch_for_stall()
 
     def acknowledged(self) -> None:
         """Part of ``ReplicaSession``: see whether more is committed now."""
@@ -224,18 +225,28 @@ class StoreSession:
         if not can_reach(ring.decision_wanted, positions, live, self._quorum):
             self.end(SessionEndedError(f"{sum(live)} of {len(live)} replicas are left, {self._quorum} are needed"))
 
+    def _watch_for_stall(self) -> None:
+        self._stall_due_s = self._loop.time() + self.options.stall_timeout_s / 4
+        self._stall_timer = self._loop.call_at(self._stall_due_s, self._check_stall)
+
     def _check_stall(self) -> None:
         """Give up replicas that owe acknowledgements: soon if commitment stands still, later if it goes on without."""
         self._stall_timer = None
         now_s = self._loop.time()
         options = self.options
+        late_s = now_s - self._stall_due_s
+        if late_s > options.stall_timeout_s / 4:
+            # This process itself stood still; what the storages answered meanwhile has not been read yet.
+            self._last_commit_s += late_s
+            for replica in self._members:
+                replica.forgive(late_s)
         stalled = bool(self.undecided_batches) and now_s - self._last_commit_s > options.stall_timeout_s
         limit_s = options.stall_timeout_s if stalled else options.replica_timeout_s
         for replica in self._members:
             replica.check_progress(now_s, limit_s)
         owing = self.undecided_batches or any(replica.owes for replica in self._members)
         if owing and self.ended is None:
-            self._stall_timer = self._loop.call_later(options.stall_timeout_s / 4, self._check_stall)
+            self._watch_for_stall()
 
     # Reading
 
@@ -251,6 +262,26 @@ class StoreSession:
         if first_id > self.high_water_mark:
             raise ReadFailedError(f"transaction {first_id} is not committed")
         return await self._reader.headers(first_id, min(max_count, self.high_water_mark - first_id + 1))
+
+    async def confirm(self, timeout_s: float) -> bool:
+        """Ask a quorum of the replicas whether this is still their session.
+
+        A newer session has been to a quorum before it commits anything, so one of those asked would know of it.
+        """
+        answers = await asyncio.gather(*(self._confirm_at(replica, timeout_s) for replica in self._members))
+        return self.ended is None and sum(answers) >= self._quorum
+
+    async def _confirm_at(self, replica: Replica, timeout_s: float) -> bool:
+        if not replica.live:
+            return False
+        try:
+            client = await self.connections.client(replica.storage)
+            await client.max_transaction_id(self.session_id, self.partition_id, timeout_s=timeout_s)
+        except (WaltzError, OSError) as error:
+            if isinstance(error, RemoteStorageError) and error.is_session_fenced:
+                self.fenced(error)
+            return False
+        return True
 
     # The recovery machine
 

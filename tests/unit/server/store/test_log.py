@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 
-from tests.unit.server.store.virtual_time import run
+from tests.unit.server.store.virtual_time import VirtualTimeLoop, run
 from tests.unit.server.store.world import NAMES, ROOT, Server, World, wait_until
 from waltz.common.zk.paths import ClusterPaths
 from waltz.common.zk.znodes import UNRESOLVED
@@ -271,6 +271,69 @@ def test_checkpoints_renew_the_session_without_anybody_noticing() -> None:
     run(scenario())
 
 
+def test_a_server_that_stood_still_does_not_blame_its_storages() -> None:
+    async def scenario() -> None:
+        async with World() as world:
+            server = await world.server()
+            await server.write(5)
+            await all_clean(world)
+            for storage in world.storages.values():
+                storage.pause()
+            server.give(5)
+            await asyncio.sleep(0.01)
+            loop = asyncio.get_running_loop()
+            assert isinstance(loop, VirtualTimeLoop)
+            loop.stand_still(6)
+            for storage in world.storages.values():
+                storage.resume()
+            await server.wait(lambda: server.listener.decided_count == 10)
+            assert server.listener.opened == [(-1, True)]
+            assert server.listener.committed_appends == server.given
+
+    run(scenario())
+
+
+def test_checkpoints_are_postponed_while_zookeeper_is_away() -> None:
+    async def scenario() -> None:
+        async with World(options=options(checkpoint_interval=10)) as world:
+            server = await world.server()
+            await server.write(5)
+            await all_clean(world)
+            world.zookeeper_server.disconnect(server.zookeeper)
+            for _ in range(60):
+                await server.write(5)
+                await asyncio.sleep(1)
+            assert server.listener.opened == [(-1, True)]
+            assert world.metadata.session_id == 0
+            world.zookeeper_server.reconnect(server.zookeeper)
+            await wait_until(lambda: all(s.partition.low_water_mark == 304 for s in world.storages.values()))
+            await server.write(5)
+            assert server.listener.opened == [(-1, True)], "renewed without anybody noticing"
+            assert server.listener.committed_appends == server.given
+
+    run(scenario())
+
+
+def test_the_mark_is_confirmed_by_a_quorum_that_knows_no_newer_session() -> None:
+    async def scenario() -> None:
+        async with World() as world:
+            first = await world.server(generation=1)
+            await first.write(5)
+            assert await first.log.confirm(5)
+            world.storages[A].stop()
+            assert await first.log.confirm(5)
+            world.storages[B].pause()
+            assert not await first.log.confirm(0.5)
+            world.storages[B].resume()
+            world.storages[A].start()
+            second = await world.server(generation=2)
+            await second.write(1)
+            assert not await first.log.confirm(5)
+            assert not first.log.open
+
+    run(scenario())
+
+
 def test_a_renewal_that_does_not_come_through_is_told() -> None:
     async def scenario() -> None:
         async with World(options=options(checkpoint_interval=10)) as world:
@@ -278,8 +341,8 @@ def test_a_renewal_that_does_not_come_through_is_told() -> None:
             await server.write(5)
             await all_clean(world)
             server.give(5)
-            await server.wait(lambda: server.listener.decided_count == 10)
-            # The session is being left just now; no storage answers the next one.
+            await server.wait(lambda: server.listener.decided_count == 10 and server.log.session_id is None)
+            # The session has been left just now; no storage answers the next one.
             for storage in world.storages.values():
                 storage.pause()
             kept = server.give(4)

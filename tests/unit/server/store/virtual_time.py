@@ -28,6 +28,10 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
     def time(self) -> float:
         return self._jumping_selector.now_s
 
+    def stand_still(self, time_s: float) -> None:
+        """Time passes in which this process does nothing."""
+        self._jumping_selector.now_s += time_s
+
 
 def run(main: Coroutine[object, object, ResultT]) -> ResultT:
     """Run a scenario in virtual time."""

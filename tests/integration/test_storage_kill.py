@@ -1,0 +1,127 @@
+"""A storage node killed under load, again and again: everything it acknowledged is there when it comes back."""
+
+import asyncio
+import os
+import random
+from pathlib import Path
+
+import pytest
+
+from tests.integration.storage_processes import TIMEOUT_S, StorageProcess
+from waltz.common.checksum import checksum
+from waltz.common.ids import ReqId
+from waltz.common.records import Record, encode_records
+from waltz.storage.client import StorageClient
+
+pytestmark = pytest.mark.integration
+
+KILLS = int(os.environ.get("WALTZ_KILLS", "20"))
+PARTITIONS = 3
+IN_FLIGHT = 6
+
+
+class Writer:
+    """Appends to one partition; knows what was sent and what was acknowledged."""
+
+    def __init__(self, partition_id: int, choices: random.Random) -> None:
+        self.partition_id = partition_id
+        self.sent: list[Record] = []
+        self.acknowledged = 0
+        """Number of records that are durable."""
+        self.acknowledged_since_start = 0
+        self._choices = choices
+        self._client: StorageClient | None = None
+        self._session_id = 0
+
+    async def resume(self, client: StorageClient, session_id: int) -> None:
+        """Check what the node has, open a session and go on behind it."""
+        self._client, self._session_id = client, session_id
+        await client.last_session_info(session_id, self.partition_id, timeout_s=TIMEOUT_S)
+        maximum = await client.max_transaction_id(session_id, self.partition_id, timeout_s=TIMEOUT_S)
+        assert maximum >= self.acknowledged - 1, "acknowledged records are gone"
+        assert maximum < len(self.sent), "there are records that nobody sent"
+        del self.sent[maximum + 1 :]
+        await self.compare(max(0, self.acknowledged - 500))
+        self.acknowledged = len(self.sent)
+        self.acknowledged_since_start = 0
+        await client.set_low_water_mark(session_id, self.partition_id, maximum, timeout_s=TIMEOUT_S)
+        for _ in range(IN_FLIGHT):
+            self._send()
+
+    async def compare(self, first: int) -> None:
+        """Read everything from ``first`` on; it is what was sent."""
+        assert self._client is not None
+        while first < len(self.sent):
+            found = await self._client.records(self._session_id, self.partition_id, first, 10_000, timeout_s=TIMEOUT_S)
+            assert found == self.sent[first : first + len(found)]
+            assert found
+            first += len(found)
+
+    def _send(self) -> None:
+        assert self._client is not None
+        first = len(self.sent)
+        batch = []
+        for transaction_id in range(first, first + self._choices.randint(1, 100)):
+            data = self._choices.randbytes(self._choices.choice([0, 10, 128, 1000]))
+            req_id = ReqId.of(1, self._session_id, self.partition_id, transaction_id)
+            batch.append(Record(transaction_id, req_id, 7, data, checksum(data)))
+        self.sent += batch
+        end = len(self.sent)
+
+        def done(error: Exception | None) -> None:
+            if error is None:
+                self.acknowledged = end
+                self.acknowledged_since_start += len(batch)
+                self._send()
+
+        self._client.append_encoded(self._session_id, self.partition_id, encode_records(batch), len(batch), done)
+
+
+@pytest.mark.timeout(60 + 10 * KILLS)
+async def test_nothing_acknowledged_is_lost_by_kill_9(tmp_path: Path) -> None:
+    choices = random.Random(5)
+    writers = [Writer(partition_id, choices) for partition_id in range(PARTITIONS)]
+    for number in range(KILLS):
+        node = await asyncio.to_thread(
+            StorageProcess, tmp_path, partitions=PARTITIONS, threshold_bytes=choices.choice([100_000, 3_000_000])
+        )
+        if number == 0:
+            admin = await node.admin()
+            await admin.set_assigned(range(PARTITIONS), True)
+            await admin.close()
+        client = await node.client()
+        for writer in writers:
+            await writer.resume(client, number)
+        # Under load until every partition has acknowledged something; when it dies after that is left to chance.
+        enough = choices.randint(1, 2000)
+        async with asyncio.timeout(TIMEOUT_S):
+            while min(writer.acknowledged_since_start for writer in writers) < enough:
+                await asyncio.sleep(0.001)
+        await asyncio.to_thread(node.kill)
+        await client.close()
+    node = await asyncio.to_thread(StorageProcess, tmp_path, partitions=PARTITIONS)
+    client = await node.client()
+    for writer in writers:
+        await writer.resume(client, KILLS)
+        await client.truncate(KILLS + 1, writer.partition_id, len(writer.sent), timeout_s=TIMEOUT_S)
+    await client.close()
+    await asyncio.to_thread(node.stop)
+
+
+async def test_an_orderly_stop_under_load_loses_nothing(tmp_path: Path) -> None:
+    choices = random.Random(6)
+    writer = Writer(0, choices)
+    for number in range(3):
+        node = await asyncio.to_thread(StorageProcess, tmp_path, partitions=1)
+        if number == 0:
+            admin = await node.admin()
+            await admin.set_assigned([0], True)
+            await admin.close()
+        client = await node.client()
+        await writer.resume(client, number)
+        async with asyncio.timeout(TIMEOUT_S):
+            while writer.acknowledged_since_start < 500:
+                await asyncio.sleep(0.001)
+        await asyncio.to_thread(node.stop)
+        assert (tmp_path / "waltz-storage.clean").exists()
+        await client.close()

@@ -1,0 +1,239 @@
+"""The applications of a simulated cluster: what they submit, and the databases that they keep.
+
+A database outlives the runs of its application; a transaction is applied to it at once or not at all.
+"""
+
+import asyncio
+import contextlib
+import random
+import struct
+from collections.abc import Awaitable
+
+from tests.simulation.checker import Attempt, Checker, Entry, Outcome, Submitted
+from tests.simulation.cluster import Host, SimulatedClient, World, client_config
+from tests.simulation.loop import Process
+from waltz.client.builder import TransactionBuilder
+from waltz.client.client import WaltzClient
+from waltz.client.context import TransactionContext, WaltzClientCallbacks
+from waltz.client.errors import ClientClosedError
+from waltz.client.locks import PartitionLocalLock
+from waltz.client.transaction import Transaction
+from waltz.common.errors import WaltzError
+
+_DATA_PREFIX = struct.Struct(">ii")
+
+OUTSTANDING_MAX = 60
+"""Transactions that one application has under way."""
+
+
+BURSTS = (1, 1, 2, 4, 8, 16)
+"""Transactions that are submitted at once."""
+
+
+class ApplicationError(Exception):
+    """An application fails now and then."""
+
+
+class ClientHost(Host):
+    """Runs an application with a client inside."""
+
+    def __init__(self, world: World, name: str, checker: Checker, quota: int) -> None:
+        super().__init__(world, name)
+        self.checker = checker
+        self.quota = quota
+        """Transactions still to be submitted: another one for each that is not known to be committed."""
+        self.database: list[list[Entry]] = [[] for _ in range(world.options.partitions)]
+        self.client: WaltzClient | None = None
+        self.draw = world.random(f"application {name}")
+        self._locks = [PartitionLocalLock("account", number) for number in range(world.options.lock_names)]
+        self._outstanding: dict[int, Submitted] = {}
+
+    @property
+    def idle(self) -> bool:
+        """Whether everything was submitted, and has ended."""
+        return self.quota <= 0 and not self._outstanding
+
+    def crash(self, *, power_loss: bool) -> None:
+        if self.running:
+            self._forget_outstanding()
+        super().crash(power_loss=power_loss)
+
+    async def stop(self) -> None:
+        if self.client is not None:
+            await self.client.close()
+        if self.zookeeper is not None:
+            await self.zookeeper.close()
+
+    def _forget_outstanding(self) -> None:
+        for submitted in self._outstanding.values():
+            submitted.outcome = Outcome.UNKNOWN
+        self.quota += len(self._outstanding)
+        self._outstanding.clear()
+
+    async def program(self, process: Process) -> None:
+        self.client = None
+        zookeeper = await self.connect_zookeeper(process)
+        client = await SimulatedClient.open_with(
+            self.world.random(f"client {self.name} run {self.runs}"),
+            Callbacks(self),
+            client_config(self.world.options),
+            zookeeper,
+        )
+        self.client = client
+        self.world.trace.line(self.name, f"is client {client.client_id}")
+        async with asyncio.TaskGroup() as group:
+            while True:
+                await asyncio.sleep(self._pause_s())
+                for _ in range(min(self.draw.choice(BURSTS), self.quota)):
+                    if len(self._outstanding) < OUTSTANDING_MAX:
+                        self.quota -= 1
+                        group.create_task(self._submit(client))
+
+    def _pause_s(self) -> float:
+        """As long as makes the quota last until shortly before the end."""
+        left_s = max(self.world.options.duration_s - 4.0 - self.world.loop.time(), 2.0)
+        mean_s = sum(BURSTS) / len(BURSTS) * left_s / max(self.quota, 1)
+        return min(self.draw.expovariate(1 / mean_s), 2.0)
+
+    async def _submit(self, client: WaltzClient) -> None:
+        partition_id = self.draw.randrange(self.world.options.partitions)
+        submitted = self.checker.submit(self.name, partition_id)
+        self._outstanding[submitted.number] = submitted
+        with contextlib.suppress(WaltzError):  # the context was told before
+            await client.submit(Context(self, submitted))
+
+    def applied(self, partition_id: int) -> int:
+        """The high-water mark of the database."""
+        return len(self.database[partition_id]) - 1
+
+    def ended(self, submitted: Submitted, outcome: Outcome, reason: str = "") -> None:
+        """A transaction of this run has ended."""
+        self.checker.decided(submitted, outcome, reason)
+        self._outstanding.pop(submitted.number, None)
+        if outcome is not Outcome.COMMITTED:
+            self.quota += 1
+            self.world.trace.line(self.name, f"transaction {submitted.number} {outcome.value}: {reason}")
+
+    def some_locks(self, most: int) -> list[PartitionLocalLock]:
+        """Locks, some more often than others."""
+        count = self.draw.randint(0, most)
+        return [self._locks[int(len(self._locks) * self.draw.random() ** 2)] for _ in range(count)]
+
+    def apply(self, transaction: Transaction) -> None:
+        """Apply to the database, atomically."""
+        partition_id = transaction.partition_id
+        database = self.database[partition_id]
+        entry = Entry(bytes(transaction.req_id), transaction.header)
+        self.checker.applied(self.name, partition_id, len(database), transaction.transaction_id, entry)
+        database.append(entry)
+
+
+class Callbacks(WaltzClientCallbacks):
+    """What the client calls."""
+
+    def __init__(self, host: ClientHost) -> None:
+        self._host = host
+
+    def client_high_water_mark(self, partition_id: int) -> int:
+        """See the base class."""
+        return self._host.applied(partition_id)
+
+    def apply_transaction(self, transaction: Transaction) -> Awaitable[None] | None:
+        """See the base class."""
+        draw = self._host.draw
+        if draw.random() < 0.001:
+            raise ApplicationError("on purpose")
+        options = self._host.world.options
+        if draw.random() < options.read_share:
+            return self._read_and_apply(transaction)
+        if options.apply_pause_s and draw.random() < 0.1:
+            return self._apply_slowly(transaction, draw.random() * options.apply_pause_s)
+        self._host.apply(transaction)
+        return None
+
+    async def _apply_slowly(self, transaction: Transaction, pause_s: float) -> None:
+        await asyncio.sleep(pause_s)
+        self._host.apply(transaction)
+
+    async def _read_and_apply(self, transaction: Transaction) -> None:
+        data = await transaction.data_bytes()
+        self._host.checker.read(self._host.name, transaction.partition_id, transaction.header, data)
+        self._host.apply(transaction)
+
+    def uncaught_exception(self, partition_id: int, transaction_id: int, error: BaseException) -> None:
+        """See the base class."""
+        if not isinstance(error, ApplicationError | WaltzError):
+            self._host.world.fail(f"applying {transaction_id} of partition {partition_id} failed: {error!r}")
+
+
+class Context(TransactionContext):
+    """One transaction."""
+
+    __slots__ = ("_completed", "_host", "_submitted")
+
+    def __init__(self, host: ClientHost, submitted: Submitted) -> None:
+        self._host = host
+        self._submitted = submitted
+        self._completed = False
+
+    def partition_id(self, partition_count: int) -> int:
+        """See the base class."""
+        return self._submitted.partition_id
+
+    def execute(self, builder: TransactionBuilder) -> bool:
+        """See the base class."""
+        host, submitted, options = self._host, self._submitted, self._host.world.options
+        attempts = len(submitted.attempts)
+        if attempts and host.draw.random() < 0.02:
+            return False
+        size = random_size(host.draw, options.data_size_bytes)
+        data = _DATA_PREFIX.pack(submitted.number, attempts) + host.draw.randbytes(size)
+        write_locks, read_locks = host.some_locks(2), host.some_locks(1)
+        append_locks = host.some_locks(1)
+        builder.set_header(submitted.number)
+        builder.set_data(data)
+        builder.set_write_locks(write_locks)
+        builder.set_read_locks(read_locks)
+        builder.set_append_locks(append_locks)
+        attempt = Attempt(
+            host.name,
+            submitted.partition_id,
+            builder.client_high_water_mark,
+            builder.write_locks,
+            builder.read_locks,
+            builder.append_locks,
+            data,
+        )
+        host.checker.attempted(submitted, attempt, host.applied(submitted.partition_id))
+        return True
+
+    def on_completion(self, committed: bool) -> None:
+        """See the base class."""
+        if committed:
+            self._completed = True
+            self._host.ended(self._submitted, Outcome.COMMITTED)
+        else:
+            self._host.ended(self._submitted, Outcome.FAILED, "given up")
+
+    def on_application(self) -> None:
+        """See the base class."""
+        if not self._completed:
+            self._host.world.fail(f"transaction {self._submitted.number} is applied and was not completed")
+
+    def on_lock_conflict(self, transaction_id: int) -> None:
+        """See the base class."""
+        self._host.checker.lock_failure(self._host.name, self._submitted, transaction_id)
+
+    def on_exception(self, error: Exception) -> None:
+        """See the base class."""
+        outcome = Outcome.UNKNOWN if isinstance(error, ClientClosedError) else Outcome.FAILED
+        self._host.ended(self._submitted, outcome, str(error))
+        if not isinstance(error, WaltzError):
+            self._host.world.fail(f"transaction {self._submitted.number} ended with {error!r}")
+
+
+def random_size(draw: random.Random, mean_bytes: int) -> int:
+    """Sizes around the mean, now and then a much larger one."""
+    if draw.random() < 0.005:
+        return draw.randint(0, 50 * mean_bytes)
+    return draw.randint(0, 2 * mean_bytes)

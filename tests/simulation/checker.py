@@ -1,0 +1,229 @@
+"""What must hold: while a simulation runs, and at its end.
+
+The checker sees what servers commit, what clients apply and report, and at the end what the disks hold. It knows
+nothing of how any of it came about.
+"""
+
+import enum
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from waltz.common.records import Record
+
+
+class Attempt(NamedTuple):
+    """What a client built when it was asked to."""
+
+    client: str
+    partition_id: int
+    high_water_mark: int
+    """What the locks are to be checked against."""
+    write_locks: tuple[int, ...]
+    read_locks: tuple[int, ...]
+    append_locks: tuple[int, ...]
+    data: bytes
+
+
+class Outcome(enum.Enum):
+    """What the client library said about a transaction in the end."""
+
+    PENDING = "pending"
+    COMMITTED = "committed"
+    FAILED = "failed"
+    UNKNOWN = "unknown"
+    """The client crashed or was closed before it said anything."""
+
+
+class Entry(NamedTuple):
+    """A transaction in the log, as clients see it."""
+
+    req_id: bytes
+    header: int
+
+
+@dataclass(slots=True)
+class Submitted:
+    """One transaction that an application wants; its number is the header of every attempt."""
+
+    number: int
+    client: str
+    partition_id: int
+    attempts: list[Attempt] = field(default_factory=list)
+    outcome: Outcome = Outcome.PENDING
+    seen_at: int | None = None
+    """Its id in the log, once anybody has seen it there."""
+
+
+class Checker:
+    """Collects what happens and calls ``fail`` when it must not happen."""
+
+    def __init__(self, partitions: int, fail: Callable[[str], None]) -> None:
+        self.submitted: list[Submitted] = []
+        self.log: list[dict[int, Entry]] = [{} for _ in range(partitions)]
+        """The log of each partition as far as anybody has seen it."""
+        self.marks = [-1] * partitions
+        """The highest high-water mark of each partition that a server has had."""
+        self.lock_failures = 0
+        self._fail = fail
+
+    # While it runs
+
+    def submit(self, client: str, partition_id: int) -> Submitted:
+        """An application begins with another transaction."""
+        submitted = Submitted(len(self.submitted), client, partition_id)
+        self.submitted.append(submitted)
+        return submitted
+
+    def attempted(self, submitted: Submitted, attempt: Attempt, applied: int) -> None:
+        """``execute`` was called; ``applied`` is the last transaction that the application has applied."""
+        if submitted.outcome is not Outcome.PENDING:
+            self._fail(f"transaction {submitted.number} is built again although it is {submitted.outcome.value}")
+        if submitted.seen_at is not None:
+            self._fail(f"transaction {submitted.number} is built again; it is in the log at {submitted.seen_at}")
+        if not applied - 1 <= attempt.high_water_mark <= applied:
+            self._fail(
+                f"{submitted.client} builds on {attempt.high_water_mark} in partition {attempt.partition_id}, "
+                f"and has applied {applied}"
+            )
+        submitted.attempts.append(attempt)
+
+    def decided(self, submitted: Submitted, outcome: Outcome, reason: str = "") -> None:
+        """The client library says what became of a transaction."""
+        before = submitted.outcome
+        if before is not Outcome.PENDING:
+            self._fail(f"transaction {submitted.number} is {outcome.value} after it was {before.value} {reason}")
+        if outcome is Outcome.FAILED and submitted.seen_at is not None:
+            self._fail(
+                f"transaction {submitted.number} is reported failed ({reason}); it is in the log of partition "
+                f"{submitted.partition_id} at {submitted.seen_at}"
+            )
+        submitted.outcome = outcome
+
+    def committed(self, server: str, partition_id: int, first_id: int, entries: Sequence[Entry]) -> None:
+        """A server has committed a batch."""
+        self.mark(partition_id, first_id + len(entries) - 1)
+        for number, entry in enumerate(entries):
+            self._see(f"{server} commits", partition_id, first_id + number, entry)
+
+    def mark(self, partition_id: int, high_water_mark: int) -> None:
+        """A server says that everything up to here is committed."""
+        self.marks[partition_id] = max(self.marks[partition_id], high_water_mark)
+
+    def lock_failure(self, client: str, submitted: Submitted, transaction_id: int) -> None:
+        """A client was told that a lock was changed by a transaction."""
+        self.lock_failures += 1
+        if transaction_id > self.marks[submitted.partition_id]:
+            self._fail(
+                f"{client} is told that {transaction_id} of partition {submitted.partition_id} holds a lock, and no "
+                f"server has committed anything above {self.marks[submitted.partition_id]}"
+            )
+
+    def applied(self, client: str, partition_id: int, expected: int, transaction_id: int, entry: Entry) -> None:
+        """A client applies a transaction; ``expected`` is the one after the last that it has applied."""
+        if transaction_id != expected:
+            self._fail(f"{client} applies {transaction_id} of partition {partition_id}; {expected} is next")
+        self._see(f"{client} applies", partition_id, transaction_id, entry)
+
+    def read(self, client: str, partition_id: int, header: int, data: bytes) -> None:
+        """A client has read the data of a transaction."""
+        if not 0 <= header < len(self.submitted):
+            self._fail(f"{client} reads a transaction that nobody has submitted: header {header}")
+        elif data not in [attempt.data for attempt in self.submitted[header].attempts]:
+            self._fail(f"{client} reads data of transaction {header} in partition {partition_id} that nobody has built")
+
+    def _see(self, what: str, partition_id: int, transaction_id: int, entry: Entry) -> None:
+        log = self.log[partition_id]
+        known = log.get(transaction_id)
+        if known is not None:
+            if known != entry:
+                self._fail(
+                    f"{what} transaction {entry.header} at {transaction_id} of partition {partition_id}, "
+                    f"where transaction {known.header} was seen before"
+                )
+            return
+        log[transaction_id] = entry
+        if not 0 <= entry.header < len(self.submitted):
+            self._fail(f"{what} {entry} at {transaction_id} of partition {partition_id}, which nobody has submitted")
+            return
+        submitted = self.submitted[entry.header]
+        place = f"at {transaction_id} of partition {partition_id}"
+        if submitted.seen_at is not None:
+            self._fail(f"{what} transaction {submitted.number} {place}; it is also at {submitted.seen_at}")
+        if submitted.outcome is Outcome.FAILED:
+            self._fail(f"{what} transaction {submitted.number} {place}, which was reported failed")
+        if submitted.partition_id != partition_id:
+            self._fail(f"{what} transaction {submitted.number} {place}, not of partition {submitted.partition_id}")
+        submitted.seen_at = transaction_id
+
+    # At the end
+
+    def check_clients(self, applied: Mapping[str, Sequence[Sequence[Entry]]]) -> None:
+        """Every client has applied the whole log, in order."""
+        for client, partitions in applied.items():
+            for partition_id, entries in enumerate(partitions):
+                log = self.log[partition_id]
+                if len(entries) != len(log):
+                    self._fail(f"{client} has applied {len(entries)} of {len(log)} in partition {partition_id}")
+                for transaction_id, entry in enumerate(entries):
+                    if log.get(transaction_id) != entry:
+                        self._fail(f"{client} has applied something else at {transaction_id} of {partition_id}")
+
+    def check_disks(self, partition_id: int, replicas: Mapping[str, Sequence[Record] | None]) -> None:
+        """The durable records of every replica (None: out of service) of one partition."""
+        quorum = len(replicas) // 2 + 1
+        log = self.log[partition_id]
+        final: dict[int, Record] = {}
+        copies = dict.fromkeys(range(len(log)), 0)
+        for storage, records in replicas.items():
+            for record in records or ():
+                if record.transaction_id >= len(log):
+                    continue
+                copies[record.transaction_id] += 1
+                known = final.setdefault(record.transaction_id, record)
+                if known != record:
+                    self._fail(f"{storage} differs at {record.transaction_id} of partition {partition_id}")
+        for transaction_id in range(len(log)):
+            if copies[transaction_id] < quorum:
+                self._fail(
+                    f"transaction {transaction_id} of partition {partition_id} is committed and on "
+                    f"{copies[transaction_id]} of {len(replicas)} disks"
+                )
+                return
+        self._check_log(partition_id, [final[transaction_id] for transaction_id in range(len(log))])
+
+    def check_outcomes(self) -> None:
+        """What was reported is in the log, or is not."""
+        for submitted in self.submitted:
+            if submitted.outcome is Outcome.COMMITTED and submitted.seen_at is None:
+                self._fail(f"transaction {submitted.number} is reported committed and is not in the log")
+            if submitted.outcome is Outcome.PENDING:
+                self._fail(f"transaction {submitted.number} of {submitted.client} has not ended")
+
+    def _check_log(self, partition_id: int, records: Sequence[Record]) -> None:
+        changed_at: dict[int, int] = {}
+        for record in records:
+            transaction_id = record.transaction_id
+            place = f"{transaction_id} of partition {partition_id}"
+            entry = self.log[partition_id][transaction_id]
+            if Entry(bytes(record.req_id), record.header) != entry:
+                self._fail(f"the disks hold something else than was applied at {place}")
+                continue
+            submitted = self.submitted[entry.header]
+            attempts = [attempt for attempt in submitted.attempts if attempt.data == record.data]
+            if not attempts:
+                self._fail(f"the disks hold data that nobody has built at {place}")
+                continue
+            if submitted.outcome is Outcome.COMMITTED and attempts[0] is not submitted.attempts[-1]:
+                self._fail(f"an earlier attempt of transaction {submitted.number} is in the log at {place}")
+            self._check_locks(attempts[0], transaction_id, changed_at)
+
+    def _check_locks(self, attempt: Attempt, transaction_id: int, changed_at: dict[int, int]) -> None:
+        for lock in (*attempt.write_locks, *attempt.read_locks):
+            if changed_at.get(lock, -1) > attempt.high_water_mark:
+                self._fail(
+                    f"transaction {transaction_id} of partition {attempt.partition_id} was built on "
+                    f"{attempt.high_water_mark}; its lock {lock} was changed at {changed_at[lock]}"
+                )
+        for lock in (*attempt.write_locks, *attempt.append_locks):
+            changed_at[lock] = transaction_id

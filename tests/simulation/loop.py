@@ -1,0 +1,385 @@
+"""A seeded event loop in virtual time, shared by the processes of a simulated cluster.
+
+Every handle, task and transport belongs to the process in whose context it was made. The loop runs no handle of a
+process that is dead, and keeps those of a paused process until it goes on: so a crash drops everything at once, without
+running a single ``finally``. Time stands still while callbacks run and jumps to the next timer when nothing is left.
+"""
+
+import asyncio
+import contextlib
+import contextvars
+import enum
+import heapq
+from asyncio.base_events import BaseEventLoop
+from collections import deque
+from collections.abc import Callable, Coroutine, Generator
+from typing import Any, NoReturn, Protocol, TypeVar, TypeVarTuple, cast
+
+_T = TypeVar("_T")
+_Ts = TypeVarTuple("_Ts")
+
+STEPS_PER_INSTANT_MAX = 100_000
+"""So many turns of the loop without any passing of time are taken for a process that spins."""
+
+
+class SimulationStalledError(Exception):
+    """Nothing is left to run, and the main coroutine has not ended."""
+
+
+class SpinningError(Exception):
+    """Callbacks go on for ever while time stands still."""
+
+
+class ProcessState(enum.Enum):
+    """What the loop does with the handles of a process: run, keep, drop."""
+
+    RUNNING = "running"
+    PAUSED = "paused"
+    DEAD = "dead"
+
+
+class Process:
+    """One run of one program on one host; a restart makes another."""
+
+    _numbers = 0
+
+    def __init__(self, loop: "SimulatedLoop", host: str) -> None:
+        self.host = host
+        self.loop = loop
+        self.state = ProcessState.RUNNING
+        self.resources: dict[int, ProcessResource] = {}
+        """What ends with the process: sockets, open files, ZooKeeper clients; by number, in order of creation."""
+        self._resource_number = 0
+        self._kept: deque[_Handle] = deque()
+        self.context = contextvars.Context()
+        self.context.run(_current_process.set, self)
+
+    @property
+    def alive(self) -> bool:
+        """Whether it has not ended; it may be paused."""
+        return self.state is not ProcessState.DEAD
+
+    def own(self, resource: "ProcessResource") -> int:
+        """Have ``resource`` told when the process ends; the number to give to :meth:`disown`."""
+        self._resource_number += 1
+        self.resources[self._resource_number] = resource
+        return self._resource_number
+
+    def disown(self, number: int) -> None:
+        """The resource has ended before the process."""
+        self.resources.pop(number, None)
+
+    def run(self, main: Coroutine[Any, Any, _T]) -> "asyncio.Task[_T]":
+        """Start a coroutine inside this process."""
+        return self.loop.create_task(main, context=self.context.copy())
+
+    def call_soon(self, callback: Callable[[*_Ts], object], *args: *_Ts) -> asyncio.Handle:
+        """Schedule a callback inside this process."""
+        return self.loop.call_soon(callback, *args, context=self.context)
+
+    def call_later(self, delay_s: float, callback: Callable[[*_Ts], object], *args: *_Ts) -> asyncio.TimerHandle:
+        """Schedule a callback inside this process."""
+        return self.loop.call_later(delay_s, callback, *args, context=self.context)
+
+    def pause(self) -> None:
+        """Stop running, as SIGSTOP does."""
+        if self.state is ProcessState.RUNNING:
+            self.state = ProcessState.PAUSED
+
+    def resume(self) -> None:
+        """Go on, as SIGCONT does: timers that became due meanwhile run at once, in order."""
+        if self.state is ProcessState.PAUSED:
+            self.state = ProcessState.RUNNING
+            self.loop.take_back(self._kept)
+            self._kept = deque()
+
+    def kill(self, *, power_loss: bool) -> None:
+        """End at once. ``power_loss``: so does the operating system; nobody closes its sockets or flushes its disk."""
+        if self.state is ProcessState.DEAD:
+            return
+        self.state = ProcessState.DEAD
+        self._kept.clear()
+        self.loop.bury(self)
+        for resource in list(self.resources.values()):
+            resource.process_died(power_loss=power_loss)
+        self.resources.clear()
+
+    def keep(self, handle: "_Handle") -> None:
+        """For the loop: a handle of a paused process."""
+        self._kept.append(handle)
+
+
+class ProcessResource(Protocol):
+    """Something that the operating system cleans up when its process ends."""
+
+    def process_died(self, *, power_loss: bool) -> None:
+        """Called once, outside of every process."""
+
+
+_current_process: contextvars.ContextVar[Process | None] = contextvars.ContextVar("current process", default=None)
+
+
+def current_process() -> Process:
+    """The process that is running; an assertion fails outside of all."""
+    process = _current_process.get()
+    assert process is not None, "not inside a simulated process"
+    return process
+
+
+def running_process() -> Process | None:
+    """The process that is running, if any."""
+    return _current_process.get()
+
+
+class _Handle(asyncio.Handle):
+    __slots__ = ("process",)
+    process: Process | None
+
+
+class _TimerHandle(asyncio.TimerHandle):
+    __slots__ = ("process",)
+    process: Process | None
+    _scheduled: bool
+
+
+class _Numbered:
+    """Hashes that do not depend on addresses, so that sets of tasks and futures iterate alike in every run."""
+
+    counter = 0
+
+    @classmethod
+    def next(cls) -> int:
+        cls.counter += 1
+        return cls.counter
+
+
+class SimulatedFuture(asyncio.Future[Any]):
+    """A future with a reproducible hash."""
+
+    def __init__(self, *, loop: "SimulatedLoop") -> None:
+        super().__init__(loop=loop)
+        self.number = _Numbered.next()
+
+    def __hash__(self) -> int:
+        return self.number
+
+
+class SimulatedTask(asyncio.Task[Any]):
+    """A task with a reproducible hash that knows its process."""
+
+    def __init__(
+        self,
+        coroutine: Coroutine[Any, Any, Any],
+        *,
+        loop: "SimulatedLoop",
+        name: str | None,
+        context: contextvars.Context | None,
+    ) -> None:
+        self.number = _Numbered.next()
+        self.process = _current_process.get() if context is None else context.get(_current_process)
+        super().__init__(coroutine, loop=loop, name=name, context=context)
+
+    def __hash__(self) -> int:
+        return self.number
+
+
+class SimulatedNetwork(Protocol):
+    """What the loop asks of the network."""
+
+    async def create_connection(
+        self, protocol_factory: Callable[[], asyncio.BaseProtocol], host: str, port: int
+    ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
+        """Connect from the current process."""
+
+    def create_server(
+        self, protocol_factory: Callable[[], asyncio.BaseProtocol], host: str, port: int
+    ) -> asyncio.AbstractServer:
+        """Listen in the current process."""
+
+
+class SimulatedLoop(BaseEventLoop):
+    """Runs everything of a simulated cluster. See the module's description."""
+
+    network: SimulatedNetwork
+
+    def __init__(self, on_failure: Callable[[dict[str, Any]], None]) -> None:
+        """``on_failure`` is given what asyncio would log: exceptions that nobody handles."""
+        super().__init__()
+        _Numbered.counter = 0
+        self._now_s = 0.0
+        self._runnable: deque[_Handle | _TimerHandle] = deque()
+        self._timers: list[tuple[float, int, _TimerHandle]] = []
+        self._timer_number = 0
+        self._cancelled_timers = 0
+        self._turns_in_instant = 0
+        self._graveyard: list[SimulatedTask] = []
+        self._stop_requested = False
+        self.turns = 0
+        """Turns of the loop so far."""
+        self.set_exception_handler(lambda _, context: on_failure(context))
+
+    # Time and handles
+
+    def time(self) -> float:
+        """Seconds of virtual time."""
+        return self._now_s
+
+    def call_soon(  # type: ignore[override]  # the stub's signature uses private names
+        self,
+        callback: Callable[..., object],
+        *args: Any,
+        context: contextvars.Context | None = None,
+    ) -> asyncio.Handle:
+        """See asyncio."""
+        handle = _Handle(callback, args, self, context)
+        handle.process = _current_process.get() if context is None else context.get(_current_process)
+        self._runnable.append(handle)
+        return handle
+
+    def call_later(  # type: ignore[override]  # as call_soon
+        self,
+        delay: float,
+        callback: Callable[..., object],
+        *args: Any,
+        context: contextvars.Context | None = None,
+    ) -> asyncio.TimerHandle:
+        """See asyncio."""
+        return self.call_at(self._now_s + delay, callback, *args, context=context)
+
+    def call_at(  # type: ignore[override]  # as call_soon
+        self,
+        when: float,
+        callback: Callable[..., object],
+        *args: Any,
+        context: contextvars.Context | None = None,
+    ) -> asyncio.TimerHandle:
+        """See asyncio. Timers of the same moment run in the order of the calls."""
+        handle = _TimerHandle(when, callback, args, self, context)
+        handle.process = _current_process.get() if context is None else context.get(_current_process)
+        handle._scheduled = True
+        self._timer_number += 1
+        heapq.heappush(self._timers, (when, self._timer_number, handle))
+        return handle
+
+    def call_soon_threadsafe(self, *args: Any, **kwargs: Any) -> NoReturn:  # type: ignore[override]  # always raises
+        """There are no threads."""
+        raise NotImplementedError("a simulated process has no threads")
+
+    def run_in_executor(self, *args: Any, **kwargs: Any) -> NoReturn:  # type: ignore[override]  # always raises
+        """There are no threads."""
+        raise NotImplementedError("a simulated process has no threads")
+
+    def take_back(self, handles: deque[_Handle]) -> None:
+        """Run the handles that were kept while their process was paused."""
+        self._runnable.extend(handles)
+
+    def bury(self, process: Process) -> None:
+        """Keep the tasks of a dead process: a task that is collected as garbage would run its ``finally`` blocks."""
+        tasks = [task for task in asyncio.all_tasks(self) if isinstance(task, SimulatedTask)]
+        self._graveyard.extend(task for task in tasks if task.process is process)
+
+    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
+        self._cancelled_timers += 1
+
+    def _purge_timers(self) -> None:
+        self._timers = [timer for timer in self._timers if not timer[2].cancelled()]
+        heapq.heapify(self._timers)
+        self._cancelled_timers = 0
+
+    def stop(self) -> None:
+        """See asyncio."""
+        self._stop_requested = True
+        super().stop()
+
+    def _run_once(self) -> None:
+        self.turns += 1
+        runnable, timers = self._runnable, self._timers
+        if self._cancelled_timers > 200 and self._cancelled_timers * 2 > len(timers):
+            self._purge_timers()
+            timers = self._timers
+        while timers and timers[0][2].cancelled():
+            self._cancelled_timers -= 1
+            heapq.heappop(timers)
+        if runnable or self._stop_requested:
+            self._turns_in_instant += 1
+            if self._turns_in_instant > STEPS_PER_INSTANT_MAX:
+                raise SpinningError(f"time stands still at {self._now_s:.6f} s; running: {list(runnable)[:5]}")
+        elif timers:
+            self._turns_in_instant = 0
+            self._now_s = max(self._now_s, timers[0][0])
+        else:
+            raise SimulationStalledError(f"nothing is left to do at {self._now_s:.6f} s")
+        now_s = self._now_s
+        while timers and timers[0][0] <= now_s:
+            timer = heapq.heappop(timers)[2]
+            timer._scheduled = False
+            if timer.cancelled():
+                self._cancelled_timers -= 1
+            else:
+                runnable.append(timer)
+        for _ in range(len(runnable)):
+            self._run_handle(runnable.popleft())
+
+    def _run_handle(self, handle: "_Handle | _TimerHandle") -> None:
+        if handle._cancelled:
+            return
+        process = handle.process
+        if process is None or process.state is ProcessState.RUNNING:
+            handle._run()
+        elif process.state is ProcessState.PAUSED:
+            process.keep(cast("_Handle", handle))
+
+    # Tasks and futures
+
+    def create_future(self) -> asyncio.Future[Any]:
+        """See asyncio."""
+        return SimulatedFuture(loop=self)
+
+    def create_task(  # type: ignore[override]  # the stub's signature uses private names
+        self,
+        coro: Coroutine[Any, Any, _T],
+        *,
+        name: str | None = None,
+        context: contextvars.Context | None = None,
+    ) -> asyncio.Task[_T]:
+        """See asyncio."""
+        return SimulatedTask(coro, loop=self, name=name, context=context)
+
+    # Network
+
+    async def create_connection(  # type: ignore[override]  # only what is used here
+        self, protocol_factory: Callable[[], asyncio.BaseProtocol], host: str, port: int
+    ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
+        """See asyncio; plain TCP by host name and port."""
+        return await self.network.create_connection(protocol_factory, host, port)
+
+    async def create_server(  # type: ignore[override]  # only what is used here
+        self, protocol_factory: Callable[[], asyncio.BaseProtocol], host: str, port: int, *, backlog: int = 100
+    ) -> asyncio.AbstractServer:
+        """See asyncio; plain TCP by host name and port."""
+        return self.network.create_server(protocol_factory, host, port)
+
+    # What the base class asks of every loop
+
+    def _process_events(self, event_list: object) -> None:
+        """There is no selector."""
+
+    def _write_to_self(self) -> None:
+        """Nobody calls from other threads."""
+
+    def close(self) -> None:
+        """End: nothing runs any more, and the coroutines of unfinished tasks are closed silently."""
+        if self.is_closed():
+            return
+        tasks = [task for task in asyncio.all_tasks(self) if isinstance(task, SimulatedTask)]
+        self.set_exception_handler(lambda _loop, _context: None)
+        for task in {*tasks, *self._graveyard}:
+            task._log_destroy_pending = False  # type: ignore[attr-defined]  # what asyncio itself sets
+            coroutine = task.get_coro()
+            with contextlib.suppress(BaseException):
+                assert not isinstance(coroutine, Generator)
+                coroutine.close()
+        self._graveyard.clear()
+        self._runnable.clear()
+        self._timers.clear()
+        super().close()

@@ -1,0 +1,75 @@
+"""What a simulated cluster looks like, and how it is treated; drawn from the seed."""
+
+import logging
+import random
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class SimulationOptions:
+    """One run."""
+
+    storages: int = 3
+    replicas: int = 3
+    servers: int = 2
+    clients: int = 3
+    partitions: int = 2
+    transactions: int = 3_000
+    """That all clients submit together."""
+    duration_s: float = 60.0
+    """Time under load and faults."""
+    healing_s: float = 240.0
+    """Time within which everything must have ended after the last fault."""
+    session_timeout_s: float = 6.0
+    segment_size_bytes: int = 64 << 10
+    lock_table_size: int = 1_000
+    lock_names: int = 60
+    """Different locks that transactions use; few of them make many conflicts."""
+    feed_cache_bytes: int = 1 << 20
+    transaction_cache_bytes: int = 1 << 20
+    max_batch_size: int = 100
+    checkpoint_interval: int = 400
+    concurrent_transactions: int = 10
+    data_size_bytes: int = 200
+    network_delay_factor: float = 1.0
+    """How slow the network is in ordinary times; 1: a third of a millisecond one way."""
+    disk_delay_factor: float = 1.0
+    """How slow the disks are in ordinary times; 1: two milliseconds for a write and sync."""
+    zookeeper_delay_factor: float = 1.0
+    """How slow ZooKeeper is in ordinary times; 1: three milliseconds for an operation."""
+    apply_pause_s: float = 0.0
+    """How long the application takes to apply one transaction in ten."""
+    read_share: float = 0.2
+    """Share of applied transactions whose data the application reads."""
+    fault_count: int = 16
+    log_level: int = logging.WARNING
+
+
+def draw_options(seed: int, *, log_level: int = logging.WARNING) -> SimulationOptions:
+    """The options of a seed."""
+    draw = random.Random(f"{seed}/options")
+    storages = draw.choice((3, 3, 3, 4, 5))
+    return SimulationOptions(
+        storages=storages,
+        replicas=5 if storages == 5 and draw.random() < 0.5 else 3,
+        servers=draw.choice((2, 2, 3)),
+        clients=draw.choice((2, 3, 3, 4)),
+        partitions=draw.choice((1, 2, 2, 3)),
+        session_timeout_s=draw.choice((3.0, 6.0, 10.0)),
+        segment_size_bytes=draw.choice((8 << 10, 64 << 10, 1 << 20)),
+        lock_table_size=draw.choice((50, 500, 30_000)),
+        lock_names=draw.choice((10, 60, 1000)),
+        feed_cache_bytes=draw.choice((0, 10_000, 1 << 20)),
+        transaction_cache_bytes=draw.choice((0, 20_000, 1 << 20)),
+        max_batch_size=draw.choice((3, 100)),
+        checkpoint_interval=draw.choice((50, 400, 250_000)),
+        concurrent_transactions=draw.choice((5, 20, 100)),
+        data_size_bytes=draw.choice((40, 200, 2_000)),
+        network_delay_factor=draw.choice((1.0, 1.0, 10.0, 30.0)),
+        disk_delay_factor=draw.choice((1.0, 1.0, 5.0, 20.0)),
+        zookeeper_delay_factor=draw.choice((1.0, 1.0, 5.0, 20.0)),
+        apply_pause_s=draw.choice((0.0, 0.0, 0.05, 0.3)),
+        read_share=draw.choice((0.0, 0.05, 0.3)),
+        fault_count=draw.randint(12, 24),
+        log_level=log_level,
+    )

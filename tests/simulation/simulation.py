@@ -1,0 +1,269 @@
+"""One simulation: a cluster, its load, its faults, its checks."""
+
+import asyncio
+import contextlib
+import gc
+import logging
+import time
+import traceback
+import warnings
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
+from unittest import mock
+
+from tests.simulation.application import ClientHost
+from tests.simulation.checker import Checker, Entry, Outcome
+from tests.simulation.cluster import CLUSTER_KEY, DIRECTORY, LogToTrace, SimulatedCluster, StorageHost, World
+from tests.simulation.disk import SimulatedFiles
+from tests.simulation.faults import FAULTS, Fault, Target, draw_faults, heal
+from tests.simulation.hashes import reproducible_hashes
+from tests.simulation.loop import SimulatedLoop, SimulationStalledError, SpinningError, running_process
+from tests.simulation.options import SimulationOptions
+from tests.simulation.trace import Trace
+from waltz.common.errors import WaltzError
+from waltz.common.records import Record
+from waltz.server.partition import ServerPartition
+from waltz.server.store.interface import Append
+from waltz.storage.control_file import ControlFile
+from waltz.storage.log import PartitionLog
+
+
+@dataclass(slots=True)
+class Result:
+    """What became of one simulation."""
+
+    seed: int
+    failures: list[str] = field(default_factory=list)
+    faults: list[Fault] = field(default_factory=list)
+    trace: list[str] = field(default_factory=list)
+    digest: int = 0
+    events: int = 0
+    committed: int = 0
+    lock_failures: int = 0
+    simulated_s: float = 0.0
+    failed_at_s: float = 0.0
+    cpu_s: float = 0.0
+
+    def __str__(self) -> str:
+        state = "FAILED" if self.failures else "ok"
+        return (
+            f"seed {self.seed:<6} {state:<6} {self.committed} committed, {self.lock_failures} lock failures, "
+            f"{len(self.faults)} faults, {self.simulated_s:.0f} s simulated in {self.cpu_s:.1f} s, "
+            f"{self.events} events, digest {self.digest:08x}"
+        )
+
+
+class Simulation:
+    """Runs one seed, once."""
+
+    def __init__(
+        self,
+        seed: int,
+        options: SimulationOptions,
+        faults: Sequence[Fault] | None = None,
+        echo: Callable[[str], None] | None = None,
+    ) -> None:
+        """``faults`` replaces the schedule of the seed; ``echo`` is given every line of the trace at once."""
+        self.options = options
+        if faults is None:
+            faults = draw_faults(seed, options.fault_count, options.duration_s)
+        self.result = Result(seed, faults=list(faults))
+        self.loop = SimulatedLoop(self._unhandled)
+        self.trace = Trace(self.loop.time, echo)
+        self.world = World(seed, options, self.loop, self.trace, self.fail)
+        self.checker = Checker(options.partitions, self.fail)
+        self.cluster = SimulatedCluster(self.world)
+        share = -(-options.transactions // options.clients)
+        self.clients = [
+            ClientHost(self.world, f"client-{number}", self.checker, share) for number in range(options.clients)
+        ]
+        self.target = Target(self.world, self.cluster, self.clients)
+
+    def run(self) -> Result:
+        """Run to the end, or to the first failure."""
+        result, started_s = self.result, time.process_time()
+        collecting = gc.isenabled()
+        gc.disable()
+        try:
+            with self._observing(), reproducible_hashes():
+                self._run_loop()
+        finally:
+            _close_silently(self.loop)
+            gc.collect()
+            if collecting:
+                gc.enable()
+        result.simulated_s = self.loop.time()
+        result.digest, result.events, result.trace = self.trace.digest, self.trace.events, self.trace.lines
+        result.committed = sum(submitted.seen_at is not None for submitted in self.checker.submitted)
+        result.lock_failures = self.checker.lock_failures
+        result.cpu_s = time.process_time() - started_s
+        return result
+
+    def fail(self, reason: str) -> None:
+        """Something is wrong: remember it and stop."""
+        if not self.result.failures:
+            self.result.failed_at_s = self.loop.time()
+        if len(self.result.failures) < 10:
+            self.result.failures.append(reason)
+            self.trace.note("FAILURE", reason)
+        self.loop.stop()
+
+    def _run_loop(self) -> None:
+        main = self.loop.create_task(self._main())
+        try:
+            self.loop.run_until_complete(main)
+        except (SimulationStalledError, SpinningError) as error:
+            self.fail(str(error))
+        except RuntimeError as error:
+            if not self.result.failures:
+                self.fail(f"the simulator failed: {error!r}")
+        except Exception:
+            self.fail("the simulator failed:\n" + traceback.format_exc())
+
+    def _unhandled(self, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        formatted = "".join(traceback.format_exception(error)) if isinstance(error, BaseException) else ""
+        process = running_process()
+        self.fail(f"{'-' if process is None else process.host}: {context.get('message')} {formatted}")
+
+    @contextlib.contextmanager
+    def _observing(self) -> Iterator[None]:
+        """See what servers commit, and what everybody logs."""
+        checker = self.checker
+        committed, session_opened = ServerPartition.committed, ServerPartition.session_opened
+
+        def opened(partition: ServerPartition, high_water_mark: int, changed: bool) -> None:
+            checker.mark(partition.partition_id, high_water_mark)
+            session_opened(partition, high_water_mark, changed)
+
+        def observed(partition: ServerPartition, appends: Sequence[Append]) -> None:
+            process = running_process()
+            checker.committed(
+                "-" if process is None else process.host,
+                partition.partition_id,
+                appends[0].transaction_id,
+                [Entry(bytes(append.req_id), append.header) for append in appends],
+            )
+            committed(partition, appends)
+
+        logger = logging.getLogger("waltz")
+        handler, level, propagate = LogToTrace(self.world), logger.level, logger.propagate
+        logger.addHandler(handler)
+        logger.setLevel(self.options.log_level)
+        logger.propagate = False
+        try:
+            with (
+                mock.patch.object(ServerPartition, "committed", observed),
+                mock.patch.object(ServerPartition, "session_opened", opened),
+            ):
+                yield
+        finally:
+            logger.removeHandler(handler)
+            logger.setLevel(level)
+            logger.propagate = propagate
+
+    # The course of events
+
+    async def _main(self) -> None:
+        await self.cluster.set_up()
+        for client in self.clients:
+            client.start()
+        tasks = [asyncio.create_task(self._inject(fault)) for fault in self.result.faults]
+        await asyncio.sleep(max(self.options.duration_s - self.loop.time(), 0))
+        heal(self.target)
+        healed_s = self.loop.time()
+        for task in tasks:
+            if not task.done():
+                task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for task in tasks:
+            if not task.cancelled() and task.exception() is not None:
+                raise task.exception() or AssertionError
+        heal(self.target)
+        if not await self._all_ended(healed_s + self.options.healing_s):
+            return
+        await self._check_disks()
+        self.checker.check_clients({client.name: client.database for client in self.clients})
+        self.checker.check_outcomes()
+
+    async def _inject(self, fault: Fault) -> None:
+        await asyncio.sleep(max(fault.at_s - self.loop.time(), 0))
+        await cast("Awaitable[None]", FAULTS[fault.kind][1](self.target, fault))
+
+    async def _all_ended(self, deadline_s: float) -> bool:
+        """Liveness: every transaction ends, every client and every replica has it all."""
+        while True:
+            waiting_for = self._waiting_for()
+            if not waiting_for:
+                return True
+            if self.loop.time() > deadline_s:
+                self.fail(f"{self.options.healing_s:.0f} s after the last fault: " + "; ".join(waiting_for))
+                return False
+            await asyncio.sleep(0.5)
+
+    def _waiting_for(self) -> list[str]:
+        waiting: list[str] = []
+        for client in self.clients:
+            if not client.idle:
+                pending = [
+                    submitted.number
+                    for submitted in self.checker.submitted
+                    if submitted.client == client.name and submitted.outcome is Outcome.PENDING
+                ]
+                waiting.append(f"{client.name} has {client.quota} to submit and waits for {pending[:10]}")
+            for partition_id, log in enumerate(self.checker.log):
+                if len(client.database[partition_id]) < len(log):
+                    applied = client.applied(partition_id)
+                    waiting.append(f"{client.name} has applied {applied} of partition {partition_id} to {len(log) - 1}")
+        for partition_id, log in enumerate(self.checker.log):
+            for storage in self.cluster.replicas[partition_id]:
+                partition = None if storage.node is None else storage.node.manager.partitions.get(partition_id)
+                if not storage.running or partition is None or partition.max_transaction_id < len(log) - 1:
+                    stored = "nothing" if partition is None else str(partition.max_transaction_id)
+                    waiting.append(f"{storage.name} stores {stored} of partition {partition_id} to {len(log) - 1}")
+        return waiting
+
+    # The disks
+
+    async def _check_disks(self) -> None:
+        """What is left when all machines lose power at once."""
+        for host in self.target.hosts:
+            host.crash(power_loss=True)
+        for partition_id, storages in enumerate(self.cluster.replicas):
+            self.checker.check_disks(
+                partition_id, {storage.name: self._stored(storage, partition_id) for storage in storages}
+            )
+
+    def _stored(self, storage: StorageHost, partition_id: int) -> list[Record] | None:
+        files = SimulatedFiles(storage.disk.durable_copy(), None)
+        try:
+            control_file = ControlFile.open(files, DIRECTORY, CLUSTER_KEY, self.options.partitions)
+            mark = control_file.partition(partition_id).local_low_water_mark
+            log = PartitionLog.open(
+                files,
+                f"{DIRECTORY}/{partition_id}",
+                CLUSTER_KEY,
+                partition_id,
+                local_low_water_mark=mark,
+                segment_size_threshold_bytes=self.options.segment_size_bytes,
+                segment_cache_capacity=2,
+            )
+            records: list[Record] = []
+            while log.max_transaction_id >= len(records):
+                records += log.read(len(records), 1000)
+        except (WaltzError, OSError) as error:
+            self.trace.line(storage.name, f"partition {partition_id} cannot be read: {error}")
+            return None
+        return records
+
+
+def _close_silently(loop: SimulatedLoop) -> None:
+    """What the coroutines of dead processes still say while they are closed concerns nobody."""
+    logging.disable(logging.CRITICAL)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            loop.close()
+    finally:
+        logging.disable(logging.NOTSET)

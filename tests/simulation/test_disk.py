@@ -1,0 +1,199 @@
+"""The disk: what survives which end, and what faults do."""
+
+import asyncio
+import errno
+import random
+
+import pytest
+
+from tests.simulation.disk import SECTOR_BYTES, SimulatedDisk, SimulatedFiles
+from tests.simulation.loop import Process
+from tests.simulation.worlds import SmallWorld, run
+
+RUNS = 40
+
+
+def disk_and_files(seed: int = 0) -> tuple[SimulatedDisk, SimulatedFiles]:
+    disk = SimulatedDisk(random.Random(seed), "/d")
+    return disk, SimulatedFiles(disk, None)
+
+
+def content(files: SimulatedFiles, path: str) -> bytes | None:
+    if not files.exists(path):
+        return None
+    file = files.open(path, create=False)
+    return file.read(0, file.size())
+
+
+def test_what_is_synced_survives_and_the_rest_may_not() -> None:
+    fates = set()
+    for seed in range(RUNS):
+        disk, files = disk_and_files(seed)
+        file = files.open("/d/f", create=True)
+        file.write(0, [b"durable"])
+        file.datasync()
+        files.sync_directory("/d")
+        file.write(7, [b" and not"])
+        assert content(files, "/d/f") == b"durable and not"
+        disk.lose_power()
+        left = content(files, "/d/f")
+        assert left is not None
+        assert left.startswith(b"durable")
+        fates.add(left)
+    assert {b"durable", b"durable and not"} <= fates
+
+
+def test_sectors_of_one_write_are_lost_independently() -> None:
+    torn = 0
+    for seed in range(RUNS):
+        disk, files = disk_and_files(seed)
+        file = files.open("/d/f", create=True)
+        files.sync_directory("/d")
+        file.write(0, [b"x" * (8 * SECTOR_BYTES)])
+        disk.lose_power()
+        left = content(files, "/d/f") or b""
+        sectors = {
+            left[start : start + SECTOR_BYTES].strip(b"\0") == b"" for start in range(0, len(left), SECTOR_BYTES)
+        }
+        torn += sectors == {True, False}
+    assert torn > 0
+
+
+def test_a_new_file_survives_only_with_its_directory() -> None:
+    fates = set()
+    for seed in range(RUNS):
+        disk, files = disk_and_files(seed)
+        file = files.open("/d/f", create=True)
+        file.write(0, [b"x"])
+        file.sync()
+        disk.lose_power()
+        fates.add(content(files, "/d/f"))
+    assert fates == {None, b"x"}
+
+
+def test_removals_and_renames_take_effect_in_order_or_not_at_all() -> None:
+    fates = set()
+    for seed in range(RUNS):
+        disk, files = disk_and_files(seed)
+        for name in ("a", "b"):
+            file = files.open(f"/d/{name}", create=True)
+            file.write(0, [name.encode()])
+            file.sync()
+        files.sync_directory("/d")
+        files.rename("/d/a", "/d/b")
+        disk.lose_power()
+        fates.add((content(files, "/d/a"), content(files, "/d/b")))
+    assert (b"a", b"b") in fates
+    assert (None, b"a") in fates
+    assert all(survived in (b"a", b"b") for _, survived in fates)
+
+
+def test_a_killed_process_loses_nothing() -> None:
+    async def main(world: SmallWorld) -> None:
+        disk = SimulatedDisk(random.Random(0), "/d")
+        process = world.process("a")
+        file = SimulatedFiles(disk, process).open("/d/f", create=True)
+        file.write(0, [b"written"])
+        process.kill(power_loss=False)
+        assert content(SimulatedFiles(disk, None), "/d/f") == b"written"
+
+    run(0, main)
+
+
+def test_a_failed_sync_leaves_in_memory_what_never_becomes_durable() -> None:
+    lost = 0
+    for seed in range(RUNS):
+        disk, files = disk_and_files(seed)
+        file = files.open("/d/f", create=True)
+        file.write(0, [b"gone"])
+        disk.sync_errors_to_come = 1
+        with pytest.raises(OSError, match="Input/output"):
+            file.datasync()
+        assert file.read(0, 10) == b"gone"
+        file.datasync()
+        file.discard_cache()
+        lost += file.read(0, 10) != b"gone"
+    assert lost > 0
+
+
+def test_writes_fail_when_the_disk_is_full() -> None:
+    disk, files = disk_and_files()
+    file = files.open("/d/f", create=True)
+    disk.write_error = errno.ENOSPC
+    with pytest.raises(OSError, match="No space"):
+        file.write(0, [b"x" * 100])
+    assert file.size() < 100
+    with pytest.raises(OSError, match="No space"):
+        files.open("/d/g", create=True)
+
+
+def test_a_flipped_bit_is_one_bit() -> None:
+    disk, files = disk_and_files()
+    file = files.open("/d/f", create=True)
+    file.write(0, [bytes(1000)])
+    assert disk.flip_bit(lambda path: True) is None
+    file.sync()
+    assert disk.flip_bit(lambda path: path.endswith("f")) is not None
+    assert sum(byte.bit_count() for byte in file.read(0, 1000)) == 1
+
+
+def test_a_lock_lasts_as_long_as_its_process() -> None:
+    async def main(world: SmallWorld) -> None:
+        disk = SimulatedDisk(random.Random(0), "/d")
+        first, second = world.process("a"), world.process("a")
+        assert SimulatedFiles(disk, first).open("/d/f", create=True).try_lock(1)
+        file = SimulatedFiles(disk, second).open("/d/f", create=False)
+        assert not file.try_lock(1)
+        with pytest.raises(BlockingIOError):
+            SimulatedFiles(disk, first).open("/d/f", create=False)
+        first.kill(power_loss=False)
+        assert file.try_lock(1)
+
+    run(0, main)
+
+
+def test_blocking_calls_take_time_and_end_also_when_cancelled() -> None:
+    async def main(world: SmallWorld) -> None:
+        done: list[float] = []
+        process = world.process("a")
+        files = SimulatedFiles(SimulatedDisk(random.Random(0), "/d"), process)
+        task = process.run(files.run(lambda: done.append(world.loop.time())))
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert len(done) == 1
+        assert 0 < done[0] < world.loop.time()
+
+    run(0, main)
+
+
+def test_power_is_lost_in_the_middle_of_a_blocking_call() -> None:
+    async def main(world: SmallWorld) -> list[str]:
+        said: list[str] = []
+        disk = SimulatedDisk(random.Random(0), "/d")
+        process: Process = world.process("a")
+        files = SimulatedFiles(disk, process)
+
+        def crash() -> None:
+            process.kill(power_loss=True)
+            disk.lose_power()
+
+        def work() -> None:
+            file = files.open("/d/f", create=True)
+            file.write(0, [b"x"])
+            said.append("written")
+            file.sync()
+            said.append("synced")
+
+        async def program() -> None:
+            await files.run(work)
+            said.append("done")
+
+        disk.crash = crash
+        disk.operations_until_crash = 2
+        process.run(program())
+        await asyncio.sleep(1)
+        return said
+
+    assert run(0, main) == ["written"]

@@ -1,0 +1,105 @@
+"""The committed part of a log as the storages hold it, read from all of them and compared."""
+
+import asyncio
+import itertools
+from collections.abc import AsyncIterator, Sequence
+
+from waltz.common.config import CliConfig, load
+from waltz.common.errors import ConnectFailedError, WaltzError
+from waltz.common.ids import Endpoint
+from waltz.common.net.tls import client_context
+from waltz.common.records import Record
+from waltz.common.zk.store_admin import read_store_params
+from waltz.local.cluster import LocalCluster
+from waltz.local.layout import NODE_HOST, ROOT
+from waltz.storage.admin_client import StorageAdminClient
+
+CHUNK = 1000
+POLL_INTERVAL_S = 0.1
+TIMEOUT_S = 30.0
+
+
+class ReplicasDifferError(AssertionError):
+    """The storages do not hold the same, or one of them does not catch up."""
+
+
+class Replicas:
+    """Connections to the administration ports of all storages of a cluster; an asynchronous context manager."""
+
+    def __init__(self, cluster: LocalCluster) -> None:
+        self._cluster = cluster
+        self._clients: dict[str, StorageAdminClient] = {}
+
+    async def __aenter__(self) -> "Replicas":
+        tls = client_context(load(self._cluster.layout.cli_config_path, CliConfig).tls)
+        zookeeper = await self._cluster.zookeeper()
+        try:
+            params = await read_store_params(zookeeper, ROOT)
+        finally:
+            await zookeeper.close()
+        deadline_s = asyncio.get_running_loop().time() + TIMEOUT_S
+        for node in self._cluster.layout.storages:
+            while node.name not in self._clients:
+                try:
+                    self._clients[node.name] = await StorageAdminClient.connect(
+                        Endpoint(NODE_HOST, node.admin_port),
+                        cluster_key=params.key,
+                        partition_count=params.partition_count,
+                        tls=tls,
+                        timeout_s=TIMEOUT_S,
+                    )
+                except ConnectFailedError:  # it may just have been started
+                    if asyncio.get_running_loop().time() > deadline_s:
+                        raise
+                    await asyncio.sleep(POLL_INTERVAL_S)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for client in self._clients.values():
+            await client.close()
+
+    async def committed(
+        self, partition_id: int, high_water_mark: int, timeout_s: float = 60
+    ) -> AsyncIterator[list[Record]]:
+        """The records up to ``high_water_mark``, which every storage must come to hold within ``timeout_s``.
+
+        Raises :class:`ReplicasDifferError`.
+        """
+        deadline_s = asyncio.get_running_loop().time() + timeout_s
+        first = 0
+        while first <= high_water_mark:
+            count = min(CHUNK, high_water_mark + 1 - first)
+            copies = await asyncio.gather(
+                *(self._range(name, partition_id, first, count, deadline_s) for name in self._clients)
+            )
+            for name, copy in zip(self._clients, copies, strict=True):
+                _compare(f"{name}, partition {partition_id}", copy, copies[0])
+            yield copies[0]
+            first += count
+
+    async def holds(self, storage: str, partition_id: int, transaction_id: int) -> bool:
+        """Whether a storage has the record."""
+        return bool(await self._clients[storage].records(partition_id, transaction_id, 1))
+
+    async def _range(self, storage: str, partition_id: int, first: int, count: int, deadline_s: float) -> list[Record]:
+        records: list[Record] = []
+        while len(records) < count:
+            try:
+                more = await self._clients[storage].records(partition_id, first + len(records), count - len(records))
+            except WaltzError as error:
+                raise ReplicasDifferError(f"{storage} cannot be read: {error}") from error
+            records += more
+            if not more:
+                if asyncio.get_running_loop().time() > deadline_s:
+                    raise ReplicasDifferError(
+                        f"{storage} has no transaction {first + len(records)} of partition {partition_id}"
+                    )
+                await asyncio.sleep(POLL_INTERVAL_S)
+        return records
+
+
+def _compare(what: str, copy: Sequence[Record], first_copy: Sequence[Record]) -> None:
+    if copy != first_copy:
+        for mine, theirs in itertools.zip_longest(copy, first_copy):
+            if mine != theirs:
+                raise ReplicasDifferError(f"{what} has {mine!r} where the first storage has {theirs!r}")

@@ -1,0 +1,222 @@
+"""An application that appends with all kinds of locks, and keeps a journal of what it is told."""
+
+import asyncio
+import contextlib
+import random
+import time
+from array import array
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from tests.smoke.journal import Journal, Outcome, Sample, Submitted
+from tests.smoke.payload import Payload, digest
+from waltz.client.builder import TransactionBuilder
+from waltz.client.client import WaltzClient
+from waltz.client.context import TransactionContext, WaltzClientCallbacks
+from waltz.client.errors import ClientClosedError
+from waltz.client.locks import PartitionLocalLock
+from waltz.client.retry_policy import RetryPolicy
+from waltz.client.transaction import Transaction
+from waltz.common.errors import WaltzError
+
+_ONE_ATTEMPT = RetryPolicy(max_attempts=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What one client does."""
+
+    in_flight: int = 16
+    """Transactions at a time. The client must be configured for at least as many in each partition."""
+    rate: float = 500.0
+    """Transactions begun per second, as long as there are fewer than ``in_flight``; what was missed is made up for."""
+    size_bytes: int = 64
+    """Mean size of the random part of the data."""
+    locks: int = 2000
+    """Different locks per partition; the first hundredth of them is wanted as often as all others."""
+    impatient: float = 0.05
+    """Share of the transactions that give up after one attempt."""
+
+
+@dataclass(slots=True)
+class Application(WaltzClientCallbacks):
+    """Applies transactions by remembering their digests, in the journal."""
+
+    journal: Journal
+    partitions: int
+    errors: list[BaseException] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.journal.applied = [array("Q") for _ in range(self.partitions)]
+
+    def client_high_water_mark(self, partition_id: int) -> int:
+        """See the base class."""
+        return len(self.journal.applied[partition_id]) - 1
+
+    async def apply_transaction(self, transaction: Transaction) -> None:
+        """See the base class."""
+        data = await transaction.data_bytes()
+        applied = self.journal.applied[transaction.partition_id]
+        if transaction.transaction_id != len(applied):
+            self.journal.violations.append(
+                f"was given {transaction.transaction_id} of partition {transaction.partition_id} after "
+                f"{len(applied) - 1}"
+            )
+        applied.append(digest(transaction.header, data))
+
+    def uncaught_exception(self, partition_id: int, transaction_id: int, error: BaseException) -> None:
+        """The data could not be read for a long time, or there is a defect here; the client tries again."""
+        self.errors.append(error)
+        if not isinstance(error, WaltzError):
+            self.journal.violations.append(f"applying {transaction_id} of partition {partition_id} failed: {error!r}")
+
+
+class Workload:
+    """Submits transactions and writes down what becomes of them."""
+
+    def __init__(self, client: WaltzClient, application: Application, load: Load, draw: random.Random) -> None:
+        self.pending = 0
+        """Transactions under way."""
+        self.on_commit: Callable[[int], None] = lambda partition_id: None
+        """Called with the partition of each committed transaction."""
+        self.journal = application.journal
+        self.application = application
+        self._client = client
+        self._load = load
+        self._draw = draw
+        self._locks = [PartitionLocalLock("smoke", number) for number in range(load.locks)]
+        self._stopped = asyncio.Event()
+        self._wanted: float = 0
+
+    @property
+    def load(self) -> Load:
+        """What it does."""
+        return self._load
+
+    async def run(self, transactions: float = float("inf")) -> None:
+        """Submit so many, or until :meth:`stop`, and return when all have ended."""
+        self._wanted = transactions
+        started_at_s = time.monotonic()
+        async with asyncio.TaskGroup() as group:
+            for number in range(self._load.in_flight):
+                # Each to a partition of its own, so that one that waits does not hold up the others.
+                group.create_task(self._one_after_the_other(number % self.application.partitions, started_at_s))
+
+    def stop(self) -> None:
+        """Submit nothing any more."""
+        self._stopped.set()
+
+    async def _one_after_the_other(self, partition_id: int, started_at_s: float) -> None:
+        submitted = self.journal.submitted
+        while not self._stopped.is_set() and len(submitted) < self._wanted:
+            one = Submitted(len(submitted), partition_id)
+            submitted.append(one)
+            await self._wait_until(started_at_s + one.number / self._load.rate)
+            context = Context(self, one, self._draw)
+            self.pending += 1
+            with contextlib.suppress(WaltzError):  # the context was told before
+                await self._client.submit(context)
+            await context.ended.wait()
+            self.pending -= 1
+
+    async def _wait_until(self, at_s: float) -> None:
+        delay_s = at_s - time.monotonic()
+        if delay_s > 0:
+            try:
+                async with asyncio.timeout(delay_s):
+                    await self._stopped.wait()
+            except TimeoutError:
+                return
+
+    def some_locks(self, most: int) -> list[PartitionLocalLock]:
+        """Up to ``most`` different locks."""
+        draw, locks = self._draw, self._locks
+        hot = max(1, len(locks) // 100)
+        return list({locks[draw.randrange(draw.choice((hot, len(locks))))] for _ in range(draw.randint(0, most))})
+
+    def ended(self, one: Submitted, outcome: Outcome, reason: str = "") -> None:
+        """What the client library says in the end."""
+        if one.outcome is not Outcome.PENDING:
+            self.journal.violations.append(
+                f"transaction {one.number} is {outcome.value} ({reason}) after it was {one.outcome.value}"
+            )
+        one.outcome = outcome
+        one.reason = reason
+
+
+class Context(TransactionContext):
+    """One transaction."""
+
+    __slots__ = ("_completed", "_draw", "_one", "_started_at_s", "_workload", "ended", "retry_policy")
+
+    def __init__(self, workload: Workload, one: Submitted, draw: random.Random) -> None:
+        self.ended = asyncio.Event()
+        self.retry_policy = _ONE_ATTEMPT if draw.random() < workload.load.impatient else None
+        self._workload = workload
+        self._one = one
+        self._draw = draw
+        self._completed = False
+        self._started_at_s = time.monotonic()
+
+    def partition_id(self, partition_count: int) -> int:
+        """See the base class."""
+        return self._one.partition_id
+
+    def execute(self, builder: TransactionBuilder) -> bool:
+        """Other locks and other data at each attempt, so that attempts can be told apart in the log."""
+        one, workload = self._one, self._workload
+        write_locks, read_locks = workload.some_locks(2), workload.some_locks(1)
+        append_locks = workload.some_locks(1)
+        builder.set_header(one.number)
+        builder.set_write_locks(write_locks)
+        builder.set_read_locks(read_locks)
+        builder.set_append_locks(append_locks)
+        payload = Payload(
+            workload.journal.client,
+            one.number,
+            one.attempts,
+            builder.client_high_water_mark,
+            builder.write_locks,
+            builder.read_locks,
+            builder.append_locks,
+        )
+        data = payload.encode(self._draw.randbytes(self._draw.randint(0, 2 * workload.load.size_bytes)))
+        builder.set_data(data)
+        workload.journal.retries += one.attempts > 0
+        one.attempts += 1
+        one.digest = digest(one.number, data)
+        return True
+
+    def on_completion(self, committed: bool) -> None:
+        """See the base class."""
+        if committed:
+            self._completed = True
+        else:
+            self._workload.ended(self._one, Outcome.FAILED, "given up")
+            self.ended.set()
+
+    def on_application(self) -> None:
+        """The transaction that was applied last is this one."""
+        workload, one = self._workload, self._one
+        applied = workload.journal.applied[one.partition_id]
+        one.transaction_id = len(applied) - 1
+        if not self._completed or not applied or applied[-1] != one.digest:
+            workload.journal.violations.append(
+                f"transaction {one.number} is said to be applied at {one.transaction_id}, which is something else"
+            )
+        workload.ended(one, Outcome.COMMITTED)
+        workload.journal.samples.append(Sample(one.partition_id, self._started_at_s, time.monotonic()))
+        workload.on_commit(one.partition_id)
+        self.ended.set()
+
+    def on_exception(self, error: Exception) -> None:
+        """See the base class."""
+        outcome = Outcome.UNKNOWN if isinstance(error, ClientClosedError) else Outcome.FAILED
+        self._workload.ended(self._one, outcome, str(error))
+        if not isinstance(error, WaltzError):
+            self._workload.journal.violations.append(f"transaction {self._one.number} ended with {error!r}")
+        self.ended.set()
+
+    def on_lock_failure(self) -> None:
+        """See the base class."""
+        self._workload.journal.lock_failures += 1

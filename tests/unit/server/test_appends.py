@@ -1,0 +1,147 @@
+"""Reading appends off the wire: whatever the codec says, in less time."""
+
+import struct
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from waltz.common.checksum import checksum
+from waltz.common.errors import ProtocolError
+from waltz.common.ids import ReqId
+from waltz.common.records import Record, encode_records
+from waltz.common.wire.client_server import AppendRequest, FeedRequest, decode_batch, encode
+from waltz.common.wire.frames import CLIENT_SERVER, FrameSplitter
+from waltz.server.appends import KEY_END, KEY_START, AppendCall, Runs, TooLarge, take_appends
+from waltz.server.store.interface import encode_appends
+
+MAX_DATA_BYTES = 10_000
+
+ints = st.integers(-(1 << 31), (1 << 31) - 1)
+locks = st.lists(ints, max_size=3).map(tuple)
+
+
+@st.composite
+def append_requests(draw: st.DrawFn, version: int) -> AppendRequest:
+    data = draw(st.binary(max_size=40)) * draw(st.sampled_from([1, 1, 1, 150]))
+    req_id = ReqId.of(draw(ints), draw(st.integers(0, 1)), draw(st.integers(0, 2)), draw(ints))
+    write, read, append = draw(locks), draw(locks), draw(locks)
+    if draw(st.booleans()):
+        read = append = ()
+    mark = draw(st.integers(-(1 << 63), (1 << 63) - 1))
+    return AppendRequest(
+        req_id,
+        mark,
+        write,
+        read if version >= 1 else (),
+        append if version >= 2 else (),
+        draw(ints),
+        data,
+        checksum(data),
+    )
+
+
+def split(frames: bytes, version: int) -> tuple[bytes, list[tuple[int, int]]]:
+    return FrameSplitter(CLIENT_SERVER.magic, version).feed(frames)
+
+
+def same(call: AppendCall, request: AppendRequest) -> bool:
+    return request == AppendRequest(
+        call.req_id,
+        call.client_high_water_mark,
+        call.write_locks,
+        call.read_locks,
+        call.append_locks,
+        call.header,
+        call.data,
+        call.checksum,
+    )
+
+
+@given(st.sampled_from(CLIENT_SERVER.versions), st.data())
+def test_every_append_is_read_as_the_codec_reads_it(version: int, data: st.DataObject) -> None:
+    requests = data.draw(st.lists(append_requests(version), max_size=8))
+    buffer, bounds = split(b"".join(encode(request, version) for request in requests), version)
+    runs: Runs = {}
+    assert take_appends(buffer, iter(bounds), version, MAX_DATA_BYTES, runs) is None
+    assert sum(map(len, runs.values())) == len(requests)
+    for key, calls in runs.items():
+        expected = [request for request in requests if request.req_id[KEY_START:KEY_END] == key]
+        assert all(same(call, request) for call, request in zip(calls, expected, strict=True))
+
+
+@given(st.sampled_from(CLIENT_SERVER.versions), st.data())
+def test_whatever_the_codec_refuses_is_refused(version: int, data: st.DataObject) -> None:
+    """Flip, cut and lengthen: the outcome is that of the codec, be it an append that is in order by chance."""
+    request = data.draw(append_requests(version))
+    payload = bytearray(encode(request, version)[7:])
+    for _ in range(data.draw(st.integers(1, 3))):
+        payload[data.draw(st.integers(1, len(payload) - 1))] = data.draw(st.integers(0, 255))
+    damaged = bytes(payload[: data.draw(st.integers(1, len(payload)))]) + data.draw(st.sampled_from([b"", b"\xff" * 9]))
+    runs: Runs = {}
+    expected = outcome(lambda: decode_batch(damaged, [(0, len(damaged))], version)[0])
+    found = outcome(lambda: take_appends(damaged, iter([(0, len(damaged))]), version, MAX_DATA_BYTES, runs))
+    if isinstance(expected, AppendRequest):
+        assert found is None
+        ((call,),) = runs.values()
+        assert same(call, expected)
+    else:
+        assert isinstance(expected, str)
+        assert found == expected
+        assert runs == {}
+
+
+def outcome(function: Callable[[], object]) -> object:
+    """What it returns, or the text of its error."""
+    try:
+        return function()
+    except ProtocolError as error:
+        return str(error)
+
+
+def new_request(number: int, size: int = 5) -> AppendRequest:
+    return AppendRequest(ReqId.of(1, 1, 0, number), -1, (number,), (), (), 7, bytes(size), checksum(bytes(size)))
+
+
+@pytest.mark.parametrize("version", CLIENT_SERVER.versions)
+def test_it_ends_at_another_message_and_goes_on_behind_it(version: int) -> None:
+    frames = [encode(new_request(number), version) for number in range(3)]
+    frames.insert(2, encode(FeedRequest(bytes(16), 0), version))
+    buffer, bounds = split(b"".join(frames), version)
+    rest = iter(bounds)
+    runs: Runs = {}
+    assert take_appends(buffer, rest, version, MAX_DATA_BYTES, runs) == bounds[2]
+    assert sum(map(len, runs.values())) == 2
+    assert take_appends(buffer, rest, version, MAX_DATA_BYTES, runs) is None
+    assert sum(map(len, runs.values())) == 3
+
+
+@pytest.mark.parametrize("version", CLIENT_SERVER.versions)
+def test_a_large_append_is_told_and_what_follows_it_is_read(version: int) -> None:
+    requests = [new_request(1, 20), new_request(2, 21), new_request(3, 20)]
+    buffer, bounds = split(b"".join(encode(request, version) for request in requests), version)
+    rest = iter(bounds)
+    runs: Runs = {}
+    large = take_appends(buffer, rest, version, 20, runs)
+    assert isinstance(large, TooLarge)
+    assert (large.req_id, large.size_bytes) == (requests[1].req_id, 21)
+    assert take_appends(buffer, rest, version, 20, runs) is None
+    assert [call.req_id for calls in runs.values() for call in calls] == [requests[0].req_id, requests[2].req_id]
+
+
+def test_other_write_sessions_than_none_are_refused() -> None:
+    frame = encode(new_request(1), 5)
+    damaged = frame[:-8] + struct.pack(">q", 3)
+    buffer, bounds = split(damaged, 5)
+    with pytest.raises(ProtocolError, match="write session 3"):
+        take_appends(buffer, iter(bounds), 5, MAX_DATA_BYTES, {})
+
+
+@given(st.lists(append_requests(4), max_size=5))
+def test_records_are_encoded_as_the_codec_encodes_them(requests: list[AppendRequest]) -> None:
+    calls = [AppendCall.from_request(request) for request in requests]
+    for number, call in enumerate(calls):
+        call.transaction_id = number
+    records = [Record(call.transaction_id, call.req_id, call.header, call.data, call.checksum) for call in calls]
+    assert encode_appends(calls) == encode_records(records)
