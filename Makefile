@@ -5,6 +5,8 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 TRANSACTIONS ?= 100000
 SEEDS ?= 100
+SMOKE_TRANSACTIONS ?= 1000000
+SMOKE_RATE ?= 2000
 
 .DEFAULT_GOAL := help
 .PHONY: help install java demo test lint format types bench bench-storage bench-client bench-availability simulate smoke lock clean
@@ -58,8 +60,8 @@ bench-availability: java ## how long appends stall when nodes fail
 simulate: $(STAMP) ## a whole cluster in simulated time: make simulate SEEDS=100
 	@$(BIN)/python -m tests.simulation --seeds $(SEEDS)
 
-smoke: java ## 1,000,000 transactions while real processes are killed, stopped and cut off
-	@$(BIN)/python -m tests.smoke --transactions 1000000
+smoke: java ## nodes killed, paused and cut off at random under load, then everything compared
+	@$(BIN)/python -m tests.smoke --transactions $(SMOKE_TRANSACTIONS) --rate $(SMOKE_RATE)
 
 lock: $(STAMP) ## renew requirements.lock from pyproject.toml
 	@$(BIN)/python -m pip install --quiet uv

@@ -1,13 +1,11 @@
 """``python -m tests.simulation``: run seeds, or planted bugs that the seeds have to find."""
 
 import argparse
-import contextlib
 import logging
 import os
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import replace
 
 from tests.simulation.mutants import MUTANTS
 from tests.simulation.options import draw_options
@@ -31,37 +29,40 @@ def main() -> int:
         metavar="NAME",
         help="plant this bug (several: with commas; `all`) and stop at the seed that finds it",
     )
+    parser.add_argument("--faults", metavar="KINDS", default="", help="only these kinds of faults, with commas")
     arguments = parser.parse_args()
+    kinds = tuple(filter(None, arguments.faults.split(",")))
     seeds = range(arguments.start, arguments.start + arguments.seeds)
     if arguments.mutant:
         names = list(MUTANTS) if arguments.mutant == "all" else arguments.mutant.split(",")
-        return _find_mutants(names, arguments.seeds, arguments.start)
+        return _find_mutants(names, seeds, kinds)
     failed = 0
     started_s = time.monotonic()
     for seed in seeds:
-        result = run(seed, trace=arguments.trace)
+        result = run(seed, kinds, trace=arguments.trace)
         print(result, flush=True)
         if result.failures:
             failed += 1
-            _report(result, shrunk=not arguments.no_shrink)
+            _report(result, kinds, shrunk=not arguments.no_shrink)
             if not arguments.keep_going:
                 break
     print(f"{failed} failed; {time.monotonic() - started_s:.0f} s")
     return 1 if failed else 0
 
 
-def run(seed: int, *, trace: bool = False) -> Result:
+def run(seed: int, fault_kinds: tuple[str, ...] = (), *, trace: bool = False) -> Result:
     """Run one seed."""
-    options = draw_options(seed, log_level=logging.INFO if trace else logging.WARNING)
+    level = logging.INFO if trace else logging.WARNING
+    options = draw_options(seed, log_level=level, fault_kinds=fault_kinds)
     echo: Callable[[str], None] | None = print if trace else None
     return Simulation(seed, options, echo=echo).run()
 
 
-def _report(result: Result, *, shrunk: bool) -> None:
+def _report(result: Result, fault_kinds: tuple[str, ...], *, shrunk: bool) -> None:
     for failure in result.failures:
         print(f"  {failure}")
     if shrunk:
-        options = replace(draw_options(result.seed), log_level=logging.INFO)
+        options = draw_options(result.seed, log_level=logging.INFO)
         result = shrink(result, lambda faults: Simulation(result.seed, options, faults).run())
         print("  with these faults it still fails:")
         for fault in result.faults:
@@ -69,24 +70,24 @@ def _report(result: Result, *, shrunk: bool) -> None:
         for failure in result.failures:
             print(f"  {failure}")
     print("\n".join(result.trace[-TAIL_LINES:]))
-    print(f"again: python -m tests.simulation --start {result.seed} --seeds 1 --trace", flush=True)
+    only = f" --faults {','.join(fault_kinds)}" if fault_kinds else ""
+    print(f"again: python -m tests.simulation --start {result.seed} --seeds 1 --trace{only}", flush=True)
 
 
-def _find_mutants(names: list[str], most_seeds: int, start: int) -> int:
+def _find_mutants(names: list[str], seeds: range, fault_kinds: tuple[str, ...]) -> int:
     missed = 0
     for name in names:
         mutant = MUTANTS[name]
         print(f"{name:28} {mutant.description}:", end=" ", flush=True)
-        for seed in range(start, start + most_seeds):
-            with contextlib.ExitStack() as stack:
-                stack.enter_context(mutant.plant())
-                result = run(seed)
+        for seed in seeds:
+            with mutant.plant():
+                result = run(seed, fault_kinds or mutant.fault_kinds)
             if result.failures:
                 print(f"found by seed {seed}: {result.failures[0].splitlines()[0][:200]}", flush=True)
                 break
         else:
             missed += 1
-            print(f"NOT FOUND by {most_seeds} seeds", flush=True)
+            print(f"NOT FOUND by {len(seeds)} seeds", flush=True)
     return 1 if missed else 0
 
 

@@ -529,17 +529,19 @@ FAULTS: dict[str, tuple[int, Callable[[Target, Fault], object]]] = {
 """Every kind of fault, with its weight."""
 
 
-def draw_faults(seed: int, count: int, duration_s: float) -> list[Fault]:
-    """The schedule of a seed, in order of time: single faults and bursts."""
+def draw_faults(seed: int, count: int, duration_s: float, only: Sequence[str] = ()) -> list[Fault]:
+    """The schedule of a seed, in order of time: single faults and bursts.
+
+    Every seed has a selection of kinds of its own (``only`` replaces it): what comes often comes together.
+    """
     draw = random.Random(f"{seed}/faults")
-    kinds = list(FAULTS)
+    kinds = list(only) or draw.sample(list(FAULTS), draw.choice((2, 4, 6, 10, len(FAULTS))))
     weights = [FAULTS[kind][0] for kind in kinds]
-    favourites = draw.sample(kinds, 4)
     faults: list[Fault] = []
     while len(faults) < count:
         at_s = draw.uniform(3.0, duration_s - 4.0)
         for _ in range(draw.choice((1, 1, 1, 2, 3))):
-            kind = draw.choice(favourites) if draw.random() < 0.3 else draw.choices(kinds, weights)[0]
+            kind = draw.choices(kinds, weights)[0]
             longest_s = duration_s - at_s
             fault_s = min(draw.choice((0.3, 1.0, 3.0, 8.0, 20.0)) * (0.5 + draw.random()), longest_s)
             faults.append(Fault(at_s, kind, draw.randrange(1 << 16), draw.randrange(1 << 16), fault_s))

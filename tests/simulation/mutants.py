@@ -25,7 +25,6 @@ from waltz.server.partition import ServerPartition
 from waltz.server.registrations import Registrations
 from waltz.server.store import log, recovery, session
 from waltz.server.store.interface import Append
-from waltz.server.store.log import ReplicatedLog
 from waltz.server.store.metadata_node import MetadataNode
 from waltz.server.store.recovery import RecoveryMachine, Step
 from waltz.server.store.recovery_effects import GetMaximum, Open
@@ -42,6 +41,8 @@ class Mutant(NamedTuple):
     description: str
     seeds: int
     plant: Callable[[], AbstractContextManager[object]]
+    fault_kinds: tuple[str, ...] = ()
+    """The kinds of faults that bring it to light; none: all."""
 
 
 def _patch(target: object, name: str, replacement: object) -> Callable[[], AbstractContextManager[object]]:
@@ -97,16 +98,8 @@ def _answer_before_the_write_ends() -> Iterator[None]:
         yield
 
 
-async def _forget_fence(partition: StoragePartition) -> None:
-    partition._fenced_session_id = partition._session_id
-
-
 def _never_reset(table: LockTable, high_water_mark: int) -> None:
     """Keep what the last session has left."""
-
-
-def _raise_only(table: LockTable, high_water_mark: int) -> None:
-    table._slots = [max(slot, high_water_mark) for slot in table._slots]
 
 
 def _conflict_at_once(partition: ServerPartition, link: Any, conflict: Any) -> None:
@@ -124,10 +117,6 @@ async def _settle_by_id(opened: Any, undecided: Sequence[Append]) -> Settlement:
         [append for append in undecided if append.transaction_id <= mark],
         [append for append in undecided if append.transaction_id > mark],
     )
-
-
-def _keep_generation(replicated: ReplicatedLog, generation: int) -> None:
-    """Go on as before."""
 
 
 def _write_without_comparing(node: MetadataNode, metadata: PartitionMetadata, version: int) -> Any:
@@ -229,7 +218,7 @@ def _feed_with_gaps() -> Iterator[None]:
         feed.received = max(feed.received, item.transaction_id - 1)
         offer(feed, item)
 
-    with mock.patch.object(PartitionFeed, "offer", anything_new):
+    with mock.patch.object(PartitionFeed, "offer", anything_new), _mount_behind():
         yield
 
 
@@ -323,18 +312,16 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "S1-fence-checked-once": Mutant(
         "a storage answers a newer session before the write of an older one has ended, and acknowledges both",
-        100,
+        60,
         _answer_before_the_write_ends,
-    ),
-    "S1-fence-forgotten": Mutant(
-        "the fence does not survive a restart", 100, _patch(StoragePartition, "_settle_fence", _forget_fence)
+        ("flap", "depose", "slow-disk"),
     ),
     "S2-slips-back": Mutant("a replica whose connection broke does not join again", 20, _slip_back),
     "S3-lock-table-not-reset": Mutant(
-        "the lock table survives its session (H2)", 30, _patch(LockTable, "reset", _never_reset)
-    ),
-    "S3-locks-only-raised": Mutant(
-        "provisional ids stay in the lock table", 30, _patch(LockTable, "reset", _raise_only)
+        "the lock table survives its session (H2)",
+        60,
+        _patch(LockTable, "reset", _never_reset),
+        ("flap", "slow-link"),
     ),
     "S4-lock-failure-at-once": Mutant(
         "a lock failure names an id that may never be", 60, _patch(ServerPartition, "_conflict", _conflict_at_once)
@@ -345,19 +332,30 @@ MUTANTS: dict[str, Mutant] = {
         _patch(ServerPartition, "_await_decisions", _answer_at_once),
     ),
     "S5-settle-by-id": Mutant(
-        "after a change of session ids alone decide (H1)", 60, _patch(log, "settle", _settle_by_id)
+        "after a change of session ids alone decide (H1)",
+        30,
+        _patch(log, "settle", _settle_by_id),
+        ("flap",),
     ),
     "S5-fail-with-connection": Mutant("a client takes a lost connection for a failure", 10, _fail_with_the_connection),
     "S7-mark-not-recorded": Mutant(
-        "a mark is used before it is recorded", 200, _patch(RecoveryMachine, "_records_for", _record_nothing)
-    ),
-    "H1-generation-ignored": Mutant(
-        "a session outlives its generation", 100, _patch(ReplicatedLog, "set_generation", _keep_generation)
+        "a mark is used before it is recorded",
+        100,
+        _patch(RecoveryMachine, "_records_for", _record_nothing),
+        ("strand-minority", "crash-while-writing", "kill-server", "storm"),
     ),
     "H3-trust-everything": Mutant("no replica is cut to what can be trusted", 30, _trust_everything),
-    "H4-open-before-metadata": Mutant("a session opens before its metadata are written", 100, _open_before_metadata),
+    "H4-open-before-metadata": Mutant(
+        "a session opens before its metadata are written",
+        30,
+        _open_before_metadata,
+        ("strand-minority", "kill-server", "lose-answer"),
+    ),
     "metadata-without-compare": Mutant(
-        "metadata are written whatever others wrote", 30, _patch(MetadataNode, "write", _write_without_comparing)
+        "metadata are written whatever others wrote",
+        60,
+        _patch(MetadataNode, "write", _write_without_comparing),
+        ("flap", "depose"),
     ),
     "decide-lowest": Mutant(
         "a recovery takes the lowest mark of a majority",
@@ -370,7 +368,7 @@ MUTANTS: dict[str, Mutant] = {
     "errors-are-acknowledgements": Mutant(
         "a failed append counts as a vote", 10, _patch(Replica, "_appended", _appended_in_spite_of_errors)
     ),
-    "feed-with-gaps": Mutant("a client accepts a gap in its feed", 100, _feed_with_gaps),
+    "feed-with-gaps": Mutant("a client asks for one transaction too few, and accepts the gap", 10, _feed_with_gaps),
     "feed-with-duplicates": Mutant("a client applies what it has applied", 100, _feed_with_duplicates),
     "feed-gap-on-reconnect": Mutant("a mounted client asks for one transaction too few", 10, _mount_behind),
     "flush-before-feed": Mutant(

@@ -42,10 +42,14 @@ class SimulationOptions:
     read_share: float = 0.2
     """Share of applied transactions whose data the application reads."""
     fault_count: int = 16
+    fault_kinds: tuple[str, ...] = ()
+    """The only kinds of faults; none: whatever the seed selects."""
     log_level: int = logging.WARNING
 
 
-def draw_options(seed: int, *, log_level: int = logging.WARNING) -> SimulationOptions:
+def draw_options(
+    seed: int, *, log_level: int = logging.WARNING, fault_kinds: tuple[str, ...] = ()
+) -> SimulationOptions:
     """The options of a seed."""
     draw = random.Random(f"{seed}/options")
     storages = draw.choice((3, 3, 3, 4, 5))
@@ -70,6 +74,7 @@ def draw_options(seed: int, *, log_level: int = logging.WARNING) -> SimulationOp
         zookeeper_delay_factor=draw.choice((1.0, 1.0, 5.0, 20.0)),
         apply_pause_s=draw.choice((0.0, 0.0, 0.05, 0.3)),
         read_share=draw.choice((0.0, 0.05, 0.3)),
-        fault_count=draw.randint(12, 24),
+        fault_count=draw.randint(12, 36),
+        fault_kinds=fault_kinds,
         log_level=log_level,
     )

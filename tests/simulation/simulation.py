@@ -67,7 +67,7 @@ class Simulation:
         """``faults`` replaces the schedule of the seed; ``echo`` is given every line of the trace at once."""
         self.options = options
         if faults is None:
-            faults = draw_faults(seed, options.fault_count, options.duration_s)
+            faults = draw_faults(seed, options.fault_count, options.duration_s, options.fault_kinds)
         self.result = Result(seed, faults=list(faults))
         self.loop = SimulatedLoop(self._unhandled)
         self.trace = Trace(self.loop.time, echo)

@@ -42,8 +42,9 @@ _T = TypeVar("_T")
 _MAX_OUTSTANDING = 128
 """kazoo wakes its connection thread by a byte per request over a socket pair; it blocks when a few hundred wait."""
 
-_RECONNECT_MAX_DELAY_S = 8.0
-"""The original's; kazoo's own default would let the pause grow to an hour."""
+_RECONNECT_MAX_DELAY_S = 0.5
+"""Well below any session time-out: a session that could be resumed must not expire while its client pauses between
+attempts. (The original pauses up to 8 s, kazoo by default up to an hour.)"""
 
 _CLOSE_TIMEOUT_S = 10.0
 _REPEAT_DELAY_S = 0.05
