@@ -5,7 +5,10 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any
 
 from tests.simulation.mutants import MUTANTS
 from tests.simulation.options import draw_options
@@ -50,10 +53,17 @@ def main() -> int:
     return 1 if failed else 0
 
 
-def run(seed: int, fault_kinds: tuple[str, ...] = (), *, trace: bool = False) -> Result:
-    """Run one seed."""
+def run(
+    seed: int,
+    fault_kinds: tuple[str, ...] = (),
+    *,
+    trace: bool = False,
+    conditions: Mapping[str, Any] = MappingProxyType({}),
+) -> Result:
+    """Run one seed. ``conditions`` replace options of the seed."""
     level = logging.INFO if trace else logging.WARNING
     options = draw_options(seed, log_level=level, fault_kinds=fault_kinds)
+    options = replace(options, **conditions)
     echo: Callable[[str], None] | None = print if trace else None
     return Simulation(seed, options, echo=echo).run()
 
@@ -81,7 +91,7 @@ def _find_mutants(names: list[str], seeds: range, fault_kinds: tuple[str, ...]) 
         print(f"{name:28} {mutant.description}:", end=" ", flush=True)
         for seed in seeds:
             with mutant.plant():
-                result = run(seed, fault_kinds or mutant.fault_kinds)
+                result = run(seed, fault_kinds or mutant.fault_kinds, conditions=mutant.conditions)
             if result.failures:
                 print(f"found by seed {seed}: {result.failures[0].splitlines()[0][:200]}", flush=True)
                 break

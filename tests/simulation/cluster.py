@@ -208,6 +208,7 @@ class ServerHost(Host):
     def __init__(self, world: World, name: str) -> None:
         super().__init__(world, name)
         self.server: WaltzServer | None = None
+        """The server of the present run, once it is part of the cluster."""
         options = world.options
         self._config = from_mapping(
             {
@@ -228,8 +229,8 @@ class ServerHost(Host):
         )
 
     async def program(self, process: Process) -> None:
-        zookeeper = await self.connect_zookeeper(process)
         self.server = None
+        zookeeper = await self.connect_zookeeper(process)
         server = WaltzServer(
             self._config,
             zookeeper,

@@ -5,8 +5,9 @@ A planted bug is a patch that lasts as long as its context. The number beside it
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from types import MappingProxyType
 from typing import Any, NamedTuple
 from unittest import mock
 
@@ -43,6 +44,8 @@ class Mutant(NamedTuple):
     plant: Callable[[], AbstractContextManager[object]]
     fault_kinds: tuple[str, ...] = ()
     """The kinds of faults that bring it to light; none: all."""
+    conditions: Mapping[str, Any] = MappingProxyType({})
+    """Options of the simulation that bring it to light."""
 
 
 def _patch(target: object, name: str, replacement: object) -> Callable[[], AbstractContextManager[object]]:
@@ -321,7 +324,8 @@ MUTANTS: dict[str, Mutant] = {
         "the lock table survives its session (H2)",
         60,
         _patch(LockTable, "reset", _never_reset),
-        ("flap", "slow-link"),
+        ("flap",),
+        {"lock_names": 5, "apply_pause_s": 0.6, "partitions": 1, "clients": 4, "concurrent_transactions": 100},
     ),
     "S4-lock-failure-at-once": Mutant(
         "a lock failure names an id that may never be", 60, _patch(ServerPartition, "_conflict", _conflict_at_once)
@@ -342,7 +346,7 @@ MUTANTS: dict[str, Mutant] = {
         "a mark is used before it is recorded",
         100,
         _patch(RecoveryMachine, "_records_for", _record_nothing),
-        ("strand-minority", "crash-while-writing", "kill-server", "storm"),
+        ("strand-minority", "crash-while-writing", "kill-server", "kill-storage"),
     ),
     "H3-trust-everything": Mutant("no replica is cut to what can be trusted", 30, _trust_everything),
     "H4-open-before-metadata": Mutant(
