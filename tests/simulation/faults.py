@@ -437,6 +437,27 @@ async def _end_server(target: Target, fault: Fault, draw: random.Random, server:
         server.zookeeper.expire()
 
 
+async def rotate_minority(target: Target, fault: Fault) -> None:
+    """One storage after the other is out of reach of all servers, and each time the owner's session ends, perhaps in
+    the middle of a recovery."""
+    draw = random.Random(fault.other)
+    target.say(fault, "storages", "are out of reach one after the other")
+    network, storages = target.world.network, target.cluster.storages
+    servers = [server.name for server in target.cluster.servers]
+    away: list[tuple[str, str]] = []
+    for _ in range(draw.randint(3, 6)):
+        gone = draw.choice(storages).name
+        _reconnect(target, away)
+        away = [pair for server in servers for pair in ((server, gone), (gone, server))]
+        for source, destination in away:
+            network.set_cut(source, destination, True)
+        await asyncio.sleep(draw.choice((0.01, 0.1, 0.5, 3.0)) * draw.random())
+        for server in target.cluster.servers:
+            await _end_server(target, fault._replace(duration_s=0.2), draw, server)
+        await asyncio.sleep(draw.choice((0.1, 1.0, 3.0)) * draw.random())
+    _reconnect(target, away)
+
+
 async def storm(target: Target, fault: Fault) -> None:
     """Many short faults in a short time."""
     draw = random.Random(fault.other)
@@ -523,6 +544,7 @@ FAULTS: dict[str, tuple[int, Callable[[Target, Fault], object]]] = {
     "depose": (5, depose),
     "flap": (6, flap),
     "strand-minority": (5, strand_minority),
+    "rotate-minority": (3, rotate_minority),
     "storm": (2, storm),
     "move-replica": (3, move_replica),
 }

@@ -317,17 +317,16 @@ class SimulatedLoop(BaseEventLoop):
                 self._cancelled_timers -= 1
             else:
                 runnable.append(timer)
+        running, paused = ProcessState.RUNNING, ProcessState.PAUSED
         for _ in range(len(runnable)):
-            self._run_handle(runnable.popleft())
-
-    def _run_handle(self, handle: "_Handle | _TimerHandle") -> None:
-        if handle._cancelled:
-            return
-        process = handle.process
-        if process is None or process.state is ProcessState.RUNNING:
-            handle._run()
-        elif process.state is ProcessState.PAUSED:
-            process.keep(cast("_Handle", handle))
+            handle = runnable.popleft()
+            if handle._cancelled:
+                continue
+            process = handle.process
+            if process is None or process.state is running:
+                handle._run()
+            elif process.state is paused:
+                process.keep(cast("_Handle", handle))
 
     # Tasks and futures
 

@@ -105,6 +105,20 @@ def _never_reset(table: LockTable, high_water_mark: int) -> None:
     """Keep what the last session has left."""
 
 
+@contextlib.contextmanager
+def _stale_locks() -> Iterator[None]:
+    """H2. A client that waits until it has applied what came before its mount hides it."""
+
+    def mounted_at_once(feed: PartitionFeed, item: Any) -> None:
+        feed._owner.mount_reached(item.req_id)
+
+    with (
+        mock.patch.object(LockTable, "reset", _never_reset),
+        mock.patch.object(PartitionFeed, "offer_mounted", mounted_at_once),
+    ):
+        yield
+
+
 def _conflict_at_once(partition: ServerPartition, link: Any, conflict: Any) -> None:
     link.send(LockFailure(conflict.request.req_id, conflict.estimate))
 
@@ -321,9 +335,9 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "S2-slips-back": Mutant("a replica whose connection broke does not join again", 20, _slip_back),
     "S3-lock-table-not-reset": Mutant(
-        "the lock table survives its session (H2)",
+        "the lock table survives its session (H2), and clients append before they have applied what came before",
         60,
-        _patch(LockTable, "reset", _never_reset),
+        _stale_locks,
         ("flap",),
         {"lock_names": 5, "apply_pause_s": 0.6, "partitions": 1, "clients": 4, "concurrent_transactions": 100},
     ),
@@ -346,7 +360,7 @@ MUTANTS: dict[str, Mutant] = {
         "a mark is used before it is recorded",
         100,
         _patch(RecoveryMachine, "_records_for", _record_nothing),
-        ("strand-minority", "crash-while-writing", "kill-server", "kill-storage"),
+        ("rotate-minority",),
     ),
     "H3-trust-everything": Mutant("no replica is cut to what can be trusted", 30, _trust_everything),
     "H4-open-before-metadata": Mutant(
@@ -359,7 +373,7 @@ MUTANTS: dict[str, Mutant] = {
         "metadata are written whatever others wrote",
         60,
         _patch(MetadataNode, "write", _write_without_comparing),
-        ("flap", "depose"),
+        ("flap", "depose", "rotate-minority"),
     ),
     "decide-lowest": Mutant(
         "a recovery takes the lowest mark of a majority",

@@ -14,7 +14,7 @@ class SimulationOptions:
     servers: int = 2
     clients: int = 3
     partitions: int = 2
-    transactions: int = 3_000
+    transactions: int = 2_100
     """That all clients submit together."""
     duration_s: float = 60.0
     """Time under load and faults."""

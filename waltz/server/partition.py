@@ -116,6 +116,8 @@ class ServerPartition:
         self._mounts = Deadlines(options.answer_timeout_s, self._mount_expired)
         self._questions = Deadlines(options.answer_timeout_s, self._question_expired)
         self._after = AwaitedCommits()
+        self._early: dict[ClientLink, Pending] = {}
+        """Mounts by clients that know a newer generation than that of the session which runs."""
         self._leaving = AppendFailure.MOVED
         self._feed = Feed(partition_id, feed_cache, self._read_headers, metrics.feed_cache_miss.mark, random_source)
         self._data = TransactionDataReader(
@@ -221,6 +223,7 @@ class ServerPartition:
         """A connection has closed. What it sent before is executed all the same."""
         self._registrations.forget(link)
         self._waiting.forget(link)
+        self._early.pop(link, None)
         self._feed.forget(link)
 
     # Requests
@@ -302,6 +305,10 @@ class ServerPartition:
         self._admission.begin(high_water_mark, changed)
         self._undecided.settled()
         self._session_open = True
+        early, self._early = self._early, {}
+        for pending in early.values():
+            if not pending.answered:
+                self._waiting.add(pending)
         self._drain()
 
     def session_ended(self, unwritten: Sequence[Append]) -> None:
@@ -437,9 +444,15 @@ class ServerPartition:
             return
         assert self.high_water_mark is not None
         request = pending.request
-        if type(request) is MountRequest and request.client_high_water_mark > self.high_water_mark:
-            self._ahead.add(pending)
-            return
+        if type(request) is MountRequest:
+            if ReqId(request.req_id).generation > self._log.opened_generation:
+                # The client has heard of an assignment that came after this session, and may have had an owner between
+                # the two. What that owner has still in hand is decided only by a session of the newer generation.
+                self._early[pending.link] = pending
+                return
+            if request.client_high_water_mark > self.high_water_mark:
+                self._ahead.add(pending)
+                return
         pending.answered = True
         if type(request) is MountRequest:
             self._answer_mount(pending.link, request, self.high_water_mark)

@@ -15,6 +15,10 @@ class PartitionLog(Protocol):
         """A session of the current generation is running: appends may be given."""
 
     @property
+    def opened_generation(self) -> int:
+        """The generation of the session that was opened last; -1 before the first."""
+
+    @property
     def congested(self) -> bool:
         """Too much is undecided; the listener is told when that ends."""
 

@@ -65,7 +65,7 @@ def take_clean_stop(files: Files, directory: str, cluster_key: UUID) -> dict[int
     files.sync_directory(directory)
     try:
         return _decode(content, cluster_key)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         logger.error("%s is damaged (%s); recovering as after a crash", path, error)
         return {}
 
@@ -78,6 +78,13 @@ def _decode(content: bytes, cluster_key: UUID) -> dict[int, CleanPartition]:
     if document["cluster"] != str(cluster_key):
         raise ValueError("it belongs to another cluster")
     return {
-        int(partition_id): CleanPartition(PartitionInfo(*values[:5]), LogEnd(*values[5:]))
+        int(partition_id): CleanPartition(PartitionInfo(*_integers(values[:5])), LogEnd(*_integers(values[5:])))
         for partition_id, values in document["partitions"].items()
     }
+
+
+def _integers(values: list[object]) -> list[int]:
+    integers = [value for value in values if type(value) is int]
+    if len(integers) < len(values):
+        raise ValueError("a number is missing")
+    return integers

@@ -34,6 +34,7 @@ _PARTITION_ID = struct.Struct(">i")
 _CRC = struct.Struct(">I")
 _STRUCT_SIZE_BYTES = _FIELDS.size + _CRC.size
 _ENTRY_SIZE_BYTES = _PARTITION_ID.size + 2 * _STRUCT_SIZE_BYTES
+_LAST_SEQUENCE_NUMBER = (1 << 31) - 1
 
 
 class PartitionInfo(NamedTuple):
@@ -71,11 +72,12 @@ def encode_info(info: PartitionInfo) -> bytes:
 
 
 def decode_info(data: bytes) -> PartitionInfo | None:
-    """The struct in 36 bytes, ``None`` when its checksum is wrong."""
+    """The struct in 36 bytes, ``None`` when its checksum is wrong or no other struct can follow it."""
     fields = data[: _FIELDS.size]
     if len(data) < _STRUCT_SIZE_BYTES or _CRC.unpack_from(data, _FIELDS.size)[0] != crc32(fields):
         return None
-    return PartitionInfo(*_FIELDS.unpack(fields))
+    info = PartitionInfo(*_FIELDS.unpack(fields))
+    return info if info.sequence_number < _LAST_SEQUENCE_NUMBER else None
 
 
 @dataclass(slots=True)
@@ -394,6 +396,9 @@ def _check_header(path: str, file: File, cluster_key: UUID | None, partition_cou
         raise StorageError("the cluster key does not match")
     if partition_count not in (None, found_count) or found_count < 0:
         raise StorageError("the number of partitions does not match")
+    if partition_count is None and found_count > -(-(file.size() - HEADER_SIZE_BYTES) // _ENTRY_SIZE_BYTES):
+        # Nobody but the file tells the number, and it decides how much memory is taken.
+        raise StorageError(f"{path} is too short for the {found_count} partitions that its header tells")
     return header, found_count
 
 

@@ -31,6 +31,7 @@ _HEADER = struct.Struct(">iq16si")
 _FIELDS = struct.Struct(">qi")
 _CRC = struct.Struct(">I")
 _SLOT_SIZE_BYTES = _FIELDS.size + _CRC.size
+_LAST_SEQUENCE_NUMBER = (1 << 31) - 1
 
 
 @dataclass(slots=True)
@@ -221,7 +222,8 @@ def _load(path: str, file: File, partition_id: int) -> _Fence:
         fields = data[: _FIELDS.size]
         if len(data) == _SLOT_SIZE_BYTES and _CRC.unpack_from(data, _FIELDS.size)[0] == crc32(fields):
             session_id, sequence_number = _FIELDS.unpack(fields)
-            slots.append((sequence_number, session_id, slot))
+            if abs(sequence_number) < _LAST_SEQUENCE_NUMBER:  # one without neighbours is none of ours
+                slots.append((sequence_number, session_id, slot))
     if not slots:
         damage = CorruptionError(partition_id, None, path, "session fence corrupted")
         logger.error("fence file %s, partition %d is unusable: %s", path, partition_id, damage)

@@ -118,6 +118,7 @@ class FakeLog:
         self.congested = False
         self.healthy = True
         self.generation = GENERATION
+        self.opened_generation = -1
         self.replicas: frozenset[str] = frozenset()
         self.started = 0
         self.closed = 0
@@ -154,6 +155,7 @@ class FakeLog:
 
     def open_session(self, *, changed: bool = False) -> None:
         self.open = True
+        self.opened_generation = self.generation
         self.listener.session_opened(self.mark, changed)
 
     def end_session(self) -> None:

@@ -243,6 +243,18 @@ async def test_preferred_partitions_move(cluster: Cluster) -> None:
     await until(lambda: set(second.partitions) == {0, 1, 2})
 
 
+async def test_preferred_partitions_of_a_server_that_is_no_member_are_refused(
+    cluster: Cluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It listens before it joins, and while it leaves."""
+    server = await cluster.server()
+    assert server._manager is not None
+    assert server._service is not None
+    await server._manager.unmanage_server(server)
+    assert await server._service._change_preferred([0], add=True) is False
+    assert "is not a member of the cluster" in caplog.text
+
+
 async def test_a_missing_cluster_is_one_clear_line(cluster: Cluster) -> None:
     server = await cluster.server(start=False, cluster_root="/elsewhere")
     with pytest.raises(WaltzError, match=r"there is no cluster at /elsewhere"):

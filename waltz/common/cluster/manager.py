@@ -195,7 +195,7 @@ class ClusterManager:
         for server_id, managed in self._servers.items():
             if managed.server is server:
                 return server_id
-        raise ValueError(f"the server at {server.endpoint} is not managed here")
+        raise WaltzError(f"the server at {server.endpoint} is not a member of the cluster, or not yet")
 
     def _retire(self, server_id: int) -> asyncio.Event:
         """Remembered for good: the node of a creation whose answer was lost may appear at any time."""

@@ -106,6 +106,7 @@ class ReplicatedLog:
         self._give_up_timer: asyncio.TimerHandle | None = None
         self._renewal_timer: asyncio.TimerHandle | None = None
         self._begun: _Begun | None = None
+        self._opened_generation = -1
         self._high_water_mark: int | None = None
         self._next_id = 0
         self._pending: deque[Append] = deque()
@@ -121,12 +122,20 @@ class ReplicatedLog:
     @property
     def open(self) -> bool:
         """Whether appends may be given: between ``session_opened`` and ``session_ended``, in the present generation."""
-        return self._open and (self._session is None or self._session.generation == self._generation)
+        return self._open and self._opened_generation == self._generation
 
     @property
     def generation(self) -> int:
         """The generation under which this server owns the partition."""
         return self._generation
+
+    @property
+    def opened_generation(self) -> int:
+        """The generation of the session that was opened last; -1 before the first.
+
+        No server can open a session of an older generation any more, so what older owners had in hand is decided.
+        """
+        return self._opened_generation
 
     @property
     def replicas(self) -> frozenset[str]:
@@ -172,6 +181,8 @@ class ReplicatedLog:
         """A new assignment: a session of an older generation ends at once (hazard H1)."""
         if generation > self._generation:
             self._generation = generation
+            if self._session is None:
+                self._end_visibly()  # a renewal was on its way
             self._assignment_changed()
 
     def set_replicas(self, replicas: frozenset[str]) -> None:
@@ -273,6 +284,7 @@ class ReplicatedLog:
         """The session has opened: go on with it. Its metadata are written, so what it decided is final (S5)."""
         mark, known_mark = session.high_water_mark, self._high_water_mark
         self._session = session
+        self._opened_generation = session.generation
         self._session_usable.set()
         self._draining = self._failed_attempt = False
         self._cancel_give_up_timer()

@@ -11,7 +11,7 @@ from tests.unit.common.zk.test_memory import MemoryEnsemble
 from waltz.common.cluster import manager as manager_module
 from waltz.common.cluster.manager import ClusterManager, PartitionGeneration
 from waltz.common.cluster.policy import PolicyError
-from waltz.common.errors import DeadlineExceededError
+from waltz.common.errors import DeadlineExceededError, WaltzError
 from waltz.common.ids import Endpoint
 from waltz.common.zk.client import Stat, Watch
 from waltz.common.zk.memory import MemoryZooKeeper, MemoryZooKeeperServer
@@ -279,7 +279,7 @@ async def test_client_id_can_be_given_and_clients_leave() -> None:
     assert client.endpoints == {}
     assert harness.manager.endpoints() == {server.endpoint: [PartitionGeneration(0, 1), PartitionGeneration(1, 1)]}
     await harness.close()
-    with pytest.raises(ValueError, match="is not managed here"):
+    with pytest.raises(WaltzError, match="is not a member of the cluster"):
         await harness.manager.unmanage_server(server)
 
 
