@@ -7,9 +7,10 @@ TRANSACTIONS ?= 100000
 SEEDS ?= 100
 SMOKE_TRANSACTIONS ?= 1000000
 SMOKE_RATE ?= 2000
+FUZZ_SECONDS ?= 60
 
 .DEFAULT_GOAL := help
-.PHONY: help install java demo test lint format types bench bench-storage bench-client bench-availability simulate smoke lock clean
+.PHONY: help install java demo test lint format types bench bench-storage bench-client bench-availability simulate smoke fuzz lock clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 18
@@ -63,9 +64,12 @@ simulate: $(STAMP) ## a whole cluster in simulated time: make simulate SEEDS=100
 smoke: java ## nodes killed, paused and cut off at random under load, then everything compared
 	@$(BIN)/python -m tests.smoke --transactions $(SMOKE_TRANSACTIONS) --rate $(SMOKE_RATE)
 
+fuzz: $(STAMP) ## every decoder under a coverage-guided fuzzer: make fuzz FUZZ_SECONDS=60 (for each)
+	@$(BIN)/python -m tests.fuzz --seconds $(FUZZ_SECONDS)
+
 lock: $(STAMP) ## renew requirements.lock from pyproject.toml
 	@$(BIN)/python -m pip install --quiet uv
-	@$(BIN)/uv pip compile --quiet --universal --all-extras --group dev --generate-hashes --python-version 3.11 \
+	@$(BIN)/uv pip compile --quiet --universal --all-extras --group dev --group fuzz --generate-hashes --python-version 3.11 \
 		--custom-compile-command 'make lock' pyproject.toml -o requirements.lock
 
 clean: ## remove the virtual environment and caches

@@ -61,7 +61,11 @@ def _run(target: str, options: argparse.Namespace) -> Outcome:
             (corpus / f"seed-{number}").write_bytes(seed)
         command = [sys.executable, "-m", "tests.fuzz.child", target, str(options.seconds), str(corpus)]
         process = subprocess.run(
-            [*command, str(options.findings)], stderr=subprocess.PIPE, text=True, errors="replace", timeout=options.seconds + GRACE_S
+            [*command, str(options.findings)],
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+            timeout=options.seconds + GRACE_S,
         )
     outcome = _outcome(target, process.stderr, set(options.findings.iterdir()) - before)
     if process.returncode != 0 or outcome.finding is not None:

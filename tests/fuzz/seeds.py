@@ -56,17 +56,21 @@ def storage_description() -> tuple[str, int]:
 
 
 CONFIGS = [
-    b"zookeeper.connectString: localhost:2181\nzookeeper.sessionTimeout: 30000\ncluster.root: /waltz\n"
-    b"server.port: 55180\nserver.ssl.keyStore.location: a\nserver.ssl.keyStore.password: b\n",
-    b"zookeeper:\n  connectString: 'localhost:2181'\n  sessionTimeout: '30000'\ncluster: {root: /waltz}\n"
-    b"storage:\n  port: 1\n  admin.port: 2\n  directory: /d\n  segment.size.threshold: 1000\n",
+    (
+        b"zookeeper.connectString: localhost:2181\nzookeeper.sessionTimeout: 30000\ncluster.root: /waltz\n"
+        b"server.port: 55180\nserver.ssl.keyStore.location: a\nserver.ssl.keyStore.password: b\n"
+    ),
+    (
+        b"zookeeper:\n  connectString: 'localhost:2181'\n  sessionTimeout: '30000'\ncluster: {root: /waltz}\n"
+        b"storage:\n  port: 1\n  admin.port: 2\n  directory: /d\n  segment.size.threshold: 1000\n"
+    ),
     b"a: &a {x: 1}\nb: &b {p: *a, q: *a}\n<<: *b\n? [1, 2]\n: 2001-12-14t21:59:43.10-05:00\nc: 0x1F\nd: 1:30\n",
     b"a: |\n  text\nb: >-\n  more\nc: !!binary aGVsbG8=\nd: !!set {x, y}\ne: ~\nf: .inf\n--- second\n...\n",
 ]
 
 TRANSFERS = [
     b"from,to,amount\nalice,bob,1.50\nbob,carol,0.01\n",
-    b"\xef\xbb\xbfamount;from,to,amount\r\n1,alice,\"b\"\"ob\",1e2\r\n\r\n2,\xff,bob,-1\r\n",
+    b'\xef\xbb\xbfamount;from,to,amount\r\n1,alice,"b""ob",1e2\r\n\r\n2,\xff,bob,-1\r\n',
     b'from,to,amount\n"a\nb",c,NaN\nx,y,1E+99\n\0,z,00.10\nshort\n',
 ]
 

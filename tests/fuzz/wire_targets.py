@@ -16,6 +16,7 @@ from waltz.storage import repair_wire
 
 VERSION = 4
 MAX_PAYLOAD_BYTES = 1 << 16
+OPENING_BYTES = 64
 VERSIONS = len(CLIENT_SERVER.versions)
 
 
@@ -48,14 +49,53 @@ def split_frames(data: bytes) -> None:
     """However the bytes are cut into reads, the payloads are the same; after an error there are only errors."""
     splitter = FrameSplitter(CLIENT_SERVER.magic, VERSION, MAX_PAYLOAD_BYTES)
     payloads, failed = collect(splitter.feed, pieces(data))
-    whole, whole_failed = collect(
-        FrameSplitter(CLIENT_SERVER.magic, VERSION, MAX_PAYLOAD_BYTES).feed, iter([data[1:]])
-    )
+    whole, whole_failed = collect(FrameSplitter(CLIENT_SERVER.magic, VERSION, MAX_PAYLOAD_BYTES).feed, iter([data[1:]]))
     assert failed == whole_failed
     assert failed or payloads == whole
     assert sum(map(len, payloads)) <= len(data)
     if failed:
         assert collect(splitter.feed, iter([b"", data])) == ([], True)
+    else:
+        _split_with_opening_limit(data, payloads)
+
+
+class Watcher:
+    """Knows how much of an incomplete frame is held."""
+
+    held_bytes = 0
+
+    def begun(self, size_bytes: int) -> None:
+        assert self.held_bytes == 0 < size_bytes
+        self.held_bytes = size_bytes
+
+    def grown(self, size_bytes: int) -> None:
+        assert self.held_bytes > 0
+        self.held_bytes += size_bytes
+
+    def ended(self) -> None:
+        self.held_bytes = 0
+
+
+def _split_with_opening_limit(data: bytes, payloads: list[bytes]) -> None:
+    """Only a first frame that is too large is refused; what is held is known."""
+    watcher = Watcher()
+    splitter = FrameSplitter(
+        CLIENT_SERVER.magic, VERSION, MAX_PAYLOAD_BYTES, opening_payload_bytes=OPENING_BYTES, watcher=watcher
+    )
+    found: list[bytes] = []
+    for read in pieces(data):
+        try:
+            buffer, bounds = splitter.feed(read)
+        except ProtocolError:
+            assert not found
+            return
+        found += [buffer[start:end] for start, end in bounds]
+        if bounds and splitter.allow_large():
+            buffer, bounds = splitter.feed(b"")
+            found += [buffer[start:end] for start, end in bounds]
+    assert found == payloads
+    complete = sum(FRAME_HEADER.size + len(payload) for payload in payloads)
+    assert watcher.held_bytes <= max(len(data) - 1 - complete, 0)
 
 
 def receive(data: bytes) -> None:
@@ -124,7 +164,7 @@ def _take(payload: bytes, version: int) -> None:
     message = client_server.decode(payload, 0, len(payload), version)
     assert isinstance(message, client_server.AppendRequest)
     ((call,),) = runs.values()
-    assert (call.req_id, call.client_high_water_mark, call.header) == message[:2] + (message.header,)
+    assert (call.req_id, call.client_high_water_mark, call.header) == (*message[:2], message.header)
     assert (call.write_locks, call.read_locks, call.append_locks) == message[2:5]
     assert call.encode_body(message.header, message.data, message.checksum) == call.body
 
@@ -146,16 +186,21 @@ def decode_admin(data: bytes) -> None:
 def answer_http(data: bytes) -> None:
     """One request in reads of any size, and the page it asks for."""
     parser = RequestParser()
-    try:
-        for read in pieces(data):
+    pages = Pages(Registry(), None, "1")
+    for read in pieces(data):
+        try:
             request = parser.feed(read)
-            if request is not None:
-                response = Pages(Registry(), None, "1").answer(request)
-                assert response.status in (200, 404, 501)
-                assert response.encode()
-                return
-    except HttpError as error:
-        assert error.response.encode()
+        except HttpError as error:
+            answer = error.response.encode()
+            break
+        if request is not None:
+            response = pages.answer(request)
+            assert response.status in (200, 404, 501)
+            answer = response.encode()
+            break
+    else:
+        return
+    assert answer.startswith(b"HTTP/1.1 ")
 
 
 def _client_server_seeds() -> list[bytes]:

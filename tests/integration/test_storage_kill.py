@@ -18,6 +18,8 @@ pytestmark = pytest.mark.integration
 KILLS = int(os.environ.get("WALTZ_KILLS", "20"))
 PARTITIONS = 3
 IN_FLIGHT = 6
+SIZES_BYTES = ((0, 10, 128, 1000), (0, 128, 1000, 8000))
+"""Of payloads, by partition: with the large ones groups are written while the one before is being synced."""
 
 
 class Writer:
@@ -62,7 +64,7 @@ class Writer:
         first = len(self.sent)
         batch = []
         for transaction_id in range(first, first + self._choices.randint(1, 100)):
-            data = self._choices.randbytes(self._choices.choice([0, 10, 128, 1000]))
+            data = self._choices.randbytes(self._choices.choice(SIZES_BYTES[self.partition_id % 2]))
             req_id = ReqId.of(1, self._session_id, self.partition_id, transaction_id)
             batch.append(Record(transaction_id, req_id, 7, data, checksum(data)))
         self.sent += batch
@@ -83,7 +85,10 @@ async def test_nothing_acknowledged_is_lost_by_kill_9(tmp_path: Path) -> None:
     writers = [Writer(partition_id, choices) for partition_id in range(PARTITIONS)]
     for number in range(KILLS):
         node = await asyncio.to_thread(
-            StorageProcess, tmp_path, partitions=PARTITIONS, threshold_bytes=choices.choice([100_000, 3_000_000])
+            StorageProcess,
+            tmp_path,
+            partitions=PARTITIONS,
+            threshold_bytes=choices.choice([100_000, 3_000_000, 50_000_000]),
         )
         if number == 0:
             admin = await node.admin()

@@ -1,18 +1,19 @@
 """``python -m tests.simulation``: run seeds, or planted bugs that the seeds have to find."""
 
 import argparse
+import contextlib
 import gc
 import logging
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import replace
-from types import MappingProxyType
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tests.simulation.mutants import MUTANTS
-from tests.simulation.options import draw_options
+from tests.simulation.faults import ALL_FAULTS, Fault, draw_faults
+from tests.simulation.mutants import MUTANTS, Mutant
+from tests.simulation.options import CONDITIONS, SimulationOptions, draw_options, format_settings, parse_settings
 from tests.simulation.shrink import shrink
 from tests.simulation.simulation import Result, Simulation
 
@@ -20,88 +21,190 @@ TAIL_LINES = 60
 """Lines of the trace that are shown of a failure."""
 
 
-def main() -> int:
+@dataclass(frozen=True, slots=True)
+class Course:
+    """What is the same for all seeds of a call."""
+
+    fault_kinds: tuple[str, ...] = ()
+    """The only kinds of faults; none: whatever the seed selects."""
+    conditions: Mapping[str, Any] = field(default_factory=dict)
+    """Options that replace those of the seed."""
+    only_faults: tuple[int, ...] | None = None
+    """Numbers of the only faults that happen, of those that the seed has; ``None``: all."""
+    planted: tuple[str, ...] = ()
+    """Bugs that are planted."""
+
+    def with_conditions_of(self, mutant: Mutant) -> "Course":
+        """The same where a planted bug comes to light, as far as nothing else is asked for."""
+        kinds = self.fault_kinds or mutant.fault_kinds
+        return replace(self, fault_kinds=kinds, conditions={**mutant.conditions, **self.conditions})
+
+    def options(self, seed: int, log_level: int = logging.WARNING) -> SimulationOptions:
+        """The options of a seed."""
+        drawn = draw_options(seed, log_level=log_level, fault_kinds=self.fault_kinds)
+        return replace(drawn, **self.conditions)
+
+    def faults(self, seed: int) -> list[Fault]:
+        """The faults that the seed has, whether they happen or not."""
+        options = self.options(seed)
+        return draw_faults(seed, options.fault_count, options.duration_s, options.fault_kinds)
+
+    def run(self, seed: int, faults: Sequence[Fault] | None = None, *, trace: bool = False) -> Result:
+        """Run one seed; ``faults`` replaces those that happen."""
+        if faults is None and self.only_faults is not None:
+            drawn = self.faults(seed)
+            faults = [drawn[number] for number in self.only_faults]
+        echo: Callable[[str], None] | None = print if trace else None
+        options = self.options(seed, logging.INFO if trace else logging.WARNING)
+        with contextlib.ExitStack() as planted:
+            for name in self.planted:
+                planted.enter_context(MUTANTS[name].plant())
+            return Simulation(seed, options, faults, echo).run()
+
+    def command(self, seed: int, only_faults: Sequence[int] | None) -> str:
+        """What runs a seed again."""
+        parts = [f"python -m tests.simulation --start {seed} --seeds 1 --trace --no-shrink"]
+        if self.fault_kinds:
+            parts.append(f"--faults {','.join(self.fault_kinds)}")
+        parts += [f"--set {setting}" for setting in format_settings(self.conditions)]
+        if self.planted:
+            parts.append(f"--plant {','.join(self.planted)}")
+        if only_faults is not None:
+            parts.append(f"--only-faults {','.join(map(str, only_faults))}")
+        return " ".join(parts)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
     """The exit code: 1 if a seed failed, or a planted bug was not found."""
+    parser = _parser()
+    parsed = parser.parse_args(arguments)
+    try:
+        course = Course(
+            _names(parsed.faults, ALL_FAULTS),
+            parse_settings(parsed.set),
+            None if parsed.only_faults is None else tuple(map(int, filter(None, parsed.only_faults.split(",")))),
+            _names(parsed.plant, MUTANTS),
+        )
+        mutants = list(MUTANTS) if parsed.mutant == "all" else _names(parsed.mutant, MUTANTS)
+    except (ValueError, SyntaxError) as error:
+        parser.error(str(error))
+    gc.collect()
+    gc.freeze()  # the garbage of a run is found much sooner when modules are not looked at again
+    for name in course.planted:
+        course = course.with_conditions_of(MUTANTS[name])
+    if mutants:
+        seeds = None if parsed.seeds is None else range(parsed.start or 0, (parsed.start or 0) + parsed.seeds)
+        return _find_mutants(mutants, seeds, course, known=parsed.known)
+    start = parsed.start or 0
+    seeds = range(start, start + (10 if parsed.seeds is None else parsed.seeds))
+    return _run_seeds(course, seeds, trace=parsed.trace, keep_going=parsed.keep_going, shrunk=not parsed.no_shrink)
+
+
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
-    parser.add_argument("--seeds", type=int, default=10, metavar="N", help="how many")
-    parser.add_argument("--start", type=int, default=0, metavar="S", help="the first")
+    parser.add_argument("--seeds", type=int, metavar="N", help="how many; 10, or what is stated for each planted bug")
+    parser.add_argument("--start", type=int, metavar="S", help="the first; 0")
     parser.add_argument("--trace", action="store_true", help="show every event")
     parser.add_argument("--no-shrink", action="store_true", help="do not look for fewer faults that fail, too")
     parser.add_argument("--keep-going", action="store_true", help="go on after a failure")
+    parser.add_argument("--faults", metavar="KINDS", default="", help="only these kinds of faults, with commas")
+    parser.add_argument(
+        "--only-faults", metavar="NUMBERS", help="only these faults of those that the seed has, by number, with commas"
+    )
+    parser.add_argument(
+        "--set",
+        metavar="OPTION=VALUE",
+        action="append",
+        default=[],
+        help=f"replace an option of the seeds, or several: {', '.join(CONDITIONS)}",
+    )
+    parser.add_argument(
+        "--plant", metavar="NAMES", default="", help="plant these bugs (with commas), under their conditions"
+    )
     parser.add_argument(
         "--mutant",
-        metavar="NAME",
-        help="plant this bug (several: with commas; `all`) and stop at the seed that finds it",
+        metavar="NAMES",
+        default="",
+        help="plant each of these bugs (with commas; `all`) alone, and stop at the seed that finds it",
     )
-    parser.add_argument("--faults", metavar="KINDS", default="", help="only these kinds of faults, with commas")
-    arguments = parser.parse_args()
-    kinds = tuple(filter(None, arguments.faults.split(",")))
-    seeds = range(arguments.start, arguments.start + arguments.seeds)
-    if arguments.mutant:
-        names = list(MUTANTS) if arguments.mutant == "all" else arguments.mutant.split(",")
-        return _find_mutants(names, seeds, kinds)
-    gc.collect()
-    gc.freeze()  # the garbage of a run is found much sooner when modules are not looked at again
+    parser.add_argument("--known", action="store_true", help="with --mutant: only the seed that is known to find it")
+    return parser
+
+
+def _names(text: str, known: Mapping[str, object]) -> tuple[str, ...]:
+    names = tuple(filter(None, text.split(",")))
+    for name in names:
+        if name not in known:
+            raise ValueError(f"{name!r} is none of {', '.join(known)}")
+    return names
+
+
+def _run_seeds(course: Course, seeds: range, *, trace: bool, keep_going: bool, shrunk: bool) -> int:
     failed = 0
     started_s = time.monotonic()
     for seed in seeds:
-        result = run(seed, kinds, trace=arguments.trace)
+        result = course.run(seed, trace=trace)
         print(result, flush=True)
         if result.failures:
             failed += 1
-            _report(result, kinds, shrunk=not arguments.no_shrink)
-            if not arguments.keep_going:
+            _report(result, course, shrunk=shrunk, traced=trace)
+            if not keep_going:
                 break
     print(f"{failed} failed; {time.monotonic() - started_s:.0f} s")
     return 1 if failed else 0
 
 
-def run(
-    seed: int,
-    fault_kinds: tuple[str, ...] = (),
-    *,
-    trace: bool = False,
-    conditions: Mapping[str, Any] = MappingProxyType({}),
-) -> Result:
-    """Run one seed. ``conditions`` replace options of the seed."""
-    level = logging.INFO if trace else logging.WARNING
-    options = draw_options(seed, log_level=level, fault_kinds=fault_kinds)
-    options = replace(options, **conditions)
-    echo: Callable[[str], None] | None = print if trace else None
-    return Simulation(seed, options, echo=echo).run()
-
-
-def _report(result: Result, fault_kinds: tuple[str, ...], *, shrunk: bool) -> None:
+def _report(result: Result, course: Course, *, shrunk: bool, traced: bool) -> None:
+    """What failed, with which faults, the end of the trace, and how to see it again."""
     for failure in result.failures:
         print(f"  {failure}")
+    only_faults: Sequence[int] = course.only_faults or ()
     if shrunk:
-        options = draw_options(result.seed, log_level=logging.INFO)
-        result = shrink(result, lambda faults: Simulation(result.seed, options, faults).run())
-        print("  with these faults it still fails:")
-        for fault in result.faults:
-            print(f"    {fault}")
+        whole = course.faults(result.seed)
+        result = shrink(result, lambda faults: course.run(result.seed, faults))
+        only_faults = [whole.index(fault) for fault in result.faults]
+        print(f"  it still fails with {len(only_faults)} of {len(whole)} faults:")
+        for number, fault in zip(only_faults, result.faults, strict=True):
+            print(f"    {number}: {fault}")
         for failure in result.failures:
             print(f"  {failure}")
-    print("\n".join(result.trace[-TAIL_LINES:]))
-    only = f" --faults {','.join(fault_kinds)}" if fault_kinds else ""
-    print(f"again: python -m tests.simulation --start {result.seed} --seeds 1 --trace{only}", flush=True)
+    if not traced:
+        print("\n".join(result.trace[-TAIL_LINES:]))
+    print(f"again: {course.command(result.seed, course.only_faults)}")
+    if shrunk:
+        print(f"with these faults only: {course.command(result.seed, only_faults)}")
+    sys.stdout.flush()
 
 
-def _find_mutants(names: list[str], seeds: range, fault_kinds: tuple[str, ...]) -> int:
+def _find_mutants(names: Sequence[str], seeds: range | None, course: Course, *, known: bool) -> int:
     missed = 0
     for name in names:
         mutant = MUTANTS[name]
-        print(f"{name:28} {mutant.description}:", end=" ", flush=True)
-        for seed in seeds:
-            with mutant.plant():
-                result = run(seed, fault_kinds or mutant.fault_kinds, conditions=mutant.conditions)
-            if result.failures:
-                print(f"found by seed {seed}: {result.failures[0].splitlines()[0][:200]}", flush=True)
-                break
-        else:
-            missed += 1
-            print(f"NOT FOUND by {len(seeds)} seeds", flush=True)
+        tried = range(mutant.found_by, mutant.found_by + 1) if known else seeds or range(mutant.seeds)
+        print(f"{name:30} ", end="", flush=True)
+        started_s = time.process_time()
+        found, what = _find(name, mutant, tried, course)
+        missed += not found
+        print(f"{what} ({time.process_time() - started_s:.0f} s)", flush=True)
     return 1 if missed else 0
+
+
+def _find(name: str, mutant: Mutant, seeds: range, course: Course) -> tuple[bool, str]:
+    """Whether a seed finds the bug, and what is to be said. A seed that fails without the bug finds nothing."""
+    course = course.with_conditions_of(mutant)
+    healthy, sick = replace(course, planted=()), replace(course, planted=(name,))
+    for seed in seeds:
+        result = sick.run(seed)
+        if result.failures:
+            without = healthy.run(seed)
+            if without.failures:
+                return False, f"seed {seed} fails WITHOUT the planted bug: {_first_line(without)}"
+            return True, f"found by seed {seed}: {_first_line(result)}"
+    return False, f"NOT FOUND by {len(seeds)} seeds"
+
+
+def _first_line(result: Result) -> str:
+    return result.failures[0].splitlines()[0][:160]
 
 
 def _reproducible() -> None:

@@ -26,6 +26,9 @@ OUTSTANDING_MAX = 60
 """Transactions that one application has under way."""
 
 
+UP_AFTER_S = 10.0
+"""By then the cluster has come up, and every client is mounted."""
+
 BURSTS = (1, 1, 2, 4, 8, 16)
 """Transactions that are submitted at once."""
 
@@ -98,6 +101,7 @@ class ClientHost(Host):
     async def _submit(self, client: WaltzClient) -> None:
         partition_id = self.draw.randrange(self.world.options.partitions)
         submitted = self.checker.submit(self.name, partition_id)
+        submitted.since_s = self.world.loop.time()
         self._outstanding[submitted.number] = submitted
         with contextlib.suppress(WaltzError):  # the context was told before
             await client.submit(Context(self, submitted))
@@ -109,14 +113,17 @@ class ClientHost(Host):
     def ended(self, submitted: Submitted, outcome: Outcome, reason: str = "") -> None:
         """A transaction of this run has ended."""
         self.checker.decided(submitted, outcome, reason)
+        waited_s = self.world.loop.time() - submitted.since_s
+        if waited_s > self.world.options.decision_max_s and submitted.since_s > UP_AFTER_S:
+            self.world.fail(f"{self.name} has waited {waited_s:.3f} s for the decision of {submitted.number}")
         self._outstanding.pop(submitted.number, None)
         if outcome is not Outcome.COMMITTED:
             self.quota += 1
             self.world.trace.line(self.name, f"transaction {submitted.number} {outcome.value}: {reason}")
 
-    def some_locks(self, most: int) -> list[PartitionLocalLock]:
+    def some_locks(self, most: int, fewest: int = 0) -> list[PartitionLocalLock]:
         """Locks, some more often than others."""
-        count = self.draw.randint(0, most)
+        count = self.draw.randint(fewest, most)
         return [self._locks[int(len(self._locks) * self.draw.random() ** 2)] for _ in range(count)]
 
     def apply(self, transaction: Transaction) -> None:
@@ -188,7 +195,7 @@ class Context(TransactionContext):
             return False
         size = random_size(host.draw, options.data_size_bytes)
         data = _DATA_PREFIX.pack(submitted.number, attempts) + host.draw.randbytes(size)
-        write_locks, read_locks = host.some_locks(2), host.some_locks(1)
+        write_locks, read_locks = host.some_locks(2, options.fewest_write_locks), host.some_locks(1)
         append_locks = host.some_locks(1)
         builder.set_header(submitted.number)
         builder.set_data(data)

@@ -50,6 +50,8 @@ class Submitted:
     client: str
     partition_id: int
     attempts: list[Attempt] = field(default_factory=list)
+    since_s: float = 0.0
+    """When it was submitted."""
     outcome: Outcome = Outcome.PENDING
     seen_at: int | None = None
     """Its id in the log, once anybody has seen it there."""
@@ -65,6 +67,7 @@ class Checker:
         self.marks = [-1] * partitions
         """The highest high-water mark of each partition that a server has had."""
         self.lock_failures = 0
+        self._low_water_marks: list[dict[int, int]] = [{} for _ in range(partitions)]
         self._fail = fail
 
     # While it runs
@@ -109,6 +112,32 @@ class Checker:
     def mark(self, partition_id: int, high_water_mark: int) -> None:
         """A server says that everything up to here is committed."""
         self.marks[partition_id] = max(self.marks[partition_id], high_water_mark)
+
+    def low_water_mark_set(self, storage: str, partition_id: int, session_id: int, mark: int) -> None:
+        """A storage was told that the log of a session begins behind this mark."""
+        if mark < 0:
+            return  # no claim
+        marks = self._low_water_marks[partition_id]
+        known = marks.setdefault(session_id, mark)
+        if known != mark:
+            self._fail(
+                f"{storage} gets low-water mark {mark} of session {session_id} of partition {partition_id}; "
+                f"another got {known}"
+            )
+
+    def session_opened(self, server: str, partition_id: int, session_id: int, mark: int) -> None:
+        """A session begins behind this mark: no earlier one may have used a higher mark (rule S7)."""
+        for earlier, used in self._low_water_marks[partition_id].items():
+            if earlier < session_id and used > mark:
+                self._fail(
+                    f"{server} opens session {session_id} of partition {partition_id} behind {mark}; session {earlier} "
+                    f"gave low-water mark {used} to a storage"
+                )
+
+    def read_in_bulk(self, reader: str, partition_id: int, transaction_id: int, entry: Entry, data: bytes) -> None:
+        """A reader of replicas takes this for a committed transaction (rule S6)."""
+        self._see(f"{reader} reads", partition_id, transaction_id, entry)
+        self.read(reader, partition_id, entry.header, data)
 
     def lock_failure(self, client: str, submitted: Submitted, transaction_id: int) -> None:
         """A client was told that a lock was changed by a transaction."""

@@ -22,6 +22,9 @@ T = TypeVar("T")
 SECTOR_BYTES = 512
 """What a disk writes as a whole or not at all."""
 
+DELAY_MAX_S = 30.0
+"""The longest that one call takes, however slow the disk is: what began during a fault must end some time after it."""
+
 
 class ProcessEndedError(BaseException):
     """The process died within a blocking call; whatever it still tries has no effect. No code catches this."""
@@ -224,7 +227,7 @@ class SimulatedDisk:
         delay_s = 0.0002 + 0.002 * draw * draw
         if draw > 0.998:
             delay_s += 0.1 * self._random.random()
-        return delay_s * self.delay_factor * self.slowness
+        return min(delay_s * self.delay_factor * self.slowness, DELAY_MAX_S)
 
 
 def _enter(directory: dict[str, _Node], path: str, node: _Node | None) -> None:

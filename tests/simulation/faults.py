@@ -515,6 +515,41 @@ async def _operate(target: Target, work: Callable[[Process], Coroutine[Any, Any,
     return True
 
 
+async def re_add_stranded(target: Target, fault: Fault) -> None:
+    """A storage is left alone with what only it was given, is replaced by another, and is assigned again, with its old
+    files, while no server reaches it. Then it is reached again (hazard H3). Needs two storages in its group."""
+    cluster, network = target.cluster, target.world.network
+    partition_id = fault.victim % target.world.options.partitions
+    replicas = cluster.replicas[partition_id]
+    storage = replicas[fault.other % len(replicas)]
+    group = cluster.group(cluster.storages.index(storage) % target.world.options.replicas)
+    spare = [other for other in group if other not in replicas]
+    if not spare:
+        return
+    target.say(fault, f"partition {partition_id}", f"is on {storage.name} only; that is replaced, and comes back")
+    servers = [server.name for server in cluster.servers]
+    others = [(server, other.name) for server in servers for other in cluster.storages if other is not storage]
+    around = [pair for server in servers for pair in ((server, storage.name), (storage.name, server))]
+    for source, destination in others:
+        network.set_cut(source, destination, True)
+    await asyncio.sleep(0.3)
+    for source, destination in around:
+        network.set_cut(source, destination, True)
+    _reconnect(target, others)
+    for step in (
+        lambda process: cluster.add_replica(process, partition_id, spare[0]),
+        lambda process: cluster.remove_replica(process, partition_id, storage),
+        lambda process: cluster.add_replica(process, partition_id, storage),
+    ):
+        await asyncio.sleep(3.0)
+        while not await _operate(target, step):
+            await asyncio.sleep(1.0)
+    await asyncio.sleep(3.0)
+    _reconnect(target, around)
+    await asyncio.sleep(5.0)
+    await _operate(target, lambda process: cluster.remove_replica(process, partition_id, spare[0]))
+
+
 FAULTS: dict[str, tuple[int, Callable[[Target, Fault], object]]] = {
     "kill-storage": (3, kill_storage),
     "kill-server": (4, kill_server),
@@ -548,7 +583,15 @@ FAULTS: dict[str, tuple[int, Callable[[Target, Fault], object]]] = {
     "storm": (2, storm),
     "move-replica": (3, move_replica),
 }
-"""Every kind of fault, with its weight."""
+"""The kinds of faults that seeds draw from, with their weights."""
+
+TARGETED_FAULTS: dict[str, tuple[int, Callable[[Target, Fault], object]]] = {
+    "re-add-stranded": (1, re_add_stranded),
+}
+"""Kinds that happen only where they are asked for: whole courses of events for one rule."""
+
+ALL_FAULTS = FAULTS | TARGETED_FAULTS
+"""Every kind of fault."""
 
 
 def draw_faults(seed: int, count: int, duration_s: float, only: Sequence[str] = ()) -> list[Fault]:
@@ -558,7 +601,7 @@ def draw_faults(seed: int, count: int, duration_s: float, only: Sequence[str] = 
     """
     draw = random.Random(f"{seed}/faults")
     kinds = list(only) or draw.sample(list(FAULTS), draw.choice((2, 4, 6, 10, len(FAULTS))))
-    weights = [FAULTS[kind][0] for kind in kinds]
+    weights = [ALL_FAULTS[kind][0] for kind in kinds]
     faults: list[Fault] = []
     while len(faults) < count:
         at_s = draw.uniform(3.0, duration_s - 4.0)

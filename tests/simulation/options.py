@@ -1,8 +1,13 @@
 """What a simulated cluster looks like, and how it is treated; drawn from the seed."""
 
+import ast
 import logging
+import math
 import random
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from types import MappingProxyType
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +33,8 @@ class SimulationOptions:
     feed_cache_bytes: int = 1 << 20
     transaction_cache_bytes: int = 1 << 20
     max_batch_size: int = 100
+    write_ahead_bytes: int = 256 << 10
+    """Groups of appends from which size on storages write while another group is being synced."""
     checkpoint_interval: int = 400
     concurrent_transactions: int = 10
     data_size_bytes: int = 200
@@ -41,6 +48,20 @@ class SimulationOptions:
     """How long the application takes to apply one transaction in ten."""
     read_share: float = 0.2
     """Share of applied transactions whose data the application reads."""
+    fewest_write_locks: int = 0
+    """That every transaction has; at most two."""
+    window_size_bytes: int = 2 << 20
+    """Bytes in flight to one replica (rule S8)."""
+    ring_size_bytes: int = 8 << 20
+    """Committed batches that a server keeps for slow replicas (rule S8)."""
+    slow_storage_factor: float = 1.0
+    """How much slower the disk of the first storage is, until everything heals."""
+    decision_max_s: float = math.inf
+    """How long an application may wait for the decision of a transaction, once the cluster has come up."""
+    forgetful_storages: bool = False
+    """Storages forget, when they restart, a fence that no low-water mark followed, as those of the original do."""
+    bulk_read_interval_s: float = 0.0
+    """Pause between two reads of the whole log from its replicas, as Spark reads it; 0: there are none."""
     fault_count: int = 16
     fault_kinds: tuple[str, ...] = ()
     """The only kinds of faults; none: whatever the seed selects."""
@@ -75,6 +96,51 @@ def draw_options(
         apply_pause_s=draw.choice((0.0, 0.0, 0.05, 0.3)),
         read_share=draw.choice((0.0, 0.05, 0.3)),
         fault_count=draw.randint(12, 36),
+        write_ahead_bytes=draw.choice((0, 2_000, 256 << 10)),
         fault_kinds=fault_kinds,
         log_level=log_level,
     )
+
+
+CONDITIONS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
+    {
+        "bulk-reader": {"bulk_read_interval_s": 1.0},
+        "small-windows": {"window_size_bytes": 1_500, "ring_size_bytes": 6_000, "data_size_bytes": 200},
+        "forgetful-storages": {"forgetful_storages": True},
+        "slow-storage": {
+            "slow_storage_factor": 500.0,
+            "fault_count": 0,
+            "window_size_bytes": 1_500,
+            "ring_size_bytes": 6_000,
+            "network_delay_factor": 1.0,
+            "disk_delay_factor": 1.0,
+            "zookeeper_delay_factor": 1.0,
+            "apply_pause_s": 0.0,
+            "lock_names": 1_000,
+            "lock_table_size": 30_000,
+            "checkpoint_interval": 250_000,
+            "decision_max_s": 0.8,
+        },
+    }
+)
+"""Named sets of options that replace those of a seed: what the ordinary mix has none of."""
+
+
+def parse_settings(settings: Sequence[str]) -> dict[str, Any]:
+    """``name=value`` for options, and names of :data:`CONDITIONS`. Raises ``ValueError``."""
+    names = {field.name for field in fields(SimulationOptions)}
+    conditions: dict[str, Any] = {}
+    for setting in settings:
+        name, separator, value = setting.partition("=")
+        if not separator and name in CONDITIONS:
+            conditions |= CONDITIONS[name]
+        elif separator and name in names:
+            conditions[name] = math.inf if value == "inf" else ast.literal_eval(value)
+        else:
+            raise ValueError(f"{setting!r} is neither OPTION=VALUE nor one of {', '.join(CONDITIONS)}")
+    return conditions
+
+
+def format_settings(conditions: Mapping[str, Any]) -> list[str]:
+    """What :func:`parse_settings` parses."""
+    return [f"{name}={value}" for name, value in conditions.items()]

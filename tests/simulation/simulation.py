@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import functools
 import gc
 import logging
 import time
@@ -9,24 +10,33 @@ import traceback
 import warnings
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 from unittest import mock
 
 from tests.simulation.application import ClientHost
 from tests.simulation.checker import Checker, Entry, Outcome
 from tests.simulation.cluster import CLUSTER_KEY, DIRECTORY, LogToTrace, SimulatedCluster, StorageHost, World
 from tests.simulation.disk import SimulatedFiles
-from tests.simulation.faults import FAULTS, Fault, Target, draw_faults, heal
+from tests.simulation.faults import ALL_FAULTS, Fault, Target, draw_faults, heal
 from tests.simulation.hashes import reproducible_hashes
 from tests.simulation.loop import SimulatedLoop, SimulationStalledError, SpinningError, running_process
 from tests.simulation.options import SimulationOptions
 from tests.simulation.trace import Trace
 from waltz.common.errors import WaltzError
 from waltz.common.records import Record
+from waltz.server import node as server_node
 from waltz.server.partition import ServerPartition
-from waltz.server.store.interface import Append
+from waltz.server.store.interface import Append, StoreOptions
+from waltz.server.store.ring import BatchRing
+from waltz.server.store.session import StoreSession
+from waltz.storage import partition as storage_partition
 from waltz.storage.control_file import ControlFile
+from waltz.storage.fence import FenceFile
 from waltz.storage.log import PartitionLog
+from waltz.storage.partition import StoragePartition
+
+if TYPE_CHECKING:
+    from tests.simulation.bulk_reader import BulkReaderHost
 
 
 @dataclass(slots=True)
@@ -78,6 +88,7 @@ class Simulation:
         self.clients = [
             ClientHost(self.world, f"client-{number}", self.checker, share) for number in range(options.clients)
         ]
+        self.bulk_reader = self._make_bulk_reader()
         self.target = Target(self.world, self.cluster, self.clients)
 
     def run(self) -> Result:
@@ -86,7 +97,7 @@ class Simulation:
         collecting = gc.isenabled()
         gc.disable()
         try:
-            with self._observing(), reproducible_hashes():
+            with self._observing(), self._conditions(), reproducible_hashes():
                 self._run_loop()
         finally:
             _close_silently(self.loop)
@@ -99,6 +110,13 @@ class Simulation:
         result.lock_failures = self.checker.lock_failures
         result.cpu_s = time.process_time() - started_s
         return result
+
+    def _make_bulk_reader(self) -> "BulkReaderHost | None":
+        if not self.options.bulk_read_interval_s:
+            return None
+        from tests.simulation.bulk_reader import BulkReaderHost  # imports Arrow, which takes a while
+
+        return BulkReaderHost(self.world, "reader-0", self.checker)
 
     def fail(self, reason: str) -> None:
         """Something is wrong: remember it and stop."""
@@ -128,8 +146,54 @@ class Simulation:
         self.fail(f"{'-' if process is None else process.host}: {context.get('message')} {formatted}")
 
     @contextlib.contextmanager
+    def _conditions(self) -> Iterator[None]:
+        """What the options ask for and no configuration file can."""
+        options = self.options
+        store_options = functools.partial(
+            StoreOptions, window_size_bytes=options.window_size_bytes, ring_size_bytes=options.ring_size_bytes
+        )
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(mock.patch.object(server_node, "StoreOptions", store_options))
+            stack.enter_context(mock.patch.object(storage_partition, "WRITE_AHEAD_BYTES", options.write_ahead_bytes))
+            if options.forgetful_storages:
+                stack.enter_context(mock.patch.object(FenceFile, "raise_to", _forget))
+            if self.bulk_reader is not None:
+                stack.enter_context(self.bulk_reader.seeded())
+            yield
+
+    @contextlib.contextmanager
     def _observing(self) -> Iterator[None]:
         """See what servers commit, and what everybody logs."""
+        with self._observing_sessions(), self._observing_partitions(), self._observing_logs():
+            yield
+
+    @contextlib.contextmanager
+    def _observing_sessions(self) -> Iterator[None]:
+        checker = self.checker
+        begun, marked, trim = StoreSession._opened, StoragePartition._set_low_water_mark, BatchRing.trim
+
+        def opened(session: StoreSession, mark: int) -> None:
+            begun(session, mark)
+            checker.session_opened(_running_host(), session.partition_id, session.session_id, mark)
+
+        def low_water_mark_set(partition: StoragePartition, session_id: int, mark: int) -> None:
+            marked(partition, session_id, mark)
+            checker.low_water_mark_set(_running_host(), partition.partition_id, session_id, mark)
+
+        def trimmed(ring: BatchRing, needed_from: int) -> None:
+            trim(ring, needed_from)
+            if ring.kept_bytes > self.options.ring_size_bytes:
+                self.fail(f"{_running_host()} keeps {ring.kept_bytes} bytes that are committed, for slow replicas")
+
+        with (
+            mock.patch.object(BatchRing, "trim", trimmed),
+            mock.patch.object(StoreSession, "_opened", opened),
+            mock.patch.object(StoragePartition, "_set_low_water_mark", low_water_mark_set),
+        ):
+            yield
+
+    @contextlib.contextmanager
+    def _observing_partitions(self) -> Iterator[None]:
         checker = self.checker
         committed, session_opened = ServerPartition.committed, ServerPartition.session_opened
 
@@ -138,26 +202,29 @@ class Simulation:
             session_opened(partition, high_water_mark, changed)
 
         def observed(partition: ServerPartition, appends: Sequence[Append]) -> None:
-            process = running_process()
             checker.committed(
-                "-" if process is None else process.host,
+                _running_host(),
                 partition.partition_id,
                 appends[0].transaction_id,
                 [Entry(bytes(append.req_id), append.header) for append in appends],
             )
             committed(partition, appends)
 
+        with (
+            mock.patch.object(ServerPartition, "committed", observed),
+            mock.patch.object(ServerPartition, "session_opened", opened),
+        ):
+            yield
+
+    @contextlib.contextmanager
+    def _observing_logs(self) -> Iterator[None]:
         logger = logging.getLogger("waltz")
         handler, level, propagate = LogToTrace(self.world), logger.level, logger.propagate
         logger.addHandler(handler)
         logger.setLevel(self.options.log_level)
         logger.propagate = False
         try:
-            with (
-                mock.patch.object(ServerPartition, "committed", observed),
-                mock.patch.object(ServerPartition, "session_opened", opened),
-            ):
-                yield
+            yield
         finally:
             logger.removeHandler(handler)
             logger.setLevel(level)
@@ -167,8 +234,11 @@ class Simulation:
 
     async def _main(self) -> None:
         await self.cluster.set_up()
+        self.cluster.storages[0].disk.slowness = self.options.slow_storage_factor
         for client in self.clients:
             client.start()
+        if self.bulk_reader is not None:
+            self.bulk_reader.start()
         tasks = [asyncio.create_task(self._inject(fault)) for fault in self.result.faults]
         await asyncio.sleep(max(self.options.duration_s - self.loop.time(), 0))
         heal(self.target)
@@ -183,13 +253,15 @@ class Simulation:
         heal(self.target)
         if not await self._all_ended(healed_s + self.options.healing_s):
             return
+        if self.bulk_reader is not None and not self.bulk_reader.reads:
+            self.fail(f"{self.bulk_reader.name} has never read the whole log")
         await self._check_disks()
         self.checker.check_clients({client.name: client.database for client in self.clients})
         self.checker.check_outcomes()
 
     async def _inject(self, fault: Fault) -> None:
         await asyncio.sleep(max(fault.at_s - self.loop.time(), 0))
-        await cast("Awaitable[None]", FAULTS[fault.kind][1](self.target, fault))
+        await cast("Awaitable[None]", ALL_FAULTS[fault.kind][1](self.target, fault))
 
     async def _all_ended(self, deadline_s: float) -> bool:
         """Liveness: every transaction ends, every client and every replica has it all."""
@@ -256,6 +328,15 @@ class Simulation:
             self.trace.line(storage.name, f"partition {partition_id} cannot be read: {error}")
             return None
         return records
+
+
+def _running_host() -> str:
+    process = running_process()
+    return "-" if process is None else process.host
+
+
+def _forget(fence_file: FenceFile, partition_id: int, session_id: int) -> None:
+    """Keep the fence in memory only."""
 
 
 def _close_silently(loop: SimulatedLoop) -> None:

@@ -6,7 +6,6 @@ from collections import deque
 from collections.abc import AsyncGenerator
 from types import TracebackType
 from typing import Self
-from zlib import crc32
 
 from waltz.client.context import WaltzClientCallbacks
 from waltz.client.core import Core, Cores, JoinedPartition, ListRequest, ReadingClient
@@ -15,7 +14,7 @@ from waltz.client.options import ClientOptions
 from waltz.client.tasks import Signal
 from waltz.client.transaction import Transaction
 from waltz.client.transaction_data import MAX_CHECKSUM_FAILURES
-from waltz.common.checksum import checksum
+from waltz.common.checksum import checksum, crc32
 from waltz.common.errors import DeadlineExceededError, WaltzError
 from waltz.common.net.backoff import Backoff
 from waltz.common.records import Record

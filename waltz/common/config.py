@@ -10,6 +10,7 @@ nothing knows is a warning with the nearest known name, since a misspelt option 
 import difflib
 import logging
 import os
+import reprlib
 import socket
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -30,6 +31,13 @@ _REST_NEAR = 0.5
 """The same for what follows the groups that two keys share."""
 
 _SHOWN_LENGTH = 60
+
+_CHECK_HOSTNAME = "checkHostname"
+
+_MAX_FILE_BYTES = 1 << 20
+_MAX_KEYS = 1000
+_MAX_DEPTH = 20
+"""Of nested keys. YAML aliases let a few lines say endlessly many, and endlessly deep ones."""
 
 
 def _not_boolean(value: object) -> object:
@@ -70,7 +78,11 @@ class TlsConfig(_Model):
 
     Without a key store a self-signed certificate is made, without a trust store peers are not verified; a trust store
     makes client certificates mandatory. The type keys are accepted, but the files' contents decide.
-    ``plaintext`` is our own key: no TLS at all. Peers that run the original cannot talk to such a node.
+
+    Two keys are our own. ``plaintext``: no TLS at all; peers that run the original cannot talk to such a node.
+    ``check_hostname``: with a trust store, whom this side connects to must show a certificate for that host name. It is
+    on by default, but off in a configuration file that does not have the key: the original, whose files these may be,
+    never checks.
     """
 
     key_store_location: _Text | None = Field(default=None, validation_alias="keyStore.location")
@@ -80,6 +92,40 @@ class TlsConfig(_Model):
     trust_store_password: SecretStr | None = Field(default=None, validation_alias="trustStore.password")
     trust_store_type: str | None = Field(default=None, validation_alias="trustStore.type")
     plaintext: bool = Field(default=False, validation_alias="plaintext")
+    check_hostname: bool = Field(default=True, validation_alias=_CHECK_HOSTNAME)
+
+
+class ConnectionsConfig(_Model):
+    """The keys below ``server.connections`` or ``storage.connections``: what peers may cost a node; our own.
+
+    Times are in milliseconds and sizes in bytes. The defaults are those of servers.
+    """
+
+    max: _Positive = Field(default=10_000, validation_alias="max")
+    """Connections to the client port, or the data port. The process's limit of open files may allow fewer."""
+    max_per_address: _Positive = Field(default=5000, validation_alias="maxPerAddress")
+    """Connections from one address."""
+    hello_timeout_ms: _Positive = Field(default=10_000, validation_alias="helloTimeout")
+    """For the TLS handshake, and then for the peer's hello."""
+    frame_timeout_ms: _Positive = Field(default=60_000, validation_alias="frameTimeout")
+    """A message that has begun must be complete, or 64 KiB further, after this time."""
+    unread_timeout_ms: _Positive = Field(default=600_000, validation_alias="unreadTimeout")
+    """A peer that owes the reading of more than 1 MiB must have read it, or 64 KiB of it, after this time."""
+    receive_memory_bytes: _Positive = Field(default=256 << 20, validation_alias="receiveMemory")
+    """All messages together that are not complete."""
+    send_memory_bytes: _Positive = Field(default=1 << 30, validation_alias="sendMemory")
+    """All that is unsent to peers that do not keep up with reading, together."""
+
+
+class StorageConnectionsConfig(ConnectionsConfig):
+    """The same with the defaults of storage nodes: few peers, large messages, and servers always read."""
+
+    max: _Positive = Field(default=2000, validation_alias="max")
+    max_per_address: _Positive = Field(default=1000, validation_alias="maxPerAddress")
+    unread_timeout_ms: _Positive = Field(default=60_000, validation_alias="unreadTimeout")
+    receive_memory_bytes: _Positive = Field(default=1 << 30, validation_alias="receiveMemory")
+    max_admin: _Positive = Field(default=100, validation_alias="maxAdmin")
+    """Connections to the admin port."""
 
 
 class _ClusterModel(_Model):
@@ -120,6 +166,7 @@ class ServerConfig(_NodeModel):
     storage_max_retry_interval_ms: _Positive = Field(default=20_000, validation_alias="storage.maxRetryInterval")
     storage_checkpoint_interval: _Positive = Field(default=250_000, validation_alias="storage.checkpointInterval")
     """Transactions after which a store session is renewed."""
+    connections: ConnectionsConfig = Field(default_factory=ConnectionsConfig, validation_alias="server.connections")
     tls: TlsConfig = Field(default_factory=TlsConfig, validation_alias="server.ssl")
 
     @model_validator(mode="after")
@@ -130,6 +177,7 @@ class ServerConfig(_NodeModel):
                 f"server.minFetchSize ({self.min_fetch_size}) must be smaller than "
                 f"server.realtimeThreshold ({self.realtime_threshold})"
             )
+        _check_memory("server", self.connections, "server.maxTransactionSize", self.max_transaction_size_bytes)
         return self
 
 
@@ -150,11 +198,17 @@ class StorageConfig(_NodeModel):
     )
     segment_cache_capacity: _Positive = Field(default=5, validation_alias="storage.segment.cache.capacity")
     """Segments behind the current one that a partition keeps open."""
+    max_request_size_bytes: _Positive = Field(default=512 << 20, validation_alias="storage.maxRequestSize")
+    """Largest message that a peer may send, such as a batch of appends of a server; our own key."""
+    connections: StorageConnectionsConfig = Field(
+        default_factory=StorageConnectionsConfig, validation_alias="storage.connections"
+    )
     tls: TlsConfig = Field(default_factory=TlsConfig, validation_alias="storage.ssl")
 
     @model_validator(mode="after")
     def _check(self) -> Self:
         _check_ports(self, "storage_port", "storage_admin_port", "storage_jetty_port")
+        _check_memory("storage", self.connections, "storage.maxRequestSize", self.max_request_size_bytes)
         return self
 
 
@@ -182,6 +236,10 @@ class CliConfig(_ClusterModel):
     tls: TlsConfig = Field(default_factory=TlsConfig, validation_alias="ssl")
 
 
+_BRIEF = reprlib.Repr()
+_BRIEF.maxlevel = 2
+_BRIEF.maxstring = _BRIEF.maxother = _BRIEF.maxlong = 2 * _SHOWN_LENGTH
+
 _ModelT = TypeVar("_ModelT", bound=BaseModel)
 
 _MODELS: tuple[type[BaseModel], ...] = (ServerConfig, StorageConfig, ClientConfig, CliConfig)
@@ -208,21 +266,27 @@ def load(path: str | os.PathLike[str], model: type[_ModelT], *, prefix: str = ""
     Raises ``ConfigError`` for everything that is wrong with the file or its values.
     """
     try:
-        document = _parse(Path(path).read_text(encoding="utf-8"))
+        with Path(path).open("rb") as file:
+            content = file.read(_MAX_FILE_BYTES + 1)
+        if len(content) > _MAX_FILE_BYTES:
+            raise ConfigError(f"{path} is no configuration file: it has more than {_MAX_FILE_BYTES} bytes")
+        document = _parse(content.decode())
     except OSError as error:
         raise ConfigError(f"cannot read configuration file {path}: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path} is not a text file in UTF-8") from error
     except yaml.MarkedYAMLError as error:
         line = f", line {error.problem_mark.line + 1}" if error.problem_mark is not None else ""
-        raise ConfigError(f"{path}{line}: not valid YAML: {error.problem}") from error
+        # The cause would show a piece of the file, in which there may be a password.
+        raise ConfigError(f"{path}{line}: not valid YAML: {_one_line(error.problem)}") from None
     except yaml.YAMLError as error:
-        raise ConfigError(f"{path}: not valid YAML: {' '.join(str(error).split())}") from error
+        raise ConfigError(f"{path}: not valid YAML: {_one_line(error)}") from None
     if document is None:
         document = {}
     if not isinstance(document, dict):
         raise ConfigError(f"{path}, line 1: expected lines of the form 'key: value', found {_shown(document)}")
-    return from_mapping(document, model, source=str(path), prefix=prefix)
+    unchecked = {key: False for key in _keys(model) if key.rpartition(".")[2] == _CHECK_HOSTNAME}
+    return _made(document, model, str(path), prefix, unchecked)
 
 
 def from_mapping(
@@ -232,17 +296,28 @@ def from_mapping(
 
     Raises ``ConfigError`` for a missing key, a wrong value, a key given twice, and ports that clash.
     """
+    return _made(mapping, model, source, prefix, {})
+
+
+def _made(
+    mapping: Mapping[str, object], model: type[_ModelT], source: str, prefix: str, defaults: Mapping[str, object]
+) -> _ModelT:
+    """The model of a mapping. ``defaults``, by keys without the prefix, stand in for the model's own."""
     values: dict[str, object] = {}
-    for key, value in _flatten(mapping, ""):
+    for position, (key, value) in enumerate(_flatten(mapping, "", _MAX_DEPTH)):
+        if key is None or position >= _MAX_KEYS:
+            limit = f"more than {_MAX_KEYS}" if key is not None else f"nested more than {_MAX_DEPTH} deep"
+            raise ConfigError(f"{source} is no configuration: its keys are {limit}")
         if key in values:
-            raise ConfigError(f"key '{key}' is given twice in {source}")
+            raise ConfigError(f"key '{_shown_key(key)}' is given twice in {source}")
         if value is not None:
             values[key] = value
     own = {key.removeprefix(prefix): value for key, value in values.items() if key.startswith(prefix)}
     known = _keys(model)
     unknown = sorted(own.keys() - known)
+    given = {key: value for key, value in own.items() if key in known}
     try:
-        made = model.model_validate(_nest(model, {key: value for key, value in own.items() if key in known}))
+        made = model.model_validate(_nest(model, {**defaults, **given}))
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         raise ConfigError(_explain(first, prefix, source, unknown)) from None  # the cause would show secrets
@@ -259,24 +334,39 @@ class _Loader(yaml.SafeLoader):
             if isinstance(name, yaml.ScalarNode):
                 if name.value in seen:
                     raise yaml.constructor.ConstructorError(
-                        problem=f"key '{name.value}' is given twice", problem_mark=name.start_mark
+                        problem=f"key '{_shown_key(name.value)}' is given twice", problem_mark=name.start_mark
                     )
                 seen.add(name.value)
         return super().construct_mapping(node, deep)
 
+    def flatten_mapping(self, node: yaml.MappingNode) -> None:
+        super().flatten_mapping(node)
+        if len(node.value) > _MAX_KEYS:  # merges of merges double with every line
+            raise yaml.constructor.ConstructorError(problem="too many keys", problem_mark=node.start_mark)
+
 
 def _parse(text: str) -> object:
-    document: object = yaml.load(text, Loader=_Loader)  # noqa: S506 - it is a SafeLoader
+    try:
+        document: object = yaml.load(text, Loader=_Loader)  # noqa: S506 - it is a SafeLoader
+    except yaml.YAMLError:
+        raise
+    except Exception as error:  # its constructors of numbers, dates and the rest raise whatever they stumble over
+        raise yaml.YAMLError(f"a value is not what its form promises ({type(error).__name__})") from None
     return document
 
 
-def _flatten(mapping: Mapping[str, object], prefix: str) -> Iterator[tuple[str, object]]:
+def _flatten(mapping: Mapping[str, object], prefix: str, depth: int) -> Iterator[tuple[str | None, object]]:
+    """Dotted keys and their values, ``None`` for what is nested too deep. An empty group counts as a key too."""
     for name, value in mapping.items():
-        key = f"{prefix}{name}"
-        if isinstance(value, Mapping):
-            yield from _flatten(value, f"{key}.")
-        else:
+        key = f"{prefix}{name if isinstance(name, str) else _shown(name)}"
+        if not isinstance(value, Mapping):
             yield key, value
+        elif depth == 0:
+            yield None, None
+        else:
+            if not value:
+                yield key, None
+            yield from _flatten(value, f"{key}.", depth - 1)
 
 
 def _parts(model: type[BaseModel]) -> Iterator[tuple[str, type[BaseModel] | None]]:
@@ -314,7 +404,7 @@ def _explain(error: ErrorDetails, prefix: str, source: str, unknown: Sequence[st
     key = prefix + ".".join(str(part) for part in error["loc"])
     if error["type"] == "missing":
         near = _nearest(key, [prefix + name for name in unknown])
-        return f"missing key '{key}' in {source}" + (f"; did you mean '{near}'?" if near else "")
+        return f"missing key '{key}' in {source}" + (f"; did you mean '{_shown_key(near)}'?" if near else "")
     if key.lower().endswith("password"):
         return f"wrong value for key '{key}' in {source}: expected text; put it in quotes"
     if error["type"] == "string_type":
@@ -327,11 +417,11 @@ def _warn(unknown: Sequence[str], known: Sequence[str], source: str) -> None:
     for key in unknown:
         unsupported = next((instead for group, instead in _NOT_SUPPORTED.items() if _inside(key, group)), None)
         if unsupported is not None:
-            logger.warning("%s: key '%s' has no effect; %s", source, key, unsupported)
+            logger.warning("%s: key '%s' has no effect; %s", source, _shown_key(key), unsupported)
         elif key not in of_any_model and not any(_inside(key, name) for name in _WITHOUT_EFFECT):
             near = _nearest(key, known)
             hint = f"; did you mean '{near}'?" if near else ""
-            logger.warning("%s: unknown key '%s' is ignored%s", source, key, hint)
+            logger.warning("%s: unknown key '%s' is ignored%s", source, _shown_key(key), hint)
 
 
 def _inside(key: str, group: str) -> bool:
@@ -340,7 +430,11 @@ def _inside(key: str, group: str) -> bool:
 
 def _nearest(key: str, candidates: Sequence[str]) -> str | None:
     """The candidate that was probably meant: differences of case count for nothing."""
-    near = [(_similarity(key.lower(), candidate.lower()), candidate) for candidate in candidates]
+    near = [
+        (_similarity(key.lower(), candidate.lower()), candidate)
+        for candidate in candidates
+        if max(len(key), len(candidate)) <= 2 * _SHOWN_LENGTH
+    ]
     best = max(near, default=(0.0, None))
     return best[1] if best[0] >= _NEAR else None
 
@@ -358,8 +452,21 @@ def _similarity(left: str, right: str) -> float:
 
 
 def _shown(value: object) -> str:
-    text = repr(value)
+    """What was found, for an error text: never long, whatever is in it."""
+    try:
+        text = _BRIEF.repr(value)
+    except ValueError:  # Python does not write numbers with thousands of digits
+        text = f"a very large {type(value).__name__}"
     return text if len(text) <= _SHOWN_LENGTH else f"{text[:_SHOWN_LENGTH]}..."
+
+
+def _shown_key(key: str) -> str:
+    return key if key.isprintable() and len(key) <= 2 * _SHOWN_LENGTH else _shown(key).strip("'")
+
+
+def _one_line(text: object) -> str:
+    line = " ".join(str(text).split())
+    return line if len(line) <= 4 * _SHOWN_LENGTH else f"{line[: 4 * _SHOWN_LENGTH]}..."
 
 
 def _check_ports(model: BaseModel, *names: str) -> None:
@@ -372,3 +479,12 @@ def _check_ports(model: BaseModel, *names: str) -> None:
             raise ValueError(f"Validation failed for {key}: value '{port}' is already taken")
         if port:
             taken.add(port)
+
+
+def _check_memory(node: str, connections: ConnectionsConfig, size_key: str, size_bytes: int) -> None:
+    """One message of the largest size must always get through."""
+    if connections.receive_memory_bytes < 2 * size_bytes:
+        raise ValueError(
+            f"{node}.connections.receiveMemory ({connections.receive_memory_bytes}) must be at least twice "
+            f"{size_key} ({size_bytes})"
+        )

@@ -21,7 +21,7 @@ MAX_REQUEST_BYTES = 16 << 10
 """Request line and headers together."""
 
 MAX_CONNECTIONS = 64
-"""Connections above this number are refused."""
+"""When there are more, the oldest is broken off: who sends a whole request at once is always answered."""
 
 DEADLINE_S = 10.0
 """How long one connection may last, from its first byte to the last of the response."""
@@ -206,16 +206,14 @@ class HttpServer:
         """The port listened on; the one the operating system chose when 0 was asked for."""
         self._pages = pages
         self._server: asyncio.Server | None = None
-        self._connections: set[_Connection] = set()
+        self._connections: dict[_Connection, None] = {}
         self._closed = False
 
     @classmethod
     async def open(cls, host: str, port: int, registry: Registry, *, health: Health | None = None) -> Self:
         """Listen on all addresses that ``host`` resolves to. Raises ``WaltzError`` when the port cannot be had."""
         server = cls(Pages(registry, health, _installed_version()))
-        server._server = await start_server(
-            lambda: _Connection(server), host, port, tls=None, handshake_timeout_s=DEADLINE_S
-        )
+        server._server = await start_server(lambda: _Connection(server), host, port)
         server.port = bound_port(server._server)
         return server
 
@@ -232,14 +230,18 @@ class HttpServer:
 
     def accept(self, connection: "_Connection") -> bool:
         """Take a connection in; ``False`` refuses it."""
-        if self._closed or len(self._connections) >= MAX_CONNECTIONS:
+        if self._closed:
             return False
-        self._connections.add(connection)
+        if len(self._connections) >= MAX_CONNECTIONS:
+            oldest = next(iter(self._connections))
+            self.release(oldest)
+            oldest.abort()
+        self._connections[connection] = None
         return True
 
     def release(self, connection: "_Connection") -> None:
         """The connection is gone."""
-        self._connections.discard(connection)
+        self._connections.pop(connection, None)
 
     def answer(self, request: Request) -> Response:
         """The response to a request."""

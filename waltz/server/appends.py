@@ -8,8 +8,8 @@ whatever is unusual goes through :mod:`waltz.common.wire.client_server`, which a
 
 import struct
 from collections.abc import Iterator
-from zlib import crc32
 
+from waltz.common.checksum import crc32
 from waltz.common.errors import ProtocolError
 from waltz.common.wire.client_server import AppendRequest, decode_batch
 from waltz.common.wire.frames import Bounds

@@ -99,9 +99,11 @@ class ClientConnection:
         self._handler = handler
         self._max_transaction_size_bytes = max_transaction_size_bytes
         self._link: ClientLink | None = None
+        self._channel: Channel | None = None
 
     def channel_ready(self, channel: Channel) -> None:
         """The client may send requests."""
+        self._channel = channel
         self._link = self._handler.link_opened(channel)
 
     def frames_received(self, channel: Channel, buffer: bytes, bounds: Bounds) -> None:
@@ -126,6 +128,7 @@ class ClientConnection:
 
     def channel_closed(self, channel: Channel, error: Exception | None) -> None:
         """Forget the connection everywhere."""
+        self._channel = None
         if self._link is not None:
             self._handler.link_closed(self._link)
 
@@ -161,6 +164,8 @@ class ClientConnection:
         if isinstance(message, _PARTITION_REQUESTS):
             if link.seq_num is None and type(message) is MountRequest:
                 link.seq_num = message.seq_num
+                if self._channel is not None:
+                    self._channel.allow_large_frames()  # appends come from clients that have mounted
             self._handler.partition_request(link, message)
         elif isinstance(message, _ADMIN_REQUESTS):
             self._handler.admin_request(link, message)

@@ -1,7 +1,6 @@
 """A server process: what it reads from ZooKeeper, what it opens, and the order in which that begins and ends."""
 
 import asyncio
-import gc
 import importlib.metadata
 import logging
 import random
@@ -11,10 +10,13 @@ from typing import TypeVar
 
 from waltz.common.cluster.manager import ClusterManager, PartitionGeneration
 from waltz.common.config import ServerConfig
+from waltz.common.daemon import calm_garbage_collection
 from waltz.common.errors import ConfigError
 from waltz.common.http import HttpServer
 from waltz.common.ids import Endpoint
 from waltz.common.metrics import Json, Registry
+from waltz.common.net.guard import TrafficGuard
+from waltz.common.net.limits import listener_limits, traffic_limits
 from waltz.common.net.listener import Listener
 from waltz.common.net.tls import client_context, server_context
 from waltz.common.wire.frames import CLIENT_SERVER
@@ -45,9 +47,6 @@ CONNECTIVITY_TIMEOUT_S = 5.0
 
 HEALTHY_SESSION_TIMEOUTS = 2
 """ZooKeeper counts as healthy while it has been away for less than this many session time-outs."""
-
-GC_THRESHOLD = 10_000
-"""Objects made and not freed between two looks at the youngest generation."""
 
 _T = TypeVar("_T")
 
@@ -99,6 +98,7 @@ class WaltzServer:
         self._watch: ReplicaWatch | None = None
         self._service: ServerService | None = None
         self._listener: Listener | None = None
+        self._guard = TrafficGuard(traffic_limits(config.connections))
         self._http: HttpServer | None = None
         self._remove_listener: Callable[[], None] | None = None
         self._zookeeper_away_since_s: float | None = None
@@ -154,7 +154,10 @@ class WaltzServer:
             HELLO_TEXT,
             service.connection,
             tls=server_context(config.tls),
-            max_payload_bytes=config.max_transaction_size_bytes + FRAME_SLACK_BYTES,
+            limits=listener_limits(
+                config.connections, "server.connections.max", config.max_transaction_size_bytes + FRAME_SLACK_BYTES
+            ),
+            guard=self._guard,
         )
         self.endpoint = Endpoint(config.server_host, self._listener.port)
         if config.server_jetty_port is not None:
@@ -178,6 +181,7 @@ class WaltzServer:
             await _step("closing the partitions", self._service.close())
         if self._listener is not None:
             await _step("closing the client port", self._listener.close())
+        self._guard.close()
         if self._watch is not None:
             await _step("ending the watch of the replica assignments", self._watch.close())
         if self._connections is not None:
@@ -319,14 +323,6 @@ async def _step(name: str, work: Awaitable[None]) -> None:
         logger.exception("%s failed; going on", name)
 
 
-def _calm_garbage_collection() -> None:
-    """Appends live for milliseconds and make no cycles: look for those less often than by default, and not among what
-    stays for as long as the process does."""
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(GC_THRESHOLD, 20, 50)
-
-
 async def run(config: ServerConfig) -> None:
     """Be a server until SIGTERM or SIGINT, then hand the partitions over and return.
 
@@ -360,7 +356,7 @@ async def _serve(config: ServerConfig, stop: asyncio.Event) -> None:
         try:
             await _unless(stop, server.start())
             if not stop.is_set():
-                _calm_garbage_collection()
+                calm_garbage_collection()
                 logger.info(
                     "server %s of cluster %s is up at %s", server.server_id, server.cluster_name, server.endpoint
                 )

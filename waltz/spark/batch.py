@@ -13,6 +13,7 @@ from waltz.spark.batches import BatchMaker
 from waltz.spark.columns import check_schema
 from waltz.spark.filters import NOTHING_PUSHED, Pushed, push
 from waltz.spark.options import ReadOptions
+from waltz.spark.owner import OwnerReader
 from waltz.spark.planning import Split, plan
 from waltz.spark.reading import SplitReader
 
@@ -25,11 +26,13 @@ def read_split(
     Repeatable: what is committed never changes.
     """
     maker = BatchMaker(schema, options.payload, pushed.header_tests)
+    tls = client_context(options.tls)
     reader = SplitReader(
         split,
-        client_context(options.tls),
+        tls,
         fetch_size=options.fetch_size,
         request_timeout_s=options.request_timeout_s,
+        owner=OwnerReader(options, split.range.partition_id, tls),
     )
     # The loop runs only while a chunk is awaited; the next one arrives in the socket's buffers meanwhile.
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

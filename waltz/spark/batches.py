@@ -7,7 +7,7 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from waltz.spark.chunk import Chunk, Heads
+from waltz.spark.chunk import Chunk, Heads, over_memory
 from waltz.spark.columns import HEADER_COLUMNS, payload_fields
 from waltz.spark.filters import ColumnTest
 from waltz.spark.payload_format import PayloadFormat
@@ -47,11 +47,11 @@ class BatchMaker:
     def _batch(self, partition_id: int, chunk: Chunk) -> pa.RecordBatch:
         heads = chunk.heads() if self._needs_heads or self._header_tests else None
         ids = chunk.transaction_ids()
-        payloads = chunk.payloads() if self._decode is not None else None
+        payloads = chunk.payloads if self._decode is not None else None
         keep = self._kept(heads)
         if keep is not None and payloads is not None:
             # Rows that are filtered out are not decoded, so they cannot fail the read either.
-            payloads, ids = payloads.filter(keep), array("q", _numbers(pa.int64(), ids).filter(keep).to_pylist())
+            payloads, ids = payloads.filter(keep), ids.filter(keep)
         from_payload: dict[str, pa.Array] = {}
         if self._decode is not None and payloads is not None:
             from_payload = self._decode(payloads, partition_id, ids)
@@ -79,16 +79,11 @@ def _makers(partition_id: int, chunk: Chunk, heads: Heads | None) -> dict[str, C
     count = chunk.count
 
     def head(name: str) -> Callable[[], pa.Array]:
-        return lambda: _numbers(pa.int32(), (heads or chunk.heads()).column(name))
+        return lambda: over_memory(pa.int32(), (heads or chunk.heads()).column(name))
 
     return {
-        "partition": lambda: _numbers(pa.int32(), array("i", [partition_id]) * count),
-        "transaction_id": lambda: _numbers(pa.int64(), chunk.transaction_ids()),
-        "checksum": lambda: _numbers(pa.int32(), chunk.checksums()),
+        "partition": lambda: over_memory(pa.int32(), array("i", [partition_id]) * count),
+        "transaction_id": chunk.transaction_ids,
+        "checksum": lambda: over_memory(pa.int32(), chunk.checksums()),
         **{name: head(name) for name in ("header", "client_id", "generation", "seq_num")},
     }
-
-
-def _numbers(kind: pa.DataType, values: "array[int]") -> pa.Array:
-    """A column without nulls over the memory of ``values``."""
-    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(values)])

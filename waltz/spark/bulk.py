@@ -39,6 +39,7 @@ class BulkClient:
     def __init__(self, endpoint: Endpoint, timeout_s: float) -> None:
         """Use :meth:`connect`."""
         self.endpoint = endpoint
+        self.peer = f"storage {endpoint}"
         self._timeout_s = timeout_s
         self._channel: Channel | None = None
         self._calls: PendingCalls[_Payload] = PendingCalls(f"storage admin {endpoint}")
@@ -92,7 +93,7 @@ class BulkClient:
         position = start + _PARTITION_END
         if position > end or int.from_bytes(buffer[start + _PARTITION_START : position], "big") != partition_id:
             raise ProtocolError(f"storage {self.endpoint} answered for another partition than {partition_id}")
-        return decode_chunk(buffer, position, end, partition_id=partition_id, source=self.endpoint)
+        return decode_chunk(buffer, position, end, partition_id=partition_id, source=self.peer)
 
     async def close(self) -> None:
         """Close the connection; every pending request gets ``ConnectionClosedError``."""

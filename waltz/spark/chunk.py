@@ -1,8 +1,8 @@
 """Consecutive records as they came over the wire, and the columns cut out of them.
 
-No object is made per record. The records of an answer stand one behind the other, so the whole answer *is* an Arrow
-array of binary values as soon as it is known where each record begins; payloads and the fixed fields are then cut out
-of all records at once. What is done record by record is finding the next one and the checksum of its payload.
+The records of an answer stand one behind the other, so the whole answer *is* an Arrow array of binary values as soon as
+it is known where each record begins; payloads and the fixed fields are then cut out of all records at once. What is
+done record by record is finding the next one and the checksum of its payload.
 """
 
 import struct
@@ -10,11 +10,11 @@ import sys
 from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass
-from zlib import crc32
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from waltz.common.checksum import crc32
 from waltz.common.errors import ProtocolError
 from waltz.storage.client import DataCorruptionError
 
@@ -24,9 +24,11 @@ _HEAD_BYTES = 32
 _SIZE_PLACE = 28
 _CHECKSUM_BYTES = 4
 _OVERHEAD_BYTES = _HEAD_BYTES + _CHECKSUM_BYTES
-_HEAD_LONGS = 4
+_ID_BYTES = 8
 _LARGEST_ID = 2**63 - 1
 _HEAD_INTS = 8
+_CHECKSUM_BLOCK_RECORDS = 1024
+"""Payloads whose checksums are taken at once: few enough for small ones to stay in the processor's cache."""
 
 _INT_PLACE = {"client_id": 2, "generation": 3, "seq_num": 5, "header": 6}
 """Where a field stands among the 32-bit integers of the fixed part."""
@@ -43,6 +45,8 @@ class Chunk:
     first: int
     records: pa.BinaryArray
     """Every record from its first to its last byte, over the memory of the answer."""
+    payloads: pa.BinaryArray
+    """The payloads, in memory of their own."""
 
     def __repr__(self) -> str:
         return f"<Chunk {self.first} to {self.first + self.count - 1}>"
@@ -56,30 +60,26 @@ class Chunk:
     def size_bytes(self) -> int:
         """Bytes of all payloads."""
         ends = self._ends()
-        return ends[-1] - ends[0] - _OVERHEAD_BYTES * self.count
-
-    def payloads(self) -> pa.BinaryArray:
-        """The payloads, in memory of their own."""
-        return pc.binary_slice(self.records, _HEAD_BYTES, -_CHECKSUM_BYTES)
+        return ends[-1] - ends[0]
 
     def checksums(self) -> "array[int]":
         """The signed checksums of the payloads."""
-        return _integers("i", pc.binary_slice(self.records, -_CHECKSUM_BYTES), self.count)
+        return _integers("i", _stored_checksums(self.records))
 
     def heads(self) -> "Heads":
         """The fixed fields of all records."""
-        return Heads(_integers("i", pc.binary_slice(self.records, 0, _HEAD_BYTES), _HEAD_INTS * self.count))
+        return Heads(_integers("i", _bytes_of(pc.binary_slice(self.records, 0, _HEAD_BYTES))))
 
-    def transaction_ids(self) -> "array[int]":
+    def transaction_ids(self) -> pa.Int64Array:
         """``first``, ``first + 1``, ..."""
-        return array("q", range(self.first, self.first + self.count))
+        return _consecutive(self.first, self.count)
 
     def cut(self, max_bytes: int) -> Iterator["Chunk"]:
         """The same records in chunks of at most ``max_bytes`` of payload, or of one record that is larger."""
         if self.size_bytes <= max_bytes:
             yield self
             return
-        ends = [end - _OVERHEAD_BYTES * index for index, end in enumerate(self._ends())]
+        ends = self._ends()
         start = 0
         for index in range(1, self.count):
             if ends[index + 1] - ends[start] > max_bytes:
@@ -88,12 +88,13 @@ class Chunk:
         yield self._slice(start, self.count)
 
     def _slice(self, start: int, end: int) -> "Chunk":
-        return Chunk(self.first + start, self.records.slice(start, end - start))
+        return Chunk(
+            self.first + start, self.records.slice(start, end - start), self.payloads.slice(start, end - start)
+        )
 
     def _ends(self) -> "memoryview[int]":
-        """Where the records begin in the answer, and where the last one ends."""
-        offsets: memoryview[int] = memoryview(self.records.buffers()[1]).cast("i")
-        return offsets[self.records.offset : self.records.offset + self.count + 1]
+        """Where the payloads begin in their memory, and where the last one ends."""
+        return _offsets(self.payloads)
 
 
 class Heads:
@@ -113,75 +114,108 @@ def decode_chunk(buffer: bytes, position: int, end: int, *, partition_id: int, s
     """The record list (count, then records) that fills ``buffer[position:end]``; ``None`` if it is empty.
 
     Raises ``ProtocolError`` when it is no such list or its ids are not consecutive, and ``DataCorruptionError`` for the
-    first payload that does not match its checksum (rule S6). ``source`` is named in the texts.
+    first payload that does not match its checksum (rule S6). ``source`` begins
+    the texts.
     """
     if position + _COUNT.size > end:
-        raise ProtocolError(f"storage {source} sent a record list that is too short")
+        raise ProtocolError(f"{source} sent a record list that is too short")
     (count,) = _COUNT.unpack_from(buffer, position)
     position += _COUNT.size
     if count < 0 or count * _OVERHEAD_BYTES > end - position:
-        raise ProtocolError(f"storage {source} sent a record list of {count} records in {end - position} bytes")
+        raise ProtocolError(f"{source} sent a record list of {count} records in {end - position} bytes")
     if count == 0:
         if position != end:
-            raise ProtocolError(f"storage {source} sent an empty record list with {end - position} bytes left over")
+            raise ProtocolError(f"{source} sent an empty record list with {end - position} bytes left over")
         return None
-    starts, checksums = _scan(buffer, position, end, count, source)
+    starts = _record_starts(buffer, position, end, count, source)
     records = pa.Array.from_buffers(pa.binary(), count, [None, pa.py_buffer(starts), pa.py_buffer(buffer)])
-    first = _first_id(records, count, source)
-    chunk = Chunk(first, records)
-    if chunk.checksums() != checksums:
-        found = next(
-            index
-            for index, (stored, real) in enumerate(zip(chunk.checksums(), checksums, strict=True))
-            if stored != real
-        )
+    chunk = Chunk(_first_id(records, source), records, pc.binary_slice(records, _HEAD_BYTES, -_CHECKSUM_BYTES))
+    stored, real = bytes(_stored_checksums(records)), _payload_checksums(chunk.payloads)
+    if stored != real:
+        found = next(place for place in range(count) if stored[4 * place :][:4] != real[4 * place :][:4])
         raise DataCorruptionError(
-            f"storage {source} delivered a damaged transaction: partition {partition_id}, "
-            f"transaction {first + found}: the payload does not match its checksum"
+            f"{source} delivered a damaged transaction: partition {partition_id}, "
+            f"transaction {chunk.first + found}: the payload does not match its checksum"
         )
     return chunk
 
 
-def _scan(buffer: bytes, position: int, end: int, count: int, source: object) -> tuple["array[int]", "array[int]"]:
-    """Where each record begins (and the last one ends), and what the checksum of each payload is."""
+def _record_starts(buffer: bytes, position: int, end: int, count: int, source: object) -> bytes:
+    """Where each record begins, and where the last one ends, as Arrow's 32-bit offsets."""
     starts: list[int] = []
-    checksums: list[int] = []
-    add_start, add_checksum, unpack, checksum = starts.append, checksums.append, _COUNT.unpack_from, crc32
+    add, unpack = starts.append, _COUNT.unpack_from
     last_start = end - _OVERHEAD_BYTES
     for _ in range(count):
         if position > last_start:
-            raise ProtocolError(f"storage {source} sent a record list that is too short")
-        add_start(position)
-        data_start = position + _HEAD_BYTES
-        data_end = data_start + unpack(buffer, position + _SIZE_PLACE)[0]
-        position = data_end + _CHECKSUM_BYTES
-        if not data_start <= data_end or position > end:
-            raise ProtocolError(f"storage {source} sent a payload of {data_end - data_start} bytes")
-        add_checksum(checksum(buffer[data_start:data_end]))
-    if position != end:
-        raise ProtocolError(f"storage {source} sent a record list with {end - position} bytes left over")
-    add_start(end)
-    signed = array("i")
-    signed.frombytes(array("I", checksums).tobytes())
-    return array("i", starts), signed
+            raise ProtocolError(f"{source} sent a record list that is too short")
+        add(position)
+        (size,) = unpack(buffer, position + _SIZE_PLACE)
+        if size < 0:
+            raise ProtocolError(f"{source} sent a payload of {size} bytes")
+        position += _OVERHEAD_BYTES + size
+    if position > end:
+        raise ProtocolError(f"{source} sent a record list that is too short")
+    if position < end:
+        raise ProtocolError(f"{source} sent a record list with {end - position} bytes left over")
+    return struct.pack(f"{count + 1}i", *starts, end)
 
 
-def _first_id(records: pa.BinaryArray, count: int, source: object) -> int:
-    longs = _integers("q", pc.binary_slice(records, 0, _HEAD_BYTES), _HEAD_LONGS * count)
-    ids = longs[::_HEAD_LONGS]
+def _first_id(records: pa.BinaryArray, source: object) -> int:
+    """The first of the ids, which have to be consecutive."""
+    count = len(records)
+    ids = _integers("q", _bytes_of(pc.binary_slice(records, 0, _ID_BYTES)))
     first = ids[0]
-    if first > _LARGEST_ID - count or ids != array("q", range(first, first + count)):
+    if first > _LARGEST_ID - count or not over_memory(pa.int64(), ids).equals(_consecutive(first, count)):
         place, found = next((place, found) for place, found in enumerate(ids, first) if place != found)
-        raise ProtocolError(f"storage {source} sent transaction {found} in the place of {place}")
+        raise ProtocolError(f"{source} sent transaction {found} in the place of {place}")
     return first
 
 
-def _integers(code: str, values: pa.BinaryArray, count: int) -> "array[int]":
-    """The bytes of all values, which stand one behind the other, as big-endian integers."""
+def _stored_checksums(records: pa.BinaryArray) -> memoryview:
+    return _bytes_of(pc.binary_slice(records, -_CHECKSUM_BYTES))
+
+
+def _payload_checksums(payloads: pa.BinaryArray) -> bytes:
+    """What the checksums really are, as they stand in records. The hot path of every read."""
+    blocks = []
+    for start in range(0, len(payloads), _CHECKSUM_BLOCK_RECORDS):
+        block = payloads.slice(start, _CHECKSUM_BLOCK_RECORDS).to_pylist()
+        blocks.append(struct.pack(f">{len(block)}I", *map(crc32, block)))
+    return b"".join(blocks)
+
+
+_counted = pa.array(range(1 << 14), type=pa.int64())
+"""0, 1, 2, ...; replaced by a longer one when that is needed."""
+
+
+def _consecutive(first: int, count: int) -> pa.Int64Array:
+    global _counted
+    if len(_counted) < count:
+        _counted = pa.array(range(1 << count.bit_length()), type=pa.int64())
+    return pc.add(_counted.slice(0, count), first)
+
+
+def over_memory(kind: pa.DataType, values: "array[int]") -> pa.Array:
+    """A column of numbers without nulls over the memory of ``values``."""
+    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(values)])
+
+
+def _offsets(values: pa.BinaryArray) -> "memoryview[int]":
+    """Where each value begins in the memory of all, and where the last one ends."""
+    offsets: memoryview[int] = memoryview(values.buffers()[1]).cast("i")
+    return offsets[values.offset : values.offset + len(values) + 1]
+
+
+def _bytes_of(values: pa.BinaryArray) -> memoryview:
+    """All values, which stand one behind the other."""
+    offsets = _offsets(values)
+    return memoryview(values.buffers()[2])[offsets[0] : offsets[-1]]
+
+
+def _integers(code: str, values: memoryview) -> "array[int]":
+    """Big-endian integers."""
     found: array[int] = array(code)
-    offsets = memoryview(values.buffers()[1]).cast("i")
-    start = offsets[values.offset]
-    found.frombytes(memoryview(values.buffers()[2])[start : start + count * found.itemsize])
+    found.frombytes(values)
     if sys.byteorder == "little":
         found.byteswap()
     return found

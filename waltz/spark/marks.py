@@ -27,7 +27,7 @@ ATTEMPT_TIMEOUT_S = 5.0
 INITIAL_DELAY_S = 0.1
 MAXIMUM_DELAY_S = 2.0
 
-_TOOL_CLIENT_ID = -1
+TOOL_CLIENT_ID = -1
 
 
 async def read_committed_marks(
@@ -149,7 +149,7 @@ class _Question:
         """Set when every answer came or none will come any more."""
         self.closed: WaltzError | None = None
         self._open = {
-            bytes(ReqId.of(_TOOL_CLIENT_ID, generation, partition_id, number)): partition_id
+            bytes(ReqId.of(TOOL_CLIENT_ID, generation, partition_id, number)): partition_id
             for number, (partition_id, generation) in enumerate(wanted)
         }
 

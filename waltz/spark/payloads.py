@@ -4,7 +4,6 @@ What cannot be turned is an error that names the transaction (mode ``FAILFAST``)
 """
 
 import importlib
-from array import array
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -17,7 +16,7 @@ from waltz.spark.columns import DATA, JSON, RAW, UTF8
 from waltz.spark.errors import PayloadError
 from waltz.spark.payload_format import PayloadFormat
 
-Decode = Callable[[pa.BinaryArray, int, "array[int]"], dict[str, pa.Array]]
+Decode = Callable[[pa.BinaryArray, int, pa.Int64Array], dict[str, pa.Array]]
 """Payloads, partition and transaction ids to columns by name; all columns are as long as the payloads."""
 
 _Strict = Callable[[pa.BinaryArray], dict[str, pa.Array]]
@@ -66,7 +65,7 @@ class _Guarded:
         self._schema = schema
         self._payload = payload
 
-    def __call__(self, payloads: pa.BinaryArray, partition_id: int, ids: "array[int]") -> dict[str, pa.Array]:
+    def __call__(self, payloads: pa.BinaryArray, partition_id: int, ids: pa.Int64Array) -> dict[str, pa.Array]:
         try:
             columns = self._strict(payloads)
         except Exception:
@@ -75,14 +74,14 @@ class _Guarded:
             if not field.nullable and columns[field.name].null_count:
                 place = columns[field.name].is_null().to_pylist().index(True)
                 raise PayloadError(
-                    f"partition {partition_id}, transaction {ids[place]}: column {field.name} is declared "
+                    f"partition {partition_id}, transaction {ids[place].as_py()}: column {field.name} is declared "
                     "NOT NULL, and the payload has no value for it"
                 )
         return columns
 
-    def _one_by_one(self, payloads: pa.BinaryArray, partition_id: int, ids: "array[int]") -> dict[str, pa.Array]:
+    def _one_by_one(self, payloads: pa.BinaryArray, partition_id: int, ids: pa.Int64Array) -> dict[str, pa.Array]:
         rows: list[dict[str, pa.Array]] = []
-        for place, transaction_id in enumerate(ids):
+        for place, transaction_id in enumerate(ids.to_pylist()):
             try:
                 rows.append(self._strict(payloads.slice(place, 1)))
             except Exception as error:

@@ -4,6 +4,7 @@ import asyncio
 import logging
 import ssl
 from collections.abc import Coroutine
+from typing import Protocol
 
 from waltz.common.errors import (
     ConnectFailedError,
@@ -16,11 +17,10 @@ from waltz.spark.bulk import BulkClient
 from waltz.spark.chunk import Chunk
 from waltz.spark.errors import ReplicaReadError
 from waltz.spark.planning import Split
-from waltz.spark.replicas import Source
 
 logger = logging.getLogger(__name__)
 
-TARGET_ANSWER_BYTES = 4 << 20
+TARGET_ANSWER_BYTES = 1 << 20
 """What an answer should hold. Storages of the original bound answers by the number of records only."""
 
 FIRST_FETCH = 100
@@ -31,6 +31,20 @@ CONNECT_TIMEOUT_S = 10.0
 _RECORD_OVERHEAD_BYTES = 36
 
 
+OWNER = "the partition's server"
+"""What the owner is called in texts, beside the names of storages."""
+
+
+class RecordsClient(Protocol):
+    """One open connection to somebody who delivers records."""
+
+    def records(self, partition_id: int, first: int, max_count: int) -> Coroutine[None, None, Chunk | None]:
+        """Records ``first``, ``first + 1``, ...; ``None`` only when ``first`` is absent."""
+
+    async def close(self) -> None:
+        """Close the connection; a later request may open it again."""
+
+
 class _LagError(WaltzError):
     """The replica has not got the next transaction."""
 
@@ -39,22 +53,33 @@ class SplitReader:
     """Delivers the records of a split, checked, in order and without gaps.
 
     One replica at a time is read. One that is unreachable, lags or delivers damaged data is left for the next at the
-    very transaction where it failed; the read fails when all replicas in turn fail at the same transaction.
+    very transaction where it failed. When all replicas in turn fail at the same transaction, the partition's server is
+    read from there on, as long as it delivers; the read fails when the server fails there, too.
 
     While the caller works on a chunk the next one is under way already. The loop may stand still meanwhile: what was
     asked ahead is asked again if its deadline passed or its connection closed by then.
     """
 
-    def __init__(self, split: Split, tls: ssl.SSLContext | None, *, fetch_size: int, request_timeout_s: float) -> None:
-        """``fetch_size`` is the most records of one request."""
+    def __init__(
+        self,
+        split: Split,
+        tls: ssl.SSLContext | None,
+        *,
+        fetch_size: int,
+        request_timeout_s: float,
+        owner: RecordsClient | None = None,
+    ) -> None:
+        """``fetch_size`` is the most records of one request; without ``owner`` only replicas are read."""
         self._split = split
         self._tls = tls
         self._fetch_size = fetch_size
         self._request_timeout_s = request_timeout_s
         self._position = split.range.start
         self._fitting = FIRST_FETCH
+        self._owner = owner
+        self._providers = [*(source.storage for source in split.sources), *([] if owner is None else [OWNER])]
         self._turn = 0
-        self._client: BulkClient | None = None
+        self._client: RecordsClient | None = None
         self._ahead: asyncio.Task[Chunk | None] | None = None
 
     async def next_chunk(self) -> Chunk | None:
@@ -64,29 +89,35 @@ class SplitReader:
         """
         if self._position == self._split.range.end:
             return None
-        reasons: dict[Source, str] = {}
-        for _ in self._split.sources:
+        reasons: dict[str, str] = {}
+        while True:
             try:
                 chunk = await self._fetch()
             except WaltzError as error:
-                reasons[self._source] = str(error)
-                logger.warning("partition %d, from %s: %s", self._split.range.partition_id, self._source.storage, error)
+                provider = self._providers[self._turn]
+                reasons[provider] = str(error)
+                logger.warning("partition %d, from %s: %s", self._split.range.partition_id, provider, error)
                 await self._disconnect()
-                self._turn += 1
+                self._turn_on(reasons)
             else:
                 self._position += chunk.count
                 self._fitting = max(1, TARGET_ANSWER_BYTES * chunk.count // self._size_bytes(chunk))
                 await self._fetch_ahead()
                 return chunk
-        raise self._failure(reasons)
 
     async def close(self) -> None:
         """Give up what is under way."""
         await self._disconnect()
 
-    @property
-    def _source(self) -> Source:
-        return self._split.sources[self._turn % len(self._split.sources)]
+    def _turn_on(self, reasons: dict[str, str]) -> None:
+        """To the next replica that has not failed here, and after all of them to the server."""
+        replicas = len(self._split.sources)
+        next_ones = [*(step % replicas for step in range(self._turn + 1, self._turn + 1 + replicas))]
+        for turn in [*next_ones, *range(replicas, len(self._providers))]:
+            if self._providers[turn] not in reasons:
+                self._turn = turn
+                return
+        raise self._failure(reasons)
 
     @property
     def _count(self) -> int:
@@ -116,23 +147,25 @@ class SplitReader:
             for _ in range(2):  # the task sends, then the channel writes what was gathered in that turn
                 await asyncio.sleep(0)
 
-    def _request(self, client: BulkClient) -> Coroutine[None, None, Chunk | None]:
+    def _request(self, client: RecordsClient) -> Coroutine[None, None, Chunk | None]:
         return client.records(self._split.range.partition_id, self._position, self._count)
 
-    async def _connect(self) -> BulkClient:
+    async def _connect(self) -> RecordsClient:
+        if self._turn == len(self._split.sources):
+            assert self._owner is not None
+            return self._owner
+        admin = self._split.sources[self._turn].admin
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT_S):
                 return await BulkClient.connect(
-                    self._source.admin,
+                    admin,
                     cluster_key=self._split.cluster_key,
                     partition_count=self._split.partition_count,
                     tls=self._tls,
                     timeout_s=self._request_timeout_s,
                 )
         except TimeoutError:
-            raise ConnectFailedError(
-                f"cannot connect to {self._source.admin}: not ready within {CONNECT_TIMEOUT_S:g} s"
-            ) from None
+            raise ConnectFailedError(f"cannot connect to {admin}: not ready within {CONNECT_TIMEOUT_S:g} s") from None
 
     def _checked(self, chunk: Chunk | None) -> Chunk:
         """The client has verified payloads and order; here it is whether they are the records asked for."""
@@ -140,8 +173,7 @@ class SplitReader:
             raise _LagError(f"has not got transaction {self._position}")
         if chunk.first != self._position or chunk.count > self._split.range.end - self._position:
             raise ProtocolError(
-                f"storage {self._source.admin} sent transactions {chunk.first} to {chunk.first + chunk.count - 1}, "
-                f"which were not asked for"
+                f"transactions {chunk.first} to {chunk.first + chunk.count - 1} were sent, which were not asked for"
             )
         return chunk
 
@@ -156,9 +188,9 @@ class SplitReader:
         if client is not None:
             await client.close()
 
-    def _failure(self, reasons: dict[Source, str]) -> ReplicaReadError:
+    def _failure(self, reasons: dict[str, str]) -> ReplicaReadError:
         partition_id, start, end = self._split.range
-        listed = "; ".join(f"{source.storage}: {reason}" for source, reason in reasons.items())
+        listed = "; ".join(f"{provider}: {reason}" for provider, reason in reasons.items())
         return ReplicaReadError(
             f"partition {partition_id}, transactions {start} to {end - 1}: "
             f"no replica delivers transaction {self._position}: {listed}"

@@ -7,12 +7,12 @@ import math
 from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from typing import NamedTuple
-from zlib import crc32
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.types import BinaryType, IntegralType, StringType, StructType
 
+from waltz.common.checksum import crc32
 from waltz.common.errors import ConfigError
 from waltz.spark.columns import SCHEMA
 from waltz.spark.errors import SinkError

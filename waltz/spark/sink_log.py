@@ -17,6 +17,7 @@ from waltz.spark.errors import SinkError
 from waltz.spark.exactly_once import Guard, NotAllAppendedError
 from waltz.spark.offsets import OffsetRange
 from waltz.spark.options import DEFAULT_FETCH_SIZE
+from waltz.spark.owner import OwnerReader
 from waltz.spark.planning import SESSION_TIMEOUT_S, Split, connect_zookeeper, read_sources, read_store
 from waltz.spark.reading import SplitReader
 from waltz.spark.rows import Row
@@ -85,12 +86,16 @@ class ClusterLog:
             self._store.partition_count,
         )
         reader = SplitReader(
-            split, self._tls, fetch_size=DEFAULT_FETCH_SIZE, request_timeout_s=options.request_timeout_s
+            split,
+            self._tls,
+            fetch_size=DEFAULT_FETCH_SIZE,
+            request_timeout_s=options.request_timeout_s,
+            owner=OwnerReader(options, partition_id, self._tls),
         )
         try:
             while (chunk := await reader.next_chunk()) is not None:
                 heads = chunk.heads()
-                headers, payloads = heads.column("header"), chunk.payloads()
+                headers, payloads = heads.column("header"), chunk.payloads
                 for place, client_id in enumerate(heads.column("client_id")):
                     if client_id in client_ids:
                         yield chunk.first + place, Row(headers[place], payloads[place].as_py())

@@ -78,6 +78,10 @@ class AdminService:
         self._workers.add(worker)
         worker.add_done_callback(self._workers.discard)
 
+    def is_of_this_cluster(self, request: wire.AdminOpenRequest) -> bool:
+        """Whether who sent it knows the cluster's key and size."""
+        return self._manager.check_cluster(request.key, request.partition_count) is None
+
     async def execute(self, request: AdminRequest) -> bytes:
         """The frame that answers a request."""
         try:
@@ -164,7 +168,10 @@ class AdminConnection:
             if not channel.writable and not channel.closed:
                 await self._wait_writable(channel)
             elif self._requests:
-                channel.send(await self._service.execute(self._requests.popleft()))
+                request = self._requests.popleft()
+                if isinstance(request, wire.AdminOpenRequest) and self._service.is_of_this_cluster(request):
+                    channel.allow_large_frames()
+                channel.send(await self._service.execute(request))
             else:
                 channel.resume_reading()
                 await self._changed.wait()

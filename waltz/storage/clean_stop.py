@@ -13,8 +13,8 @@ import logging
 from pathlib import Path
 from typing import NamedTuple
 from uuid import UUID
-from zlib import crc32
 
+from waltz.common.checksum import crc32
 from waltz.storage.control_file import PartitionInfo
 from waltz.storage.files import Files
 from waltz.storage.group_encoder import LogEnd

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 from uuid import UUID
-from zlib import crc32
 
+from waltz.common.checksum import crc32
 from waltz.storage.errors import ConcurrentUpdateError, CorruptionError, ReadOnlyError, StorageError
 from waltz.storage.files import File, Files, GroupSync, replace_file, see_the_medium
 

@@ -102,6 +102,8 @@ class DataConnection:
     def _open(self, message: wire.OpenRequest) -> bytes:
         error = self._manager.check_cluster(message.key, message.partition_count)
         if error is None:
+            if self._channel is not None:
+                self._channel.allow_large_frames()
             return wire.encode(wire.SuccessResponse(-1, -1, -1))
         return wire.encode(wire.FailureResponse(-1, -1, -1, wire.RpcException(error.wire_text())))
 

@@ -16,8 +16,8 @@ import threading
 from dataclasses import dataclass, field
 from pathlib import Path
 from uuid import UUID
-from zlib import crc32
 
+from waltz.common.checksum import crc32
 from waltz.storage.errors import CorruptionError, ReadOnlyError, StorageError
 from waltz.storage.files import File, Files, GroupSync, replace_file, see_the_medium
 

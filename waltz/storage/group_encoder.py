@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 from typing import NamedTuple
-from zlib import crc32
 
+from waltz.common.checksum import crc32
 from waltz.common.records import Record
 from waltz.storage.errors import StorageError
 from waltz.storage.recovery import CHECKPOINT_INTERVAL

@@ -1,7 +1,8 @@
 """The log of one partition on disk: ordered segments, of which the last one grows.
 
 Life of a group of appends: ``prepare`` checks the order and encodes, ``write_and_sync`` makes it durable in a thread,
-``publish`` makes it visible. Readers work on an immutable view, so they need no lock against the writer and never see
+``publish`` makes it visible. A large group may be written while the one before it is being synced: ``write``, then
+``sync``. Readers work on an immutable view, so they need no lock against the writer and never see
 what is not durable.
 
 A new segment begins with the record after the one that passed the size threshold. Everything in the old segment is
@@ -245,20 +246,60 @@ class PartitionLog:
         """
         view = self._view
         if prepared.writes:
-            self._check_writable()
-            if prepared.start != view.end:
-                raise StorageError("transaction out of order")
-            segments = self._change("write", partial(self._write, view.segments, prepared.writes))
+            self._check_order(prepared, view)
+            segments = self._change("write", partial(self._write_and_sync, view.segments, prepared.writes))
             view = _View(segments, prepared.end, view.epoch)
         prepared.view = view
 
-    def _write(self, segments: tuple[Segment, ...], writes: list[SegmentWrite]) -> tuple[Segment, ...]:
+    def write(self, prepared: Prepared, after: Prepared | None = None) -> bool:
+        """Write a group, and leave it to :meth:`sync` to make it durable. Blocking; may run beside another's sync.
+
+        ``after`` is the written group behind which it goes, ``None``: what is published. False when it begins another
+        segment; then nothing was written, and it is one for :meth:`write_and_sync` once the others are published.
+
+        Raises as :meth:`write_and_sync`.
+        """
+        self._check_writable()
+        view = self._view if after is None or after.view is None else after.view
+        if prepared.writes:
+            if len(prepared.writes) > 1 or prepared.writes[0].starts_segment:
+                return False
+            self._check_order(prepared, view)
+            self._change("write", partial(self._write, view.segments[-1], prepared.writes[0]))
+            view = _View(view.segments, prepared.end, view.epoch)
+        prepared.view = view
+        return True
+
+    def sync(self, prepared: Prepared) -> None:
+        """Make a group durable that was written; groups in the order of their writes. Blocking.
+
+        Raises ``OSError``, ``ReadOnlyError`` when any write or sync has failed before; it is not tried again then.
+        """
+        assert prepared.view is not None, "it has to be written first"
+        if prepared.writes:
+            self._change("sync", partial(self._sync, prepared.view.segments[-1], prepared.writes[0]))
+
+    def _check_order(self, prepared: Prepared, view: _View) -> None:
+        self._check_writable()
+        if prepared.start != view.end:
+            raise StorageError("transaction out of order")
+
+    def _write_and_sync(self, segments: tuple[Segment, ...], writes: list[SegmentWrite]) -> tuple[Segment, ...]:
         for write in writes:
             if write.starts_segment:
                 segments = (*segments, self._roll(segments[-1], write.first_transaction_id))
             with self._pinned(segments[-1]) as handles:
-                segments[-1].append(handles, write)
+                segments[-1].write(handles, write)
+                segments[-1].sync(handles, write)
         return segments
+
+    def _write(self, segment: Segment, write: SegmentWrite) -> None:
+        with self._pinned(segment) as handles:
+            segment.write(handles, write)
+
+    def _sync(self, segment: Segment, write: SegmentWrite) -> None:
+        with self._pinned(segment) as handles:
+            segment.sync(handles, write)
 
     def _roll(self, full: Segment, first_transaction_id: int) -> Segment:
         with self._pinned(full) as handles:

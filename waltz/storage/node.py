@@ -7,12 +7,16 @@ import os
 import signal
 import ssl
 import sys
+from dataclasses import replace
 
 from waltz.common.config import StorageConfig
+from waltz.common.daemon import calm_garbage_collection
 from waltz.common.errors import WaltzError
 from waltz.common.exposition import to_json
 from waltz.common.http import HttpServer
 from waltz.common.metrics import Json, Registry
+from waltz.common.net.guard import TrafficGuard
+from waltz.common.net.limits import listener_limits, traffic_limits
 from waltz.common.net.listener import Listener
 from waltz.common.net.tls import server_context
 from waltz.common.wire.frames import STORAGE, STORAGE_ADMIN
@@ -45,6 +49,7 @@ class StorageNode:
         self._data_listener: Listener | None = None
         self._admin_listener: Listener | None = None
         self._http_server: HttpServer | None = None
+        self._guard: TrafficGuard | None = None
 
     @classmethod
     async def start(
@@ -87,8 +92,17 @@ class StorageNode:
 
     async def _listen(self, config: StorageConfig, tls: ssl.SSLContext | None) -> None:
         host, manager = config.storage_bind_address, self.manager
+        limits = listener_limits(config.connections, "storage.connections.max", config.max_request_size_bytes)
+        self._guard = TrafficGuard(traffic_limits(config.connections))
         self._data_listener = await Listener.open(
-            host, config.storage_port, STORAGE, data_service.HELLO_TEXT, lambda: DataConnection(manager), tls=tls
+            host,
+            config.storage_port,
+            STORAGE,
+            data_service.HELLO_TEXT,
+            lambda: DataConnection(manager),
+            tls=tls,
+            limits=limits,
+            guard=self._guard,
         )
         self._admin_listener = await Listener.open(
             host,
@@ -97,6 +111,8 @@ class StorageNode:
             admin_service.HELLO_TEXT,
             self._admin_service.connection,
             tls=tls,
+            limits=replace(limits, max_connections=config.connections.max_admin),
+            guard=self._guard,
         )
         if config.storage_jetty_port is None:
             logger.warning("storage.jetty.port is not set: there are no HTTP endpoints")
@@ -141,6 +157,8 @@ class StorageNode:
         for listener in (self._admin_listener, self._data_listener):
             if listener is not None:
                 await listener.close()
+        if self._guard is not None:
+            self._guard.close()
         await self._admin_service.close()
         if self._http_server is not None:
             await self._http_server.close()
@@ -166,6 +184,7 @@ async def run(config: StorageConfig) -> None:
         node = await _start_unless_stopped(config, files, stop)
         if node is None:
             return
+        calm_garbage_collection()
         await stop.wait()
         logger.info("storage node is closing")
         closing = asyncio.create_task(node.close())

@@ -2,17 +2,18 @@
 
 Two tasks serve a partition. The *writer* takes requests in the order of arrival; all appends that stand together at
 the head of the queue are one group: one gathered write, one sync, then all acknowledgements (appends that arrive
-meanwhile are the next group, so there is no timer). The *reader* answers reads whose outcome cannot depend on what is
-queued before them, so that they wait for no sync; all other reads keep their place in the writer's queue. What a
+meanwhile are the next group, so there is no timer). A large group is written while the one before it is being synced,
+so that the disk does not wait for encoding and copying. The *reader* answers reads whose outcome cannot depend on what
+is queued before them, so that they wait for no sync; all other reads keep their place in the writer's queue. What a
 requester sees is what strict order of arrival would give.
 """
 
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from waltz.common.records import Record
 from waltz.common.wire import storage as wire
@@ -49,6 +50,21 @@ Changed = TypeVar("Changed")
 MAX_READ_BYTES_AT_ONCE = 8 << 20
 """One turn of the reader ends with the answer that reaches this size."""
 
+WRITE_AHEAD_BYTES = 256 << 10
+"""Groups of this size are written while another is being synced. For smaller ones a second turn of a thread costs more
+than the write."""
+
+MAX_UNSYNCED_GROUPS = 2
+"""Groups that are written, or being written, and not yet durable."""
+
+
+class _Written(NamedTuple):
+    """A group that is written and not yet durable."""
+
+    requests: list[PartitionRequest]
+    prepared: Prepared
+    started_s: float
+
 
 def _ignore() -> None:
     """What happens on suspicion until somebody listens."""
@@ -80,6 +96,8 @@ class StoragePartition:
         """What waits to be taken up."""
         self._unfinished_truncates = 0
         self._writing = False
+        self._unsynced: deque[_Written] = deque()
+        self._syncer: asyncio.Task[None] | None = None
         self._maintenance: deque[tuple[Callable[[], object], asyncio.Future[object]]] = deque()
         self.on_suspicion: Callable[[], None] = _ignore
         """Called when a read has met damage whose extent a scan has to find out."""
@@ -206,7 +224,7 @@ class StoragePartition:
         """
         if message.session_id != self._session_id or self._session_id != self._fenced_session_id:
             return False
-        if not self.queue.ordered and not self._writing:
+        if not self.queue.ordered and not self._writing and not self._unsynced:
             return True
         return self._unfinished_truncates == 0 and last_requested_id(message) <= self._log.max_transaction_id
 
@@ -214,20 +232,39 @@ class StoragePartition:
 
     async def _run_writer(self) -> None:
         while not self._closing:
+            if self._unsynced and not self._may_write_ahead():
+                await self._woken()
+                continue
             if self._maintenance:
                 await self._maintain()
                 continue
             if not self.queue.ordered:
-                self._wake_writer.clear()
-                await self._wake_writer.wait()
+                await self._woken()
                 continue
             self._writing = True
             await self._settle_fence()
+            ahead = self.queue.has_appends_of(WRITE_AHEAD_BYTES)
             group = self.queue.take_group()
-            await self._execute(group)
+            if ahead:
+                await self._write_ahead(group)
+            else:
+                await self._execute(group)
             if isinstance(group[0].message, wire.TruncateRequest):
                 self._unfinished_truncates -= 1
             self._writing = False
+        await self._all_synced()
+
+    async def _woken(self) -> None:
+        self._wake_writer.clear()
+        await self._wake_writer.wait()
+
+    def _may_write_ahead(self) -> bool:
+        """Whether what comes next is a large group of appends, which need not wait for the sync of those before it."""
+        return (
+            len(self._unsynced) < MAX_UNSYNCED_GROUPS
+            and not self._maintenance
+            and self.queue.has_appends_of(WRITE_AHEAD_BYTES)
+        )
 
     async def _maintain(self) -> None:
         function, future = self._maintenance.popleft()
@@ -264,15 +301,12 @@ class StoragePartition:
             return
         try:
             if isinstance(first.message, wire.AppendRequest):
-                frames = await self._append(
-                    [request.message for request in accepted if isinstance(request.message, wire.AppendRequest)]
-                )
+                frames = await self._append(accepted)
             else:
                 frames = [await self._perform(first)]
         except Exception as error:
             frames = self._failure_frames(accepted, error)
-        for request, frame in zip(accepted, frames, strict=True):
-            self._acknowledge(request, frame)
+        self._acknowledge(accepted, frames)
 
     def _refused(self, request: PartitionRequest) -> bool:
         """Check a request that is taken up; answer it if it is refused."""
@@ -282,44 +316,102 @@ class StoragePartition:
         request.requester.answer(failure_frame(request.message, error.wire_text()))
         return True
 
-    def _failure_frames(self, requests: list[PartitionRequest], error: Exception) -> list[bytes]:
+    def _failure_frames(self, requests: Sequence[PartitionRequest], error: Exception) -> list[bytes]:
         if not isinstance(error, StorageError | ConcurrentUpdateError | UnknownRequestError | OSError):
             logger.error("partition %d: a request failed for an unforeseen reason", self.partition_id, exc_info=error)
         return [failure_frame(request.message, wire_text(error)) for request in requests]
 
-    def _acknowledge(self, request: PartitionRequest, frame: bytes) -> None:
-        """Answer a request that was executed, unless a newer session has spoken meanwhile (rule S1)."""
-        error = session_rule.fence(request.message, self._session_id)
-        request.requester.answer(frame if error is None else failure_frame(request.message, error.wire_text()))
+    def _acknowledge(self, requests: Sequence[PartitionRequest], frames: Sequence[bytes]) -> None:
+        """Answer requests that were executed, unless a newer session has spoken meanwhile (rule S1)."""
+        for request, frame in zip(requests, frames, strict=True):
+            error = session_rule.fence(request.message, self._session_id)
+            answer = frame if error is None else failure_frame(request.message, error.wire_text())
+            request.requester.answer(answer)
 
-    async def _append(self, appends: list[wire.AppendRequest]) -> list[bytes]:
+    async def _append(self, requests: list[PartitionRequest]) -> list[bytes]:
         """Write and sync a group of appends; one answer for each."""
         started_s = asyncio.get_running_loop().time()
-        batches = [append.records for append in appends]
-        errors: list[StorageError | None] = [None] * len(appends)
-        if any(batches):
-            try:
-                prepared = await self._files.run(partial(self._write_and_sync, batches))
-            except Exception as error:
-                self._fail(error)
-                raise
-            self._log.publish(prepared)
-            errors = prepared.errors
-        frames = []
-        for append, refused in zip(appends, errors, strict=True):
-            if refused is None:
-                response = wire.SuccessResponse(append.session_id, append.seq_num, append.partition_id)
-                frames.append(wire.encode(response))
-            else:
-                frames.append(failure_frame(append, refused.wire_text()))
-        self._metrics.appended(len(appends), asyncio.get_running_loop().time() - started_s)
-        return frames
+        try:
+            prepared = await self._files.run(partial(self._write_and_sync, _batches(requests)))
+        except Exception as error:
+            self._fail(error)
+            raise
+        return self._publish(_Written(requests, prepared, started_s))
 
     def _write_and_sync(self, batches: list[list[Record]]) -> Prepared:
         """Encode, write and sync; blocking. Nothing is visible before it is published."""
         prepared = self._log.prepare(batches)
         self._log.write_and_sync(prepared)
         return prepared
+
+    def _publish(self, written: _Written) -> list[bytes]:
+        """Let a durable group be seen; one answer for each of its appends."""
+        self._log.publish(written.prepared)
+        frames = []
+        for request, refused in zip(written.requests, written.prepared.errors, strict=True):
+            message = request.message
+            if refused is None:
+                frames.append(
+                    wire.encode(wire.SuccessResponse(message.session_id, message.seq_num, message.partition_id))
+                )
+            else:
+                frames.append(failure_frame(message, refused.wire_text()))
+        self._metrics.appended(len(frames), asyncio.get_running_loop().time() - written.started_s)
+        return frames
+
+    async def _write_ahead(self, group: list[PartitionRequest]) -> None:
+        """Write a large group of appends behind those that are being synced, and have it synced after them."""
+        requests = [request for request in group if not self._refused(request)]
+        if not requests:
+            return
+        started_s = asyncio.get_running_loop().time()
+        after = self._unsynced[-1].prepared if self._unsynced else None
+        try:
+            prepared, written = await self._files.run(partial(self._write, _batches(requests), after))
+            if not written:
+                await self._all_synced()
+                await self._files.run(partial(self._log.write_and_sync, prepared))
+        except Exception as error:
+            self._not_written(requests, error)
+            return
+        group_written = _Written(requests, prepared, started_s)
+        if not written:
+            self._acknowledge(requests, self._publish(group_written))
+            return
+        self._unsynced.append(group_written)
+        if self._syncer is None:
+            self._syncer = asyncio.create_task(self._run_syncer(), name=f"partition {self.partition_id} syncer")
+
+    def _write(self, batches: list[list[Record]], after: Prepared | None) -> tuple[Prepared, bool]:
+        """Encode and write, unless another segment has to begin; blocking."""
+        prepared = self._log.prepare(batches, after)
+        return prepared, self._log.write(prepared, after)
+
+    async def _run_syncer(self) -> None:
+        """Sync what is written, group after group, as long as there is any."""
+        while self._unsynced:
+            written = self._unsynced[0]
+            try:
+                await self._files.run(partial(self._log.sync, written.prepared))
+                frames = self._publish(written)
+            except Exception as error:
+                self._not_written(written.requests, error)
+            else:
+                self._acknowledge(written.requests, frames)
+            self._unsynced.popleft()
+            self._wake_writer.set()
+        self._syncer = None
+
+    def _not_written(self, requests: Sequence[PartitionRequest], error: Exception) -> None:
+        """Answer appends whose write or sync has failed; those that failed with the group before them are refused."""
+        self._fail(error)
+        if isinstance(error, ReadOnlyError):
+            requests = [request for request in requests if not self._refused(request)]
+        self._acknowledge(requests, self._failure_frames(requests, error))
+
+    async def _all_synced(self) -> None:
+        while self._unsynced:
+            await self._woken()
 
     async def _perform(self, request: PartitionRequest) -> bytes:
         """Do what is neither an append nor a read; the answer."""
@@ -376,9 +468,10 @@ class StoragePartition:
         except Exception as error:
             frames = self._failure_frames(ready, error)
         self._report_suspicion()
-        for request, frame in zip(ready, frames, strict=False):
+        answered = ready[: len(frames)]
+        for request in answered:
             self._metrics.count(request.message)
-            self._acknowledge(request, frame)
+        self._acknowledge(answered, frames)
         return ready[len(frames) :]
 
     def _read_frames(self, requests: list[PartitionRequest]) -> list[bytes]:
@@ -417,3 +510,7 @@ class StoragePartition:
                 self.partition_id,
                 error,
             )
+
+
+def _batches(requests: Sequence[PartitionRequest]) -> list[list[Record]]:
+    return [request.message.records for request in requests if isinstance(request.message, wire.AppendRequest)]

@@ -83,6 +83,18 @@ class RequestQueue:
         self._release(size_bytes)
         return group
 
+    def has_appends_of(self, size_bytes: int) -> bool:
+        """Whether the appends at the head of the ordered lane have this size together."""
+        if self._size_bytes < size_bytes:
+            return False
+        for request in self.ordered:
+            if not isinstance(request.message, wire.AppendRequest):
+                return False
+            size_bytes -= request.size_bytes
+            if size_bytes <= 0:
+                return True
+        return False
+
     def take_reads(self) -> list[PartitionRequest]:
         """Some requests of the other lane."""
         batch = [self.reads.popleft() for _ in range(min(len(self.reads), MAX_READS_AT_ONCE))]

@@ -152,18 +152,21 @@ class Segment:
 
     # Writing
 
-    def append(self, handles: SegmentFiles, write: SegmentWrite) -> None:
-        """Write and sync records, then their index entries.
+    def write(self, handles: SegmentFiles, write: SegmentWrite) -> None:
+        """Write records behind all that were written before. They count when :meth:`sync` has made them durable."""
+        handles.data.write(write.offset, write.chunks)
+
+    def sync(self, handles: SegmentFiles, write: SegmentWrite) -> None:
+        """Make durable what was written, in the order of the writes, then write the index entries.
 
         The index follows the synced data, so that no crash leaves it pointing at records that never became durable.
         """
-        handles.data.write(write.offset, write.chunks)
         handles.data.datasync()
-        entries_offset = index_offset(self.first_transaction_id, self.next_transaction_id)
+        entries_offset = index_offset(self.first_transaction_id, write.first_transaction_id)
         handles.index.write(entries_offset, [encode_index(write.record_offsets)])
         if write.checkpoint:
             handles.index.datasync()
-        self.next_transaction_id += len(write.record_offsets)
+        self.next_transaction_id = write.first_transaction_id + len(write.record_offsets)
         self.end_offset = write.end_offset
 
     def cut_offset(self, handles: SegmentFiles, transaction_id: int) -> int:

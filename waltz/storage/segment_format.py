@@ -12,8 +12,8 @@ from array import array
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 from uuid import UUID
-from zlib import crc32
 
+from waltz.common.checksum import crc32
 from waltz.common.records import Record
 
 HEADER_SIZE_BYTES = 128

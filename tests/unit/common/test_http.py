@@ -138,11 +138,20 @@ async def test_a_slow_request_is_broken_off(monkeypatch: pytest.MonkeyPatch) -> 
     await server.close()
 
 
-async def test_connections_above_the_limit_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http, "MAX_CONNECTIONS", 0)
+async def test_above_the_limit_the_oldest_connections_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "MAX_CONNECTIONS", 2)
     server = await start()
-    assert await exchange(server.port, b"GET /ping HTTP/1.1\r\n\r\n") == b""
+    idle = []
+    for _ in range(3):
+        idle.append(await asyncio.open_connection("127.0.0.1", server.port))
+        idle[-1][1].write(b"GET /ping HTTP/1.1\r\n")
+        assert (await get(server.port, "/ping"))[0] == 200
+    assert await read_to_the_end(idle[0][0]) == b""
+    idle[2][1].write(b"\r\n")
+    assert (await read_to_the_end(idle[2][0])).endswith(b"pong\n")
     await server.close()
+    for _, writer in idle:
+        writer.transport.abort()
 
 
 async def test_close_breaks_off_open_connections() -> None:

@@ -13,7 +13,7 @@ from waltz.common.net.channel import Channel
 from waltz.common.net.listener import Listener
 from waltz.common.records import Record, encode_records
 from waltz.common.wire import admin, client_server
-from waltz.common.wire.frames import CLIENT_SERVER, STORAGE_ADMIN, Bounds
+from waltz.common.wire.frames import CLIENT_SERVER, STORAGE_ADMIN, Bounds, Family
 from waltz.common.zk.client import NodeExistsError, ZooKeeper
 from waltz.common.zk.paths import ClusterPaths
 from waltz.common.zk.store_admin import add_storage_node, assign_partitions, create_cluster
@@ -55,7 +55,7 @@ def make_chunk(records: list[Record]) -> Chunk:
 def decode(records: list[Record]) -> Chunk | None:
     """The same, of no records, too."""
     encoded = b"behind us" + len(records).to_bytes(4, "big") + encode_records(records)
-    return decode_chunk(encoded + b"ahead", 9, len(encoded), partition_id=0, source="a:1")
+    return decode_chunk(encoded + b"ahead", 9, len(encoded), partition_id=0, source="storage a:1")
 
 
 def damaged(log: list[Record], transaction_id: int) -> list[Record]:
@@ -94,9 +94,7 @@ class FakeStorage(_Handler):
         self._listener: Listener | None = None
 
     async def start(self, tls: ssl.SSLContext | None = None) -> None:
-        self._listener = await Listener.open(
-            "127.0.0.1", 0, STORAGE_ADMIN, "fake storage", lambda: self, tls=tls, hello_timeout_s=5
-        )
+        self._listener = await Listener.open("127.0.0.1", 0, STORAGE_ADMIN, "fake storage", lambda: self, tls=tls)
 
     async def stop(self) -> None:
         if self._listener is not None:
@@ -139,10 +137,16 @@ class FakeStorage(_Handler):
 
 
 class FakeOwner(_Handler):
-    """The client port of a server, for high-water marks."""
+    """The client port of a server, for high-water marks, and for transactions that no storage delivers."""
 
     def __init__(self, marks: Mapping[int, int]) -> None:
         self.marks = dict(marks)
+        self.logs: dict[int, list[Record]] = {}
+        """What it has beside the storages: nothing, as a server whose caches have forgotten it."""
+        self.max_answer_records = 1_000_000
+        self.refused_lists = 0
+        """So many requests for transactions come before it owns the partition."""
+        self.lists: list[client_server.TransactionDataListRequest] = []
         self.unknown_at_first: dict[int, int] = defaultdict(int)
         """So many first requests for a partition find the mark not known yet."""
         self.silent: set[int] = set()
@@ -152,10 +156,8 @@ class FakeOwner(_Handler):
         self._listener: Listener | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
-    async def start(self, tls: ssl.SSLContext | None = None) -> None:
-        self._listener = await Listener.open(
-            "127.0.0.1", 0, CLIENT_SERVER, "fake server", lambda: self, tls=tls, hello_timeout_s=5
-        )
+    async def start(self, tls: ssl.SSLContext | None = None, family: Family = CLIENT_SERVER) -> None:
+        self._listener = await Listener.open("127.0.0.1", 0, family, "fake server", lambda: self, tls=tls)
 
     async def stop(self) -> None:
         if self._listener is not None:
@@ -169,9 +171,29 @@ class FakeOwner(_Handler):
 
     def frames_received(self, channel: Channel, buffer: bytes, bounds: Bounds) -> None:
         for message in client_server.decode_batch(buffer, bounds, channel.version):
+            if isinstance(message, client_server.TransactionDataListRequest):
+                self.lists.append(message)
+                channel.send(client_server.encode(self._list(message), channel.version))
+                continue
             assert isinstance(message, client_server.HighWaterMarkRequest)
             task = asyncio.get_running_loop().create_task(self._answer(channel, ReqId(message.req_id)))
             self._tasks.add(task)
+
+    def _list(self, message: client_server.TransactionDataListRequest) -> client_server.TransactionDataListResponse:
+        first, partition_id = message.transaction_id, ReqId(message.req_id).partition_id
+        status, error, records = client_server.DataListStatus.OK, None, list[Record]()
+        if self.refused_lists > 0:
+            self.refused_lists -= 1
+            status = client_server.DataListStatus.NOT_READY
+        elif partition_id not in self.logs:
+            status = client_server.DataListStatus.FAILED
+            error = f"the storages have not got transaction {first}, which is committed"
+        else:
+            committed = self.logs[partition_id][: self.marks[partition_id] + 1]
+            records = committed[first : first + min(message.max_count, self.max_answer_records)]
+        return client_server.TransactionDataListResponse(
+            message.req_id, first, status, self.marks[partition_id], records, error
+        )
 
     async def _answer(self, channel: Channel, req_id: ReqId) -> None:
         self.requests.append(req_id)

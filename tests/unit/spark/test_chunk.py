@@ -14,13 +14,13 @@ from waltz.storage.client import DataCorruptionError
 
 
 def decode_bytes(encoded: bytes) -> Chunk | None:
-    return decode_chunk(encoded, 0, len(encoded), partition_id=3, source="a:1")
+    return decode_chunk(encoded, 0, len(encoded), partition_id=3, source="storage a:1")
 
 
 def assert_is(chunk: Chunk, records: list[Record]) -> None:
     assert (chunk.first, chunk.count) == (records[0].transaction_id, len(records))
-    assert list(chunk.transaction_ids()) == [record.transaction_id for record in records]
-    assert chunk.payloads().to_pylist() == [record.data for record in records]
+    assert chunk.transaction_ids().to_pylist() == [record.transaction_id for record in records]
+    assert chunk.payloads.to_pylist() == [record.data for record in records]
     assert list(chunk.checksums()) == [record.checksum for record in records]
     heads = chunk.heads()
     assert list(heads.column("header")) == [record.header for record in records]

@@ -1,7 +1,6 @@
 import datetime as dt
 import json
 import sys
-from array import array
 from collections.abc import Mapping
 from decimal import Decimal
 from pathlib import Path
@@ -21,7 +20,7 @@ TEXT = pa.schema([pa.field("data", pa.string())])
 
 
 def decode(name: str, schema: pa.Schema, payloads: list[bytes], *, permissive: bool = False) -> list[dict[str, object]]:
-    ids = array("q", range(100, 100 + len(payloads)))
+    ids = pa.array(range(100, 100 + len(payloads)), type=pa.int64())
     columns = decoder(PayloadFormat(name, permissive), schema)(pa.array(payloads, type=pa.binary()), 7, ids)
     table = pa.Table.from_arrays([columns[field.name] for field in schema], schema=schema)
     table.validate(full=True)

@@ -181,6 +181,7 @@ async def test_a_peer_that_does_not_read_costs_bounded_memory(node: RunningNode)
     """Far more is asked for than buffers hold; every request is answered in the end."""
     size_bytes, count = 1 << 20, 64
     peer = await node.raw()
+    await peer.ask(wire.OpenRequest(-1, -1, -1, KEY, PARTITION_COUNT))
     await peer.ask(wire.AppendRequest(0, 0, 0, [record(0, bytes(size_bytes))], False))
     for seq_num in range(count):
         peer.send(wire.encode(wire.RecordRequest(0, seq_num, 0, 0)))
@@ -198,6 +199,7 @@ async def test_a_peer_that_reads_nothing_for_long_is_dropped(
 ) -> None:
     monkeypatch.setattr(data_service, "WRITABLE_TIMEOUT_S", 0.2)
     bystander, peer = await node.raw(), await node.raw()
+    await peer.ask(wire.OpenRequest(-1, -1, -1, KEY, PARTITION_COUNT))
     await peer.ask(wire.AppendRequest(0, 0, 0, [record(0, bytes(1 << 20))], False))
     for seq_num in range(64):
         peer.send(wire.encode(wire.RecordRequest(0, seq_num, 0, 0)))
@@ -210,6 +212,7 @@ async def test_a_peer_that_reads_nothing_for_long_is_dropped(
 async def test_a_peer_that_reads_slowly_is_served(node: RunningNode, monkeypatch: pytest.MonkeyPatch) -> None:
     """Between two looks at it there must be progress, and there is."""
     peer = await node.raw()
+    await peer.ask(wire.OpenRequest(-1, -1, -1, KEY, PARTITION_COUNT))
     await peer.ask(wire.AppendRequest(0, 0, 0, [record(0, bytes(1 << 20))], False))
     for seq_num in range(24):
         peer.send(wire.encode(wire.RecordRequest(0, seq_num, 0, 0)))

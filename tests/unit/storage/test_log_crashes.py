@@ -72,6 +72,31 @@ class LogMachine(RuleBasedStateMachine):
         assert [error is None for error in prepared.errors] == [True] * len(sizes) + [False]
         self.acknowledged += [r for batch in batches for r in batch] + [record(next_id)]
 
+    @rule(sizes=SIZES, more=SIZES)
+    def append_ahead(self, sizes: list[int], more: list[int]) -> None:
+        self.write_ahead(self.batches(sizes + more), len(sizes))
+
+    def write_ahead(self, batches: list[list[Record]], first_count: int) -> None:
+        """Two groups, the second of which is written before the first is synced, if no other segment has to begin."""
+        log, groups = self.log, (batches[:first_count], batches[first_count:])
+        first = log.prepare(groups[0])
+        if not log.write(first):
+            log.write_and_sync(first)
+            log.publish(first)
+            self.acknowledged += [r for batch in groups[0] for r in batch]
+        second = log.prepare(groups[1], after=first)
+        written = log.write(second, after=first)
+        if log.max_transaction_id < first.end.next_transaction_id - 1:
+            log.sync(first)
+            log.publish(first)
+            self.acknowledged += [r for batch in groups[0] for r in batch]
+        if written:
+            log.sync(second)
+        else:
+            log.write_and_sync(second)
+        log.publish(second)
+        self.acknowledged += [r for batch in groups[1] for r in batch]
+
     @rule(fraction=st.floats(0, 1))
     def truncate(self, fraction: float) -> None:
         target = round(self.low_water_mark + fraction * (len(self.acknowledged) - 1 - self.low_water_mark))
@@ -113,6 +138,33 @@ class LogMachine(RuleBasedStateMachine):
         # What was found has become durable by opening, whatever it was before.
         self.stop(seed + 1, True)
         self.reopen(len(self.acknowledged), self.acknowledged)
+
+    @rule(
+        sizes=SIZES,
+        more=SIZES,
+        seed=SEEDS,
+        after=st.integers(0, 25),
+        short=st.none() | st.integers(0, 200),
+        fault=st.sampled_from([CrashNow(), OSError(errno.EIO, "injected")]),
+        power=st.booleans(),
+    )
+    def crash_while_writing_ahead(
+        self,
+        sizes: list[int],
+        more: list[int],
+        seed: int,
+        after: int,
+        short: int | None,
+        fault: BaseException,
+        power: bool,
+    ) -> None:
+        batches = self.batches(sizes + more)
+        possible = self.acknowledged + [r for batch in batches for r in batch]
+        self.files.fail(fault, after=after, short=short)
+        with contextlib.suppress(CrashNow, OSError):
+            self.write_ahead(batches, len(sizes))
+        self.stop(seed, power)
+        self.reopen(len(self.acknowledged), possible)
 
     @rule(fraction=st.floats(0, 1), seed=SEEDS, after=st.integers(0, 12), power=st.booleans())
     def crash_while_truncating(self, fraction: float, seed: int, after: int, power: bool) -> None:

@@ -1,7 +1,7 @@
 """A partition over real files: what it answers, in which order, and what is on disk when it does."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
@@ -22,6 +22,7 @@ from tests.unit.storage.node_support import (
 from waltz.common.metrics import Registry
 from waltz.common.records import Record
 from waltz.common.wire import storage as wire
+from waltz.storage import partition as partition_module
 from waltz.storage import replies, request_queue
 from waltz.storage.control_file import ControlFile
 from waltz.storage.fence import FenceFile
@@ -125,8 +126,8 @@ class Bench:
         self._seq_num += 1
         return self._seq_num
 
-    def append(self, session_id: int, batch: list[Record], *, offline: bool = False) -> int:
-        return self.send(wire.AppendRequest(session_id, self.next_seq_num(), PARTITION, batch, offline))
+    def append(self, session_id: int, batch: list[Record], *, offline: bool = False, size_bytes: int = 100) -> int:
+        return self.send(wire.AppendRequest(session_id, self.next_seq_num(), PARTITION, batch, offline), size_bytes)
 
     def last_session_info(self, session_id: int, *, offline: bool = False) -> int:
         return self.send(wire.LastSessionInfoRequest(session_id, self.next_seq_num(), PARTITION, offline))
@@ -153,8 +154,13 @@ class Bench:
         return answer[3]
 
 
-@pytest.fixture
-async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
+@pytest.fixture(params=["synced one by one", "written ahead"])
+async def bench(
+    tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[Bench]:
+    """With small groups every append waits for the sync before it; "written ahead" takes all groups for large ones."""
+    if request.param == "written ahead":
+        monkeypatch.setattr(partition_module, "WRITE_AHEAD_BYTES", 0)
     bench = Bench(tmp_path)
     yield bench
     await bench.close()
@@ -448,6 +454,73 @@ async def test_a_queue_of_large_requests_is_congested(bench: Bench) -> None:
     assert not bench.partition.queue.congested
 
 
+# Writing ahead
+
+
+@pytest.fixture
+def large_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(partition_module, "WRITE_AHEAD_BYTES", 1000)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(TIMEOUT_S):
+        while not condition():
+            await asyncio.sleep(0.001)
+
+
+async def test_a_large_group_is_written_while_the_one_before_is_synced(large_groups: None, tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    data = tmp_path / DATA
+    gate = bench.files.gate(DATA)
+    first = bench.append(1, records(0, 2), size_bytes=1000)
+    await gate.reached()
+    size_bytes = data.stat().st_size
+    small = bench.append(1, records(2, 1), size_bytes=999)
+    await asyncio.sleep(0)
+    large = bench.append(1, records(3, 1), size_bytes=1)
+    await until(lambda: data.stat().st_size > size_bytes)
+    third = bench.append(1, records(4, 1), size_bytes=1000)
+    behind = bench.max_id(1)
+    assert not bench.asker.answers
+    assert bench.partition.max_transaction_id == -1
+    gate.open()
+    assert [await bench.outcome(each) for each in (first, small, large, third)] == [SUCCESS] * 4
+    assert await bench.outcome(behind) == 4
+    assert list(bench.asker.answers) == [first, small, large, third, behind]
+    assert bench.files.data_sync_count(DATA) == 3
+    await bench.reopen()
+    assert await bench.outcome(bench.read(1, 0, 10)) == records(0, 5)
+    await bench.close()
+
+
+async def test_a_large_group_that_begins_another_segment_waits(large_groups: None, tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    gate = bench.files.gate(DATA)
+    first = bench.append(1, [record(0, bytes(1_000_001))], size_bytes=1_000_000)
+    await gate.reached()
+    second = bench.append(1, records(1, 3), size_bytes=1000)
+    await asyncio.sleep(0)
+    assert [path.name for path in sorted((tmp_path / "1").glob("*.seg"))] == [Path(DATA).name]
+    gate.open()
+    assert [await bench.outcome(each) for each in (first, second)] == [SUCCESS] * 2
+    assert bench.partition.log.segment_count == 2
+    await bench.close()
+
+
+async def test_a_newer_session_fences_what_is_written_ahead(large_groups: None, tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    gate = bench.files.gate(DATA)
+    older = [bench.append(1, records(0, 1), size_bytes=1000)]
+    await gate.reached()
+    older.append(bench.append(1, records(1, 1), size_bytes=1000))
+    newer = [bench.last_session_info(2), bench.max_id(2)]
+    gate.open()
+    fenced = CUE + "session id has changed to 2, but request context contains 1"
+    assert [await bench.outcome(each) for each in older] == [fenced] * 2
+    assert await bench.outcome(newer[0]) == (-1, -1, -1)
+    await bench.close()
+
+
 # Failing disk
 
 
@@ -507,7 +580,7 @@ async def test_closing_answers_what_is_queued(bench: Bench) -> None:
     gate = bench.files.gate(DATA)
     running = bench.append(-1, records(0, 1))
     await gate.reached()
-    queued = [bench.append(-1, records(1, 1)), bench.max_id(-1), bench.read(-1, 0, 1)]
+    queued = [bench.max_id(-1), bench.append(-1, records(1, 1)), bench.read(-1, 0, 1)]
     closing = asyncio.create_task(bench.partition.close())
     await asyncio.sleep(0)
     late = bench.append(-1, records(1, 1))

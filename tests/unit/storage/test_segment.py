@@ -45,7 +45,8 @@ class Made:
         if items:
             chunks = [encode_record(item) for item in items]
             write = SegmentWrite(first, False, 128, chunks, self.offsets[:-1], self.offsets[-1], True)
-            segment.append(handles, write)
+            segment.write(handles, write)
+            segment.sync(handles, write)
         self.path, self.index_path, self.header = segment.path, segment.index_path, segment.header
         segment.flush(handles)
         handles.close()

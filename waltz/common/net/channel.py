@@ -22,22 +22,19 @@ from waltz.common.errors import (
     WaltzError,
 )
 from waltz.common.ids import Endpoint
+from waltz.common.net.guard import TrafficGuard
+from waltz.common.net.limits import HELLO_TIMEOUT_S, MAX_PAYLOAD_BYTES
+from waltz.common.net.quiet_log import QuietLog
 from waltz.common.wire.connection import WireConnection
 from waltz.common.wire.frames import Bounds, Family
 
 logger = logging.getLogger(__name__)
-
-HELLO_TIMEOUT_S = 10.0
-"""How long a connected peer may take to say hello (the original waits for ever)."""
 
 CLOSE_TIMEOUT_S = 5.0
 """How long a closing channel may take to get its last bytes to the peer."""
 
 KEEP_ALIVE_INTERVAL_S = 600.0
 """Clients of the protocol send a keep-alive after this time without writing; servers never do."""
-
-MAX_PAYLOAD_BYTES = 2**31 - 1
-"""What the frame format allows; sizes are limited where clients enter."""
 
 WRITE_HIGH_BYTES = 1 << 20
 WRITE_LOW_BYTES = 256 << 10
@@ -69,8 +66,19 @@ class ChannelHandler(Protocol):
 class ChannelOwner(Protocol):
     """Who accepts channels and has to close them: a listener."""
 
+    @property
+    def guard(self) -> TrafficGuard:
+        """Watches what the channel's peer sends and reads."""
+
+    @property
+    def log(self) -> QuietLog:
+        """For what a peer does wrong."""
+
     def accept(self, channel: "Channel") -> bool:
-        """Take the channel in; ``False`` refuses it."""
+        """Take the channel in; ``False`` refuses it. True for one that was taken in before."""
+
+    def greeted(self, channel: "Channel") -> None:
+        """The peer has said hello."""
 
     def release(self, channel: "Channel") -> None:
         """The channel has ended."""
@@ -99,12 +107,14 @@ class Channel(asyncio.Protocol):
         "_loop",
         "_lost",
         "_owner",
+        "_partial_frame",
         "_paused",
         "_settled",
         "_transport",
         "_wire",
         "_write_high_bytes",
         "_write_low_bytes",
+        "_written_bytes",
         "closed",
         "peer",
         "version",
@@ -120,6 +130,7 @@ class Channel(asyncio.Protocol):
         owner: ChannelOwner | None = None,
         peer: str = "",
         max_payload_bytes: int = MAX_PAYLOAD_BYTES,
+        opening_payload_bytes: int | None = None,
         hello_timeout_s: float = HELLO_TIMEOUT_S,
         keep_alive_interval_s: float | None = None,
         write_high_bytes: int = WRITE_HIGH_BYTES,
@@ -129,13 +140,21 @@ class Channel(asyncio.Protocol):
         self.peer: str = peer
         self.writable: bool = True
         self.closed: bool = False
-        self._wire = WireConnection(family, hello_text, max_payload_bytes=max_payload_bytes)
+        self._partial_frame = None if owner is None else owner.guard.partial_frame(self)
+        self._wire = WireConnection(
+            family,
+            hello_text,
+            max_payload_bytes=max_payload_bytes,
+            opening_payload_bytes=opening_payload_bytes,
+            watcher=self._partial_frame,
+        )
         self._handler = handler
         self._owner = owner
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._gathered: list[bytes] = []
         self._gathered_bytes = 0
+        self._written_bytes = 0
         self._flush_scheduled = False
         self._paused = False
         self._error: Exception | None = None
@@ -175,6 +194,7 @@ class Channel(asyncio.Protocol):
         data = gathered[0] if len(gathered) == 1 else b"".join(gathered)
         self._gathered = []
         self._gathered_bytes = 0
+        self._written_bytes += len(data)
         self._last_write_s = self._loop.time()
         self._transport.write(data)
 
@@ -184,6 +204,23 @@ class Channel(asyncio.Protocol):
         if self._transport is None:
             return self._gathered_bytes
         return self._gathered_bytes + self._transport.get_write_buffer_size()
+
+    @property
+    def sent_bytes(self) -> int:
+        """Bytes of frames that the operating system has taken; 0 as long as nothing was answered."""
+        if self._transport is None:
+            return 0
+        return max(self._written_bytes - self._transport.get_write_buffer_size(), 0)
+
+    @property
+    def connected(self) -> bool:
+        """Whether there is, or was, a connection: with TLS one whose handshake was completed."""
+        return self._transport is not None
+
+    @property
+    def answered(self) -> bool:
+        """Whether anything but the hello was ever sent."""
+        return self._written_bytes > 0
 
     def _flush_scheduled_frames(self) -> None:
         self._flush_scheduled = False
@@ -202,6 +239,16 @@ class Channel(asyncio.Protocol):
         if self._paused and not self.closed and self._transport is not None:
             self._paused = False
             self._transport.resume_reading()
+
+    @property
+    def reading_paused(self) -> bool:
+        """Whether bytes of the peer are not taken at present."""
+        return self._paused
+
+    def allow_large_frames(self) -> None:
+        """The peer has asked for something that makes large frames plausible: its opening limit ends."""
+        if self._wire.allow_large_frames():
+            self._loop.call_soon(self.data_received, b"")
 
     # Ending
 
@@ -228,6 +275,13 @@ class Channel(asyncio.Protocol):
         else:
             self._settled.set()
 
+    def give_up(self, error: Exception) -> None:
+        """Abort because of what the peer does, and say so in the log."""
+        if not self.closed:
+            log = logger if self._owner is None else self._owner.log
+            log.warning("closing the connection with %s: %s", self.peer, error)
+        self.abort(error)
+
     async def wait_closed(self) -> None:
         """Return when the connection is gone and ``channel_closed`` has been called."""
         if self._transport is not None:
@@ -242,6 +296,10 @@ class Channel(asyncio.Protocol):
             if timer is not None:
                 timer.cancel()
         self._hello_timer = self._keep_alive_timer = self._close_timer = None
+        if self._partial_frame is not None:
+            self._partial_frame.ended()
+        if self._owner is not None:
+            self._owner.guard.read_again(self)
 
     # asyncio's side
 
@@ -249,7 +307,7 @@ class Channel(asyncio.Protocol):
         """Say hello at once, as the protocol demands of both sides."""
         self._transport = cast("asyncio.Transport", transport)
         if not self.peer:
-            self.peer = _peer_name(transport.get_extra_info("peername"))
+            self.peer = peer_name(transport.get_extra_info("peername"))
         if self.closed or (self._owner is not None and not self._owner.accept(self)):
             self._owner = None
             self.abort()
@@ -271,8 +329,7 @@ class Channel(asyncio.Protocol):
             if bounds and not self.closed:
                 self._handler.frames_received(self, buffer, bounds)
         except ProtocolError as error:
-            logger.warning("closing the connection with %s: %s", self.peer, error)
-            self.abort(error)
+            self.give_up(error)
         except Exception as error:
             logger.exception("closing the connection with %s: its frames could not be handled", self.peer)
             self.abort(error)
@@ -280,12 +337,16 @@ class Channel(asyncio.Protocol):
     def pause_writing(self) -> None:
         """The unsent bytes exceed the high limit."""
         self.writable = False
+        if self._owner is not None and not self.closed:
+            self._owner.guard.not_read(self)
 
     def resume_writing(self) -> None:
         """The unsent bytes fell below the low limit."""
         if self.closed or self.writable:
             return
         self.writable = True
+        if self._owner is not None:
+            self._owner.guard.read_again(self)
         if self.version >= 0:
             self._handler.channel_writable(self)
 
@@ -314,12 +375,13 @@ class Channel(asyncio.Protocol):
         if self._keep_alive_interval_s is not None:
             self._keep_alive_timer = self._loop.call_later(self._keep_alive_interval_s, self._keep_alive)
         self._settled.set()
+        if self._owner is not None:
+            self._owner.greeted(self)
         self._handler.channel_ready(self)
         return True
 
     def _hello_timed_out(self) -> None:
-        logger.warning("closing the connection with %s: no hello within %g s", self.peer, self._hello_timeout_s)
-        self.abort(DeadlineExceededError(f"no hello within {self._hello_timeout_s:g} s"))
+        self.give_up(DeadlineExceededError(f"no hello within {self._hello_timeout_s:g} s"))
 
     def _keep_alive(self) -> None:
         assert self._keep_alive_interval_s is not None
@@ -418,7 +480,8 @@ def _reason(error: Exception) -> str:
     return str(error)
 
 
-def _peer_name(address: object) -> str:
+def peer_name(address: object) -> str:
+    """``host:port`` of an address as sockets give it."""
     if isinstance(address, tuple) and len(address) >= 2:
         return f"{address[0]}:{address[1]}"
     return "unknown peer"

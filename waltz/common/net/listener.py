@@ -1,35 +1,49 @@
-"""A listening port whose connections are channels, all closed when it closes."""
+"""A listening port whose connections are channels, all closed when it closes.
+
+When places are short, connections of which nothing is known give way first: those that have not said hello, then those
+that never asked for anything, the oldest of them before the others. So whoever only occupies places cannot keep out
+a peer that comes to work.
+"""
 
 import asyncio
 import errno
 import logging
 import socket
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Self
 
 from waltz.common.errors import WaltzError
-from waltz.common.net.channel import CLOSE_TIMEOUT_S, HELLO_TIMEOUT_S, MAX_PAYLOAD_BYTES, Channel, ChannelHandler
+from waltz.common.net.channel import CLOSE_TIMEOUT_S, Channel, ChannelHandler
+from waltz.common.net.guard import OverloadedError, TrafficGuard
+from waltz.common.net.limits import ListenerLimits, TrafficLimits
+from waltz.common.net.quiet_log import QuietLog
+from waltz.common.net.tls_acceptor import BACKLOG, TlsAcceptor
 from waltz.common.wire.frames import Family
 
 logger = logging.getLogger(__name__)
-
-MAX_CHANNELS = 10_000
-"""Connections above this number are refused."""
-
-_BACKLOG = 512
 
 
 class Listener:
     """Accepts connections of one protocol family and owns their channels until it is closed."""
 
-    def __init__(self, max_channels: int) -> None:
+    def __init__(self, limits: ListenerLimits, guard: TrafficGuard) -> None:
+        """Use :meth:`open`."""
         self.port: int = 0
         """The port listened on; the one the operating system chose when 0 was asked for."""
         self.channels: set[Channel] = set()
-        """The channels that are open, those whose hello is still awaited included."""
-        self._max_channels = max_channels
+        """The channels that are open, those whose handshake or hello is still awaited included."""
+        self.guard = guard
+        """Part of ``ChannelOwner``."""
+        self.log = QuietLog(logger)
+        """Part of ``ChannelOwner``."""
+        self._limits = limits
+        self._greeting: dict[Channel, None] = {}
+        self._unused: dict[Channel, None] = {}
+        self._addresses: dict[str, int] = {}
         self._server: asyncio.Server | None = None
+        self._acceptor: TlsAcceptor | None = None
         self._closed = False
 
     @classmethod
@@ -42,16 +56,16 @@ class Listener:
         handler_factory: Callable[[], ChannelHandler],
         *,
         tls: ssl.SSLContext | None,
-        max_payload_bytes: int = MAX_PAYLOAD_BYTES,
-        hello_timeout_s: float = HELLO_TIMEOUT_S,
-        max_channels: int = MAX_CHANNELS,
+        limits: ListenerLimits | None = None,
+        guard: TrafficGuard | None = None,
     ) -> Self:
         """Listen on all addresses that ``host`` resolves to (an empty string: all of this machine).
 
-        Every connection gets a handler of its own. ``hello_timeout_s`` bounds the TLS handshake and then the wait for
-        the peer's hello. Raises ``WaltzError`` saying what to do when the port cannot be had.
+        Every connection gets a handler of its own. Listeners of one node share a ``guard``; whoever made it closes it
+        after them. Raises ``WaltzError`` saying what to do when the port cannot be had.
         """
-        listener = cls(max_channels)
+        limits = limits or ListenerLimits()
+        listener = cls(limits, guard or TrafficGuard(TrafficLimits()))
 
         def make_channel() -> Channel:
             return Channel(
@@ -59,35 +73,90 @@ class Listener:
                 hello_text,
                 handler_factory(),
                 owner=listener,
-                max_payload_bytes=max_payload_bytes,
-                hello_timeout_s=hello_timeout_s,
+                max_payload_bytes=limits.max_payload_bytes,
+                opening_payload_bytes=limits.opening_payload_bytes,
+                hello_timeout_s=limits.hello_timeout_s,
             )
 
-        listener._server = await start_server(make_channel, host, port, tls=tls, handshake_timeout_s=hello_timeout_s)
-        listener.port = bound_port(listener._server)
+        if tls is None:
+            listener._server = await start_server(make_channel, host, port)
+            listener.port = bound_port(listener._server)
+        else:
+            with listening_errors(host, port):
+                listener._acceptor = await TlsAcceptor.open(
+                    host, port, tls, listener, make_channel, handshake_timeout_s=limits.hello_timeout_s
+                )
+            listener.port = listener._acceptor.port
         return listener
 
     def accept(self, channel: Channel) -> bool:
-        """Called by a channel when its connection (and TLS) is established; ``False`` refuses it."""
-        if self._closed:
+        """Called by a channel when its connection is established, with TLS twice; ``False`` refuses it."""
+        if channel in self.channels:
+            return True
+        if self._closed or not self._has_room_for(channel):
             return False
-        if len(self.channels) >= self._max_channels:
-            logger.warning(
-                "refusing %s: %d connections are open on port %d", channel.peer, len(self.channels), self.port
-            )
-            return False
+        address = _address(channel)
+        self._addresses[address] = self._addresses.get(address, 0) + 1
         self.channels.add(channel)
+        self._greeting[channel] = None
         return True
+
+    def greeted(self, channel: Channel) -> None:
+        """Called by a channel whose peer has said hello."""
+        self._greeting.pop(channel, None)
+        self._unused[channel] = None
 
     def release(self, channel: Channel) -> None:
         """Called by a channel when its connection is gone."""
+        if channel not in self.channels:
+            return
         self.channels.discard(channel)
+        self._greeting.pop(channel, None)
+        self._unused.pop(channel, None)
+        address = _address(channel)
+        self._addresses[address] -= 1
+        if not self._addresses[address]:
+            del self._addresses[address]
+
+    def _has_room_for(self, channel: Channel) -> bool:
+        limits = self._limits
+        if self._addresses.get(_address(channel), 0) >= limits.max_per_address:
+            text = "refusing %s: %d connections come from its address already"
+            self.log.warning(text, channel.peer, limits.max_per_address)
+            return False
+        if len(self.channels) >= limits.max_connections:
+            victim = next(iter(self._greeting), None) or self._oldest_unused()
+            if victim is None:
+                self.log.warning(
+                    "refusing %s: %d connections are open on port %d", channel.peer, len(self.channels), self.port
+                )
+                return False
+            self._evict(victim)
+        elif len(self._greeting) >= limits.max_greeting:
+            self._evict(next(iter(self._greeting)))
+        return True
+
+    def _oldest_unused(self) -> Channel | None:
+        while self._unused:
+            channel = next(iter(self._unused))
+            if not channel.answered and not channel.closed:
+                return channel
+            del self._unused[channel]
+        return None
+
+    def _evict(self, channel: Channel) -> None:
+        """Its place is free at once, though its connection ends a little later."""
+        self.release(channel)
+        if self._acceptor is None or not self._acceptor.cancel(channel):
+            channel.give_up(OverloadedError("its place is needed, and it has not asked for anything"))
 
     async def close(self) -> None:
         """Stop accepting and close all channels; those that take too long are aborted. May be called twice."""
         self._closed = True
         if self._server is not None:
             self._server.close()
+        if self._acceptor is not None:
+            await self._acceptor.close()
         channels = list(self.channels)
         for channel in channels:
             channel.close()
@@ -102,33 +171,27 @@ class Listener:
             await self._server.wait_closed()
 
 
+def _address(channel: Channel) -> str:
+    """The host part of the peer's name."""
+    return channel.peer.rpartition(":")[0]
+
+
 async def _all_closed(channels: list[Channel]) -> None:
     for channel in channels:
         await channel.wait_closed()
 
 
-async def start_server(
-    protocol_factory: Callable[[], asyncio.Protocol],
-    host: str,
-    port: int,
-    *,
-    tls: ssl.SSLContext | None,
-    handshake_timeout_s: float,
-) -> asyncio.Server:
+async def start_server(protocol_factory: Callable[[], asyncio.Protocol], host: str, port: int) -> asyncio.Server:
     """``loop.create_server`` with errors that say what to do (``WaltzError``)."""
-    loop = asyncio.get_running_loop()
+    with listening_errors(host, port):
+        return await asyncio.get_running_loop().create_server(protocol_factory, host, port, backlog=BACKLOG)
+
+
+@contextmanager
+def listening_errors(host: str, port: int) -> Iterator[None]:
+    """Errors of listening, as ``WaltzError`` that says what to do."""
     try:
-        if tls is None:
-            return await loop.create_server(protocol_factory, host, port, backlog=_BACKLOG)
-        return await loop.create_server(
-            protocol_factory,
-            host,
-            port,
-            backlog=_BACKLOG,
-            ssl=tls,
-            ssl_handshake_timeout=handshake_timeout_s,
-            ssl_shutdown_timeout=CLOSE_TIMEOUT_S,
-        )
+        yield
     except OSError as error:
         raise WaltzError(f"cannot listen on {host or '*'}:{port}: {_remedy(error)}") from error
 

@@ -5,7 +5,7 @@ Stores are PEM or PKCS#12 files; which of them is seen from the content, as the 
 converts it.
 
 Rules of all Waltz protocols: TLS 1.2 or later; without key store a self-signed certificate; with a trust store the
-peer's chain is verified, on servers also demanded; host names are not checked.
+peer's chain is verified, on servers also demanded. Whether host names are checked the configuration tells.
 """
 
 import datetime
@@ -69,11 +69,11 @@ def server_context(config: TlsConfig) -> ssl.SSLContext | None:
     return context
 
 
-def client_context(config: TlsConfig, *, check_hostname: bool = False) -> ssl.SSLContext | None:
+def client_context(config: TlsConfig) -> ssl.SSLContext | None:
     """The context for outgoing connections; ``None`` for plaintext. Raises ``ConfigError``.
 
-    ``check_hostname`` demands that certificates bear the name connected to; it needs a trust store. A client without
-    key store offers no certificate: a self-signed one, as the original offers, is trusted by nobody.
+    Without a trust store nothing is verified, and asking for a check of host names all the same is an error. A client
+    without key store offers no certificate: a self-signed one, as the original offers, is trusted by nobody.
     """
     if config.plaintext:
         return None
@@ -84,8 +84,8 @@ def client_context(config: TlsConfig, *, check_hostname: bool = False) -> ssl.SS
     context.check_hostname = False
     if _load_trust_store(context, config):
         context.verify_mode = ssl.CERT_REQUIRED
-        context.check_hostname = check_hostname
-    elif check_hostname:
+        context.check_hostname = config.check_hostname
+    elif config.check_hostname and "check_hostname" in config.model_fields_set:
         raise ConfigError("host names can be checked only with a trust store; set trustStore.location")
     else:
         context.verify_mode = ssl.CERT_NONE

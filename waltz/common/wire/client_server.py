@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from enum import IntEnum
 from functools import lru_cache
 from typing import Any, NamedTuple
-from zlib import crc32
 
+from waltz.common.checksum import crc32
 from waltz.common.errors import ProtocolError
 from waltz.common.ids import ReqId
 from waltz.common.wire.catalogue import Catalogue, Layout, layout

@@ -11,13 +11,14 @@ from waltz.common.wire.frames import (
     Bounds,
     Family,
     FrameSplitter,
+    FrameWatcher,
     encode_frame,
 )
 
 HELLO_MAGIC = ord("H")
 HELLO_VERSION = 0
 
-MAX_HELLO_SIZE_BYTES = 64 * 1024
+MAX_HELLO_SIZE_BYTES = 4 * 1024
 """Nobody is known yet when a hello arrives, so its payload is limited; those of the original have some thirty bytes."""
 
 
@@ -51,7 +52,18 @@ class WireConnection:
     :meth:`keep_alive` may be sent before.
     """
 
-    __slots__ = ("_early", "_family", "_max_payload_bytes", "_splitter", "_versions", "hello", "peer_text", "version")
+    __slots__ = (
+        "_early",
+        "_family",
+        "_max_payload_bytes",
+        "_opening_payload_bytes",
+        "_splitter",
+        "_versions",
+        "_watcher",
+        "hello",
+        "peer_text",
+        "version",
+    )
 
     def __init__(
         self,
@@ -60,10 +72,15 @@ class WireConnection:
         *,
         versions: tuple[int, ...] | None = None,
         max_payload_bytes: int = MAX_PAYLOAD_SIZE_BYTES,
+        opening_payload_bytes: int | None = None,
+        watcher: FrameWatcher | None = None,
     ) -> None:
+        """Limits and ``watcher`` are those of :class:`~waltz.common.wire.frames.FrameSplitter`."""
         self._family = family
         self._versions = family.versions if versions is None else versions
         self._max_payload_bytes = max_payload_bytes
+        self._opening_payload_bytes = opening_payload_bytes
+        self._watcher = watcher
         self._early = bytearray()
         self._splitter: FrameSplitter | None = None
         self.hello = encode_hello(Hello(sorted(self._versions), hello_text))
@@ -87,6 +104,10 @@ class WireConnection:
         if self.version is None:
             return encode_frame(HELLO_MAGIC, HELLO_VERSION, b"")
         return encode_frame(self._family.magic, self.version, b"")
+
+    def allow_large_frames(self) -> bool:
+        """Lift the opening limit. Whether a frame waits for that: call :meth:`receive` then, if only with no bytes."""
+        return self._splitter is not None and self._splitter.allow_large()
 
     def _receive_hello(self, data: bytes) -> bytes:
         """Look for the peer's hello; return what came behind it."""
@@ -120,4 +141,10 @@ class WireConnection:
             )
         self.peer_text = hello.text
         self.version = max(common)
-        self._splitter = FrameSplitter(self._family.magic, self.version, self._max_payload_bytes)
+        self._splitter = FrameSplitter(
+            self._family.magic,
+            self.version,
+            self._max_payload_bytes,
+            opening_payload_bytes=self._opening_payload_bytes,
+            watcher=self._watcher,
+        )

@@ -5,7 +5,7 @@ without payload is a keep-alive.
 """
 
 import struct
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from waltz.common.errors import ProtocolError
 
@@ -43,18 +43,46 @@ def encode_frame(magic: int, version: int, payload: bytes) -> bytes:
     return FRAME_HEADER.pack(magic, version, len(payload)) + payload
 
 
+class FrameWatcher(Protocol):
+    """Is told of the frame that is not complete. Sizes are what has come of it, header included."""
+
+    def begun(self, size_bytes: int) -> None:
+        """A read ended inside a frame."""
+
+    def grown(self, size_bytes: int) -> None:
+        """A read brought so many more bytes of it, but not its end."""
+
+    def ended(self) -> None:
+        """It is complete; also called, to be begun anew, when a read completed its header only."""
+
+
 class FrameSplitter:
     """Cuts the bytes of one connection into payloads.
 
     Memory grows only with the bytes received: a length field reserves nothing. A frame that arrives in many reads is
     joined once, when its last byte is there.
+
+    The size of frames may be limited more narrowly until :meth:`allow_large` is called: ``opening_payload_bytes``.
+    A larger one is then refused only when nothing comes before it in the same read whose handling might allow it.
     """
 
-    __slots__ = ("_max_payload_bytes", "_missing_bytes", "_pending", "_prefix")
+    __slots__ = ("_limit_bytes", "_max_payload_bytes", "_missing_bytes", "_pending", "_prefix", "_watcher")
 
-    def __init__(self, magic: int, version: int, max_payload_bytes: int = MAX_PAYLOAD_SIZE_BYTES) -> None:
+    def __init__(
+        self,
+        magic: int,
+        version: int,
+        max_payload_bytes: int = MAX_PAYLOAD_SIZE_BYTES,
+        *,
+        opening_payload_bytes: int | None = None,
+        watcher: FrameWatcher | None = None,
+    ) -> None:
         self._prefix = _PREFIX.pack(magic, version)
         self._max_payload_bytes = max_payload_bytes
+        self._limit_bytes = max_payload_bytes
+        if opening_payload_bytes is not None:
+            self._limit_bytes = min(opening_payload_bytes, max_payload_bytes)
+        self._watcher = watcher
         self._pending = bytearray()  # the start of a frame that is not complete
         self._missing_bytes = 0  # until these have come, pending needs no second look
 
@@ -69,17 +97,24 @@ class FrameSplitter:
             if len(data) < self._missing_bytes:
                 pending += data
                 self._missing_bytes -= len(data)
+                if self._watcher is not None:
+                    self._watcher.grown(len(data))
                 return b"", []
             data = b"".join((pending, data))
             self._pending = bytearray()
+            if self._watcher is not None:
+                self._watcher.ended()
         bounds: Bounds = []
         append = bounds.append
         unpack = _PREFIX_AND_LENGTH.unpack_from
-        prefix, limit, size = self._prefix, self._max_payload_bytes, len(data)
+        prefix, limit, size = self._prefix, self._limit_bytes, len(data)
         start = 7  # of the payload, behind the seven bytes of the frame header
         while start <= size:
             found, length = unpack(data, start - 7)
             if found != prefix or length < 0 or length > limit:
+                if bounds and found == prefix and limit < length <= self._max_payload_bytes:
+                    self._keep(data, start - 7, 0)
+                    return data, bounds
                 self._refuse(data[start - 7 : start], length)
             end = start + length
             if end > size:
@@ -92,9 +127,16 @@ class FrameSplitter:
             self._keep(data, start - 7, start - size)
         return data, bounds
 
+    def allow_large(self) -> bool:
+        """Lift the opening limit. Whether a frame waits for that: feed something then, if only no bytes."""
+        self._limit_bytes = self._max_payload_bytes
+        return bool(self._pending) and self._missing_bytes == 0
+
     def _keep(self, data: bytes, start: int, missing_bytes: int) -> None:
         self._pending = bytearray(memoryview(data)[start:])
         self._missing_bytes = missing_bytes
+        if self._watcher is not None:
+            self._watcher.begun(len(self._pending))
 
     def _refuse(self, header: bytes, length: int) -> None:
         # The offending header stays, so that whatever is fed later is refused as well.
@@ -109,4 +151,5 @@ class FrameSplitter:
             )
         if length < 0:
             raise ProtocolError(f"frame with the negative length {length}")
-        raise ProtocolError(f"frame of {length} bytes, at most {self._max_payload_bytes} are allowed")
+        opening = " at first" if self._limit_bytes < self._max_payload_bytes else ""
+        raise ProtocolError(f"frame of {length} bytes, at most {self._limit_bytes} are allowed{opening}")

@@ -1,6 +1,7 @@
 """Certificates for TLS tests."""
 
 import datetime
+import ipaddress
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -46,9 +47,16 @@ def _sign(
         .not_valid_before(now - datetime.timedelta(days=1))
         .not_valid_after(now + datetime.timedelta(days=30))
         .add_extension(x509.BasicConstraints(ca=ca, path_length=None), critical=True)
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName(name.replace(" ", "-"))]), critical=False)
+        .add_extension(x509.SubjectAlternativeName([_alternative_name(name)]), critical=False)
     )
     return builder.sign(issuer_key, hashes.SHA256())
+
+
+def _alternative_name(name: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(name))
+    except ValueError:
+        return x509.DNSName(name.replace(" ", "-"))
 
 
 def _name(text: str) -> x509.Name:

@@ -23,7 +23,9 @@ def authority() -> Authority:
 @pytest.fixture
 def node_pem(authority: Authority, tmp_path_factory: pytest.TempPathFactory) -> str:
     """A PEM key store of a node whose certificate the authority signed."""
-    return write_pem(tmp_path_factory.mktemp("node") / "node.pem", authority.issue("node"), [authority.certificate])
+    return write_pem(
+        tmp_path_factory.mktemp("node") / "node.pem", authority.issue("127.0.0.1"), [authority.certificate]
+    )
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ from waltz.common.errors import ConnectFailedError, DeadlineExceededError, Proto
 from waltz.common.ids import Endpoint
 from waltz.common.net import channel as channel_module
 from waltz.common.net.channel import Channel, connect
+from waltz.common.net.limits import ListenerLimits
 from waltz.common.net.listener import Listener
 from waltz.common.net.tls import client_context, server_context
 from waltz.common.wire.connection import Hello, encode_hello
@@ -291,7 +292,9 @@ async def test_garbage_instead_of_a_hello_reaches_no_handler() -> None:
 
 async def test_a_peer_that_never_says_hello_is_closed() -> None:
     server = Recorder()
-    listener = await Listener.open("127.0.0.1", 0, FAMILY, "server", lambda: server, tls=None, hello_timeout_s=0.05)
+    listener = await Listener.open(
+        "127.0.0.1", 0, FAMILY, "server", lambda: server, tls=None, limits=ListenerLimits(hello_timeout_s=0.05)
+    )
     async with bare_client(listener.port) as (reader, _):
         with pytest.raises((ConnectionResetError, asyncio.IncompleteReadError)):
             await reader.readexactly(1000)

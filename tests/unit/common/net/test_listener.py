@@ -8,6 +8,7 @@ from waltz.common.config import TlsConfig
 from waltz.common.errors import ConnectFailedError, ProtocolError, WaltzError
 from waltz.common.ids import Endpoint
 from waltz.common.net.channel import Channel, connect
+from waltz.common.net.limits import ListenerLimits
 from waltz.common.net.listener import Listener
 from waltz.common.net.tls import client_context, server_context
 
@@ -20,7 +21,9 @@ async def listen(handlers: list[Recorder], *, tls: TlsConfig | None = None, max_
         return handlers[-1]
 
     context = None if tls is None else server_context(tls)
-    return await Listener.open("127.0.0.1", 0, FAMILY, "server", new_handler, tls=context, max_channels=max_channels)
+    return await Listener.open(
+        "127.0.0.1", 0, FAMILY, "server", new_handler, tls=context, limits=ListenerLimits(max_connections=max_channels)
+    )
 
 
 async def connect_to(listener: Listener, handler: Recorder, tls: TlsConfig | None = None) -> Channel:
@@ -82,7 +85,12 @@ async def test_a_channel_that_ends_leaves_the_listener() -> None:
 async def test_connections_above_the_limit_are_refused(caplog: pytest.LogCaptureFixture) -> None:
     handlers: list[Recorder] = []
     listener = await listen(handlers, max_channels=1)
-    channel = await connect_to(listener, Recorder())
+    client = Recorder()
+    channel = await connect_to(listener, client)
+    await handlers[0].until(lambda recorder: recorder.channel is not None)
+    assert handlers[0].channel is not None
+    handlers[0].channel.send(frame(b"answer"))  # so that it is in use, and does not make room
+    await client.until(lambda recorder: bool(recorder.payloads))
     with pytest.raises(ConnectFailedError):
         await connect_to(listener, Recorder())
     assert len(listener.channels) == 1
@@ -157,7 +165,9 @@ async def test_addresses_of_sockets_are_those_asked_for() -> None:
 
 async def test_frames_above_the_limit_close_the_channel() -> None:
     handler, client = Recorder(), Recorder()
-    listener = await Listener.open("127.0.0.1", 0, FAMILY, "server", lambda: handler, tls=None, max_payload_bytes=100)
+    listener = await Listener.open(
+        "127.0.0.1", 0, FAMILY, "server", lambda: handler, tls=None, limits=ListenerLimits(max_payload_bytes=100)
+    )
     channel = await connect_to(listener, client)
     channel.send(frame(bytes(100)))
     await handler.until(lambda recorder: recorder.payloads == [bytes(100)])

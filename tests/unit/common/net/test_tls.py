@@ -7,7 +7,7 @@ from pydantic import SecretStr
 
 from tests.unit.common.net.certificates import Authority, write_pem, write_pkcs12
 from tests.unit.common.net.peers import FAMILY, Recorder, frame
-from waltz.common.config import TlsConfig
+from waltz.common.config import ClientConfig, TlsConfig, from_mapping, load
 from waltz.common.errors import ConfigError, ConnectFailedError
 from waltz.common.ids import Endpoint
 from waltz.common.net.channel import connect
@@ -64,7 +64,7 @@ async def test_mutual_with_pem(node_pem: str, trust_pem: str) -> None:
 
 
 async def test_mutual_with_encrypted_pem(authority: Authority, trust_pem: str, tmp_path: Path) -> None:
-    store = write_pem(tmp_path / "node.pem", authority.issue("node"), [], PASSWORD.get_secret_value())
+    store = write_pem(tmp_path / "node.pem", authority.issue("127.0.0.1"), [], PASSWORD.get_secret_value())
     config = TlsConfig(key_store_location=store, key_store_password=PASSWORD, trust_store_location=trust_pem)
     await exchange(server_context(config), client_context(config))
 
@@ -72,7 +72,7 @@ async def test_mutual_with_encrypted_pem(authority: Authority, trust_pem: str, t
 async def test_mutual_with_pkcs12(authority: Authority, tmp_path: Path) -> None:
     password, certificates = PASSWORD.get_secret_value(), [authority.certificate]
     config = TlsConfig(
-        key_store_location=write_pkcs12(tmp_path / "node.jks", authority.issue("node"), certificates, password),
+        key_store_location=write_pkcs12(tmp_path / "node.jks", authority.issue("127.0.0.1"), certificates, password),
         key_store_password=PASSWORD,
         key_store_type="JKS",  # what configurations say; what keytool writes is PKCS#12
         trust_store_location=write_pkcs12(tmp_path / "trust.jks", None, certificates, password),
@@ -82,7 +82,7 @@ async def test_mutual_with_pkcs12(authority: Authority, tmp_path: Path) -> None:
 
 
 async def test_a_trust_store_may_hold_the_peers_own_certificate(authority: Authority, tmp_path: Path) -> None:
-    node, other = authority.issue("node"), authority.issue("other")
+    node, other = authority.issue("127.0.0.1"), authority.issue("other")
     store = write_pem(tmp_path / "node.pem", node, [])
     trust = write_pem(tmp_path / "trust.pem", None, [node.certificate])
     config = TlsConfig(key_store_location=store, trust_store_location=trust)
@@ -115,14 +115,40 @@ async def test_a_client_without_trusted_certificate_is_refused(
             await exchange(server_tls, client_tls)
 
 
-async def test_host_names_are_checked_only_on_demand(node_pem: str, trust_pem: str) -> None:
-    server_tls = server_context(TlsConfig(key_store_location=node_pem))
-    config = TlsConfig(trust_store_location=trust_pem)
-    await exchange(server_tls, client_context(config))
-    with pytest.raises(ConnectFailedError, match="not trusted"):
-        await exchange(server_tls, client_context(config, check_hostname=True))
+async def test_host_names_are_checked_with_a_trust_store(
+    authority: Authority, node_pem: str, trust_pem: str, tmp_path: Path
+) -> None:
+    other = write_pem(tmp_path / "other.pem", authority.issue("other"), [])
+    other_tls = server_context(TlsConfig(key_store_location=other))
+    checked = TlsConfig(trust_store_location=trust_pem)
+    with pytest.raises(ConnectFailedError, match=r"not trusted \(.*127\.0\.0\.1"):
+        await exchange(other_tls, client_context(checked))
+    await exchange(server_context(TlsConfig(key_store_location=node_pem)), client_context(checked))
+    unchecked = TlsConfig(trust_store_location=trust_pem, check_hostname=False)
+    await exchange(other_tls, client_context(unchecked))
     with pytest.raises(ConfigError, match=r"trustStore\.location"):
-        client_context(TlsConfig(), check_hostname=True)
+        client_context(TlsConfig(check_hostname=True))
+
+
+async def test_host_names_are_not_checked_with_a_file_of_the_original(
+    authority: Authority, trust_pem: str, tmp_path: Path
+) -> None:
+    other = write_pem(tmp_path / "other.pem", authority.issue("other"), [])
+    other_tls = server_context(TlsConfig(key_store_location=other))
+    keys = {
+        "zookeeper.connectString": "zk:2181",
+        "zookeeper.sessionTimeout": 1000,
+        "cluster.root": "/waltz",
+        "client.ssl.trustStore.location": trust_pem,
+    }
+    path = tmp_path / "client.yml"
+    path.write_text("".join(f"{key}: {value}\n" for key, value in keys.items()))
+    await exchange(other_tls, client_context(load(path, ClientConfig).tls))
+    with pytest.raises(ConnectFailedError, match="not trusted"):
+        await exchange(other_tls, client_context(from_mapping(keys, ClientConfig).tls))
+    path.write_text(path.read_text() + "client.ssl.checkHostname: true\n")
+    with pytest.raises(ConnectFailedError, match="not trusted"):
+        await exchange(other_tls, client_context(load(path, ClientConfig).tls))
 
 
 async def test_tls_on_one_side_only() -> None:
@@ -152,7 +178,7 @@ def test_java_key_stores_are_refused_with_the_command_that_converts_them(tmp_pat
 
 
 def test_a_missing_password(authority: Authority, tmp_path: Path) -> None:
-    node, password = authority.issue("node"), PASSWORD.get_secret_value()
+    node, password = authority.issue("127.0.0.1"), PASSWORD.get_secret_value()
     p12 = write_pkcs12(tmp_path / "node.p12", node, [authority.certificate], password)
     pem = write_pem(tmp_path / "node.pem", node, [], password)
     with pytest.raises(ConfigError, match=r"^keyStore\.password is missing for the PKCS#12 file "):
@@ -164,7 +190,7 @@ def test_a_missing_password(authority: Authority, tmp_path: Path) -> None:
 
 
 def test_a_wrong_password_is_not_shown(authority: Authority, tmp_path: Path) -> None:
-    node, password, wrong = authority.issue("node"), PASSWORD.get_secret_value(), SecretStr("hunter2-sesame")
+    node, password, wrong = authority.issue("127.0.0.1"), PASSWORD.get_secret_value(), SecretStr("hunter2-sesame")
     p12 = write_pkcs12(tmp_path / "node.p12", node, [authority.certificate], password)
     pem = write_pem(tmp_path / "node.pem", node, [], password)
     for config in (key_store(p12, wrong), key_store(pem, wrong), trust_store(p12, wrong)):
@@ -193,7 +219,7 @@ def test_stores_that_hold_nothing_useful(authority: Authority, tmp_path: Path, t
 
 
 def test_a_key_that_is_not_that_of_the_certificate(authority: Authority, tmp_path: Path) -> None:
-    node, other = authority.issue("node"), authority.issue("other")
+    node, other = authority.issue("127.0.0.1"), authority.issue("other")
     store = write_pem(tmp_path / "mixed.pem", node._replace(certificate=other.certificate), [])
     with pytest.raises(ConfigError, match="the first certificate is not that of the key"):
         server_context(key_store(store))

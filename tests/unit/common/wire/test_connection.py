@@ -107,7 +107,7 @@ def test_a_second_hello_is_refused() -> None:
         (encode_frame(ord("L"), 4, b"x"), "magic 0x4c and version 4 instead of a hello"),
         (encode_frame(ord("H"), 1, b"x"), "version 1 instead of a hello"),
         (FRAME_HEADER.pack(ord("H"), 0, -1), "a hello of -1 bytes"),
-        (FRAME_HEADER.pack(ord("H"), 0, MAX_HELLO_SIZE_BYTES + 1), "a hello of 65537 bytes"),
+        (FRAME_HEADER.pack(ord("H"), 0, MAX_HELLO_SIZE_BYTES + 1), "a hello of 4097 bytes"),
         (encode_frame(ord("H"), 0, bytes.fromhex("ffffffff00000000")), "negative count -1"),
         (encode_frame(ord("H"), 0, bytes.fromhex("7fffffff0000")), "count of 2147483647"),
         (encode_frame(ord("H"), 0, bytes.fromhex("0000000100040000000a")), "count of 10"),

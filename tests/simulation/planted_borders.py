@@ -1,0 +1,163 @@
+"""Bugs to plant where clients and servers meet: locks, mounts, feeds, registrations, bulk readers."""
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+from unittest import mock
+
+from waltz.client.appends import PartitionAppends
+from waltz.client.feed import PartitionFeed
+from waltz.client.mount import Mount
+from waltz.client.stream import StreamClient
+from waltz.common.ids import NO_TRANSACTION
+from waltz.common.wire.client_server import FeedData, LockFailure
+from waltz.server.locks import LockTable
+from waltz.server.partition import ServerPartition
+from waltz.server.registrations import Registrations
+from waltz.server.store.log import ReplicatedLog
+
+
+def never_reset(table: LockTable, high_water_mark: int) -> None:
+    """Keep what the last session has left."""
+
+
+@contextlib.contextmanager
+def stale_locks() -> Iterator[None]:
+    """H2. A client that waits until it has applied what came before its mount hides it."""
+
+    def mounted_at_once(feed: PartitionFeed, item: Any) -> None:
+        feed._owner.mount_reached(item.req_id)
+
+    with (
+        mock.patch.object(LockTable, "reset", never_reset),
+        mock.patch.object(PartitionFeed, "offer_mounted", mounted_at_once),
+    ):
+        yield
+
+
+def conflict_at_once(partition: ServerPartition, link: Any, conflict: Any) -> None:
+    link.send(LockFailure(conflict.request.req_id, conflict.estimate))
+
+
+def answer_at_once(partition: ServerPartition, pending: Any) -> None:
+    partition._answer(pending)
+
+
+@contextlib.contextmanager
+def feed_with_gaps() -> Iterator[None]:
+    """A client takes whatever comes, if it is newer than what it has."""
+    offer = PartitionFeed.offer
+
+    def anything_new(feed: PartitionFeed, item: FeedData) -> None:
+        feed.received = max(feed.received, item.transaction_id - 1)
+        offer(feed, item)
+
+    with mock.patch.object(PartitionFeed, "offer", anything_new), mount_behind():
+        yield
+
+
+@contextlib.contextmanager
+def feed_with_duplicates() -> Iterator[None]:
+    """A client takes what it has taken before."""
+    offer = PartitionFeed.offer
+
+    def anything_old(feed: PartitionFeed, item: FeedData) -> None:
+        feed.received = min(feed.received, item.transaction_id - 1)
+        offer(feed, item)
+
+    with mock.patch.object(PartitionFeed, "offer", anything_old):
+        yield
+
+
+@contextlib.contextmanager
+def mount_behind() -> Iterator[None]:
+    """A client asks for the feed from one transaction too far."""
+    request_feed = Mount._request_feed
+
+    def too_far(mount: Mount) -> None:
+        mount._feed.received += 1
+        try:
+            request_feed(mount)
+        finally:
+            mount._feed.received -= 1
+
+    with mock.patch.object(Mount, "_request_feed", too_far):
+        yield
+
+
+@contextlib.contextmanager
+def fail_with_the_connection() -> Iterator[None]:
+    """S5: a client takes what is undecided for failed as soon as its connection is lost."""
+    link_lost = StreamClient.link_lost
+
+    def lost(client: StreamClient, link: Any, error: Exception) -> None:
+        mounted = client._mounted_on(link)
+        link_lost(client, link, error)
+        for partition in mounted:
+            last = partition.appends.monitor.last_enqueued
+            if last is not None:
+                partition.appends._flushed(last.req_id)
+
+    with mock.patch.object(StreamClient, "link_lost", lost):
+        yield
+
+
+@contextlib.contextmanager
+def claim_more() -> Iterator[None]:
+    """A client has its locks checked against more than it has applied."""
+    append = PartitionAppends._append
+
+    def claiming(appends: PartitionAppends, submission: Any, data: bytes, header: int, mark: int, *locks: Any) -> None:
+        append(appends, submission, data, header, max(mark, appends._feed.received), *locks)
+
+    with mock.patch.object(PartitionAppends, "_append", claiming):
+        yield
+
+
+def decided_before_applied(appends: PartitionAppends, message: Any) -> None:
+    appends._flushed(message.req_id)
+
+
+@contextlib.contextmanager
+def accept_from_given_up() -> Iterator[None]:
+    """Requests that need a mount are taken from every connection; a closed one is still forgotten."""
+
+    def forget(registrations: Registrations, link: Any) -> None:
+        entry = registrations._entries.get(link.client_id)
+        if entry is not None and entry.link is link:
+            del registrations._entries[link.client_id]
+
+    with (
+        mock.patch.object(Registrations, "is_valid", return_value=True),
+        mock.patch.object(Registrations, "forget", forget),
+    ):
+        yield
+
+
+def no_locks(
+    table: LockTable, write: Any, read: Any, append: Any, client_high_water_mark: int, transaction_id: int
+) -> int | None:
+    return None
+
+
+def raise_nothing(
+    table: LockTable, write: Any, read: Any, append: Any, client_high_water_mark: int, transaction_id: int
+) -> int | None:
+    estimate = table.estimate(write, read)
+    return estimate if estimate > max(client_high_water_mark, NO_TRANSACTION) else None
+
+
+def raise_instead_of_assign(table: LockTable, high_water_mark: int) -> None:
+    """S3: slots keep what is higher than the mark of the new session: ids that are void."""
+    table._slots = [max(slot, high_water_mark) for slot in table._slots]
+
+
+@contextlib.contextmanager
+def serve_future_generations() -> Iterator[None]:
+    """An owner answers mounts that know a newer generation than the session which runs."""
+    with mock.patch.object(ReplicatedLog, "opened_generation", 1 << 40):
+        yield
+
+
+def object_to_nobody(state: object, metadata: object) -> None:
+    """S6: any replica may serve a bulk read."""

@@ -1,0 +1,229 @@
+"""Bugs to plant in storages, and in the store sessions and recoveries of servers."""
+
+import asyncio
+import contextlib
+from collections.abc import Iterator, Sequence
+from typing import Any
+from unittest import mock
+
+from tests.simulation.disk import SimulatedFile
+from waltz.common.wire import storage as wire
+from waltz.common.zk.client import ANY_VERSION
+from waltz.common.zk.znodes import UNRESOLVED, PartitionMetadata
+from waltz.server.store import recovery, session
+from waltz.server.store.interface import Append
+from waltz.server.store.metadata_node import MetadataNode
+from waltz.server.store.recovery import RecoveryMachine, Step
+from waltz.server.store.recovery_effects import GetMaximum, Open, Truncate
+from waltz.server.store.replica import Replica
+from waltz.server.store.replica_states import NO_SESSION
+from waltz.server.store.ring import BatchRing
+from waltz.server.store.session import StoreSession
+from waltz.server.store.settlement import Settlement
+from waltz.storage.log import PartitionLog
+from waltz.storage.partition import StoragePartition
+
+
+@contextlib.contextmanager
+def quorum_off_by_one() -> Iterator[None]:
+    def too_few(replica_count: int) -> int:
+        return max(replica_count // 2, 1)
+
+    with mock.patch.object(session, "quorum_of", too_few), mock.patch.object(recovery, "quorum_of", too_few):
+        yield
+
+
+def sync_nothing(file: SimulatedFile) -> None:
+    """Say that it is durable."""
+
+
+def truncate_nothing(partition_log: PartitionLog, transaction_id: int) -> int:
+    return min(transaction_id, partition_log.max_transaction_id)
+
+
+def accept_every_session(message: object, session_id: int) -> None:
+    """No request is refused for its session."""
+
+
+def acknowledge_regardless(partition: StoragePartition, request: Any, frame: bytes) -> None:
+    request.requester.answer(frame)
+
+
+@contextlib.contextmanager
+def answer_before_the_write_ends() -> Iterator[None]:
+    """S1: a newer session is told the maximum while the write of an older one is under way, which is acknowledged."""
+    receive = StoragePartition.receive
+
+    async def answer(partition: StoragePartition, request: Any) -> None:
+        request.requester.answer(await partition._perform(request))
+
+    def hasty(partition: StoragePartition, request: Any) -> None:
+        message = request.message
+        questions = wire.LastSessionInfoRequest | wire.MaxTransactionIdRequest
+        if isinstance(message, questions) and message.session_id >= partition._session_id:
+            partition._session_id = message.session_id
+            partition._tasks.append(asyncio.create_task(answer(partition, request)))
+        else:
+            receive(partition, request)
+
+    with (
+        mock.patch.object(StoragePartition, "receive", hasty),
+        mock.patch.object(StoragePartition, "_acknowledge", acknowledge_regardless),
+    ):
+        yield
+
+
+async def settle_by_id(opened: Any, undecided: Sequence[Append]) -> Settlement:
+    """H1: whatever is not above the new mark is taken for committed."""
+    mark = opened.high_water_mark
+    return Settlement(
+        [append for append in undecided if append.transaction_id <= mark],
+        [append for append in undecided if append.transaction_id > mark],
+    )
+
+
+def write_without_comparing(node: MetadataNode, metadata: PartitionMetadata, version: int) -> Any:
+    async def write() -> int:
+        return (await node._zookeeper.set(node.path, metadata.encode(), ANY_VERSION)).version
+
+    return write()
+
+
+@contextlib.contextmanager
+def open_before_metadata() -> Iterator[None]:
+    """H4: the session opens as soon as a quorum is recovered."""
+    progress = RecoveryMachine._progress
+
+    def early(machine: RecoveryMachine) -> Any:
+        effects = progress(machine)
+        if not machine._opened and machine.high_water_mark is not None and machine._quorum_recovered():
+            machine._opened = True
+            effects.append(Open(machine.high_water_mark))
+            for replica in machine._replicas.values():
+                if replica.step is Step.RECOVERED:
+                    machine._join(replica)
+            effects += machine._effects
+            machine._effects = []
+        return effects
+
+    with mock.patch.object(RecoveryMachine, "_progress", early):
+        yield
+
+
+@contextlib.contextmanager
+def trust_everything() -> Iterator[None]:
+    """Every replica keeps what it holds, whatever the metadata say of it."""
+
+    def inspect(machine: RecoveryMachine, replica: Any) -> None:
+        replica.counted = replica.replica_id in machine._previous
+        replica.intact = replica.may_vote = True
+        replica.step = Step.INSPECTING
+        machine._effects.append(GetMaximum(replica.replica_id))
+
+    with mock.patch.object(RecoveryMachine, "_inspect", inspect):
+        yield
+
+
+def record_nothing(machine: RecoveryMachine, mark: int, support: Any) -> dict[Any, Any]:
+    return {}
+
+
+def decide_lowest(evidence: Any, previous_replica_count: int) -> int | None:
+    marks = [item.mark for item in evidence if item.votes]
+    return min(marks) if len(marks) >= previous_replica_count // 2 + 1 else None
+
+
+def decide_with_one(evidence: Any, previous_replica_count: int) -> int | None:
+    marks = [item.mark for item in evidence if item.votes]
+    return max(marks) if marks else None
+
+
+def appended_in_spite_of_errors(
+    replica: Replica, life: int, last_id: int, size_bytes: int, error: Exception | None
+) -> None:
+    replica._in_flight_bytes -= size_bytes
+    if last_id > replica.acked:
+        replica.acked = last_id
+        replica._session.acknowledged()
+    replica.pump()
+
+
+@contextlib.contextmanager
+def slip_back() -> Iterator[None]:
+    """S2: a replica whose connection broke goes on where it was, without joining again."""
+    one_life = Replica._one_life
+
+    async def life(replica: Replica) -> None:
+        if replica.next_id == 0 or replica._session.ring is None:
+            await one_life(replica)
+            return
+        replica._begin_life()
+        try:
+            replica._client = await replica._session.connections.client(replica.storage)
+            replica.live = replica._serving = True
+            replica.next_id = replica.acked + 1
+            replica.pump()
+            await replica._serve(replica._client, replica.acked)
+        except Exception:
+            replica.live = replica._serving = False
+            replica._session.replica_left()
+
+    with mock.patch.object(Replica, "_one_life", life):
+        yield
+
+
+@contextlib.contextmanager
+def trust_below_the_mark() -> Iterator[None]:
+    """H3: a replica that was never part of a session is cut to the log's mark only, not to its own."""
+    inspect = RecoveryMachine._inspect
+
+    def trusting(machine: RecoveryMachine, replica: Any) -> None:
+        inspect(machine, replica)
+        state = machine._metadata.replicas.get(replica.replica_id)
+        if state is not None and state.session_id == NO_SESSION and state.closing_high_water_mark != UNRESOLVED:
+            wrong = Truncate(replica.replica_id, state.closing_high_water_mark)
+            machine._effects = [
+                wrong if isinstance(effect, Truncate) and effect.replica_id == replica.replica_id else effect
+                for effect in machine._effects
+            ]
+
+    with mock.patch.object(RecoveryMachine, "_inspect", trusting):
+        yield
+
+
+@contextlib.contextmanager
+def wait_for_the_slowest() -> Iterator[None]:
+    """S8: nothing is committed before every live replica has it."""
+    acknowledged, replica_left = StoreSession.acknowledged, StoreSession.replica_left
+
+    def by_all(store_session: StoreSession) -> None:
+        quorum = store_session._quorum
+        store_session._quorum = max(quorum, sum(replica.live for replica in store_session._members))
+        try:
+            acknowledged(store_session)
+        finally:
+            store_session._quorum = quorum
+
+    def left(store_session: StoreSession) -> None:
+        by_all(store_session)
+        replica_left(store_session)
+
+    with (
+        mock.patch.object(StoreSession, "acknowledged", by_all),
+        mock.patch.object(StoreSession, "replica_left", left),
+    ):
+        yield
+
+
+async def catch_up_with_nothing(replica: Replica, client: object, /) -> None:
+    """S8: who fell out of the ring stays behind."""
+
+
+def keep_for_all(ring: BatchRing, needed_from: int) -> None:
+    """S8: whatever a live replica has not got is kept, however much that is."""
+    kept = len(ring._batches) - len(ring._undecided)
+    while kept and ring._batches[0].last_id < needed_from:
+        batch = ring._batches.popleft()
+        del ring._by_first_id[batch.first_id]
+        ring.kept_bytes -= len(batch.payload)
+        kept -= 1

@@ -1,0 +1,193 @@
+"""Watches over peers that send without end or do not read, so that they cost a node time and memory only up to limits.
+
+Only what has begun is watched: a frame whose rest has not come, and a channel whose unsent bytes are above its high
+limit. A connection on which nothing is under way may be idle for as long as it likes, as the protocols demand.
+
+Time is counted in ticks of the loop's timer and not read off a clock: a process that stood still itself (stopped,
+swapped out, a long pause) has then seen one tick, and blames nobody.
+"""
+
+import asyncio
+from typing import Protocol
+
+from waltz.common.errors import DeadlineExceededError, WaltzError
+from waltz.common.net.limits import TrafficLimits
+
+MIN_PROGRESS_BYTES = 64 << 10
+"""Who moves at least so much within a time-out is slow, but not gone: large transactions over bad lines get through."""
+
+_TICKS_PER_TIMEOUT = 4
+_MAX_TICK_S = 1.0
+
+
+class OverloadedError(WaltzError):
+    """All connections together took more memory than they may; this one was the first to be able to do without."""
+
+
+class Guarded(Protocol):
+    """What the guard needs of a channel."""
+
+    @property
+    def reading_paused(self) -> bool:
+        """Whether it is this side that does not read."""
+
+    @property
+    def unsent_bytes(self) -> int:
+        """Bytes taken for sending that the operating system has not taken yet."""
+
+    @property
+    def sent_bytes(self) -> int:
+        """Bytes that the operating system has taken so far."""
+
+    def give_up(self, error: Exception) -> None:
+        """End the connection at once because of what its peer does."""
+
+
+class _Progress:
+    """How far something had come when it was last seen to move."""
+
+    __slots__ = ("seen_bytes", "ticks")
+
+    def __init__(self, seen_bytes: int) -> None:
+        self.seen_bytes = seen_bytes
+        self.ticks = 0
+
+    def stalled(self, now_bytes: int, limit_ticks: int) -> bool:
+        """Count a tick; whether there were too many without progress."""
+        self.ticks += 1
+        if self.ticks <= limit_ticks:
+            return False
+        if now_bytes - self.seen_bytes < MIN_PROGRESS_BYTES:
+            return True
+        self.seen_bytes, self.ticks = now_bytes, 0
+        return False
+
+
+class PartialFrame:
+    """The frame of one channel that has begun and is not complete. What the frame splitter tells goes here."""
+
+    __slots__ = ("_guard", "channel", "held_bytes", "progress")
+
+    def __init__(self, guard: "TrafficGuard", channel: Guarded) -> None:
+        self._guard = guard
+        self.channel = channel
+        self.held_bytes = 0
+        self.progress = _Progress(0)
+
+    def begun(self, size_bytes: int) -> None:
+        """A frame of which so much has come."""
+        self.held_bytes = size_bytes
+        self.progress = _Progress(size_bytes)
+        self._guard.frame_begun(self, size_bytes)
+
+    def grown(self, size_bytes: int) -> None:
+        """So much more of it has come."""
+        self.held_bytes += size_bytes
+        self._guard.frame_grown(size_bytes)
+
+    def ended(self) -> None:
+        """It is complete, or its channel has ended."""
+        if self.held_bytes:
+            self._guard.frame_ended(self)
+            self.held_bytes = 0
+
+
+class TrafficGuard:
+    """One for all ports of a node. Its timer runs only while there is something to watch."""
+
+    def __init__(self, limits: TrafficLimits) -> None:
+        self.received_bytes = 0
+        """Of all frames that are not complete."""
+        self._limits = limits
+        self._tick_s = min(limits.frame_timeout_s / _TICKS_PER_TIMEOUT, limits.unread_timeout_s / _TICKS_PER_TIMEOUT)
+        self._tick_s = min(self._tick_s, _MAX_TICK_S)
+        self._frame_ticks = round(limits.frame_timeout_s / self._tick_s)
+        self._unread_ticks = round(limits.unread_timeout_s / self._tick_s)
+        self._frames: dict[PartialFrame, None] = {}  # the longest incomplete first
+        self._unread: dict[Guarded, _Progress] = {}  # the longest unread first
+        self._timer: asyncio.TimerHandle | None = None
+        self._closed = False
+
+    def close(self) -> None:
+        """Watch no more. What is told from now on is only counted."""
+        self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def partial_frame(self, channel: Guarded) -> PartialFrame:
+        """What a channel's splitter reports to."""
+        return PartialFrame(self, channel)
+
+    # What partial frames tell
+
+    def frame_begun(self, frame: PartialFrame, size_bytes: int) -> None:
+        """A frame is not complete; from now on it is watched."""
+        self._frames[frame] = None
+        self._start_timer()
+        self.frame_grown(size_bytes)
+
+    def frame_grown(self, size_bytes: int) -> None:
+        """Frees memory when there is too much: the frames that have been incomplete for longest give way."""
+        self.received_bytes += size_bytes
+        while self.received_bytes > self._limits.max_receive_bytes:
+            frame = next(iter(self._frames))
+            text = f"incomplete frames take {self.received_bytes} bytes, at most {self._limits.max_receive_bytes} may"
+            frame.channel.give_up(OverloadedError(text))
+            frame.ended()
+
+    def frame_ended(self, frame: PartialFrame) -> None:
+        """The frame takes no memory any more."""
+        self._frames.pop(frame, None)
+        self.received_bytes -= frame.held_bytes
+
+    # What channels tell
+
+    def not_read(self, channel: Guarded) -> None:
+        """The unsent bytes of a channel are above its high limit."""
+        self._unread[channel] = _Progress(channel.sent_bytes)
+        self._start_timer()
+        self._shed_unread()
+
+    def read_again(self, channel: Guarded) -> None:
+        """They fell below the low limit, or the channel has ended."""
+        self._unread.pop(channel, None)
+
+    # The timer
+
+    def _start_timer(self) -> None:
+        if self._timer is None and not self._closed:
+            self._timer = asyncio.get_running_loop().call_later(self._tick_s, self._tick)
+
+    def _tick(self) -> None:
+        self._timer = None
+        for frame in list(self._frames):
+            self._look_at_frame(frame)
+        for channel, progress in list(self._unread.items()):
+            if progress.stalled(channel.sent_bytes, self._unread_ticks):
+                text = f"the peer read nothing for {self._limits.unread_timeout_s:g} s"
+                channel.give_up(DeadlineExceededError(text))
+                self.read_again(channel)
+        self._shed_unread()
+        if self._frames or self._unread:
+            self._start_timer()
+
+    def _look_at_frame(self, frame: PartialFrame) -> None:
+        if frame.channel.reading_paused:
+            frame.progress = _Progress(frame.held_bytes)
+        elif frame.progress.stalled(frame.held_bytes, self._frame_ticks):
+            text = f"a frame was not complete after {self._limits.frame_timeout_s:g} s"
+            frame.channel.give_up(DeadlineExceededError(text))
+            frame.ended()
+
+    def _shed_unread(self) -> None:
+        """The channels that have been unread for longest give way when all together take too much."""
+        unsent = {channel: channel.unsent_bytes for channel in self._unread}
+        total = sum(unsent.values())
+        for channel, size_bytes in unsent.items():
+            if total <= self._limits.max_send_bytes:
+                return
+            text = f"unread data take {total} bytes, at most {self._limits.max_send_bytes} may"
+            channel.give_up(OverloadedError(text))
+            self.read_again(channel)
+            total -= size_bytes

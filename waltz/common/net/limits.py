@@ -1,0 +1,96 @@
+"""What connections may cost a node before they are refused or cut off."""
+
+import logging
+import resource
+from dataclasses import dataclass
+
+from waltz.common.config import ConnectionsConfig
+
+logger = logging.getLogger(__name__)
+
+HELLO_TIMEOUT_S = 10.0
+"""How long a peer may take for the TLS handshake, and then to say hello (the original waits for ever)."""
+
+MAX_PAYLOAD_BYTES = 2**31 - 1
+"""What the frame format allows."""
+
+OPENING_PAYLOAD_BYTES = 64 << 10
+"""Largest frame of a peer that has not yet asked for anything that makes larger ones plausible."""
+
+RESERVED_FILES = 256
+"""Open files that connections leave to everything else: segments, ZooKeeper, logs."""
+
+
+@dataclass(frozen=True, slots=True)
+class ListenerLimits:
+    """Limits of one port. Those on whole connections first, then those on what a connection does."""
+
+    max_connections: int = 10_000
+    max_per_address: int = 10_000
+    """Connections from one address, so that one host alone cannot take all places."""
+    max_greeting: int = 1000
+    """Connections that have not said hello yet; the oldest of them make room for new ones."""
+    hello_timeout_s: float = HELLO_TIMEOUT_S
+    max_payload_bytes: int = MAX_PAYLOAD_BYTES
+    opening_payload_bytes: int | None = None
+    """Largest frame until the handler lifts the limit; ``None``: the same as ever after."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrafficLimits:
+    """Limits that all connections of a node share, whichever port they are on."""
+
+    frame_timeout_s: float = 60.0
+    """A frame that has begun must be complete after this time, or have brought
+    :data:`~waltz.common.net.guard.MIN_PROGRESS_BYTES` more each time that it has passed."""
+    unread_timeout_s: float = 600.0
+    """The same for a peer that does not read what is sent to it."""
+    max_receive_bytes: int = 256 << 20
+    """All frames together that are not complete."""
+    max_send_bytes: int = 1 << 30
+    """All that is unsent, together, on connections whose peers do not keep up."""
+
+
+def traffic_limits(config: ConnectionsConfig) -> TrafficLimits:
+    """The limits that a configuration asks for."""
+    return TrafficLimits(
+        frame_timeout_s=config.frame_timeout_ms / 1000,
+        unread_timeout_s=config.unread_timeout_ms / 1000,
+        max_receive_bytes=config.receive_memory_bytes,
+        max_send_bytes=config.send_memory_bytes,
+    )
+
+
+def listener_limits(config: ConnectionsConfig, setting: str, max_payload_bytes: int) -> ListenerLimits:
+    """The limits that a configuration asks for, for the port whose connections ``setting`` counts."""
+    return ListenerLimits(
+        max_connections=fit_to_open_files(config.max, setting),
+        max_per_address=config.max_per_address,
+        hello_timeout_s=config.hello_timeout_ms / 1000,
+        max_payload_bytes=max_payload_bytes,
+        opening_payload_bytes=OPENING_PAYLOAD_BYTES,
+    )
+
+
+def fit_to_open_files(wanted: int, setting: str) -> int:
+    """``wanted`` connections, or as many as the process may open files; raises its soft limit as far as it may.
+
+    ``setting`` is the configuration key that asks for them, for the warning when it cannot be met.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = wanted + RESERVED_FILES
+    if soft != resource.RLIM_INFINITY and soft < needed:
+        raised = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (raised, hard))
+        soft = raised
+    if soft == resource.RLIM_INFINITY or soft >= needed:
+        return wanted
+    possible = max(soft - RESERVED_FILES, soft // 2)
+    logger.warning(
+        "%s is %d, but this process may open %d files only: at most %d connections; raise its limit (ulimit -n)",
+        setting,
+        wanted,
+        soft,
+        possible,
+    )
+    return possible

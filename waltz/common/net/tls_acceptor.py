@@ -1,0 +1,158 @@
+"""Accepts TCP connections and does their TLS handshakes, all of them in sight from the first packet on.
+
+asyncio's own TLS servers show a connection when its handshake is complete, so whoever begins handshakes and never ends
+them could open as many connections as the process may have files.
+"""
+
+import asyncio
+import logging
+import socket
+import ssl
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from typing import Self
+
+from waltz.common.net.channel import CLOSE_TIMEOUT_S, Channel, ChannelOwner, peer_name
+
+logger = logging.getLogger(__name__)
+
+BACKLOG = 512
+
+ACCEPT_RETRY_S = 1.0
+"""How long to wait when the operating system gives no connection, for want of files most likely."""
+
+
+class TlsAcceptor:
+    """Makes channels of the connections to one port; a channel is its owner's from the moment of the connection."""
+
+    def __init__(
+        self,
+        sockets: list[socket.socket],
+        context: ssl.SSLContext,
+        owner: ChannelOwner,
+        make_channel: Callable[[], Channel],
+        handshake_timeout_s: float,
+    ) -> None:
+        """Use :meth:`open`."""
+        address = sockets[0].getsockname()
+        self.port: int = address[1]
+        self._sockets = sockets
+        self._context = context
+        self._owner = owner
+        self._make_channel = make_channel
+        self._handshake_timeout_s = handshake_timeout_s
+        self._handshakes: dict[Channel, asyncio.Task[None]] = {}
+        self._accepting = [
+            asyncio.create_task(self._accept(listening), name=f"accepting on port {self.port}") for listening in sockets
+        ]
+
+    @classmethod
+    async def open(
+        cls,
+        host: str,
+        port: int,
+        context: ssl.SSLContext,
+        owner: ChannelOwner,
+        make_channel: Callable[[], Channel],
+        *,
+        handshake_timeout_s: float,
+    ) -> Self:
+        """Listen on all addresses that ``host`` resolves to. Raises ``OSError``."""
+        sockets: list[socket.socket] = []
+        try:
+            for family, address in await _addresses(host, port):
+                sockets.append(_listening_socket(family, address))
+        except BaseException:
+            for opened in sockets:
+                opened.close()
+            raise
+        return cls(sockets, context, owner, make_channel, handshake_timeout_s)
+
+    def cancel(self, channel: Channel) -> bool:
+        """Break off a handshake; ``False`` when that channel is not in one."""
+        task = self._handshakes.get(channel)
+        return task is not None and task.cancel()
+
+    async def close(self) -> None:
+        """Stop accepting and break off all handshakes; channels beyond that are the owner's. May be called twice."""
+        tasks = [*self._accepting, *self._handshakes.values()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.sleep(0)  # what is to be done when a handshake ends is done in the next turn of the loop
+        for listening in self._sockets:
+            listening.close()
+
+    async def _accept(self, listening: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                connection, address = await loop.sock_accept(listening)
+            except OSError as error:
+                self._owner.log.warning("cannot accept connections on port %d: %s", self.port, error.strerror)
+                await asyncio.sleep(ACCEPT_RETRY_S)
+                continue
+            channel = self._make_channel()
+            channel.peer = peer_name(address)
+            if not self._owner.accept(channel):
+                connection.close()
+                continue
+            task = asyncio.create_task(self._shake_hands(channel, connection), name=f"handshake with {channel.peer}")
+            task.add_done_callback(partial(self._handshake_over, channel, connection))
+            self._handshakes[channel] = task
+
+    async def _shake_hands(self, channel: Channel, connection: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        with suppress(OSError):  # the peer may be gone already
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        try:
+            await loop.connect_accepted_socket(
+                lambda: channel,
+                connection,
+                ssl=self._context,
+                ssl_handshake_timeout=self._handshake_timeout_s,
+                ssl_shutdown_timeout=CLOSE_TIMEOUT_S,
+            )
+        except OSError as error:  # those of TLS and time-outs included
+            self._owner.log.warning("no TLS connection with %s: %s", channel.peer, _reason(error))
+
+    def _handshake_over(self, channel: Channel, connection: socket.socket, task: asyncio.Task[None]) -> None:
+        """Also called when the task was cancelled before it began."""
+        del self._handshakes[channel]
+        if not task.cancelled() and (error := task.exception()) is not None:
+            logger.error("a handshake failed for an unforeseen reason", exc_info=error)
+        if not channel.connected:
+            connection.close()
+            channel.abort()
+            self._owner.release(channel)
+
+
+async def _addresses(host: str, port: int) -> list[tuple[int, tuple[str, int]]]:
+    found = await asyncio.get_running_loop().getaddrinfo(
+        host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )
+    return list(dict.fromkeys((family, address[:2]) for family, _, _, _, address in found))  # type: ignore[misc]
+
+
+def _listening_socket(family: int, address: tuple[str, int]) -> socket.socket:
+    listening = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listening.setblocking(False)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        listening.bind(address)
+        listening.listen(BACKLOG)
+    except BaseException:
+        listening.close()
+        raise
+    return listening
+
+
+def _reason(error: OSError) -> str:
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"its certificate is not trusted ({error.verify_message})"
+    if isinstance(error, ssl.SSLError) and error.reason:
+        return error.reason
+    return str(error) or type(error).__name__
