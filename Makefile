@@ -10,7 +10,7 @@ SMOKE_RATE ?= 2000
 FUZZ_SECONDS ?= 60
 
 .DEFAULT_GOAL := help
-.PHONY: help install java demo test lint format types bench bench-storage bench-client bench-availability simulate smoke fuzz lock clean
+.PHONY: help install java demo test lint format types bench bench-storage bench-client bench-spark bench-availability simulate smoke fuzz lock clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 18
@@ -55,11 +55,17 @@ bench-storage: $(STAMP) ## one storage node: records/s and MB/s over connections
 bench-client: $(STAMP) ## CPU per transaction of the client library
 	@$(BIN)/python -m benchmarks.client
 
+bench-spark: java ## rows/s of the log in Spark, as a batch and as a stream, beside a source that makes its rows up
+	@$(BIN)/python -m benchmarks.spark
+
 bench-availability: java ## how long appends stall when nodes fail
 	@$(BIN)/python -m benchmarks.availability
 
 simulate: $(STAMP) ## a whole cluster in simulated time: make simulate SEEDS=100
 	@$(BIN)/python -m tests.simulation --seeds $(SEEDS)
+
+simulate-mutants: $(STAMP) ## plant bugs, one after the other: each has to be found within its number of seeds
+	@$(BIN)/python -m tests.simulation --mutant all
 
 smoke: java ## nodes killed, paused and cut off at random under load, then everything compared
 	@$(BIN)/python -m tests.smoke --transactions $(SMOKE_TRANSACTIONS) --rate $(SMOKE_RATE)

@@ -7,7 +7,7 @@ A local cluster of three storages is filled, then read in ``local[2]``: ``sum(le
 stream whose micro-batches have ``--batch-rows`` rows. Each round runs the log and the null source one after the
 other, so that both see the same machine. The first round warms up and is not counted. Printed are the median and the
 best round, and the CPU time that Spark (JVM and Python workers) and the storages spent per row. In the end one split
-is read without Spark, with several values of fetchSize, for the memory that it takes. """
+is read without Spark, with several values of fetchSize, for the memory that it takes."""
 
 import argparse
 import os

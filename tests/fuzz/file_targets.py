@@ -173,6 +173,7 @@ def open_segment(data: bytes) -> None:
             local_low_water_mark=mark if flags & 2 else -1,
             segment_size_threshold_bytes=1 << 20,
             segment_cache_capacity=1,
+            clean_end=LogEnd(mark + 1, 0, len(segment)) if flags & 4 else None,
         )
     except StorageError:
         return
@@ -265,7 +266,7 @@ def _clean_stop_seeds() -> list[bytes]:
 def _segment_seeds() -> list[bytes]:
     directory = seeds.storage_directory()
     found = []
-    for flags, mark, records in ((0, 0, 3), (1, 3, 8), (3, 9, 8)):
+    for flags, mark, records in ((0, 0, 3), (1, 3, 8), (3, 9, 8), (4, 6, 6), (7, 8, 8)):
         data = directory["0/0000000000000000000.seg"]
         index = directory["0/0000000000000000000.idx"][: HEADER_SIZE_BYTES + 8 * records]
         end = HEADER_SIZE_BYTES

@@ -7,11 +7,13 @@ import sys
 import time
 from pathlib import Path
 
+import pyarrow.dataset
 import pytest
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.timeout(300)]
 
 VERDICTS = ("every transfer in the log once", "balances equal", "money conserved", "Spark agrees")
+STREAMS = "streams agree after a restart"
 
 
 def start_demo(directory: Path, *arguments: str) -> "subprocess.Popen[str]":
@@ -34,18 +36,19 @@ def report_of(demo: "subprocess.Popen[str]") -> dict[str, str]:
 
 
 CSV = """\
-from,to,amount,note
-alice,bob,10.50,first
-"Müller, Jürgen",bob,3,quoted and Unicode
-,bob,1,no sender
-alice,,1,no receiver
-alice,bob,-4,negative
-alice,bob,0,zero
+from,to,amount,time,note
+alice,bob,10.50,2024-02-29T23:59:59,first
+"Müller, Jürgen",bob,3,2024-03-01T01:00:00+01:00,quoted and Unicode
+,bob,1,,no sender
+alice,,1,,no receiver
+alice,bob,-4,,negative
+alice,bob,0,,zero
 alice,bob
-bob,alice,much,no number
-bob,口座,1000,
-bob,alice,500,overdraft: everything else of bob is gone
-alice,alice,5,to oneself
+bob,alice,much,,no number
+bob,口座,1000,2024-03-01 00:30,
+bob,alice,500,,overdraft: everything else of bob is gone
+alice,alice,5,,to oneself
+bob,alice,1,yesterday,no time
 """
 
 
@@ -66,9 +69,19 @@ def test_a_file_with_good_bad_and_refused_transfers(tmp_path: Path) -> None:
         "5,empty account in column to",
         "6,negative amount",
         "7,zero amount",
-        "8,2 columns where 3 are needed",
+        "8,2 columns where 4 are needed",
         "9,amount 'much' is not a number",
+        "13,time 'yesterday' is not ISO 8601",
     ]
+    assert report[STREAMS] == "yes"
+    hours = pyarrow.dataset.dataset(tmp_path / "data" / "pipeline" / "hours", partitioning="hive")
+    newest = {row["hour"]: row for row in sorted(hours.to_table().to_pylist(), key=lambda row: int(row["epoch"]))}
+    assert {hour and hour.isoformat(): (row["transfers"], row["cents"]) for hour, row in newest.items()} == {
+        "2024-02-29T23:00:00": (1, 1_050),
+        "2024-03-01T00:00:00": (2, 100_300),
+        None: (1, 500),
+    }
+    assert (tmp_path / "data" / "pipeline" / "pipeline.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_a_file_without_a_usable_transfer_ends_with_one_line(tmp_path: Path) -> None:
@@ -113,7 +126,7 @@ def owner(directory: Path) -> str:
 
 @pytest.mark.parametrize("victim", ["storage", "server"])
 def test_the_demo_survives_a_killed_node(tmp_path: Path, victim: str) -> None:
-    demo = start_demo(tmp_path, "--transactions", "6000", "--accounts", "500")
+    demo = start_demo(tmp_path, "--transactions", "6000", "--accounts", "500", "--no-pipeline")
     wait_for_log(tmp_path, 100_000)
     first_owner = owner(tmp_path)
     name = first_owner if victim == "server" else "storage-1"
@@ -121,6 +134,7 @@ def test_the_demo_survives_a_killed_node(tmp_path: Path, victim: str) -> None:
     assert demo.poll() is None
     report = report_of(demo)
     assert report["committed"] == "6,000"
+    assert STREAMS not in report
     if victim == "server":
         other = {"server-1": "server-2", "server-2": "server-1"}[first_owner]
         assert "opening partition 0" in (tmp_path / f"{other}.log").read_text()

@@ -70,7 +70,7 @@ class Course:
         if self.planted:
             parts.append(f"--plant {','.join(self.planted)}")
         if only_faults is not None:
-            parts.append(f"--only-faults {','.join(map(str, only_faults))}")
+            parts.append(f"--only-faults {','.join(map(str, only_faults)) or 'none'}")
         return " ".join(parts)
 
 
@@ -82,7 +82,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         course = Course(
             _names(parsed.faults, ALL_FAULTS),
             parse_settings(parsed.set),
-            None if parsed.only_faults is None else tuple(map(int, filter(None, parsed.only_faults.split(",")))),
+            _numbers(parsed.only_faults),
             _names(parsed.plant, MUTANTS),
         )
         mutants = list(MUTANTS) if parsed.mutant == "all" else _names(parsed.mutant, MUTANTS)
@@ -109,7 +109,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--keep-going", action="store_true", help="go on after a failure")
     parser.add_argument("--faults", metavar="KINDS", default="", help="only these kinds of faults, with commas")
     parser.add_argument(
-        "--only-faults", metavar="NUMBERS", help="only these faults of those that the seed has, by number, with commas"
+        "--only-faults",
+        metavar="NUMBERS",
+        help="only these faults of those that the seed has, by number, with commas; or `none`",
     )
     parser.add_argument(
         "--set",
@@ -127,7 +129,9 @@ def _parser() -> argparse.ArgumentParser:
         default="",
         help="plant each of these bugs (with commas; `all`) alone, and stop at the seed that finds it",
     )
-    parser.add_argument("--known", action="store_true", help="with --mutant: only the seed that is known to find it")
+    parser.add_argument(
+        "--known", action="store_true", help="with --mutant: begin with the seed that is known to find it"
+    )
     return parser
 
 
@@ -137,6 +141,12 @@ def _names(text: str, known: Mapping[str, object]) -> tuple[str, ...]:
         if name not in known:
             raise ValueError(f"{name!r} is none of {', '.join(known)}")
     return names
+
+
+def _numbers(text: str | None) -> tuple[int, ...] | None:
+    if text is None:
+        return None
+    return () if text == "none" else tuple(map(int, text.split(",")))
 
 
 def _run_seeds(course: Course, seeds: range, *, trace: bool, keep_going: bool, shrunk: bool) -> int:
@@ -180,7 +190,9 @@ def _find_mutants(names: Sequence[str], seeds: range | None, course: Course, *, 
     missed = 0
     for name in names:
         mutant = MUTANTS[name]
-        tried = range(mutant.found_by, mutant.found_by + 1) if known else seeds or range(mutant.seeds)
+        tried: Sequence[int] = seeds or range(mutant.seeds)
+        if known:
+            tried = list(dict.fromkeys((mutant.found_by, *tried)))
         print(f"{name:30} ", end="", flush=True)
         started_s = time.process_time()
         found, what = _find(name, mutant, tried, course)
@@ -189,7 +201,7 @@ def _find_mutants(names: Sequence[str], seeds: range | None, course: Course, *, 
     return 1 if missed else 0
 
 
-def _find(name: str, mutant: Mutant, seeds: range, course: Course) -> tuple[bool, str]:
+def _find(name: str, mutant: Mutant, seeds: Sequence[int], course: Course) -> tuple[bool, str]:
     """Whether a seed finds the bug, and what is to be said. A seed that fails without the bug finds nothing."""
     course = course.with_conditions_of(mutant)
     healthy, sick = replace(course, planted=()), replace(course, planted=(name,))

@@ -334,6 +334,8 @@ class SimulatedCluster:
         for storage in self.storages:
             storage.start()
         await asyncio.sleep(1.0)
+        while any(storage.node is None for storage in self.storages):  # slow disks
+            await asyncio.sleep(0.5)
         await self.as_operator(self._assign)
         for server in self.servers:
             server.start()

@@ -550,6 +550,139 @@ async def re_add_stranded(target: Target, fault: Fault) -> None:
     await _operate(target, lambda process: cluster.remove_replica(process, partition_id, spare[0]))
 
 
+async def boomerang(target: Target, fault: Fault) -> None:
+    """A server loses its partitions and gets some back without hearing of either. What the owner in between writes is
+    stored, but the owner does not learn that."""
+    draw = random.Random(fault.other)
+    server = target.server(fault)
+    if server.zookeeper is None or not server.running:
+        return
+    target.say(fault, server.name, "loses its partitions and gets them back, and does not hear of it")
+    deafness_s = target.world.ensemble.deafness_s
+    deafness_s[server.name] = draw.choice((0.05, 0.1, 0.3))
+    server.zookeeper.expire()
+    await asyncio.sleep(draw.choice((0.05, 0.1, 0.2, 0.4)) * (0.5 + draw.random()))
+    others = [other.name for other in target.cluster.servers if other is not server]
+    answers = [(storage.name, other) for storage in target.cluster.storages for other in others]
+    for source, destination in answers:
+        target.world.network.set_cut(source, destination, True)
+    await asyncio.sleep(draw.uniform(0.3, 1.5))
+    _reconnect(target, answers)
+    await asyncio.sleep(draw.random())
+    deafness_s.pop(server.name, None)
+
+
+def _around(target: Target, storage: StorageHost) -> list[tuple[str, str]]:
+    """Both directions between a storage and all servers."""
+    servers = target.cluster.servers
+    return [pair for server in servers for pair in ((server.name, storage.name), (storage.name, server.name))]
+
+
+def _cut_off(target: Target, pairs: Sequence[tuple[str, str]]) -> None:
+    for source, destination in pairs:
+        target.world.network.set_cut(source, destination, True)
+
+
+def _end_servers(target: Target, *, power_loss: bool = False) -> None:
+    """All servers, for a moment; their ZooKeeper sessions end at once."""
+    for server in target.cluster.servers:
+        if server.running and server.zookeeper is not None:
+            server.zookeeper.expire()
+        server.crash(power_loss=power_loss)
+        server.start_in(0.1)
+
+
+async def recover_twice(target: Target, fault: Fault) -> None:
+    """One storage misses a session, and another the end of that session. The storage that has it all recovers with the
+    first, and all servers end when that has got its low-water mark; then the other two recover without it (rule S7)."""
+    draw = random.Random(fault.other)
+    partition_id = fault.victim % target.world.options.partitions
+    storages = draw.sample(target.cluster.replicas[partition_id], 3)
+    behind, short, whole = (_around(target, storage) for storage in storages)
+    names = [storage.name for storage in storages]
+    target.say(fault, names[0], f"misses a session, {names[1]} its end; {names[2]} leaves in the recovery after that")
+    _cut_off(target, behind)
+    _end_servers(target)
+    await asyncio.sleep(6.0)
+    _cut_off(target, short)
+    await asyncio.sleep(0.3)
+    _end_servers(target)
+    _reconnect(target, behind)
+    await _wait_for_mark(target, storages[0], partition_id)
+    _end_servers(target)
+    _cut_off(target, whole)
+    _reconnect(target, short)
+    await asyncio.sleep(4.0)
+    _reconnect(target, whole)
+
+
+async def crash_at_opening(target: Target, fault: Fault) -> None:
+    """A storage is left alone with what only it was given. The others open a session without it, and in that moment all
+    servers end; then it is back (hazard H4)."""
+    draw = random.Random(fault.other)
+    partition_id = fault.victim % target.world.options.partitions
+    alone, other = draw.sample(target.cluster.replicas[partition_id], 2)
+    target.say(fault, alone.name, "is left alone, and servers end when the next session opens")
+    around = _around(target, alone)
+    to_others = [
+        (server.name, storage.name)
+        for server in target.cluster.servers
+        for storage in target.cluster.storages
+        if storage is not alone
+    ]
+    _cut_off(target, to_others)
+    await asyncio.sleep(0.3)
+    _end_servers(target, power_loss=True)
+    _cut_off(target, around)
+    _reconnect(target, to_others)
+    await _wait_for_mark(target, other, partition_id)
+    await asyncio.sleep(0.1 * draw.random())
+    _end_servers(target)
+    _reconnect(target, around)
+    await asyncio.sleep(3.0)
+
+
+async def _wait_for_mark(target: Target, storage: StorageHost, partition_id: int) -> None:
+    """Until a storage has got its next low-water mark, for a few seconds at most."""
+
+    def mark() -> int | None:
+        partition = None if storage.node is None else storage.node.manager.partitions.get(partition_id)
+        return None if partition is None else partition.info.low_water_mark
+
+    before, deadline_s = mark(), target.world.loop.time() + 8.0
+    while mark() == before and target.world.loop.time() < deadline_s:
+        await asyncio.sleep(0.002)
+
+
+async def begin_in_the_dark(target: Target, fault: Fault) -> None:
+    """An operator moves a partition away from a server that is between two sessions and hears late of everything."""
+    draw = random.Random(fault.other)
+    cluster, network, deafness_s = target.cluster, target.world.network, target.world.ensemble.deafness_s
+    server = target.server(fault)
+    others = [other for other in cluster.servers if other is not server]
+    if not server.running or server.zookeeper is None:
+        return
+    target.say(fault, server.name, "reaches no storage, hears late of everything, and is to lose its partitions")
+    deafness_s[server.name] = draw.choice((0.1, 0.3, 0.6))
+    around = [(server.name, storage.name) for storage in cluster.storages]
+    around += [(destination, source) for source, destination in around]
+    for source, destination in around:
+        network.set_cut(source, destination, True)
+    await asyncio.sleep(1.0 + draw.random())
+    _reconnect(target, around)
+    other = cluster.servers.index(others[fault.other % len(others)])
+    wanted = range(target.world.options.partitions)
+    async with asyncio.TaskGroup() as group:
+        for partition_id in wanted:
+            moved = fault._replace(victim=other, other=partition_id)
+            group.create_task(prefer_partitions(target, moved))
+    await asyncio.sleep(2.0)
+    deafness_s.pop(server.name, None)
+    await asyncio.sleep(1.0)
+    for partition_id in wanted:
+        await prefer_partitions(target, fault._replace(other=partition_id))
+
+
 FAULTS: dict[str, tuple[int, Callable[[Target, Fault], object]]] = {
     "kill-storage": (3, kill_storage),
     "kill-server": (4, kill_server),
@@ -587,6 +720,10 @@ FAULTS: dict[str, tuple[int, Callable[[Target, Fault], object]]] = {
 
 TARGETED_FAULTS: dict[str, tuple[int, Callable[[Target, Fault], object]]] = {
     "re-add-stranded": (1, re_add_stranded),
+    "boomerang": (1, boomerang),
+    "recover-twice": (1, recover_twice),
+    "crash-at-opening": (1, crash_at_opening),
+    "begin-in-the-dark": (1, begin_in_the_dark),
 }
 """Kinds that happen only where they are asked for: whole courses of events for one rule."""
 

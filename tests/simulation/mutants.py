@@ -49,9 +49,9 @@ def _patch(target: object, name: str, replacement: object) -> Plant:
 
 
 MUTANTS: dict[str, Mutant] = {
-    "quorum-off-by-one": Mutant("half of the replicas are taken for a majority", 10, 0, storage.quorum_off_by_one),
+    "quorum-off-by-one": Mutant("half of the replicas are taken for a majority", 10, 2, storage.quorum_off_by_one),
     "ack-before-sync": Mutant(
-        "a storage syncs no file", 10, 0, _patch(SimulatedFile, "datasync", storage.sync_nothing)
+        "a storage syncs no file", 10, 1, _patch(SimulatedFile, "datasync", storage.sync_nothing)
     ),
     "skip-truncate": Mutant(
         "a storage says that it has truncated, and has not",
@@ -60,19 +60,19 @@ MUTANTS: dict[str, Mutant] = {
         _patch(PartitionLog, "truncate", storage.truncate_nothing),
     ),
     "stale-session-accepted": Mutant(
-        "a storage serves every session", 30, 5, _patch(session_rule, "fence", storage.accept_every_session)
+        "a storage serves every session", 30, 15, _patch(session_rule, "fence", storage.accept_every_session)
     ),
     "S1-fence-checked-once": Mutant(
         "a storage answers a newer session before the write of an older one has ended, and acknowledges both",
         60,
-        16,
+        13,
         storage.answer_before_the_write_ends,
         ("flap", "depose", "slow-disk"),
     ),
     "S2-slips-back": Mutant(
         "a replica whose connection broke goes on where it was, without joining again",
-        20,
-        0,
+        40,
+        13,
         storage.slip_back,
         ("break-connections", "cut", "kill-storage"),
         {"checkpoint_interval": 250_000},
@@ -82,8 +82,15 @@ MUTANTS: dict[str, Mutant] = {
         20,
         0,
         _patch(LockTable, "reset", borders.raise_instead_of_assign),
-        ("depose", "flap", "strand-minority"),
-        {"lock_names": 1, "fewest_write_locks": 1, "partitions": 1, "transactions": 300},
+        ("power-off-all-storages", "crash-while-writing"),
+        {
+            "lock_names": 1,
+            "fewest_write_locks": 1,
+            "partitions": 1,
+            "transactions": 600,
+            "fault_count": 20,
+            "disk_delay_factor": 20.0,
+        },
     ),
     "S4-lock-failure-at-once": Mutant(
         "a lock failure names an id that may never be",
@@ -102,7 +109,7 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "S6-any-replica": Mutant(
         "a bulk reader takes any replica, whatever the metadata say of it",
-        20,
+        40,
         0,
         _patch(replicas, "_objection", borders.object_to_nobody),
         ("strand-minority",),
@@ -110,10 +117,11 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "S7-mark-not-recorded": Mutant(
         "a mark is used before it is recorded",
-        100,
+        20,
         0,
         _patch(RecoveryMachine, "_records_for", storage.record_nothing),
-        ("rotate-minority",),
+        ("recover-twice",),
+        {"zookeeper_delay_factor": 20.0, "session_timeout_s": 3.0, "fault_count": 4},
     ),
     "S8-slowest-is-waited-for": Mutant(
         "nothing is committed before every live replica has it",
@@ -145,16 +153,23 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "H2-lock-table-not-reset": Mutant(
         "the lock table survives its session, and clients append before they have applied what came before",
-        60,
-        0,
+        20,
+        2,
         borders.stale_locks,
         ("flap",),
-        {"lock_names": 5, "apply_pause_s": 0.6, "partitions": 1, "clients": 4, "concurrent_transactions": 100},
+        {
+            "lock_names": 20,
+            "apply_pause_s": 1.5,
+            "partitions": 3,
+            "clients": 4,
+            "concurrent_transactions": 100,
+            "fault_count": 36,
+        },
     ),
     "H3-dirty-tail-kept": Mutant(
         "a storage that is assigned again is cut to the mark of the log, not to its own",
         20,
-        0,
+        3,
         storage.trust_below_the_mark,
         ("re-add-stranded",),
         {"storages": 6, "replicas": 3, "fault_count": 4},
@@ -162,35 +177,65 @@ MUTANTS: dict[str, Mutant] = {
     "H4-open-before-metadata": Mutant(
         "a session opens before its metadata are written",
         30,
-        0,
+        1,
         storage.open_before_metadata,
-        ("strand-minority", "kill-server", "lose-answer"),
+        ("crash-at-opening",),
+        {
+            "zookeeper_delay_factor": 20.0,
+            "network_delay_factor": 1.0,
+            "disk_delay_factor": 1.0,
+            "session_timeout_s": 3.0,
+            "fault_count": 5,
+        },
     ),
     "metadata-without-compare": Mutant(
         "metadata are written whatever others wrote",
-        60,
-        0,
+        20,
+        5,
         _patch(MetadataNode, "write", storage.write_without_comparing),
-        ("flap", "depose", "rotate-minority"),
+        ("begin-in-the-dark",),
+        {
+            "partitions": 3,
+            "session_timeout_s": 3.0,
+            "lock_names": 1_000,
+            "network_delay_factor": 10.0,
+            "disk_delay_factor": 20.0,
+            "zookeeper_delay_factor": 1.0,
+            "fault_count": 8,
+        },
     ),
     "ready-of-an-older-generation": Mutant(
         "an owner answers a mount that knows a newer generation than its session's",
         60,
-        0,
+        11,
         borders.serve_future_generations,
-        ("flap", "depose", "prefer-partitions"),
+        ("boomerang",),
+        {
+            "servers": 2,
+            "partitions": 3,
+            "session_timeout_s": 3.0,
+            "lock_names": 1_000,
+            "lock_table_size": 30_000,
+            "concurrent_transactions": 100,
+            "network_delay_factor": 1.0,
+            "disk_delay_factor": 20.0,
+            "zookeeper_delay_factor": 1.0,
+            "apply_pause_s": 0.0,
+            "read_share": 0.0,
+            "fault_count": 12,
+        },
     ),
-    "trust-everything": Mutant("no replica is cut to what can be trusted", 10, 0, storage.trust_everything),
+    "trust-everything": Mutant("no replica is cut to what can be trusted", 10, 2, storage.trust_everything),
     "decide-lowest": Mutant(
         "a recovery takes the lowest mark of a majority",
         10,
-        0,
+        3,
         _patch(recovery, "decide_high_water_mark", storage.decide_lowest),
     ),
     "decide-with-one": Mutant(
         "a recovery takes the word of one replica",
         10,
-        1,
+        0,
         _patch(recovery, "decide_high_water_mark", storage.decide_with_one),
     ),
     "errors-are-acknowledgements": Mutant(
@@ -210,8 +255,5 @@ MUTANTS: dict[str, Mutant] = {
     "claim-more": Mutant("locks are checked against what was received, not applied", 10, 0, borders.claim_more),
     "locks-not-checked": Mutant("no lock ever fails", 10, 0, _patch(LockTable, "admit", borders.no_locks)),
     "locks-not-raised": Mutant("no lock is ever raised", 10, 0, _patch(LockTable, "admit", borders.raise_nothing)),
-    "stale-connection-accepted": Mutant(
-        "a server takes appends from connections that were given up", 100, 1, borders.accept_from_given_up
-    ),
 }
 """Every planted bug."""

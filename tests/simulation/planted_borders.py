@@ -1,4 +1,4 @@
-"""Bugs to plant where clients and servers meet: locks, mounts, feeds, registrations, bulk readers."""
+"""Bugs to plant where clients and servers meet: locks, mounts, feeds, bulk readers."""
 
 import contextlib
 from collections.abc import Iterator
@@ -13,7 +13,6 @@ from waltz.common.ids import NO_TRANSACTION
 from waltz.common.wire.client_server import FeedData, LockFailure
 from waltz.server.locks import LockTable
 from waltz.server.partition import ServerPartition
-from waltz.server.registrations import Registrations
 from waltz.server.store.log import ReplicatedLog
 
 
@@ -116,22 +115,6 @@ def claim_more() -> Iterator[None]:
 
 def decided_before_applied(appends: PartitionAppends, message: Any) -> None:
     appends._flushed(message.req_id)
-
-
-@contextlib.contextmanager
-def accept_from_given_up() -> Iterator[None]:
-    """Requests that need a mount are taken from every connection; a closed one is still forgotten."""
-
-    def forget(registrations: Registrations, link: Any) -> None:
-        entry = registrations._entries.get(link.client_id)
-        if entry is not None and entry.link is link:
-            del registrations._entries[link.client_id]
-
-    with (
-        mock.patch.object(Registrations, "is_valid", return_value=True),
-        mock.patch.object(Registrations, "forget", forget),
-    ):
-        yield
 
 
 def no_locks(

@@ -16,7 +16,7 @@ from waltz.server.store.metadata_node import MetadataNode
 from waltz.server.store.recovery import RecoveryMachine, Step
 from waltz.server.store.recovery_effects import GetMaximum, Open, Truncate
 from waltz.server.store.replica import Replica
-from waltz.server.store.replica_states import NO_SESSION
+from waltz.server.store.replica_states import NO_SESSION, is_clean, states_after_recovery
 from waltz.server.store.ring import BatchRing
 from waltz.server.store.session import StoreSession
 from waltz.server.store.settlement import Settlement
@@ -45,8 +45,10 @@ def accept_every_session(message: object, session_id: int) -> None:
     """No request is refused for its session."""
 
 
-def acknowledge_regardless(partition: StoragePartition, request: Any, frame: bytes) -> None:
-    request.requester.answer(frame)
+def acknowledge_regardless(partition: StoragePartition, requests: Sequence[Any], frames: Sequence[bytes]) -> None:
+    """Answer requests that were executed, whoever has spoken meanwhile."""
+    for request, frame in zip(requests, frames, strict=True):
+        request.requester.answer(frame)
 
 
 @contextlib.contextmanager
@@ -91,22 +93,35 @@ def write_without_comparing(node: MetadataNode, metadata: PartitionMetadata, ver
 
 @contextlib.contextmanager
 def open_before_metadata() -> Iterator[None]:
-    """H4: the session opens as soon as a quorum is recovered."""
-    progress = RecoveryMachine._progress
+    """H4: the session opens as soon as a quorum is recovered; the write is under way, and is repeated if it fails."""
+    progress, wanted_write = RecoveryMachine._progress, RecoveryMachine._wanted_write
 
     def early(machine: RecoveryMachine) -> Any:
         effects = progress(machine)
-        if not machine._opened and machine.high_water_mark is not None and machine._quorum_recovered():
-            machine._opened = True
-            effects.append(Open(machine.high_water_mark))
+        mark = machine.high_water_mark
+        if not machine._opened and mark is not None and machine._quorum_recovered():
             for replica in machine._replicas.values():
                 if replica.step is Step.RECOVERED:
                     machine._join(replica)
-            effects += machine._effects
+            machine._opened = True
+            effects += [*machine._effects, Open(mark)]
             machine._effects = []
         return effects
 
-    with mock.patch.object(RecoveryMachine, "_progress", early):
+    def again(machine: RecoveryMachine) -> PartitionMetadata | None:
+        joined = [replica.replica_id for replica in machine._replicas.values() if replica.step is Step.JOINED]
+        replicas = machine._metadata.replicas
+        if machine._opened and not all(is_clean(replicas.get(member), machine._session_id) for member in joined):
+            mark = machine.high_water_mark
+            assert mark is not None
+            states = states_after_recovery(machine._metadata, machine._assigned, joined, mark)
+            return machine._metadata._replace(replicas=states)
+        return wanted_write(machine)
+
+    with (
+        mock.patch.object(RecoveryMachine, "_progress", early),
+        mock.patch.object(RecoveryMachine, "_wanted_write", again),
+    ):
         yield
 
 

@@ -17,7 +17,7 @@ QUICK = settings(
     derandomize=True,
     database=None,
     deadline=None,
-    max_examples=150,
+    max_examples=100,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 
@@ -56,7 +56,7 @@ def test_lying_numbers_take_no_memory(name: str) -> None:
     for seed in seeds:
         target.check(seed)
 
-    @QUICK
+    @settings(QUICK, max_examples=60)
     @given(st.sampled_from(seeds), st.integers(0, 400), st.sampled_from(INTERESTING))
     def check(seed: bytes, position: int, number: int) -> None:
         data = seed[:position] + (number & 0xFFFFFFFF).to_bytes(4, "big") + seed[position + 4 :]

@@ -11,11 +11,11 @@ def register(nouns: Nouns) -> None:
     """Add the command."""
     parser = nouns.add_parser(
         "demo",
-        help="the bank: transfers under locks through a real cluster, then Spark over its log",
+        help="the bank: transfers under locks through a real cluster, then Spark over its log and streams of it",
         description=bank.__doc__,
     )
     parser.add_argument("--transactions", type=_positive, default=100_000, help="how many transfers to make up")
-    parser.add_argument("--input", type=Path, metavar="FILE.csv", help="transfers with columns from,to,amount instead")
+    parser.add_argument("--input", type=Path, metavar="FILE.csv", help="transfers from,to,amount[,time] instead")
     parser.add_argument("--opening", type=_positive, default=1_000, help="opening balance of an account")
     parser.add_argument("--accounts", type=_accounts, default=5_000, help="accounts to make up")
     parser.add_argument("--tellers", type=_positive, default=2, help="client processes, each with its own database")
@@ -24,6 +24,7 @@ def register(nouns: Nouns) -> None:
     parser.add_argument("--plaintext", action="store_true", help="no TLS between the nodes")
     parser.add_argument("--directory", type=Path, help="keep data and logs here (default: temporary, removed)")
     parser.add_argument("--rejects", type=Path, metavar="FILE.csv", help="write every rejected row's line and reason")
+    parser.add_argument("--no-pipeline", action="store_true", help="leave out the streaming queries")
     parser.set_defaults(run=_run)
 
 
@@ -54,5 +55,6 @@ def _run(options: argparse.Namespace) -> int:
             plaintext=options.plaintext,
             directory=options.directory,
             rejects=options.rejects,
+            pipeline=not options.no_pipeline,
         )
     )

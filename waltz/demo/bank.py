@@ -2,6 +2,7 @@
 
 Every transfer takes a write lock on both of its accounts, so no process ever works on a balance that has changed
 meanwhile. At the end all databases must agree, no money may have come or gone, and Spark must find the same in the log.
+Then a pipeline of two streaming queries keeps balances and hourly summaries in Parquet, and is restarted half-way.
 """
 
 import contextlib
@@ -20,7 +21,7 @@ from typing import IO, NamedTuple, NoReturn
 from tqdm import tqdm
 
 from waltz.common.errors import WaltzError
-from waltz.demo import analysis, teller
+from waltz.demo import analysis, pipeline, teller
 from waltz.demo.ledger import digest
 from waltz.demo.transfers import Rejected, Transfers
 from waltz.local.cluster import LocalCluster
@@ -43,6 +44,7 @@ class Options(NamedTuple):
     plaintext: bool
     directory: Path | None
     rejects: Path | None
+    pipeline: bool
 
 
 class Settled(NamedTuple):
@@ -65,6 +67,13 @@ class Outcome(NamedTuple):
     settled: list[Settled]
 
 
+class Findings(NamedTuple):
+    """What Spark found in the log."""
+
+    balances: dict[str, int]
+    pipeline: pipeline.Outcome | None
+
+
 Message = dict[str, object]
 
 
@@ -78,7 +87,7 @@ def run(options: Options) -> int:
         with LocalCluster(directory, plaintext=options.plaintext) as cluster:
             outcome = _tellers_at_work(cluster, options, transfers)
             print("Spark reads the log ...", flush=True)
-            found = _spark_balances(cluster, options.opening_cents)
+            found = _in_spark(cluster, options, outcome)
     return _report(options, outcome, found)
 
 
@@ -234,22 +243,29 @@ def _number(message: Message, name: str) -> int:
     return value
 
 
-def _spark_balances(cluster: LocalCluster, opening_cents: int) -> dict[str, int]:
+def _in_spark(cluster: LocalCluster, options: Options, outcome: Outcome) -> Findings:
     spark = analysis.spark_session()
     try:
-        rows = analysis.balances(analysis.read_log(spark, cluster), opening_cents).collect()
+        transfers = analysis.transfers(spark.read, cluster).load()
+        rows = analysis.balances(transfers, options.opening_cents).collect()
+        balances = {row["account"]: row["cents"] for row in rows}
+        in_log = outcome.settled[0].high_water_mark + 1
+        if not options.pipeline or not in_log:
+            return Findings(balances, None)
+        print("streaming queries follow it, are stopped half-way, and go on from their checkpoints ...", flush=True)
+        directory = cluster.layout.directory / "pipeline"
+        return Findings(balances, pipeline.Pipeline(spark, cluster, directory, in_log, options.opening_cents).run())
     finally:
         spark.stop()
-    return {row["account"]: row["cents"] for row in rows}
 
 
-def _report(options: Options, outcome: Outcome, spark: dict[str, int]) -> int:
+def _report(options: Options, outcome: Outcome, found: Findings) -> int:
     first = outcome.settled[0]
     in_log = first.high_water_mark + 1
     committed = sum(settled.committed for settled in outcome.settled)
     balances_equal = all(settled[2:] == first[2:] for settled in outcome.settled)
     money_conserved = all(s.total_cents == s.accounts * options.opening_cents for s in outcome.settled)
-    spark_agrees = digest(spark) == first.digest
+    spark_agrees = digest(found.balances) == first.digest
     complete = in_log == committed == outcome.transfers - outcome.refused
     verdicts = {
         "every transfer in the log once": complete,
@@ -257,6 +273,8 @@ def _report(options: Options, outcome: Outcome, spark: dict[str, int]) -> int:
         "money conserved": money_conserved,
         "Spark agrees": spark_agrees,
     }
+    if found.pipeline is not None:
+        verdicts["streams agree after a restart"] = found.pipeline.exact
     rows = {
         "transfers": f"{outcome.transfers:,}",
         "committed": f"{committed:,}",
@@ -267,4 +285,15 @@ def _report(options: Options, outcome: Outcome, spark: dict[str, int]) -> int:
         **{name: "yes" if holds else "NO" for name, holds in verdicts.items()},
     }
     print(os.linesep.join(f"  {name:<32}{value}" for name, value in rows.items()))
+    if found.pipeline is not None:
+        print(_where(options, found.pipeline))
     return 0 if all(verdicts.values()) else 1
+
+
+def _where(options: Options, outcome: pipeline.Outcome) -> str:
+    """Where the results of the pipeline are."""
+    if outcome.plot is None:
+        return "no plot of the streams: matplotlib is not installed (pip install 'waltz[demo]')"
+    if options.directory is None:
+        return "--directory DIR keeps the streams' Parquet files, and a plot of throughput and lag, in DIR/pipeline"
+    return f"throughput and lag of the streams: {outcome.plot}"

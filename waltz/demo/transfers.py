@@ -1,6 +1,7 @@
 """Transfers between accounts: where they come from (a file or a generator) and how they are written into the log."""
 
 import csv
+import datetime as dt
 import json
 import random
 import unicodedata
@@ -12,6 +13,11 @@ from typing import NamedTuple
 from waltz.common.errors import WaltzError
 
 COLUMNS = ("from", "to", "amount")
+TIME_COLUMN = "time"
+"""May be there; what of it is empty is no time."""
+FIRST_TIME_S = 1_704_067_200
+"""Seconds of the epoch when the first transfer that is made up was ordered, and the last one less than a day later."""
+DAY_S = 86_400
 MAX_AMOUNT_CENTS = 10**15
 """Larger amounts are rejected: sums of accepted ones stay far inside 64 bits."""
 MAX_NAME_CHARACTERS = 200
@@ -23,6 +29,8 @@ class Transfer(NamedTuple):
     source: str
     target: str
     amount_cents: int
+    time_s: int | None = None
+    """When it was ordered, in seconds of the epoch."""
 
 
 class Rejected(NamedTuple):
@@ -39,8 +47,8 @@ class RejectedRowError(ValueError):
 class Transfers:
     """The transfers of a CSV file; ``rejected`` is told of every row that is none.
 
-    The file has a header line that names the columns ``from``, ``to`` and ``amount`` (any order, others are ignored),
-    in UTF-8 with or without a byte order mark.
+    The file has a header line that names the columns ``from``, ``to``, ``amount`` and perhaps ``time`` (ISO 8601, UTC
+    if it does not say; any order, others are ignored), in UTF-8 with or without a byte order mark.
     """
 
     def __init__(self, path: Path, rejected: Callable[[Rejected], None] = lambda row: None) -> None:
@@ -56,8 +64,8 @@ class Transfers:
 
     def _rows(self, file: Iterator[str]) -> Iterator[Transfer]:
         rows = csv.reader(_without_nul(file))
-        columns = self._header(rows)
-        width = max(columns) + 1
+        columns, time_column = self._header(rows)
+        width = max(*columns, time_column) + 1
         while True:
             start = rows.line_num + 1
             try:
@@ -69,12 +77,15 @@ class Transfers:
                 if len(row) < width:
                     raise RejectedRowError(f"{len(row)} columns where {width} are needed")
                 transfer = _transfer(*(row[column] for column in columns))
+                if time_column >= 0:
+                    transfer = transfer._replace(time_s=_time_s(row[time_column]))
             except (RejectedRowError, csv.Error) as error:
                 self._rejected(Rejected(start, str(error)))
                 continue
             yield transfer
 
-    def _header(self, rows: Iterator[list[str]]) -> list[int]:
+    def _header(self, rows: Iterator[list[str]]) -> tuple[list[int], int]:
+        """Where the columns are; the time may be nowhere (-1)."""
         try:
             header = [name.strip().lower() for name in next(rows, [])]
         except csv.Error as error:
@@ -84,7 +95,8 @@ class Transfers:
             raise WaltzError(
                 f"{self._path}: the header line lacks {', '.join(missing)}; it must name {', '.join(COLUMNS)}"
             )
-        return [header.index(name) for name in COLUMNS]
+        time_column = header.index(TIME_COLUMN) if TIME_COLUMN in header else -1
+        return [header.index(name) for name in COLUMNS], time_column
 
 
 def _without_nul(lines: Iterator[str]) -> Iterator[str]:
@@ -126,23 +138,35 @@ def _cents(text: str) -> int:
     return int(amount * 100)
 
 
+def _time_s(text: str) -> int | None:
+    if not text.strip():
+        return None
+    try:
+        time = dt.datetime.fromisoformat(text.strip())
+    except ValueError:
+        raise RejectedRowError(f"time {text.strip()[:40]!a} is not ISO 8601") from None
+    return int((time if time.tzinfo else time.replace(tzinfo=dt.UTC)).timestamp())
+
+
 def random_transfers(count: int, accounts: int, seed: int) -> Iterator[Transfer]:
     """``count`` transfers between ``accounts`` accounts, the same ones for the same seed."""
     chance = random.Random(seed)
-    for _ in range(count):
+    for number in range(count):
         source = chance.randrange(accounts)
         target = (source + 1 + chance.randrange(accounts - 1)) % accounts
-        yield Transfer(f"account-{source:06}", f"account-{target:06}", chance.randrange(1, 10_000))
+        time_s = FIRST_TIME_S + DAY_S * number // count
+        yield Transfer(f"account-{source:06}", f"account-{target:06}", chance.randrange(1, 10_000), time_s)
 
 
 def encode(transfer: Transfer) -> bytes:
-    """The payload of a transfer in the log: JSON, so that Spark can read it with ``from_json``."""
-    return json.dumps(
-        {"from": transfer.source, "to": transfer.target, "amount": transfer.amount_cents}, ensure_ascii=False
-    ).encode()
+    """The payload of a transfer in the log: JSON, so that Spark can read it as columns."""
+    fields: dict[str, str | int] = {"from": transfer.source, "to": transfer.target, "amount": transfer.amount_cents}
+    if transfer.time_s is not None:
+        fields[TIME_COLUMN] = transfer.time_s
+    return json.dumps(fields, ensure_ascii=False).encode()
 
 
 def decode(data: bytes) -> Transfer:
     """The transfer of a payload made by :func:`encode`."""
     fields = json.loads(data)
-    return Transfer(fields["from"], fields["to"], fields["amount"])
+    return Transfer(fields["from"], fields["to"], fields["amount"], fields.get(TIME_COLUMN))

@@ -10,6 +10,9 @@ from collections.abc import Awaitable, Callable
 
 from waltz.server.waiting import Pending
 
+MAX_WAITING = 10_000
+"""When so many wait for one proof, more are decided without it."""
+
 Decide = Callable[[list[Pending], bool], None]
 """Goes on with requests, given whether the mark was proved to be the log's own after they had arrived."""
 
@@ -26,6 +29,9 @@ class AheadClients:
 
     def add(self, pending: Pending) -> None:
         """Decide later; proof that was asked for before does not count."""
+        if len(self._waiting) >= MAX_WAITING:
+            self._decide([pending], False)
+            return
         self._waiting.append(pending)
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._run(), name=self._name)

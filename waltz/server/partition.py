@@ -78,7 +78,8 @@ class PartitionOptions(NamedTuple):
     """Bounds of what waits for a session of the log before clients are held back."""
     waiting_patience_s: float = 5.0
     max_undecided_count: int = 10_000
-    """Flushes, mounts and lock failures that wait for commits, before further requests have to wait as a whole."""
+    """Flushes, mounts and lock failures that wait for commits, before further requests have to wait as a whole; and
+    questions for an unknown mark, before further ones are answered with "unknown" at once."""
 
 
 class ServerPartition:
@@ -290,7 +291,9 @@ class ServerPartition:
 
     def ask_high_water_mark(self, link: ClientLink, request: HighWaterMarkRequest) -> None:
         """Answer at once when the mark is known, else as soon as it is; in the end with "unknown"."""
-        if self.high_water_mark is None:
+        if self.high_water_mark is None and len(self._questions) >= self._options.max_undecided_count:
+            link.send(HighWaterMarkResponse(request.req_id, LONG_MIN))
+        elif self.high_water_mark is None:
             self._questions.add(Pending(link, request, next(self._order)))
         else:
             link.send(HighWaterMarkResponse(request.req_id, self.high_water_mark))

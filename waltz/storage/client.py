@@ -244,16 +244,8 @@ class StorageClient:
 
     async def close(self) -> None:
         """Close the connection; every pending request gets ``ConnectionClosedError``."""
-        channel = self._channel
-        if channel is None:
-            return
-        channel.close()
-        try:
-            async with asyncio.timeout(CLOSE_TIMEOUT_S):
-                await channel.wait_closed()
-        except TimeoutError:
-            channel.abort(None)
-            await channel.wait_closed()
+        if self._channel is not None:
+            await self._channel.close_within(CLOSE_TIMEOUT_S)
 
     # The channel's callbacks
 

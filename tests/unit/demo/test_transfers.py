@@ -7,7 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from waltz.common.errors import WaltzError
-from waltz.demo.transfers import MAX_AMOUNT_CENTS, Rejected, Transfer, Transfers, decode, encode, random_transfers
+from waltz.demo.transfers import (
+    DAY_S,
+    MAX_AMOUNT_CENTS,
+    Rejected,
+    Transfer,
+    Transfers,
+    decode,
+    encode,
+    random_transfers,
+)
 
 
 def read(tmp_path: Path, content: str | bytes) -> tuple[list[Transfer], list[Rejected]]:
@@ -68,6 +77,16 @@ def test_a_field_beyond_the_limit_is_one_rejected_row(tmp_path: Path) -> None:
     assert len(rejected) == 1
 
 
+def test_times_are_optional(tmp_path: Path) -> None:
+    got, rejected = read(
+        tmp_path,
+        "time,from,to,amount\n1970-01-01T01:00:01+01:00,a,b,1\n1970-01-02,a,b,1\n,a,b,1\n1:00,a,b,1\n0001-01-01,a,b,1\n",
+    )
+    assert [transfer.time_s for transfer in got] == [1, 86_400, None, -62_135_596_800]
+    assert rejected == [Rejected(5, "time '1:00' is not ISO 8601")]
+    assert [decode(encode(transfer)) for transfer in got] == got
+
+
 @pytest.mark.parametrize("content", ["", "a,b,c\n1,2,3\n", "from,to\n"])
 def test_a_file_without_the_header_says_what_is_missing(tmp_path: Path, content: str) -> None:
     with pytest.raises(WaltzError, match="header line lacks .*amount"):
@@ -95,3 +114,7 @@ def test_generated_transfers_are_the_same_for_the_same_seed() -> None:
     assert first == list(random_transfers(500, 10, seed=3))
     assert first != list(random_transfers(500, 10, seed=4))
     assert all(transfer.source != transfer.target for transfer in first)
+    times = [transfer.time_s for transfer in first if transfer.time_s is not None]
+    assert times == sorted(times)
+    assert len(times) == 500
+    assert times[-1] - times[0] < DAY_S

@@ -8,18 +8,27 @@ from zlib import crc32
 import pytest
 
 from tests.unit.common.net.peers import Recorder
+from tests.unit.server.fakes import PartitionSetup, new_link, req_id, take
+from tests.unit.server.fakes import mount as mount_request
 from tests.unit.server.test_connection import client_hello, frame, mount
 from tests.unit.server.test_node import PARTITIONS, ROOT, NodeLog, config, no_storage, until
 from waltz.common.config import ConnectionsConfig, TlsConfig
-from waltz.common.ids import Endpoint, ReqId
+from waltz.common.ids import LONG_MIN, Endpoint, ReqId
 from waltz.common.net.channel import connect
 from waltz.common.net.tls import client_context
-from waltz.common.wire.client_server import ServerPartitionsAssignmentRequest, encode
+from waltz.common.wire.client_server import (
+    HighWaterMarkRequest,
+    HighWaterMarkResponse,
+    ServerPartitionsAssignmentRequest,
+    encode,
+)
 from waltz.common.wire.frames import CLIENT_SERVER, FRAME_HEADER
 from waltz.common.zk import store_admin
 from waltz.common.zk.memory import MemoryZooKeeperServer
-from waltz.server import node
+from waltz.server import ahead, node
 from waltz.server.node import WaltzServer
+from waltz.server.partition import PartitionOptions
+from waltz.server.waiting import Pending
 
 QUICK = ConnectionsConfig(
     hello_timeout_ms=300, frame_timeout_ms=400, unread_timeout_ms=400, max=40, max_per_address=1000
@@ -178,3 +187,37 @@ async def test_a_mounted_client_may_send_large_transactions() -> None:
         assert open_links(server) == 1
         writer.write(QUESTION)
         await answered(reader)
+
+
+async def test_questions_that_cannot_be_answered_yet_are_bounded() -> None:
+    setup = PartitionSetup(options=PartitionOptions(max_undecided_count=3))
+    link = new_link()
+    for number in range(5):
+        setup.partition.ask_high_water_mark(link, HighWaterMarkRequest(req_id(number)))
+    assert take(link) == [HighWaterMarkResponse(req_id(number), LONG_MIN) for number in (3, 4)]
+    setup.log.open_session()
+    assert take(link) == [HighWaterMarkResponse(req_id(number), -1) for number in (0, 1, 2)]
+    await setup.partition.close()
+
+
+async def test_clients_ahead_of_the_log_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ahead, "MAX_WAITING", 2)
+    decided: list[tuple[int, bool]] = []
+    proof: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+
+    async def prove() -> bool:
+        return await proof
+
+    def decide(pendings: list[Pending], proved: bool) -> None:
+        decided.extend((pending.order, proved) for pending in pendings)
+
+    clients = ahead.AheadClients("proof", prove, decide)
+    clients.add(Pending(new_link(), mount_request(0, 5), 0))
+    await asyncio.sleep(0)  # the first is being decided
+    for order in range(1, 5):
+        clients.add(Pending(new_link(), mount_request(order, 5), order))
+    assert decided == [(3, False), (4, False)]
+    proof.set_result(True)
+    await until(lambda: len(decided) == 5)
+    assert decided[2:] == [(0, True), (1, True), (2, True)]
+    await clients.close()

@@ -4,6 +4,7 @@ import re
 from collections.abc import AsyncIterator, Callable, Coroutine
 from uuid import uuid4
 
+import pyarrow as pa
 import pytest
 import pytest_asyncio
 
@@ -105,6 +106,24 @@ async def test_requests_grow_and_shrink_with_the_size_of_records(
     counts = [request.max_count for request in storage.requests]
     assert counts[:3] == [2, 15, 15]
     assert set(counts[3:-1]) == {2}
+
+
+@pytest.mark.parametrize("fetch_size", [1, 7, 40])
+async def test_no_more_than_two_answers_are_held(start_storage: StorageFactory, fetch_size: int) -> None:
+    """What bounds the memory of a split: one answer is worked on, one is on its way, each of fetchSize records."""
+    storage = await start_storage(make_log(0, 400, bytes(1000)))
+    reader = SplitReader(make_split([storage], 0, 400), None, fetch_size=fetch_size, request_timeout_s=30.0)
+    before, delivered, largest = pa.total_allocated_bytes(), 0, 0
+    while (chunk := await reader.next_chunk()) is not None:
+        delivered += 1
+        largest = max(largest, pa.total_allocated_bytes() - before)
+        for _ in range(20):  # whatever would be asked ahead is asked by then
+            await asyncio.sleep(0)
+        assert len(storage.requests) <= delivered + 1
+        assert chunk.count <= fetch_size
+    await reader.close()
+    assert {request.max_count for request in storage.requests[:-1]} == {fetch_size}
+    assert largest < 3 * fetch_size * 1100 + 10_000
 
 
 async def test_a_replica_that_lags_is_left_where_it_ends(start_storage: StorageFactory) -> None:

@@ -3,6 +3,8 @@
 import asyncio
 from pathlib import Path
 
+import pytest
+
 from tests.unit.storage.node_support import (
     KEY,
     OTHER_KEY,
@@ -14,7 +16,9 @@ from tests.unit.storage.node_support import (
     records,
     running_node,
 )
+from waltz.common import http
 from waltz.common.config import StorageConnectionsConfig, TlsConfig
+from waltz.common.ids import Endpoint
 from waltz.common.net.tls import client_context
 from waltz.common.wire import storage as wire
 from waltz.common.wire.frames import FRAME_HEADER, STORAGE
@@ -85,8 +89,8 @@ async def test_more_connections_than_there_are_places(tmp_path: Path) -> None:
     connections = QUICK.model_copy(update={"hello_timeout_ms": 60_000})
     async with running_node(tmp_path, connections=connections) as node:
         legitimate = await Legitimate.connect(node)
-        silent = [await connection(node) for _ in range(60)]
-        greeting = [await connection(node, RawPeer.HELLO) for _ in range(60)]
+        silent = [await connection(node) for _ in range(300)]
+        greeting = [await connection(node, RawPeer.HELLO) for _ in range(300)]
         admin = [await connection(node, admin=True) for _ in range(20)]
         await legitimate.is_served()
         for peer in (*silent, *greeting, *admin):
@@ -169,3 +173,22 @@ async def test_handshakes_that_never_end(tmp_path: Path) -> None:
             await ended(peer)
         assert await client.max_transaction_id(1, 0, timeout_s=TIMEOUT_S) == 0
         await client.close()
+
+
+async def test_http_requests_that_never_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "DEADLINE_S", 0.3)
+    async with running_node(tmp_path, connections=QUICK, storage_jetty_port=0) as node:
+        legitimate = await Legitimate.connect(node)
+        assert node.node.http_port is not None
+        endpoint = Endpoint("127.0.0.1", node.node.http_port)
+        slow = [RawPeer(*await asyncio.open_connection(*endpoint)) for _ in range(2 * http.MAX_CONNECTIONS)]
+        for peer in slow:
+            peer.send(b"GET /health HTTP/1.1\r\nX-Slow: ")
+        asking = RawPeer(*await asyncio.open_connection(*endpoint))
+        asking.send(b"GET /ping HTTP/1.1\r\n\r\n")
+        async with asyncio.timeout(TIMEOUT_S):
+            assert (await asking.reader.read()).endswith(b"pong\n")
+        await asking.close()
+        await legitimate.is_served()
+        for peer in slow:
+            await ended(peer)

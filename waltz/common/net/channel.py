@@ -287,6 +287,16 @@ class Channel(asyncio.Protocol):
         if self._transport is not None:
             await self._lost.wait()
 
+    async def close_within(self, timeout_s: float) -> None:
+        """Close, and return when the connection is gone; what the peer has not read by then is given up."""
+        self.close()
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self.wait_closed()
+        except TimeoutError:
+            self.abort(None)
+            await self.wait_closed()
+
     def _stop(self) -> None:
         self.closed = True
         self.writable = False

@@ -29,7 +29,9 @@ class ListenerLimits:
     max_per_address: int = 10_000
     """Connections from one address, so that one host alone cannot take all places."""
     max_greeting: int = 1000
-    """Connections that have not said hello yet; the oldest of them make room for new ones."""
+    """Connections that have not said hello yet; the oldest of them make room for new ones, once they have had
+    ``greeting_grace_s``: when thousands of clients come at once, their handshakes take a while."""
+    greeting_grace_s: float = HELLO_TIMEOUT_S / 2
     hello_timeout_s: float = HELLO_TIMEOUT_S
     max_payload_bytes: int = MAX_PAYLOAD_BYTES
     opening_payload_bytes: int | None = None

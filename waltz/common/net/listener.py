@@ -39,7 +39,7 @@ class Listener:
         self.log = QuietLog(logger)
         """Part of ``ChannelOwner``."""
         self._limits = limits
-        self._greeting: dict[Channel, None] = {}
+        self._greeting: dict[Channel, float] = {}  # since when, the oldest first
         self._unused: dict[Channel, None] = {}
         self._addresses: dict[str, int] = {}
         self._server: asyncio.Server | None = None
@@ -98,7 +98,7 @@ class Listener:
         address = _address(channel)
         self._addresses[address] = self._addresses.get(address, 0) + 1
         self.channels.add(channel)
-        self._greeting[channel] = None
+        self._greeting[channel] = asyncio.get_running_loop().time()
         return True
 
     def greeted(self, channel: Channel) -> None:
@@ -133,7 +133,9 @@ class Listener:
                 return False
             self._evict(victim)
         elif len(self._greeting) >= limits.max_greeting:
-            self._evict(next(iter(self._greeting)))
+            victim, since_s = next(iter(self._greeting.items()))
+            if asyncio.get_running_loop().time() - since_s >= limits.greeting_grace_s:
+                self._evict(victim)
         return True
 
     def _oldest_unused(self) -> Channel | None:

@@ -15,8 +15,9 @@ import secrets
 import socket
 import ssl
 import tempfile
+import warnings
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
 
 from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
@@ -40,15 +41,16 @@ class _Format(enum.Enum):
     PKCS12 = enum.auto()
 
 
-class _Store(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class _Store:
     """A store file as read, not decrypted yet."""
 
     name: str
     """``keyStore`` or ``trustStore``."""
     path: str
-    content: bytes
+    content: bytes = field(repr=False)
     format: _Format
-    password: str | None
+    password: SecretStr | None
 
 
 def server_context(config: TlsConfig) -> ssl.SSLContext | None:
@@ -113,14 +115,13 @@ def _read_store(name: str, location: str | None, password: SecretStr | None) -> 
             f"keytool -importkeystore -srckeystore {location} -destkeystore {Path(location).with_suffix('.p12')} "
             f"-deststoretype PKCS12"
         )
-    secret = None if password is None else password.get_secret_value()
     if b"-----BEGIN " in content:
-        return _Store(name, location, content, _Format.PEM, secret)
+        return _Store(name, location, content, _Format.PEM, password)
     if not content.startswith(b"\x30"):
         raise ConfigError(f"{name} {location} is neither PEM nor PKCS#12")
-    if secret is None:
+    if password is None:
         raise ConfigError(f"{name}.password is missing for the PKCS#12 file {location}")
-    return _Store(name, location, content, _Format.PKCS12, secret)
+    return _Store(name, location, content, _Format.PKCS12, password)
 
 
 def _unreadable(store: _Store) -> ConfigError:
@@ -139,8 +140,9 @@ def _load_key_store(context: ssl.SSLContext, store: _Store) -> None:
         raise ConfigError(f"{store.name} {store.path} must hold a private key and its certificate chain")
     if store.password is None and (b"ENCRYPTED PRIVATE KEY" in store.content or b",ENCRYPTED" in store.content):
         raise ConfigError(f"{store.name}.password is missing for the encrypted key in {store.path}")
+    secret = "" if store.password is None else store.password.get_secret_value()
     try:
-        context.load_cert_chain(store.path, password=store.password or "")  # never None: OpenSSL would ask the terminal
+        context.load_cert_chain(store.path, password=secret)  # never None: OpenSSL would ask the terminal
     except ssl.SSLError as error:
         if error.reason == "KEY_VALUES_MISMATCH":
             raise ConfigError(f"{store.name} {store.path}: the first certificate is not that of the key") from None
@@ -175,7 +177,9 @@ def _open_pkcs12(store: _Store) -> tuple[PrivateKeyTypes | None, list[x509.Certi
     """The private key, if any, and the certificates; that of the key comes first."""
     assert store.password is not None
     try:
-        content = pkcs12.load_pkcs12(store.content, store.password.encode())
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # BER instead of DER: older programs write it
+            content = pkcs12.load_pkcs12(store.content, store.password.get_secret_value().encode())
     except UnsupportedAlgorithm:
         raise ConfigError(
             f"{store.name} {store.path} uses an outdated encryption; write it anew with a current keytool or openssl"

@@ -126,6 +126,8 @@ class TlsAcceptor:
             connection.close()
             channel.abort()
             self._owner.release(channel)
+        elif task.cancelled():  # just when it was complete
+            channel.abort()
 
 
 async def _addresses(host: str, port: int) -> list[tuple[int, tuple[str, int]]]:

@@ -134,7 +134,7 @@ async def test_a_hello_that_trickles_is_cut_off(tls: bool) -> None:
 
 @BOTH
 async def test_connections_without_hello_do_not_keep_clients_out(tls: bool) -> None:
-    limits = ListenerLimits(max_connections=60, max_greeting=20, hello_timeout_s=60)
+    limits = ListenerLimits(max_connections=60, max_greeting=20, greeting_grace_s=0, hello_timeout_s=60)
     async with world(limits, tls=tls) as made:
         client, channel = await made.client()
         silent = [await made.raw(tls=False) for _ in range(100)]
@@ -145,6 +145,15 @@ async def test_connections_without_hello_do_not_keep_clients_out(tls: bool) -> N
         await client.until(lambda recorder: recorder.payloads == [b"still here"])
         channel.abort()
         await channel.wait_closed()
+
+
+@BOTH
+async def test_many_clients_at_once_do_not_push_each_other_out(tls: bool) -> None:
+    async with world(ListenerLimits(max_connections=60, max_greeting=5), tls=tls) as made:
+        await asyncio.gather(*(made.serves() for _ in range(40)))
+        silent = [await made.raw(tls=False) for _ in range(80)]  # these do, when there are no places any more
+        await made.serves()
+        assert await ended(silent[0][0])
 
 
 @BOTH

@@ -1,0 +1,143 @@
+"""The pipeline: Structured Streaming follows the log and keeps running balances and hourly summaries in Parquet.
+
+Half-way both queries are stopped, whatever they are doing, and started again from their checkpoints. In the end the
+Parquet files must say what a batch over the whole log says.
+
+Every micro-batch writes the rows that it changed into a directory of its own, which a repeated micro-batch replaces:
+that makes the tables exact although ``foreachBatch`` itself promises no more than "at least once".
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from waltz.common.errors import WaltzError
+from waltz.demo import analysis
+from waltz.demo.progress import Sample, draw, samples
+from waltz.local.cluster import LocalCluster
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+MICRO_BATCHES = 6
+"""About so many of them read the log."""
+TIMEOUT_S = 300.0
+POLL_INTERVAL_S = 0.05
+PLOT = "pipeline.png"
+
+
+class Table(NamedTuple):
+    """A result that is kept up to date: how it follows from the transfers, and the column that identifies a row."""
+
+    name: str
+    key: str
+    made_of: Callable[["DataFrame"], "DataFrame"]
+
+
+class Outcome(NamedTuple):
+    """What came of it."""
+
+    exact: bool
+    """Both tables are what the batch says."""
+    read_before_stop: int
+    """Transactions that the queries had read when they were stopped, at most."""
+    plot: Path | None
+    """``None`` without matplotlib."""
+
+
+class Pipeline:
+    """The queries over one log of ``transactions`` transfers, and their files in ``directory``."""
+
+    def __init__(
+        self, spark: "SparkSession", cluster: LocalCluster, directory: Path, transactions: int, opening_cents: int
+    ) -> None:
+        self._spark = spark
+        self._cluster = cluster
+        self._directory = directory
+        self._transactions = transactions
+        self._tables = (
+            Table("balances", "account", lambda transfers: analysis.balances(transfers, opening_cents)),
+            Table("hours", "hour", analysis.hours),
+        )
+
+    def run(self) -> Outcome:
+        """Read the first half, stop, read the rest, compare. Raises ``WaltzError`` when a query fails."""
+        found: dict[str, list[Sample]] = {table.name: [] for table in self._tables}
+        first = [self._start(table, available_now=False) for table in self._tables]
+        self._stop_half_way(first)
+        self._collect(found, first)
+        read_before_stop = max(sum(sample.rows for sample in taken) for taken in found.values())
+        second = [self._start(table, available_now=True) for table in self._tables]
+        for query in second:
+            _check(query, query.awaitTermination(int(TIMEOUT_S)))
+        self._collect(found, second)
+        plot = self._directory / PLOT
+        drawn = draw(found, plot)
+        return Outcome(all(map(self._is_exact, self._tables)), read_before_stop, plot if drawn else None)
+
+    def table(self, name: str) -> "DataFrame":
+        """A table as it stands in Parquet: of every row what the last micro-batch that changed it has written."""
+        from pyspark.sql import functions as f
+
+        (table,) = (table for table in self._tables if table.name == name)
+        changes = self._spark.read.parquet(str(self._path(table)))
+        values = [column for column in changes.columns if column not in (table.key, "epoch")]
+        newest = f.max_by(f.struct(*values), "epoch").alias("newest")
+        return changes.groupBy(table.key).agg(newest).select(table.key, "newest.*")
+
+    def _start(self, table: Table, *, available_now: bool) -> "StreamingQuery":
+        path = self._path(table)
+
+        def write(changed: "DataFrame", epoch: int) -> None:
+            changed.coalesce(1).write.mode("overwrite").parquet(f"{path}/epoch={epoch}")
+
+        transfers = (
+            analysis.transfers(self._spark.readStream, self._cluster)
+            .option("maxOffsetsPerTrigger", str(max(1, self._transactions // MICRO_BATCHES)))
+            .load()
+        )
+        writer = (
+            table.made_of(transfers)
+            .writeStream.outputMode("update")
+            .foreachBatch(write)
+            .option("checkpointLocation", str(self._directory / "checkpoints" / table.name))
+        )
+        return (writer.trigger(availableNow=True) if available_now else writer).start()
+
+    def _path(self, table: Table) -> Path:
+        return self._directory / table.name
+
+    def _stop_half_way(self, queries: Sequence["StreamingQuery"]) -> None:
+        """Stop each query when it has read half of the log, in the middle of what it does then."""
+        deadline_s = time.monotonic() + TIMEOUT_S
+        running = list(queries)
+        while running:
+            for query in list(running):
+                _check(query, time.monotonic() < deadline_s)
+                if _rows_read(query) >= self._transactions // 2:
+                    query.stop()
+                    running.remove(query)
+            time.sleep(POLL_INTERVAL_S)
+
+    def _collect(self, found: dict[str, list[Sample]], queries: Sequence["StreamingQuery"]) -> None:
+        for table, query in zip(self._tables, queries, strict=True):
+            found[table.name] += samples(query.recentProgress, self._transactions)
+
+    def _is_exact(self, table: Table) -> bool:
+        batch = table.made_of(analysis.transfers(self._spark.read, self._cluster).load())
+        ours = self.table(table.name)
+        return set(map(tuple, ours.collect())) == set(map(tuple, batch.select(ours.columns).collect()))
+
+
+def _rows_read(query: "StreamingQuery") -> int:
+    return sum(progress.numInputRows for progress in query.recentProgress)
+
+
+def _check(query: "StreamingQuery", in_time: bool | None) -> None:
+    error = query.exception()
+    if error is not None:
+        raise WaltzError(f"the pipeline failed: {error}")
+    if not in_time:
+        raise WaltzError(f"the pipeline did not come to its end within {TIMEOUT_S:g} s")
