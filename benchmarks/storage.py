@@ -49,6 +49,9 @@ BATCH = 100
 IN_FLIGHT_BATCHES = 8
 """So many batches of one partition are under way, as a server keeps several storage requests in flight; of several
 partitions fewer each, but two at least."""
+TURN_BATCHES = 128
+"""Records of a partition have to arrive in order, so of several connections one at a time appends, so many batches.
+When the turn passes to the next one nothing is in flight."""
 TIMEOUT_S = 60.0
 
 
@@ -150,12 +153,13 @@ class Writer:
         self._rest = record[8:]
         self._next_id = 0
         self._turn = 0
+        self._left = 0
         self._sent: deque[float] = deque()
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def start(self) -> None:
-        """One turn: a few batches over one connection; the next turn begins when they are acknowledged (one
-        connection: at once, batch by batch)."""
+        """Begin the turn of a connection."""
+        self._left = TURN_BATCHES
         for _ in range(self._in_flight):
             self._send()
 
@@ -164,6 +168,7 @@ class Writer:
         body = b"".join([struct.pack(">q", transaction_id) + rest for transaction_id in range(first, first + BATCH)])
         self._next_id = first + BATCH
         self._sent.append(time.perf_counter())
+        self._left -= 1
         self.clients[self._turn].append_encoded(1, self.partition_id, body, BATCH, self._acknowledged)
 
     def _acknowledged(self, error: Exception | None) -> None:
@@ -176,7 +181,7 @@ class Writer:
         if self.stopped:
             if not self._sent:
                 self.done.set_result(None)
-        elif len(self.clients) == 1:
+        elif self._left > 0 or len(self.clients) == 1:
             self._send()
         elif not self._sent:
             self._turn = (self._turn + 1) % len(self.clients)

@@ -73,7 +73,7 @@ def draw(found: Mapping[str, Sequence[Sample]], path: Path) -> bool:
     throughput.set_ylabel("transactions/s\nper micro-batch")
     lag.set_ylabel("lag\n(transactions)")
     lag.set_xlabel("seconds")
-    lag.legend(loc="upper right")
+    lag.legend(loc="lower left")
     figure.savefig(path, dpi=110)
     return True
 

@@ -20,6 +20,9 @@ MAX_PAYLOAD_SIZE_BYTES = (1 << 31) - 1
 Bounds = list[tuple[int, int]]
 """Start and end of each payload inside the one buffer that is handed on with it."""
 
+_PIECE_BYTES = 4096
+"""Reads of this size are kept as they are until the frame is complete; smaller ones are put together."""
+
 _PREFIX = struct.Struct(">Bh")
 _PREFIX_AND_LENGTH = struct.Struct(">3si")
 
@@ -83,7 +86,7 @@ class FrameSplitter:
         if opening_payload_bytes is not None:
             self._limit_bytes = min(opening_payload_bytes, max_payload_bytes)
         self._watcher = watcher
-        self._pending = bytearray()  # the start of a frame that is not complete
+        self._pending: list[bytes | bytearray] = []  # the start of a frame that is not complete
         self._missing_bytes = 0  # until these have come, pending needs no second look
 
     def feed(self, data: bytes) -> tuple[bytes, Bounds]:
@@ -95,13 +98,19 @@ class FrameSplitter:
         pending = self._pending
         if pending:
             if len(data) < self._missing_bytes:
-                pending += data
+                if len(data) >= _PIECE_BYTES:
+                    pending.append(data)
+                elif isinstance(pending[-1], bytearray):
+                    pending[-1] += data  # a peer that sends single bytes must not cost an object for each
+                else:
+                    pending.append(bytearray(data))
                 self._missing_bytes -= len(data)
                 if self._watcher is not None:
                     self._watcher.grown(len(data))
                 return b"", []
-            data = b"".join((pending, data))
-            self._pending = bytearray()
+            pending.append(data)
+            data = b"".join(pending)
+            self._pending = []
             if self._watcher is not None:
                 self._watcher.ended()
         bounds: Bounds = []
@@ -133,14 +142,14 @@ class FrameSplitter:
         return bool(self._pending) and self._missing_bytes == 0
 
     def _keep(self, data: bytes, start: int, missing_bytes: int) -> None:
-        self._pending = bytearray(memoryview(data)[start:])
+        self._pending = [data[start:]]
         self._missing_bytes = missing_bytes
         if self._watcher is not None:
-            self._watcher.begun(len(self._pending))
+            self._watcher.begun(len(data) - start)
 
     def _refuse(self, header: bytes, length: int) -> None:
         # The offending header stays, so that whatever is fed later is refused as well.
-        self._pending = bytearray(header)
+        self._pending = [header]
         self._missing_bytes = 0
         if header[:3] != self._prefix:
             magic, version = _PREFIX.unpack_from(header)
