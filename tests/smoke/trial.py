@@ -13,6 +13,7 @@ from waltz.client.client import WaltzClient
 from waltz.client.rpc import RpcClient
 from waltz.common.config import ClientConfig, load
 from waltz.common.errors import WaltzError
+from waltz.common.zk.client import NoNodeError, ZooKeeper
 from waltz.common.zk.paths import ClusterPaths
 from waltz.common.zk.znodes import PartitionAssignment, ServerDescriptor
 from waltz.local.cluster import LocalCluster
@@ -57,19 +58,30 @@ async def check(cluster: LocalCluster, journals: Sequence[Journal], marks: Seque
     return checker.violations()
 
 
-async def owner(cluster: LocalCluster, partition_id: int) -> Node:
-    """The server to which the partition is assigned."""
-    paths = ClusterPaths.of(ROOT)
+async def owner(cluster: LocalCluster, partition_id: int, timeout_s: float = 30.0) -> Node:
+    """The server to which the partition is assigned: of one that is just going, the next."""
     zookeeper = await cluster.zookeeper()
     try:
-        assignment = PartitionAssignment.decode((await zookeeper.get(paths.server_descriptors))[0])
-        for name in await zookeeper.children(paths.server_descriptors):
-            server = ServerDescriptor.decode((await zookeeper.get(paths.server_descriptor(name)))[0])
-            if partition_id in [owned.partition_id for owned in assignment.servers.get(server.server_id, ())]:
-                return next(node for node in cluster.layout.servers if node.port == server.endpoint.port)
+        async with asyncio.timeout(timeout_s):
+            while (node := await _present_owner(zookeeper, cluster, partition_id)) is None:
+                await asyncio.sleep(POLL_INTERVAL_S)
+            return node
     finally:
         await zookeeper.close()
-    raise LookupError(f"nobody owns partition {partition_id}")
+
+
+async def _present_owner(zookeeper: ZooKeeper, cluster: LocalCluster, partition_id: int) -> Node | None:
+    """``None`` while the descriptor of the owner is gone and the assignment is not written anew yet."""
+    paths = ClusterPaths.of(ROOT)
+    assignment = PartitionAssignment.decode((await zookeeper.get(paths.server_descriptors))[0])
+    for name in await zookeeper.children(paths.server_descriptors):
+        try:
+            server = ServerDescriptor.decode((await zookeeper.get(paths.server_descriptor(name)))[0])
+        except NoNodeError:
+            continue
+        if partition_id in [owned.partition_id for owned in assignment.servers.get(server.server_id, ())]:
+            return next(node for node in cluster.layout.servers if node.port == server.endpoint.port)
+    return None
 
 
 class Trial:
