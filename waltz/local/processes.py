@@ -19,6 +19,11 @@ from waltz.common.errors import WaltzError
 _REAPER = Path(__file__).with_name("reaper.py")
 LOG_TAIL_LINES = 15
 
+_WHEN_TOLD = ("/bin/sh", "-c", 'read -r go && exec "$@" </dev/null', "sh")
+_WHEN_TOLD_PIPED = ("/bin/sh", "-c", 'read -r go && exec "$@"', "sh")
+"""A child begins when it reads a line, which is written when the reaper knows it. An owner that dies or is interrupted
+before that leaves nothing behind: the pipe closes, and the shell ends."""
+
 
 class Child:
     """One child process in a process group of its own; its output goes to ``log``."""
@@ -92,15 +97,21 @@ class Children:
         """Start a child; what it prints is appended to ``log``, or only its standard error if it is to be ``piped``."""
         with log.open("ab") as output:
             process = subprocess.Popen(
-                command,
-                stdin=subprocess.PIPE if piped else subprocess.DEVNULL,
+                [*(_WHEN_TOLD_PIPED if piped else _WHEN_TOLD), *command],
+                stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE if piped else output,
                 stderr=output,
                 start_new_session=True,
             )
-        self._tell("add", process.pid)
         child = Child(name, command, process, log)
         self._children.append(child)
+        self._tell("add", process.pid)
+        assert process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):  # ended already: whoever waits for it will see
+            process.stdin.write(b"go\n")
+            process.stdin.flush()
+            if not piped:
+                process.stdin.close()
         return child
 
     def stop(self, child: Child, timeout_s: float) -> None:
