@@ -5,11 +5,13 @@ import contextlib
 import functools
 import gc
 import logging
+import signal
 import time
 import traceback
 import warnings
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from types import FrameType
 from typing import TYPE_CHECKING, Any, cast
 from unittest import mock
 
@@ -37,6 +39,14 @@ from waltz.storage.partition import StoragePartition
 
 if TYPE_CHECKING:
     from tests.simulation.bulk_reader import BulkReaderHost
+
+
+CALLBACK_MAX_S = 15.0
+"""A callback that has run for longer than this (of processor time) is taken for one that never returns."""
+
+
+class CallbackSpinsError(KeyboardInterrupt):
+    """A callback goes on for ever. Of this kind because asyncio lets nothing else through."""
 
 
 @dataclass(slots=True)
@@ -130,7 +140,10 @@ class Simulation:
     def _run_loop(self) -> None:
         main = self.loop.create_task(self._main())
         try:
-            self.loop.run_until_complete(main)
+            with _spinning_callbacks_interrupted(self.loop):
+                self.loop.run_until_complete(main)
+        except CallbackSpinsError as error:
+            self.fail(f"a callback does not return:\n{error}")
         except (SimulationStalledError, SpinningError) as error:
             self.fail(str(error))
         except RuntimeError as error:
@@ -337,6 +350,26 @@ def _running_host() -> str:
 
 def _forget(fence_file: FenceFile, partition_id: int, session_id: int) -> None:
     """Keep the fence in memory only."""
+
+
+@contextlib.contextmanager
+def _spinning_callbacks_interrupted(loop: SimulatedLoop) -> Iterator[None]:
+    """End a callback that takes much longer than any should. Only in the main thread, which gets the signals."""
+    turn = -1
+
+    def look(_number: int, frame: FrameType | None) -> None:
+        nonlocal turn
+        if loop.turns == turn:
+            raise CallbackSpinsError("".join(traceback.format_stack(frame, limit=4)))
+        turn = loop.turns
+
+    before = signal.signal(signal.SIGVTALRM, look)
+    signal.setitimer(signal.ITIMER_VIRTUAL, CALLBACK_MAX_S, CALLBACK_MAX_S)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, before)
 
 
 def _close_silently(loop: SimulatedLoop) -> None:

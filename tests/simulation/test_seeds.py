@@ -15,6 +15,7 @@ REGRESSIONS = (
     (269, (), "the same, on two replicas at once: partition out of service"),
     (764, (), "a deposed owner told a client that it was ahead of the log, and the client took that as final"),
     (5004, (), "a deposed owner answered a mount of a newer generation: a client took its own commits for failed"),
+    (15351, (), "a replica whose log ended within a batch made the server that it joined again spin for ever"),
     (
         15,
         ("--faults", "strand-minority,crash-while-writing,kill-server,storm"),

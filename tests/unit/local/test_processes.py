@@ -53,5 +53,5 @@ def test_a_program_that_does_not_exist_is_told_in_the_log(tmp_path: Path) -> Non
     with Children() as children:
         child = children.start("child", [str(tmp_path / "nothing")], tmp_path / "log")
         assert child.wait(TIMEOUT_S) == 127
-        with pytest.raises(WaltzError, match=r"ended with exit code 127; its log .*\n.*nothing: (not found|No such file)"):
+        with pytest.raises(WaltzError, match=r"exit code 127; its log .*\n.*nothing: (not found|No such file)"):
             child.check()

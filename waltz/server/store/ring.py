@@ -4,6 +4,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from waltz.common.records import decode_record
 from waltz.server.store.interface import Append
 
 
@@ -12,12 +13,19 @@ class Batch:
 
     __slots__ = ("appends", "count", "first_id", "last_id", "payload")
 
-    def __init__(self, first_id: int, payload: bytes, appends: Sequence[Append]) -> None:
+    def __init__(self, first_id: int, payload: bytes, count: int, appends: Sequence[Append]) -> None:
         self.first_id = first_id
-        self.last_id = first_id + len(appends) - 1
-        self.count = len(appends)
+        self.last_id = first_id + count - 1
+        self.count = count
         self.payload = payload
         self.appends: Sequence[Append] = appends
+
+    def rest(self, first_id: int) -> "Batch":
+        """Its records from this id on, for a replica whose log ends within the batch."""
+        offset = 0
+        for _ in range(first_id - self.first_id):
+            _, offset = decode_record(self.payload, offset, len(self.payload))
+        return Batch(first_id, self.payload[offset:], self.last_id + 1 - first_id, ())
 
 
 class Committed(NamedTuple):
@@ -64,12 +72,18 @@ class BatchRing:
         return self._undecided[0].last_id if self._undecided else self.next_id
 
     def get(self, first_id: int) -> Batch | None:
-        """The batch that begins with this id, if it is in the ring."""
-        return self._by_first_id.get(first_id)
+        """The batch that begins with this id, or the rest of one from this id on, if it is in the ring.
+
+        Only a replica that joins again asks for a rest: a torn write, or a short one, has left it a part of a batch.
+        """
+        batch = self._by_first_id.get(first_id)
+        if batch is None and self.first_id < first_id < self.next_id:
+            return next(batch for batch in self._batches if batch.last_id >= first_id).rest(first_id)
+        return batch
 
     def add(self, payload: bytes, appends: Sequence[Append]) -> Batch:
         """Add an undecided batch of the next ids."""
-        batch = Batch(self.next_id, payload, appends)
+        batch = Batch(self.next_id, payload, len(appends), appends)
         self.next_id = batch.last_id + 1
         self._batches.append(batch)
         self._undecided.append(batch)

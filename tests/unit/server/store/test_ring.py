@@ -1,3 +1,6 @@
+import pytest
+
+from waltz.common.records import Record, encode_record
 from waltz.server.store.interface import Append
 from waltz.server.store.ring import BatchRing
 
@@ -17,7 +20,8 @@ def test_batches_are_found_by_their_first_id_and_committed_in_order() -> None:
     ring.add(b"y" * 10, second)
     assert (ring.first_id, ring.next_id, ring.decision_wanted) == (5, 9, 7)
     assert (ring.undecided_count, ring.undecided_bytes) == (2, 40)
-    assert ring.get(6) is None
+    assert ring.get(4) is None
+    assert ring.get(9) is None
     batch = ring.get(8)
     assert batch is not None
     assert (batch.payload, batch.count, batch.last_id) == (b"y" * 10, 1, 8)
@@ -28,6 +32,23 @@ def test_batches_are_found_by_their_first_id_and_committed_in_order() -> None:
     assert (ring.undecided_bytes, ring.kept_bytes, ring.decision_wanted) == (10, 30, 8)
     assert ring.commit(100) == (second, [b"y" * 10])
     assert ring.undecided_count == 0
+
+
+@pytest.mark.parametrize("committed", [False, True])
+def test_the_rest_of_a_batch_is_found_by_any_of_its_ids(committed: bool) -> None:
+    """A replica whose log ends within a batch: its disk has kept a part of a write."""
+    records = [encode_record(Record(number, bytes(16), 0, bytes(number), 0)) for number in range(3, 9)]
+    ring = BatchRing(3, 1000)
+    ring.add(b"".join(records[:1]), appends(3, 1))
+    ring.add(b"".join(records[1:5]), appends(4, 4))
+    ring.add(b"".join(records[5:]), appends(8, 1))
+    if committed:
+        ring.commit(7)
+    for first_id in (5, 6, 7):
+        rest = ring.get(first_id)
+        assert rest is not None
+        assert (rest.first_id, rest.last_id, rest.count) == (first_id, 7, 8 - first_id)
+        assert rest.payload == b"".join(records[first_id - 3 : 5])
 
 
 def test_several_batches_commit_as_one() -> None:
