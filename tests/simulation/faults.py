@@ -773,6 +773,8 @@ def heal(target: Target) -> None:
     for host in target.hosts:
         if host.process is not None and host.paused:
             host.process.resume()
+        if host.running and not host.wanted:
+            host.crash(power_loss=False)  # asked to end, by a fault that does not wait for that any more
         if not host.running:
             host.start()
         elif host.zookeeper is not None:
