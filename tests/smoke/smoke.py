@@ -151,6 +151,7 @@ class Smoke:
         self._workers: list[Worker] = []
         self._done: list[Fault] = []
         self._unwell: dict[str, Kind] = {}
+        self._node_locks: dict[str, asyncio.Lock] = collections.defaultdict(asyncio.Lock)
         self._finished = asyncio.Event()
         self._display = Display(
             [node.name for node in layout.servers], [node.name for node in layout.storages], options.transactions
@@ -248,6 +249,11 @@ class Smoke:
                 group.create_task(self._suffer(fault))
 
     async def _suffer(self, fault: Fault) -> None:
+        async with self._node_locks[fault.node]:  # ending a node may take longer than the plan gives it
+            if not self._finished.is_set():
+                await self._have(fault)
+
+    async def _have(self, fault: Fault) -> None:
         with (self._directory / "faults.log").open("a") as log:
             print(time.strftime("%H:%M:%S"), fault, file=log)
         self._done.append(fault)
