@@ -20,7 +20,7 @@ from waltz.common.net.limits import listener_limits, traffic_limits
 from waltz.common.net.listener import Listener
 from waltz.common.net.tls import server_context
 from waltz.common.wire.frames import STORAGE, STORAGE_ADMIN
-from waltz.common.zk.client import NoNodeError, ZooKeeper, connect
+from waltz.common.zk.client import ConnectionLossError, NoNodeError, SessionExpiredError, ZooKeeper, connect
 from waltz.common.zk.paths import ClusterPaths
 from waltz.common.zk.znodes import StoreParams
 from waltz.storage import admin_service, data_service
@@ -34,6 +34,8 @@ from waltz.storage.partition_metrics import GROUP
 logger = logging.getLogger(__name__)
 
 ZOOKEEPER_CONNECT_TIMEOUT_S = 30.0
+"""How long ZooKeeper may take to be reached, and then again to answer."""
+ZOOKEEPER_PAUSE_S = 0.2
 CLOSE_TIMEOUT_S = 30.0
 """How long an orderly end may take before the process is ended anyway; what was acknowledged is on disk."""
 
@@ -224,8 +226,18 @@ async def _start_with_zookeeper(config: StorageConfig, files: Files) -> StorageN
         session_timeout_s=config.zookeeper_session_timeout_ms / 1000,
         connect_timeout_s=ZOOKEEPER_CONNECT_TIMEOUT_S,
     )
+    loop = asyncio.get_running_loop()
+    deadline_s = loop.time() + ZOOKEEPER_CONNECT_TIMEOUT_S
     try:
-        return await StorageNode.start(config, files=files, zookeeper=zookeeper, metrics=Registry())
+        while True:
+            try:
+                return await StorageNode.start(config, files=files, zookeeper=zookeeper, metrics=Registry())
+            except (ConnectionLossError, SessionExpiredError) as error:
+                # It went away again before it was asked. Nothing else has been done by then.
+                if loop.time() >= deadline_s:
+                    raise
+                logger.warning("%s; trying again", error)
+                await asyncio.sleep(ZOOKEEPER_PAUSE_S)
     finally:
         await zookeeper.close()
 

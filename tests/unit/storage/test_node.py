@@ -7,6 +7,7 @@ import re
 import signal
 import tarfile
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -25,12 +26,12 @@ from tests.unit.storage.node_support import (
     records,
     running_node,
 )
-from waltz.common.config import TlsConfig
+from waltz.common.config import StorageConfig, TlsConfig
 from waltz.common.errors import ConnectFailedError, WaltzError
 from waltz.common.metrics import Registry
 from waltz.common.net.tls import client_context
 from waltz.common.records import Record
-from waltz.common.zk.client import ZooKeeper
+from waltz.common.zk.client import ConnectionLossError, SessionExpiredError, ZooKeeper
 from waltz.common.zk.memory import MemoryZooKeeperServer
 from waltz.storage import node as node_module
 from waltz.storage.admin_client import StorageAdminClient
@@ -325,6 +326,40 @@ async def test_the_daemon_can_be_ended_while_it_waits_for_zookeeper(tmp_path: Pa
         await ensemble.asked.wait()
         os.kill(os.getpid(), signal.SIGTERM)
         await daemon
+
+
+@pytest.mark.parametrize("patience_s", [60.0, 0.0])
+async def test_the_daemon_outlasts_a_short_absence_of_zookeeper(
+    tmp_path: Path,
+    ensemble: Ensemble,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    patience_s: float,
+) -> None:
+    """It was there for the connection, and is gone when it is asked."""
+    start, absences = StorageNode.start, iter([ConnectionLossError("gone"), SessionExpiredError("gone")])
+
+    async def start_when_present(config: StorageConfig, **options: Any) -> StorageNode:
+        for absence in absences:
+            raise absence
+        return await start(config, **options)
+
+    monkeypatch.setattr(StorageNode, "start", start_when_present)
+    monkeypatch.setattr(node_module, "ZOOKEEPER_CONNECT_TIMEOUT_S", patience_s)
+    monkeypatch.setattr(node_module, "ZOOKEEPER_PAUSE_S", 0.0)
+    caplog.set_level("INFO")
+    ensemble.let_go.set()
+    daemon = asyncio.create_task(run(make_config(tmp_path)))
+    async with asyncio.timeout(TIMEOUT_S):
+        if not patience_s:
+            with pytest.raises(ConnectionLossError, match="gone"):
+                await daemon
+            return
+        while "storage node is up" not in caplog.text:
+            await asyncio.sleep(0)
+        os.kill(os.getpid(), signal.SIGTERM)
+        await daemon
+    assert caplog.text.count("gone; trying again") == 2
 
 
 async def test_the_daemon_fails_with_one_line(tmp_path: Path, ensemble: Ensemble) -> None:
