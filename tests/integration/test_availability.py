@@ -128,6 +128,23 @@ async def test_all_storages_are_killed_at_once(tmp_path: Path) -> None:
         await trial.finish()
 
 
+async def test_a_storage_with_an_uncommitted_tail_comes_back_late(tmp_path: Path) -> None:
+    """Whatever it alone has was decided without it, so its tail goes before it takes part again."""
+    async with LocalCluster(tmp_path, partitions=2) as cluster, Trial.running(cluster) as trial:
+        await trial.progress()
+        *others, late = cluster.layout.storages
+        for node in others:
+            cluster.child(node).signal(signal.SIGSTOP)
+        await trial.pending_everywhere()
+        for node in (*others, late):
+            await asyncio.to_thread(cluster.kill, node)
+        for node in others:
+            cluster.start_storage(node)
+        await trial.progress(timeout_s=60)
+        cluster.start_storage(late)
+        await trial.finish()
+
+
 async def test_appends_go_on_without_zookeeper(tmp_path: Path) -> None:
     """Killed and away for several of its session time-outs; then a server is killed to see that all is well again."""
     async with LocalCluster(tmp_path, partitions=2) as cluster, Trial.running(cluster) as trial:

@@ -1,6 +1,11 @@
-"""The committed part of a log as the storages hold it, read from all of them and compared."""
+"""The committed part of a log as the storages hold it, read from all of them and compared.
+
+As every bulk reader (rule S6) it reads a replica only while the metadata list it in the current session: one that has
+been away may hold a tail that was never committed, until it joins again and the tail is cut.
+"""
 
 import asyncio
+import contextlib
 import itertools
 from collections.abc import AsyncIterator, Sequence
 
@@ -9,9 +14,15 @@ from waltz.common.errors import ConnectFailedError, WaltzError
 from waltz.common.ids import Endpoint
 from waltz.common.net.tls import client_context
 from waltz.common.records import Record
-from waltz.common.zk.store_admin import read_store_params
+from waltz.common.zk.store_admin import (
+    read_connections,
+    read_partition_metadata,
+    read_replica_assignments,
+    read_store_params,
+)
 from waltz.local.cluster import LocalCluster
 from waltz.local.layout import NODE_HOST, ROOT
+from waltz.spark.replicas import choose_replicas
 from waltz.storage.admin_client import StorageAdminClient
 
 CHUNK = 1000
@@ -28,35 +39,36 @@ class Replicas:
 
     def __init__(self, cluster: LocalCluster) -> None:
         self._cluster = cluster
+        self._open = contextlib.AsyncExitStack()
         self._clients: dict[str, StorageAdminClient] = {}
 
     async def __aenter__(self) -> "Replicas":
-        tls = client_context(load(self._cluster.layout.cli_config_path, CliConfig).tls)
-        zookeeper = await self._cluster.zookeeper()
-        try:
-            params = await read_store_params(zookeeper, ROOT)
-        finally:
-            await zookeeper.close()
-        deadline_s = asyncio.get_running_loop().time() + TIMEOUT_S
-        for node in self._cluster.layout.storages:
-            while node.name not in self._clients:
-                try:
-                    self._clients[node.name] = await StorageAdminClient.connect(
-                        Endpoint(NODE_HOST, node.admin_port),
-                        cluster_key=params.key,
-                        partition_count=params.partition_count,
-                        tls=tls,
-                        timeout_s=TIMEOUT_S,
-                    )
-                except ConnectFailedError:  # it may just have been started
-                    if asyncio.get_running_loop().time() > deadline_s:
-                        raise
-                    await asyncio.sleep(POLL_INTERVAL_S)
+        async with self._open:
+            tls = client_context(load(self._cluster.layout.cli_config_path, CliConfig).tls)
+            self._zookeeper = await self._cluster.zookeeper()
+            self._open.push_async_callback(self._zookeeper.close)
+            params = await read_store_params(self._zookeeper, ROOT)
+            deadline_s = asyncio.get_running_loop().time() + TIMEOUT_S
+            for node in self._cluster.layout.storages:
+                while node.name not in self._clients:
+                    try:
+                        self._clients[node.name] = await StorageAdminClient.connect(
+                            Endpoint(NODE_HOST, node.admin_port),
+                            cluster_key=params.key,
+                            partition_count=params.partition_count,
+                            tls=tls,
+                            timeout_s=TIMEOUT_S,
+                        )
+                    except ConnectFailedError:  # it may just have been started
+                        if asyncio.get_running_loop().time() > deadline_s:
+                            raise
+                        await asyncio.sleep(POLL_INTERVAL_S)
+                self._open.push_async_callback(self._clients[node.name].close)
+            self._open = self._open.pop_all()
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        for client in self._clients.values():
-            await client.close()
+        await self._open.aclose()
 
     async def committed(
         self, partition_id: int, high_water_mark: int, timeout_s: float = 60
@@ -66,6 +78,10 @@ class Replicas:
         Raises :class:`ReplicasDifferError`.
         """
         deadline_s = asyncio.get_running_loop().time() + timeout_s
+        while len(members := await self._members(partition_id)) < len(self._clients):
+            if asyncio.get_running_loop().time() > deadline_s:
+                raise ReplicasDifferError(f"partition {partition_id}: only {sorted(members)} take part")
+            await asyncio.sleep(POLL_INTERVAL_S)
         first = 0
         while first <= high_water_mark:
             count = min(CHUNK, high_water_mark + 1 - first)
@@ -78,8 +94,19 @@ class Replicas:
             first += count
 
     async def holds(self, storage: str, partition_id: int, transaction_id: int) -> bool:
-        """Whether a storage has the record."""
-        return bool(await self._clients[storage].records(partition_id, transaction_id, 1))
+        """Whether a storage takes part and has the record, which is known to be committed."""
+        return storage in await self._members(partition_id) and bool(
+            await self._clients[storage].records(partition_id, transaction_id, 1)
+        )
+
+    async def _members(self, partition_id: int) -> set[str]:
+        """The storages of the current session. What they hold up to a mark that is committed already is right."""
+        metadata = await read_partition_metadata(self._zookeeper, ROOT, partition_id)
+        assignments = await read_replica_assignments(self._zookeeper, ROOT)
+        connections = await read_connections(self._zookeeper, ROOT)
+        admins = {source.admin for source in choose_replicas(partition_id, metadata, assignments, connections).sources}
+        nodes = self._cluster.layout.storages
+        return {node.name for node in nodes if Endpoint(NODE_HOST, node.admin_port) in admins}
 
     async def _range(self, storage: str, partition_id: int, first: int, count: int, deadline_s: float) -> list[Record]:
         records: list[Record] = []
