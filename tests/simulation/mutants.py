@@ -15,6 +15,7 @@ from tests.simulation import planted_storage as storage
 from tests.simulation.disk import SimulatedFile
 from tests.simulation.options import CONDITIONS
 from waltz.client.appends import PartitionAppends
+from waltz.common.zk import replicas
 from waltz.server.locks import LockTable
 from waltz.server.partition import ServerPartition
 from waltz.server.store import log, recovery
@@ -22,7 +23,6 @@ from waltz.server.store.metadata_node import MetadataNode
 from waltz.server.store.recovery import RecoveryMachine
 from waltz.server.store.replica import Replica
 from waltz.server.store.ring import BatchRing
-from waltz.spark import replicas
 from waltz.storage import session_rule
 from waltz.storage.log import PartitionLog
 

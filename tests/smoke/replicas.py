@@ -14,6 +14,7 @@ from waltz.common.errors import ConnectFailedError, WaltzError
 from waltz.common.ids import Endpoint
 from waltz.common.net.tls import client_context
 from waltz.common.records import Record
+from waltz.common.zk.replicas import choose_replicas
 from waltz.common.zk.store_admin import (
     read_connections,
     read_partition_metadata,
@@ -22,7 +23,6 @@ from waltz.common.zk.store_admin import (
 )
 from waltz.local.cluster import LocalCluster
 from waltz.local.layout import NODE_HOST, ROOT
-from waltz.spark.replicas import choose_replicas
 from waltz.storage.admin_client import StorageAdminClient
 
 CHUNK = 1000

@@ -14,6 +14,7 @@ from uuid import UUID
 from waltz.common.net.backoff import Backoff
 from waltz.common.net.tls import client_context
 from waltz.common.zk.client import ZooKeeper, connect
+from waltz.common.zk.replicas import Choice, Source, choose_replicas
 from waltz.common.zk.store_admin import (
     StoreAdminError,
     read_connections,
@@ -37,7 +38,6 @@ from waltz.spark.offsets import (
     split_ranges,
 )
 from waltz.spark.options import ClusterOptions, ReadOptions
-from waltz.spark.replicas import Choice, Source, choose_replicas, rotate
 
 SESSION_TIMEOUT_S = 30.0
 CONNECT_TIMEOUT_S = 10.0
@@ -172,3 +172,9 @@ def _no_source(partition_id: int, choice: Choice) -> PlanningError:
     return PlanningError(
         f"no replica of partition {partition_id} may serve a read: {reasons or 'none is assigned to any storage node'}"
     )
+
+
+def rotate(sources: Sequence[Source], places: int) -> tuple[Source, ...]:
+    """The same sources beginning at another one, so that splits spread their load."""
+    start = places % len(sources)
+    return (*sources[start:], *sources[:start])

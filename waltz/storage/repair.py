@@ -9,8 +9,8 @@ from waltz.common.errors import WaltzError
 from waltz.common.ids import Endpoint
 from waltz.common.records import Record
 from waltz.common.zk.client import ZooKeeper
+from waltz.common.zk.replicas import Source, choose_replicas
 from waltz.common.zk.store_admin import read_connections, read_partition_metadata, read_replica_assignments
-from waltz.common.zk.znodes import UNRESOLVED, PartitionMetadata, ReplicaId
 from waltz.storage.admin_client import StorageAdminClient
 from waltz.storage.tools import admin_connection
 
@@ -21,9 +21,9 @@ FETCH_RECORDS = 1000
 
 
 class Replicas(NamedTuple):
-    """Who may give records, by storage name, and whether the damaged node takes part in the current session."""
+    """Who may give records, and whether the damaged node takes part in the current session."""
 
-    sources: dict[str, Endpoint]
+    sources: tuple[Source, ...]
     node_is_member: bool
 
 
@@ -36,36 +36,23 @@ class Repaired(NamedTuple):
 
 
 async def read_replicas(zookeeper: ZooKeeper, root: str, partition_id: int, node: Endpoint) -> Replicas:
-    """Judge the replicas (rule S6): only one that is unresolved in the current session may give records.
+    """Judge the replicas by rule S6, to be called after the committed mark was read.
 
-    To be called after the committed mark was read. ``node`` is the damaged node's admin port. Raises ``WaltzError``.
+    ``node`` is the damaged node's admin port. Raises ``WaltzError``.
     """
     metadata = await read_partition_metadata(zookeeper, root, partition_id)
     assignments = await read_replica_assignments(zookeeper, root)
-    ports = (await read_connections(zookeeper, root)).admin_ports
-    sources: dict[str, Endpoint] = {}
-    node_is_member = found = False
-    for storage in sorted(assignments.storages_of(partition_id)):
-        if storage not in ports:
-            continue
-        endpoint = Endpoint(Endpoint.parse(storage).host, ports[storage])
-        member = _is_member(metadata, ReplicaId(partition_id, storage))
-        if endpoint == node:
-            found, node_is_member = True, member
-        elif member:
-            sources[storage] = endpoint
-    if not found:
+    connections = await read_connections(zookeeper, root)
+    if not any(
+        Endpoint(Endpoint.parse(storage).host, connections.admin_ports[storage]) == node
+        for storage in assignments.storages_of(partition_id)
+        if storage in connections.admin_ports
+    ):
         raise WaltzError(f"partition {partition_id} has no replica whose admin port is {node} in the cluster at {root}")
-    return Replicas(sources, node_is_member)
-
-
-def _is_member(metadata: PartitionMetadata | None, replica: ReplicaId) -> bool:
-    state = None if metadata is None else metadata.replicas.get(replica)
-    return (
-        metadata is not None
-        and state is not None
-        and state.session_id == metadata.session_id
-        and state.closing_high_water_mark == UNRESOLVED
+    members = choose_replicas(partition_id, metadata, assignments, connections).sources
+    return Replicas(
+        tuple(source for source in members if source.admin != node),
+        any(source.admin == node for source in members),
     )
 
 
@@ -121,7 +108,7 @@ class Repair:
     async def _mark_of_session(self, replicas: Replicas) -> int:
         """A mark that is committed for certain: the highest low-water mark of the current session's replicas."""
         marks = []
-        for storage, endpoint in replicas.sources.items():
+        for storage, endpoint in replicas.sources:
             try:
                 async with admin_connection(self._zookeeper, self._root, endpoint, self._tls) as source:
                     marks.append((await source.last_session_info(self._partition_id)).low_water_mark)
@@ -134,7 +121,7 @@ class Repair:
     async def _restore(self, client: StorageAdminClient, replicas: Replicas, first: int, last: int) -> int:
         """Bring the records ``first`` to ``last``, from one source or another; their number."""
         next_id = first
-        for storage, endpoint in replicas.sources.items():
+        for storage, endpoint in replicas.sources:
             try:
                 async with admin_connection(self._zookeeper, self._root, endpoint, self._tls) as source:
                     while next_id <= last:

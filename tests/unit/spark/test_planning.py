@@ -8,14 +8,14 @@ from tests.unit.spark.conftest import ROOT
 from tests.unit.spark.fakes import KEY, SESSION, FakeCluster, storage_name
 from waltz.common.ids import Endpoint
 from waltz.common.zk.client import ZooKeeperUnreachableError
+from waltz.common.zk.replicas import Choice, Source, choose_replicas
 from waltz.common.zk.znodes import UNRESOLVED
 from waltz.spark import planning
 from waltz.spark.errors import PlanningError
 from waltz.spark.filters import push
 from waltz.spark.offsets import OffsetRange
 from waltz.spark.options import parse_options
-from waltz.spark.planning import Split, plan, plan_with
-from waltz.spark.replicas import Choice, choose_replicas
+from waltz.spark.planning import Split, plan, plan_with, rotate
 
 A, B, C = map(storage_name, range(3))
 CURRENT = (SESSION, UNRESOLVED)
@@ -135,3 +135,13 @@ async def test_filters_shorten_the_plan(cluster: FakeCluster) -> None:
     splits = await plan_with(cluster.zookeeper, parsed, tls=None, deadline_s=deadline_s, pushed=pushed)
     assert [split.range for split in splits] == [OffsetRange(0, 7, 10)]
     assert [req_id.partition_id for req_id in cluster.owner.requests] == [0]
+
+
+def test_rotation() -> None:
+    sources = [Source(name, Endpoint.parse(name)) for name in (A, B, C)]
+    assert [[source.storage for source in rotate(sources, places)] for places in range(4)] == [
+        [A, B, C],
+        [B, C, A],
+        [C, A, B],
+        [A, B, C],
+    ]

@@ -11,13 +11,13 @@ import pytest_asyncio
 from tests.unit.spark.fakes import KEY, FakeStorage, damaged, make_log, make_record
 from waltz.common.ids import Endpoint
 from waltz.common.records import Record
+from waltz.common.zk.replicas import Source
 from waltz.spark import reading
 from waltz.spark.chunk import Chunk
 from waltz.spark.errors import ReplicaReadError
 from waltz.spark.offsets import OffsetRange
 from waltz.spark.planning import Split
 from waltz.spark.reading import SplitReader
-from waltz.spark.replicas import Source
 
 LOG = make_log(0, 50)
 StorageFactory = Callable[[list[Record]], Coroutine[None, None, FakeStorage]]

@@ -18,13 +18,13 @@ from tests.unit.spark.fakes import KEY, FakeStorage, make_log
 from waltz.common.errors import ConfigError
 from waltz.common.ids import Endpoint
 from waltz.common.records import Record
+from waltz.common.zk.replicas import Source
 from waltz.spark.batch import WaltzBatchReader
 from waltz.spark.batches import arrow_schema
 from waltz.spark.columns import SCHEMA
 from waltz.spark.offsets import OffsetRange
 from waltz.spark.options import parse_options
 from waltz.spark.planning import Split
-from waltz.spark.replicas import Source
 from waltz.spark.source import WaltzDataSource
 
 OPTIONS = {"zookeeper": "zk:2181", "clusterRoot": "/waltz", "tls.plaintext": "true", "fetchSize": "10"}

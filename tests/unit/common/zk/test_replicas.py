@@ -1,7 +1,7 @@
 from tests.unit.spark.fakes import make_metadata
 from waltz.common.ids import Endpoint
+from waltz.common.zk.replicas import Source, choose_replicas
 from waltz.common.zk.znodes import UNRESOLVED, ConnectionMetadata, ReplicaAssignments
-from waltz.spark.replicas import Source, choose_replicas, rotate
 
 A, B, C = "a:6000", "b:6000", "c:6000"
 ASSIGNED = ReplicaAssignments({A: (0, 1), B: (0,), C: (0,)})
@@ -50,13 +50,3 @@ def test_new_replicas_and_unknown_ports_are_explained() -> None:
 
 def test_a_partition_without_metadata_has_no_replicas() -> None:
     assert choose_replicas(0, None, ASSIGNED, CONNECTIONS).sources == ()
-
-
-def test_rotation() -> None:
-    sources = [Source(name, Endpoint.parse(name)) for name in (A, B, C)]
-    assert [[source.storage for source in rotate(sources, places)] for places in range(4)] == [
-        [A, B, C],
-        [B, C, A],
-        [C, A, B],
-        [A, B, C],
-    ]

@@ -1,11 +1,10 @@
-"""Which replicas may serve a bulk read. Pure.
+"""Which replicas may serve a bulk read, a repair or a comparison. Pure.
 
 Second half of rule S6, judged on metadata that was read *after* the high-water mark: a replica of the current session
 that is unresolved took part in the recovery of this session, so everything it has up to a committed mark is right, and
 stays right in all later sessions. Any other replica may have a tail that a recovery is still going to truncate.
 """
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 from waltz.common.ids import Endpoint
@@ -68,9 +67,3 @@ def _objection(state: ReplicaState | None, metadata: PartitionMetadata | None) -
     if state.closing_high_water_mark != UNRESOLVED:
         return "it was left behind in the current session"
     return None
-
-
-def rotate(sources: Sequence[Source], places: int) -> tuple[Source, ...]:
-    """The same sources beginning at another one, so that splits spread their load."""
-    start = places % len(sources)
-    return (*sources[start:], *sources[:start])
