@@ -11,11 +11,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tests.simulation.faults import ALL_FAULTS, Fault, draw_faults
 from tests.simulation.mutants import MUTANTS, Mutant
 from tests.simulation.options import CONDITIONS, SimulationOptions, draw_options, format_settings, parse_settings
+from tests.simulation.schedule import ALL_FAULTS, draw_faults
 from tests.simulation.shrink import shrink
 from tests.simulation.simulation import Result, Simulation
+from tests.simulation.target import Fault
 
 TAIL_LINES = 60
 """Lines of the trace that are shown of a failure."""

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Sequence
 
-from tests.simulation.faults import Fault
 from tests.simulation.simulation import Result
+from tests.simulation.target import Fault
 
 RUNS_MAX = 40
 """Simulations that one search may take."""

@@ -19,10 +19,11 @@ from tests.simulation.application import ClientHost
 from tests.simulation.checker import Checker, Entry, Outcome
 from tests.simulation.cluster import CLUSTER_KEY, DIRECTORY, LogToTrace, SimulatedCluster, StorageHost, World
 from tests.simulation.disk import SimulatedFiles
-from tests.simulation.faults import ALL_FAULTS, Fault, Target, draw_faults, heal
 from tests.simulation.hashes import reproducible_hashes
 from tests.simulation.loop import SimulatedLoop, SimulationStalledError, SpinningError, running_process
 from tests.simulation.options import SimulationOptions
+from tests.simulation.schedule import ALL_FAULTS, draw_faults, heal
+from tests.simulation.target import Fault, Target
 from tests.simulation.trace import Trace
 from waltz.common.errors import WaltzError
 from waltz.common.records import Record

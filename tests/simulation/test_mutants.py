@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.simulation.faults import ALL_FAULTS
 from tests.simulation.mutants import MUTANTS
 from tests.simulation.options import SimulationOptions
 from tests.simulation.processes import simulate_side_by_side
+from tests.simulation.schedule import ALL_FAULTS
 
 DOCUMENTATION = Path(__file__).parents[2] / "docs" / "simulation.md"
 

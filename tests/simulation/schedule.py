@@ -1,0 +1,138 @@
+"""The schedule of faults, drawn from the seed beforehand, and their end."""
+
+import asyncio
+import random
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
+
+from tests.simulation import courses, faults
+from tests.simulation.target import Fault, Target
+
+
+async def storm(target: Target, fault: Fault) -> None:
+    """Many short faults in a short time."""
+    draw = random.Random(fault.other)
+    target.say(fault, "a storm", "begins")
+    async with asyncio.TaskGroup() as group:
+        for _ in range(draw.randint(6, 20)):
+            kind = draw.choice(_STORM)
+            duration_s = draw.choice((0.02, 0.1, 0.5, 2.0)) * draw.random()
+            short = Fault(target.world.loop.time(), kind, draw.randrange(1 << 16), draw.randrange(1 << 16), duration_s)
+            group.create_task(FAULTS[kind][1](target, short))
+            await asyncio.sleep(draw.choice((0.0, 0.01, 0.1, 0.7)) * draw.random())
+
+
+_STORM = (
+    "kill-storage",
+    "kill-server",
+    "power-off-storage",
+    "crash-while-writing",
+    "pause-server",
+    "cut",
+    "cut-one-way",
+    "break-connections",
+    "expire-session",
+    "lose-answer",
+    "prefer-partitions",
+    "depose",
+    "strand-minority",
+    "flap",
+)
+
+
+FAULTS: dict[str, tuple[int, Callable[[Target, Fault], Coroutine[Any, Any, None]]]] = {
+    "kill-storage": (3, faults.kill_storage),
+    "kill-server": (4, faults.kill_server),
+    "kill-client": (2, faults.kill_client),
+    "power-off-storage": (3, faults.power_off_storage),
+    "power-off-server": (2, faults.power_off_server),
+    "power-off-all-storages": (1, faults.power_off_all_storages),
+    "crash-while-writing": (3, faults.crash_while_writing),
+    "pause": (4, faults.pause),
+    "pause-server": (3, faults.pause_server),
+    "stop-in-order": (2, faults.stop_in_order),
+    "cut": (4, faults.cut),
+    "cut-one-way": (3, faults.cut_one_way),
+    "isolate": (3, faults.isolate),
+    "slow-link": (3, faults.slow_link),
+    "break-connections": (4, faults.break_connections),
+    "slow-disk": (2, faults.slow_disk),
+    "full-disk": (1, faults.full_disk),
+    "failing-write": (1, faults.failing_write),
+    "failing-sync": (1, faults.failing_sync),
+    "expire-session": (3, faults.expire_session),
+    "disconnect-zookeeper": (3, faults.disconnect_zookeeper),
+    "slow-zookeeper": (1, faults.slow_zookeeper),
+    "slow-watches": (2, faults.slow_watches),
+    "lose-answer": (2, faults.lose_answer),
+    "prefer-partitions": (2, faults.prefer_partitions),
+    "depose": (5, courses.depose),
+    "flap": (6, courses.flap),
+    "strand-minority": (5, courses.strand_minority),
+    "rotate-minority": (3, courses.rotate_minority),
+    "storm": (2, storm),
+    "move-replica": (3, faults.move_replica),
+}
+"""The kinds of faults that seeds draw from, with their weights."""
+
+TARGETED_FAULTS: dict[str, tuple[int, Callable[[Target, Fault], Coroutine[Any, Any, None]]]] = {
+    "re-add-stranded": (1, courses.re_add_stranded),
+    "boomerang": (1, courses.boomerang),
+    "recover-twice": (1, courses.recover_twice),
+    "crash-at-opening": (1, courses.crash_at_opening),
+    "begin-in-the-dark": (1, courses.begin_in_the_dark),
+}
+"""Kinds that happen only where they are asked for: whole courses of events for one rule."""
+
+ALL_FAULTS = FAULTS | TARGETED_FAULTS
+"""Every kind of fault."""
+
+
+def draw_faults(seed: int, count: int, duration_s: float, only: Sequence[str] = ()) -> list[Fault]:
+    """The schedule of a seed, in order of time: single faults and bursts.
+
+    Every seed has a selection of kinds of its own (``only`` replaces it): what comes often comes together.
+    """
+    draw = random.Random(f"{seed}/faults")
+    kinds = list(only) or draw.sample(list(FAULTS), draw.choice((2, 4, 6, 10, len(FAULTS))))
+    weights = [ALL_FAULTS[kind][0] for kind in kinds]
+    drawn: list[Fault] = []
+    while len(drawn) < count:
+        at_s = draw.uniform(3.0, duration_s - 4.0)
+        for _ in range(draw.choice((1, 1, 1, 2, 3))):
+            kind = draw.choices(kinds, weights)[0]
+            longest_s = duration_s - at_s
+            fault_s = min(draw.choice((0.3, 1.0, 3.0, 8.0, 20.0)) * (0.5 + draw.random()), longest_s)
+            drawn.append(Fault(at_s, kind, draw.randrange(1 << 16), draw.randrange(1 << 16), fault_s))
+            at_s = min(at_s + draw.choice((0.0, 0.001, 0.01, 0.1, 1.0)) * draw.random(), duration_s - 2.0)
+    return sorted(drawn)
+
+
+def heal(target: Target) -> None:
+    """End of all faults: everything runs, everything is connected, no disk fails."""
+    world = target.world
+    world.trace.line("FAULT", "everything heals")
+    names = [host.name for host in target.hosts]
+    for one in names:
+        for other in names:
+            condition = world.network.condition(one, other)
+            condition.extra_delay_s, condition.bytes_per_s = 0.0, None
+            if condition.cut:
+                world.network.set_cut(one, other, False)
+    world.ensemble.deafness_s.clear()
+    world.ensemble.slowness_s = world.ensemble.watch_delay_s = 0.0
+    for storage in target.cluster.storages:
+        disk = storage.disk
+        disk.slowness, disk.write_error, disk.operations_until_crash = 1.0, None, None
+        disk.write_errors_to_come = disk.sync_errors_to_come = 0
+        if storage.running and storage.node is not None and storage.node.manager.out_of_service():
+            storage.crash(power_loss=False)  # an operator looks after what a failing disk put out of service
+    for host in target.hosts:
+        if host.process is not None and host.paused:
+            host.process.resume()
+        if host.running and not host.wanted:
+            host.crash(power_loss=False)  # asked to end, by a fault that does not wait for that any more
+        if not host.running:
+            host.start()
+        elif host.zookeeper is not None:
+            host.zookeeper.reconnect()
