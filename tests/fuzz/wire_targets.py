@@ -1,6 +1,7 @@
 """What a peer may send: frames, hellos, and the messages of the three protocols; and a request to the HTTP port."""
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 from tests.fuzz import seeds
@@ -10,14 +11,17 @@ from waltz.common.http import HttpError, Pages, RequestParser
 from waltz.common.metrics import Registry
 from waltz.common.wire import client_server, storage
 from waltz.common.wire.connection import WireConnection
-from waltz.common.wire.frames import CLIENT_SERVER, FRAME_HEADER, Bounds, FrameSplitter
+from waltz.common.wire.frames import CLIENT_SERVER, FRAME_HEADER, STORAGE_ADMIN, Bounds, FrameSplitter
 from waltz.server.appends import Runs, TooLarge, take_appends
-from waltz.storage import repair_wire
+from waltz.storage import admin_wire
 
 VERSION = 4
 MAX_PAYLOAD_BYTES = 1 << 16
 OPENING_BYTES = 64
 VERSIONS = len(CLIENT_SERVER.versions)
+
+
+Decode = Callable[[bytes, int, int], Any]
 
 
 def pieces(data: bytes) -> Iterator[bytes]:
@@ -110,7 +114,7 @@ def receive(data: bytes) -> None:
 
 def check_message(
     payload: bytes,
-    decode: Callable[[bytes, int, int], Any],
+    decode: Decode,
     decode_batch: Callable[[bytes, Bounds], list[Any]],
     encode: Callable[[Any], bytes],
 ) -> None:
@@ -175,12 +179,14 @@ def decode_storage(data: bytes) -> None:
 
 
 def decode_admin(data: bytes) -> None:
-    """Requests and answers of the admin port, those of repairs included."""
+    """Requests and answers of the admin port, in both versions."""
+    for version in STORAGE_ADMIN.versions:
+        decode = partial(admin_wire.decode, version=version)
 
-    def batch(buffer: bytes, bounds: Bounds) -> list[Any]:
-        return [repair_wire.decode_admin(buffer, start, end) for start, end in bounds]
+        def batch(buffer: bytes, bounds: Bounds, decode: Decode = decode) -> list[Any]:
+            return [decode(buffer, start, end) for start, end in bounds]
 
-    check_message(data, repair_wire.decode_admin, batch, repair_wire.encode_admin)
+        check_message(data, decode, batch, partial(admin_wire.encode, version=version))
 
 
 def answer_http(data: bytes) -> None:

@@ -9,14 +9,23 @@ from waltz.common.ids import Endpoint
 from waltz.common.net.channel import KEEP_ALIVE_INTERVAL_S, Channel, connect
 from waltz.common.wire import admin as wire
 from waltz.common.wire.frames import STORAGE_ADMIN, Bounds
-from waltz.spark.chunk import Chunk, decode_chunk
+from waltz.spark.chunk import Chunk, decode_chunk, decode_range
+from waltz.storage import admin_wire
 from waltz.storage.client import RemoteStorageError
 from waltz.storage.pending_calls import OPEN_SEQ_NUM, PendingCalls
 
 HELLO_TEXT = "Waltz Spark Reader"
 CLOSE_TIMEOUT_S = 5.0
 
-_RECORD_LIST_RESPONSE = 8
+_LIST = (wire.RecordListRequest, 8, wire.RecordListResponse, decode_chunk)
+_RANGE = (
+    admin_wire.RecordRangeRequest,
+    admin_wire.RECORD_RANGE_RESPONSE,
+    admin_wire.RecordRangeResponse,
+    decode_range,
+)
+"""Request, number and class of the answer, and what makes a chunk of it."""
+
 _SEQ_NUM_START, _SEQ_NUM_END = 1, 9
 _PARTITION_START, _PARTITION_END = 9, 13
 
@@ -85,14 +94,16 @@ class BulkClient:
         ``DeadlineExceededError``, ``ConnectionClosedError``, ``DataCorruptionError`` and ``ProtocolError``.
         """
         seq_num = self._calls.next_seq_num()
-        answer = await self._call(wire.RecordListRequest(seq_num, partition_id, first, max_count))
+        as_on_disk = self._version >= admin_wire.OUR_VERSION
+        request, number, response, decode = _RANGE if as_on_disk else _LIST
+        answer = await self._call(request(seq_num, partition_id, first, max_count))
         buffer, start, end = answer
-        if buffer[start] != _RECORD_LIST_RESPONSE:
-            self._decode_other(answer, wire.RecordListResponse)
+        if buffer[start] != number:
+            self._decode_other(answer, response)
         position = start + _PARTITION_END
         if position > end or int.from_bytes(buffer[start + _PARTITION_START : position], "big") != partition_id:
             raise ProtocolError(f"storage {self.endpoint} answered for another partition than {partition_id}")
-        return decode_chunk(buffer, position, end, partition_id=partition_id, source=self.peer)
+        return decode(buffer, position, end, partition_id=partition_id, source=self.peer)
 
     async def close(self) -> None:
         """Close the connection; every pending request gets ``ConnectionClosedError``."""
@@ -123,16 +134,22 @@ class BulkClient:
 
     # Internals
 
-    async def _call(self, request: wire.AdminOpenRequest | wire.RecordListRequest) -> _Payload:
+    @property
+    def _version(self) -> int:
+        return -1 if self._channel is None else self._channel.version
+
+    async def _call(
+        self, request: wire.AdminOpenRequest | wire.RecordListRequest | admin_wire.RecordRangeRequest
+    ) -> _Payload:
         if self._channel is None:
             raise ConnectionClosedError(f"the connection to storage admin {self.endpoint} is not open")
         future = self._calls.expect(request.seq_num)
-        self._channel.send(wire.encode(request))
+        self._channel.send(admin_wire.encode(request, self._channel.version))
         return await self._calls.wait(request.seq_num, future, self._timeout_s, type(request).__name__)
 
-    def _decode_other(self, answer: _Payload, expected: type[wire.Message]) -> None:
+    def _decode_other(self, answer: _Payload, expected: type[admin_wire.Message]) -> None:
         """Raise what an answer that is no record list says, unless it is ``expected``."""
-        message = wire.decode(*answer)
+        message = admin_wire.decode(*answer, version=self._version)
         if isinstance(message, wire.AdminFailureResponse):
             raise RemoteStorageError(message.error.message or "")
         if not isinstance(message, expected):

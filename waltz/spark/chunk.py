@@ -10,6 +10,8 @@ import sys
 from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import accumulate
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,13 +19,27 @@ import pyarrow.compute as pc
 from waltz.common.checksum import crc32
 from waltz.common.errors import ProtocolError
 from waltz.storage.client import DataCorruptionError
+from waltz.storage.segment_format import RECORD_CRC, RECORD_OVERHEAD_BYTES, RECORD_PREFIX
 
 _COUNT = struct.Struct(">i")
 _HEAD_BYTES = 32
 """Transaction id (8), request id (16), header (4), size of the payload (4)."""
 _SIZE_PLACE = 28
 _CHECKSUM_BYTES = 4
-_OVERHEAD_BYTES = _HEAD_BYTES + _CHECKSUM_BYTES
+
+
+class Layout(NamedTuple):
+    """What is where in a record behind its first 32 bytes; negative places count from the end."""
+
+    payload: tuple[int, int]
+    checksum: tuple[int, int | None]
+    overhead_bytes: int
+
+
+ON_THE_WIRE = Layout((_HEAD_BYTES, -_CHECKSUM_BYTES), (-_CHECKSUM_BYTES, None), _HEAD_BYTES + _CHECKSUM_BYTES)
+ON_DISK = Layout((RECORD_PREFIX.size, -RECORD_CRC.size), (_HEAD_BYTES, RECORD_PREFIX.size), RECORD_OVERHEAD_BYTES)
+
+_OVERHEAD_BYTES = ON_THE_WIRE.overhead_bytes
 _ID_BYTES = 8
 _LARGEST_ID = 2**63 - 1
 _HEAD_INTS = 8
@@ -47,6 +63,8 @@ class Chunk:
     """Every record from its first to its last byte, over the memory of the answer."""
     payloads: pa.BinaryArray
     """The payloads, in memory of their own."""
+    layout: Layout
+    """That of ``records``."""
 
     def __repr__(self) -> str:
         return f"<Chunk {self.first} to {self.first + self.count - 1}>"
@@ -64,7 +82,7 @@ class Chunk:
 
     def checksums(self) -> "array[int]":
         """The signed checksums of the payloads."""
-        return _integers("i", _stored_checksums(self.records))
+        return _integers("i", _stored_checksums(self.records, self.layout))
 
     def heads(self) -> "Heads":
         """The fixed fields of all records."""
@@ -89,7 +107,10 @@ class Chunk:
 
     def _slice(self, start: int, end: int) -> "Chunk":
         return Chunk(
-            self.first + start, self.records.slice(start, end - start), self.payloads.slice(start, end - start)
+            self.first + start,
+            self.records.slice(start, end - start),
+            self.payloads.slice(start, end - start),
+            self.layout,
         )
 
     def _ends(self) -> "memoryview[int]":
@@ -128,9 +149,44 @@ def decode_chunk(buffer: bytes, position: int, end: int, *, partition_id: int, s
             raise ProtocolError(f"{source} sent an empty record list with {end - position} bytes left over")
         return None
     starts = _record_starts(buffer, position, end, count, source)
+    return _checked(buffer, starts, count, ON_THE_WIRE, partition_id=partition_id, source=source)
+
+
+def decode_range(buffer: bytes, position: int, end: int, *, partition_id: int, source: object) -> Chunk | None:
+    """The records as they are on disk, behind their sizes, that fill ``buffer[position:end]``; ``None`` if there are
+    none. Nothing is done record by record but the checksums. Raises as :func:`decode_chunk` does."""
+    sizes_start = position + _COUNT.size
+    if sizes_start > end:
+        raise ProtocolError(f"{source} sent a range of records that is too short")
+    (sizes_bytes,) = _COUNT.unpack_from(buffer, position)
+    records_start = sizes_start + sizes_bytes + _COUNT.size
+    if sizes_bytes < 0 or sizes_bytes % _COUNT.size or records_start > end:
+        raise ProtocolError(f"{source} sent {sizes_bytes} bytes of sizes of records in {end - position} bytes")
+    (records_bytes,) = _COUNT.unpack_from(buffer, records_start - _COUNT.size)
+    if records_bytes != end - records_start:
+        raise ProtocolError(f"{source} sent {end - records_start} bytes of records and said {records_bytes}")
+    if sizes_bytes == 0:
+        if records_bytes:
+            raise ProtocolError(f"{source} sent {records_bytes} bytes of records without their sizes")
+        return None
+    sizes = _integers("i", memoryview(buffer)[sizes_start : sizes_start + sizes_bytes])
+    if min(sizes) < ON_DISK.overhead_bytes or sum(sizes) != records_bytes:
+        raise ProtocolError(f"{source} sent sizes of records that are not those of {records_bytes} bytes of records")
+    starts = array("i", accumulate(sizes, initial=records_start))
+    chunk = _checked(buffer, starts, len(sizes), ON_DISK, partition_id=partition_id, source=source)
+    claimed = _integers("i", _bytes_of(pc.binary_slice(chunk.records, _SIZE_PLACE, _HEAD_BYTES)))
+    if [size - ON_DISK.overhead_bytes for size in sizes] != claimed.tolist():
+        raise ProtocolError(f"{source} sent records of other sizes than they have")
+    return chunk
+
+
+def _checked(
+    buffer: bytes, starts: "bytes | array[int]", count: int, layout: Layout, *, partition_id: int, source: object
+) -> Chunk:
+    """The records that begin at ``starts`` (the last of which is where they end), if ids and checksums are right."""
     records = pa.Array.from_buffers(pa.binary(), count, [None, pa.py_buffer(starts), pa.py_buffer(buffer)])
-    chunk = Chunk(_first_id(records, source), records, pc.binary_slice(records, _HEAD_BYTES, -_CHECKSUM_BYTES))
-    stored, real = bytes(_stored_checksums(records)), _payload_checksums(chunk.payloads)
+    chunk = Chunk(_first_id(records, source), records, pc.binary_slice(records, *layout.payload), layout)
+    stored, real = bytes(_stored_checksums(records, layout)), _payload_checksums(chunk.payloads)
     if stored != real:
         found = next(place for place in range(count) if stored[4 * place :][:4] != real[4 * place :][:4])
         raise DataCorruptionError(
@@ -171,8 +227,8 @@ def _first_id(records: pa.BinaryArray, source: object) -> int:
     return first
 
 
-def _stored_checksums(records: pa.BinaryArray) -> memoryview:
-    return _bytes_of(pc.binary_slice(records, -_CHECKSUM_BYTES))
+def _stored_checksums(records: pa.BinaryArray, layout: Layout) -> memoryview:
+    return _bytes_of(pc.binary_slice(records, *layout.checksum))
 
 
 def _payload_checksums(payloads: pa.BinaryArray) -> bytes:

@@ -20,7 +20,7 @@ from waltz.spark.planning import Split
 
 logger = logging.getLogger(__name__)
 
-TARGET_ANSWER_BYTES = 1 << 20
+TARGET_ANSWER_BYTES = 2 << 20
 """What an answer should hold. Storages of the original bound answers by the number of records only."""
 
 FIRST_FETCH = 100

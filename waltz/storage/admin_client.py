@@ -5,14 +5,20 @@ from collections.abc import Iterable
 from typing import TypeVar
 from uuid import UUID
 
-from waltz.common.errors import ConnectFailedError, ConnectionClosedError, DeadlineExceededError, ProtocolError
+from waltz.common.errors import (
+    ConnectFailedError,
+    ConnectionClosedError,
+    DeadlineExceededError,
+    ProtocolError,
+    WaltzError,
+)
 from waltz.common.ids import Endpoint
 from waltz.common.net.channel import KEEP_ALIVE_INTERVAL_S, Channel, connect
 from waltz.common.records import Record
 from waltz.common.wire import admin as wire
 from waltz.common.wire.frames import STORAGE_ADMIN, Bounds
 from waltz.common.wire.storage import SessionInfo
-from waltz.storage import repair_wire
+from waltz.storage import admin_wire
 from waltz.storage.client import RemoteStorageError, verify_payloads
 from waltz.storage.pending_calls import OPEN_SEQ_NUM, PendingCalls
 
@@ -21,8 +27,6 @@ CLOSE_TIMEOUT_S = 5.0
 
 REPAIR_TIMEOUT_S = 3600.0
 """Deadline of what reads or copies whole segments."""
-
-Message = repair_wire.AdminMessage
 
 Response = TypeVar("Response")
 
@@ -40,7 +44,7 @@ class StorageAdminClient:
         self.endpoint = endpoint
         self._timeout_s = timeout_s
         self._channel: Channel | None = None
-        self._calls: PendingCalls[Message] = PendingCalls(f"storage admin {endpoint}")
+        self._calls: PendingCalls[admin_wire.Message] = PendingCalls(f"storage admin {endpoint}")
 
     @classmethod
     async def connect(
@@ -118,20 +122,25 @@ class StorageAdminClient:
     async def repair_survey(self, partition_id: int) -> tuple[tuple[tuple[int, int], ...], int, bool]:
         """First and last ids of damaged or missing records, the last id that should be there, and whether all is well.
 
-        Not on the original. Forgets what an unfinished repair has brought.
+        Forgets what an unfinished repair has brought. Raises ``WaltzError`` when the node is of the original.
         """
-        request = repair_wire.RepairSurveyRequest(self._calls.next_seq_num(), partition_id)
-        answer = await self._call(request, repair_wire.RepairSurveyResponse, REPAIR_TIMEOUT_S)
+        if self._channel is not None and self._channel.version < admin_wire.OUR_VERSION:
+            raise WaltzError(
+                f"storage admin {self.endpoint} is a node of the original, which cannot be repaired over the network: "
+                "take the partition from it with its files, and assign it anew"
+            )
+        request = admin_wire.RepairSurveyRequest(self._calls.next_seq_num(), partition_id)
+        answer = await self._call(request, admin_wire.RepairSurveyResponse, REPAIR_TIMEOUT_S)
         return answer.missing, answer.last_transaction_id, answer.whole
 
     async def repair_records(self, partition_id: int, records: list[Record]) -> None:
-        """Bring records that are missing, in ascending order. Not on the original."""
-        request = repair_wire.RepairRecordsRequest(self._calls.next_seq_num(), partition_id, records)
+        """Bring records that are missing, in ascending order."""
+        request = admin_wire.RepairRecordsRequest(self._calls.next_seq_num(), partition_id, records)
         await self._call(request, wire.AdminSuccessResponse)
 
     async def repair_commit(self, partition_id: int, certain_up_to: int) -> None:
-        """Put what was brought in its place; what is missing above ``certain_up_to`` is cut. Not on the original."""
-        request = repair_wire.RepairCommitRequest(self._calls.next_seq_num(), partition_id, certain_up_to)
+        """Put what was brought in its place; what is missing above ``certain_up_to`` is cut."""
+        request = admin_wire.RepairCommitRequest(self._calls.next_seq_num(), partition_id, certain_up_to)
         await self._call(request, wire.AdminSuccessResponse, REPAIR_TIMEOUT_S)
 
     async def close(self) -> None:
@@ -148,7 +157,7 @@ class StorageAdminClient:
     def frames_received(self, channel: Channel, buffer: bytes, bounds: Bounds) -> None:
         """Part of ``ChannelHandler``: bring every answer to its request."""
         for start, end in bounds:
-            message = repair_wire.decode_admin(buffer, start, end)
+            message = admin_wire.decode(buffer, start, end, channel.version)
             self._calls.resolve(message.seq_num, message)
 
     def channel_writable(self, channel: Channel) -> None:
@@ -161,11 +170,14 @@ class StorageAdminClient:
 
     # Internals
 
-    async def _call(self, request: Message, response_type: type[Response], timeout_s: float | None = None) -> Response:
+    async def _call(
+        self, request: admin_wire.Message, response_type: type[Response], timeout_s: float | None = None
+    ) -> Response:
         if self._channel is None:
             raise ConnectionClosedError(f"the connection to storage admin {self.endpoint} is not open")
+        frame = admin_wire.encode(request, self._channel.version)
         future = self._calls.expect(request.seq_num)
-        self._channel.send(repair_wire.encode_admin(request))
+        self._channel.send(frame)
         answer = await self._calls.wait(
             request.seq_num, future, self._timeout_s if timeout_s is None else timeout_s, type(request).__name__
         )

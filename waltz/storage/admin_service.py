@@ -6,7 +6,10 @@ a failure and changes nothing. A message that is no request closes the connectio
 
 import asyncio
 import logging
+import struct
 from collections import deque
+from collections.abc import Sequence
+from functools import partial
 
 from waltz.common.errors import DeadlineExceededError, ProtocolError
 from waltz.common.exposition import admin_document, to_json
@@ -14,10 +17,10 @@ from waltz.common.metrics import Registry
 from waltz.common.net.channel import Channel
 from waltz.common.wire import admin as wire
 from waltz.common.wire.frames import Bounds
-from waltz.storage import repair_wire
+from waltz.storage import admin_wire
 from waltz.storage.errors import ConcurrentUpdateError, PartitionNotAssignedError, StorageError, wire_text
 from waltz.storage.manager import StorageManager
-from waltz.storage.replies import with_records
+from waltz.storage.replies import read_encoded, read_stored, with_records
 
 logger = logging.getLogger(__name__)
 
@@ -37,9 +40,10 @@ AdminRequest = (
     | wire.LastSessionInfoRequest
     | wire.MetricsRequest
     | wire.AssignedPartitionStatusRequest
-    | repair_wire.RepairSurveyRequest
-    | repair_wire.RepairRecordsRequest
-    | repair_wire.RepairCommitRequest
+    | admin_wire.RepairSurveyRequest
+    | admin_wire.RepairRecordsRequest
+    | admin_wire.RepairCommitRequest
+    | admin_wire.RecordRangeRequest
 )
 _REQUESTS = (
     wire.AdminOpenRequest,
@@ -49,14 +53,15 @@ _REQUESTS = (
     wire.LastSessionInfoRequest,
     wire.MetricsRequest,
     wire.AssignedPartitionStatusRequest,
-    repair_wire.RepairSurveyRequest,
-    repair_wire.RepairRecordsRequest,
-    repair_wire.RepairCommitRequest,
+    admin_wire.RepairSurveyRequest,
+    admin_wire.RepairRecordsRequest,
+    admin_wire.RepairCommitRequest,
+    admin_wire.RecordRangeRequest,
 )
 _REPAIR_REQUESTS = (
-    repair_wire.RepairSurveyRequest,
-    repair_wire.RepairRecordsRequest,
-    repair_wire.RepairCommitRequest,
+    admin_wire.RepairSurveyRequest,
+    admin_wire.RepairRecordsRequest,
+    admin_wire.RepairCommitRequest,
 )
 
 
@@ -82,37 +87,49 @@ class AdminService:
         """Whether who sent it knows the cluster's key and size."""
         return self._manager.check_cluster(request.key, request.partition_count) is None
 
-    async def execute(self, request: AdminRequest) -> bytes:
-        """The frame that answers a request."""
+    async def execute(self, request: AdminRequest, version: int) -> Sequence[bytes]:
+        """The frame, in a version of the protocol and in pieces, that answers a request."""
         try:
             if isinstance(request, wire.RecordListRequest):
-                return await self._read_records(request)
-            if isinstance(request, _REPAIR_REQUESTS):
-                return repair_wire.encode_admin(await self._repair(request))
-            return wire.encode(await self._execute(request))
+                return [await self._read_records(request, version)]
+            if isinstance(request, admin_wire.RecordRangeRequest):
+                return await self._read_range(request)
+            return [admin_wire.encode(await self._answer(request), version)]
         except Exception as error:
             if not isinstance(error, StorageError | ConcurrentUpdateError | PartitionNotAssignedError | OSError):
                 logger.exception("%s failed for an unforeseen reason", type(request).__name__)
-            return wire.encode(wire.AdminFailureResponse(request.seq_num, wire.RpcException(wire_text(error))))
+            failure = wire.AdminFailureResponse(request.seq_num, wire.RpcException(wire_text(error)))
+            return [admin_wire.encode(failure, version)]
 
     async def close(self) -> None:
         """Let the requests in execution end. Call it when the connections are closed."""
         while self._workers:
             await asyncio.wait(self._workers)
 
-    async def _read_records(self, request: wire.RecordListRequest) -> bytes:
+    async def _read_records(self, request: wire.RecordListRequest, version: int) -> bytes:
         seq_num, partition_id, first, max_count = request
-        records = await self._manager.encoded_records(partition_id, first, max_count)
-        return with_records(wire.encode(wire.RecordListResponse(seq_num, partition_id, [])), records)
+        records = await self._manager.read_log(partition_id, partial(read_encoded, first=first, max_count=max_count))
+        return with_records(admin_wire.encode(wire.RecordListResponse(seq_num, partition_id, []), version), records)
+
+    async def _answer(self, request: AdminRequest) -> admin_wire.Message:
+        if isinstance(request, _REPAIR_REQUESTS):
+            return await self._repair(request)
+        return await self._execute(request)
+
+    async def _read_range(self, request: admin_wire.RecordRangeRequest) -> Sequence[bytes]:
+        seq_num, partition_id, first, max_count = request
+        blocks = await self._manager.read_log(partition_id, partial(read_stored, first=first, max_count=max_count))
+        sizes = b"".join(struct.pack(f">{len(block.sizes)}i", *block.sizes) for block in blocks)
+        return admin_wire.range_frame(seq_num, partition_id, sizes, [block.data for block in blocks])
 
     async def _repair(
         self,
-        request: repair_wire.RepairSurveyRequest | repair_wire.RepairRecordsRequest | repair_wire.RepairCommitRequest,
-    ) -> repair_wire.AdminMessage:
+        request: admin_wire.RepairSurveyRequest | admin_wire.RepairRecordsRequest | admin_wire.RepairCommitRequest,
+    ) -> admin_wire.Message:
         manager, seq_num, partition_id = self._manager, request.seq_num, request.partition_id
-        if isinstance(request, repair_wire.RepairSurveyRequest):
-            return repair_wire.RepairSurveyResponse(seq_num, partition_id, *await manager.survey(partition_id))
-        if isinstance(request, repair_wire.RepairRecordsRequest):
+        if isinstance(request, admin_wire.RepairSurveyRequest):
+            return admin_wire.RepairSurveyResponse(seq_num, partition_id, *await manager.survey(partition_id))
+        if isinstance(request, admin_wire.RepairRecordsRequest):
             await manager.stage(partition_id, request.records)
         else:
             await manager.repair(partition_id, request.certain_up_to)
@@ -171,7 +188,8 @@ class AdminConnection:
                 request = self._requests.popleft()
                 if isinstance(request, wire.AdminOpenRequest) and self._service.is_of_this_cluster(request):
                     channel.allow_large_frames()
-                channel.send(await self._service.execute(request))
+                for piece in await self._service.execute(request, channel.version):
+                    channel.send(piece)
             else:
                 channel.resume_reading()
                 await self._changed.wait()
@@ -195,7 +213,7 @@ class AdminConnection:
     def frames_received(self, channel: Channel, buffer: bytes, bounds: Bounds) -> None:
         """Part of ``ChannelHandler``: every frame is one request."""
         for start, end in bounds:
-            message = repair_wire.decode_admin(buffer, start, end)
+            message = admin_wire.decode(buffer, start, end, channel.version)
             if not isinstance(message, _REQUESTS):
                 raise ProtocolError(f"{type(message).__name__} is not a request")
             self._requests.append(message)

@@ -30,18 +30,20 @@ from waltz.storage.group_encoder import GroupEncoder, LogEnd
 from waltz.storage.recovery import Known, SegmentEnd
 from waltz.storage.scan import SegmentScan
 from waltz.storage.segment import (
-    AS_RECORDS,
-    AS_WIRE_PIECES,
     Converter,
     Extent,
     ReadLimit,
     Segment,
     SegmentWrite,
+    StoredRecords,
+    as_records,
+    as_stored,
+    as_wire_pieces,
     create_segment,
     open_segment,
     read_header,
 )
-from waltz.storage.segment_format import DATA_SUFFIX, SegmentHeader, index_path
+from waltz.storage.segment_format import DATA_SUFFIX, WIRE_PIECES, SegmentHeader, index_path
 
 logger = logging.getLogger(__name__)
 
@@ -418,25 +420,32 @@ class PartitionLog:
         """Like :meth:`read`: how many records, and their encoding in a list on the wire in pieces."""
         return self._read(partial(self._collect_encoded, first, max_count, max_bytes))
 
+    def read_stored(self, first: int, max_count: int, max_bytes: int | None = None) -> list[StoredRecords]:
+        """Like :meth:`read`, but the records as they are on disk, checked, in blocks that follow each other."""
+        return self._read(partial(self._collect_stored, first, max_count, max_bytes))
+
     def read_headers(self, first: int, max_count: int) -> list[RecordHeader]:
         """Like :meth:`read`, without the payloads (which are checked all the same)."""
         return self._read(partial(self._collect_headers, first, max_count))
 
     def _collect(self, first: int, max_count: int, max_bytes: int | None, view: _View) -> list[Record]:
-        return [record for block in self._blocks(view, first, max_count, max_bytes, AS_RECORDS) for record in block]
+        return [record for block in self._blocks(view, first, max_count, max_bytes, as_records) for record in block]
 
     def _collect_encoded(
         self, first: int, max_count: int, max_bytes: int | None, view: _View
     ) -> tuple[int, list[bytes]]:
         pieces: list[bytes] = []
-        for block in self._blocks(view, first, max_count, max_bytes, AS_WIRE_PIECES):
+        for block in self._blocks(view, first, max_count, max_bytes, as_wire_pieces):
             pieces += block
-        return len(pieces) // AS_WIRE_PIECES.items_per_record, pieces
+        return len(pieces) // WIRE_PIECES, pieces
+
+    def _collect_stored(self, first: int, max_count: int, max_bytes: int | None, view: _View) -> list[StoredRecords]:
+        return list(self._blocks(view, first, max_count, max_bytes, as_stored))
 
     def _collect_headers(self, first: int, max_count: int, view: _View) -> list[RecordHeader]:
         return [
             RecordHeader(record.transaction_id, record.req_id, record.header)
-            for block in self._blocks(view, first, max_count, None, AS_RECORDS)
+            for block in self._blocks(view, first, max_count, None, as_records)
             for record in block
         ]
 
@@ -456,7 +465,7 @@ class PartitionLog:
 
     def _blocks(
         self, view: _View, first: int, max_count: int, max_bytes: int | None, convert: Converter[T]
-    ) -> Iterator[list[T]]:
+    ) -> Iterator[T]:
         stop = min(first + max_count, view.end.next_transaction_id)
         position = bisect_right(view.segments, first, key=_first_id) - 1
         if position < 0:

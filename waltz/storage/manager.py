@@ -2,9 +2,10 @@
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 from uuid import UUID
 
 from waltz.common.errors import WaltzError
@@ -21,12 +22,13 @@ from waltz.storage.findings import Findings
 from waltz.storage.log import PartitionLog
 from waltz.storage.partition import StoragePartition
 from waltz.storage.partition_metrics import GROUP, PartitionMetrics
-from waltz.storage.replies import EncodedRecords
 from waltz.storage.scrubber import Scrubber
 from waltz.storage.session_rule import disabled
 from waltz.storage.workshop import Workshop
 
 logger = logging.getLogger(__name__)
+
+Result = TypeVar("Result")
 
 OPENED_AT_ONCE = 4
 """So many partitions are recovered side by side at start."""
@@ -160,11 +162,14 @@ class StorageManager:
         info = self._control_file.partition(partition_id)
         return SessionInfo(info.session_id, info.low_water_mark, info.local_low_water_mark)
 
-    async def encoded_records(self, partition_id: int, first: int, max_count: int) -> EncodedRecords:
-        """Records as stored, also when offline. Raises ``PartitionNotAssignedError``, ``StorageError``, ``OSError``."""
+    async def read_log(self, partition_id: int, read: Callable[[PartitionLog], Result]) -> Result:
+        """What ``read``, which may block, finds in the log of a partition, also when that is offline.
+
+        Raises ``PartitionNotAssignedError``, ``StorageError``, ``OSError``.
+        """
         partition = self.partitions.get(partition_id)
         if partition is not None:
-            return await partition.encoded_records(first, max_count)
+            return await partition.read_log(read)
         if partition_id in self._broken:
             raise StorageError(f"partition {partition_id} could not be opened: {self._broken[partition_id]}")
         raise PartitionNotAssignedError(partition_id)

@@ -33,11 +33,9 @@ from waltz.storage.log import PartitionLog, Prepared
 from waltz.storage.partition_metrics import PartitionMetrics
 from waltz.storage.replies import (
     READ_REQUESTS,
-    EncodedRecords,
     ReadRequest,
     failure_frame,
     last_requested_id,
-    read_encoded,
     read_frame,
 )
 from waltz.storage.request_queue import PartitionRequest, RequestQueue
@@ -45,7 +43,7 @@ from waltz.storage.scan import SegmentScan
 
 logger = logging.getLogger(__name__)
 
-Changed = TypeVar("Changed")
+Result = TypeVar("Result")
 
 MAX_READ_BYTES_AT_ONCE = 8 << 20
 """One turn of the reader ends with the answer that reaches this size."""
@@ -169,16 +167,15 @@ class StoragePartition:
         """Persist that the partition belongs to this node. Raises ``OSError``."""
         await self._change(partial(self._control_file.set_assigned, self.partition_id, True))
 
-    async def encoded_records(self, first: int, max_count: int) -> EncodedRecords:
-        """What the log holds from ``first``, past queue, session and availability: for the admin port.
+    async def read_log(self, read: Callable[[PartitionLog], Result]) -> Result:
+        """What ``read``, which may block, finds in the log, past queue, session and availability: for the admin port.
 
-        At least one record if ``first`` is stored; a long list is cut as on the data port. Raises ``StorageError``
-        (corruption), ``OSError``, ``PartitionNotAssignedError``.
+        Raises ``StorageError`` (corruption), ``OSError``, ``PartitionNotAssignedError``.
         """
         if self._closing:
             raise PartitionNotAssignedError(self.partition_id)
         try:
-            return await self._files.run_read(partial(read_encoded, self._log, first, max_count))
+            return await self._files.run_read(partial(read, self._log))
         finally:
             self._report_suspicion()
 
@@ -492,7 +489,7 @@ class StoragePartition:
 
     # Changes and their failure
 
-    async def _change(self, function: Callable[[], Changed]) -> Changed:
+    async def _change(self, function: Callable[[], Result]) -> Result:
         """Run a blocking change to the log or the control file; a failing disk puts the partition out of service."""
         try:
             return await self._files.run(function)

@@ -9,6 +9,7 @@ from waltz.common.wire import storage as wire
 from waltz.common.wire.frames import FRAME_HEADER
 from waltz.storage.errors import wire_text
 from waltz.storage.log import PartitionLog
+from waltz.storage.segment import StoredRecords
 from waltz.storage.session_rule import StorageRequest
 
 logger = logging.getLogger(__name__)
@@ -63,6 +64,13 @@ def read_encoded(log: PartitionLog, first: int, max_count: int) -> EncodedRecord
     if first < 0 or max_count <= 0:
         return EncodedRecords(0, [])
     return EncodedRecords(*log.read_encoded(first, max_count, MAX_REPLY_BYTES))
+
+
+def read_stored(log: PartitionLog, first: int, max_count: int) -> list[StoredRecords]:
+    """Like :func:`read_encoded`, but the records as they are on disk."""
+    if first < 0 or max_count <= 0:
+        return []
+    return log.read_stored(first, max_count, MAX_REPLY_BYTES)
 
 
 def with_records(empty_frame: bytes, records: EncodedRecords) -> bytes:

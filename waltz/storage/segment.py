@@ -3,9 +3,10 @@
 import logging
 import sys
 from array import array
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Generic, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 from uuid import UUID
 
 from waltz.common.records import Record
@@ -28,6 +29,7 @@ from waltz.storage.segment_format import (
     encode_span,
     index_offset,
     index_path,
+    intact_sizes,
     stored_id_and_size,
     valid_record_size,
 )
@@ -79,21 +81,36 @@ class Extent(NamedTuple):
     end_offset: int
 
 
-class Converter(NamedTuple, Generic[T]):
-    """Makes something of the bytes of consecutive records, given their bounds in the file and the first id.
+Converter = Callable[[bytes, Sequence[int], int], tuple[int, T]]
+"""Makes something of the bytes of consecutive records, given their bounds in the file and the first id.
 
-    It stops at the first record that is not intact; ``items_per_record`` tells how many were before it.
-    """
-
-    function: Callable[[bytes, Sequence[int], int], list[T]]
-    items_per_record: int
+It stops at the first record that is not intact, and tells how many were before it.
+"""
 
 
-AS_RECORDS: Converter[Record] = Converter(decode_span, 1)
-"""Decodes records."""
+class StoredRecords(NamedTuple):
+    """Consecutive intact records as they are on disk, and the size of each in bytes."""
 
-AS_WIRE_PIECES: Converter[bytes] = Converter(encode_span, WIRE_PIECES)
-"""Encodes records for a list on the wire."""
+    sizes: list[int]
+    data: bytes
+
+
+def as_records(buffer: bytes, bounds: Sequence[int], transaction_id: int) -> tuple[int, list[Record]]:
+    """A converter that decodes records."""
+    records = decode_span(buffer, bounds, transaction_id)
+    return len(records), records
+
+
+def as_wire_pieces(buffer: bytes, bounds: Sequence[int], transaction_id: int) -> tuple[int, list[bytes]]:
+    """A converter that encodes records for a list on the wire, :data:`WIRE_PIECES` each."""
+    pieces = encode_span(buffer, bounds, transaction_id)
+    return len(pieces) // WIRE_PIECES, pieces
+
+
+def as_stored(buffer: bytes, bounds: Sequence[int], transaction_id: int) -> tuple[int, StoredRecords]:
+    """A converter that leaves the records as they are."""
+    sizes = intact_sizes(buffer, bounds, transaction_id)
+    return len(sizes), StoredRecords(sizes, buffer)
 
 
 class RecordCheck(NamedTuple):
@@ -231,17 +248,14 @@ class Segment:
 
     def read_blocks(
         self, handles: SegmentFiles, first: int, stop: int, visible: Extent, limit: ReadLimit, convert: Converter[T]
-    ) -> Iterator[list[T]]:
-        """The records ``first`` to ``stop - 1``, in lists that were read at once, until the limit is reached.
+    ) -> Iterator[T]:
+        """The records ``first`` to ``stop - 1``, converted in blocks that are read at once, until the limit is reached.
 
         Raises ``CorruptionError`` at a record that is not intact, ``OSError``.
         """
         while first < stop:
             offsets = self._record_bounds(handles, first, min(stop - first, _READ_BLOCK_RECORDS), visible)
-            farthest = offsets[0] + min(_READ_BLOCK_BYTES, limit.remaining_bytes)
-            count = 1
-            while count < len(offsets) - 1 and offsets[count] < offsets[count + 1] <= farthest:
-                count += 1
+            count = _count_within(offsets, offsets[0] + min(_READ_BLOCK_BYTES, limit.remaining_bytes))
             if not limit.take(offsets[count] - offsets[0]):
                 return
             yield self._read_span(handles, first, offsets[: count + 1], visible, convert)
@@ -263,13 +277,12 @@ class Segment:
 
     def _read_span(
         self, handles: SegmentFiles, first: int, offsets: Sequence[int], visible: Extent, convert: Converter[T]
-    ) -> list[T]:
+    ) -> T:
         """The records between the offsets, with one read."""
         start, end = offsets[0], offsets[-1]
         if not HEADER_SIZE_BYTES <= start < end <= visible.end_offset:
             raise self._corruption(first, f"{self.index_path} points outside of the records")
-        converted = convert.function(handles.data.read(start, end - start), offsets, first)
-        count = len(converted) // convert.items_per_record
+        count, converted = convert(handles.data.read(start, end - start), offsets, first)
         if count < len(offsets) - 1:
             raise self._corruption(first + count, f"no intact record at offset {offsets[count]}")
         return converted
@@ -296,6 +309,16 @@ class Segment:
 
     def _corruption(self, transaction_id: int, reason: str) -> CorruptionError:
         return CorruptionError(self.header.partition_id, transaction_id, self.path, reason)
+
+
+def _count_within(offsets: Sequence[int], farthest: int) -> int:
+    """How many records, at least one, end at ``farthest`` or before it.
+
+    Offsets ascend; in a damaged index they may not, and then whoever reads the records finds the damage, but no more
+    than the bytes up to ``farthest`` are read.
+    """
+    count = max(bisect_right(offsets, farthest, 1) - 1, 1)
+    return count if offsets[count] > offsets[0] else 1
 
 
 def create_segment(

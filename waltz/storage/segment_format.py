@@ -142,7 +142,7 @@ _ID_AND_SIZE = struct.Struct(">q20xi")
 
 
 def encode_span(buffer: bytes, bounds: Sequence[int], transaction_id: int) -> list[bytes]:
-    """Like :func:`decode_span`, but the records as they stand in a list on the wire, three pieces each.
+    """Like :func:`decode_span`, but the records as they stand in a list on the wire, :data:`WIRE_PIECES` each.
 
     Disk and wire differ in the place of the payload's checksum only, so nothing is decoded. The hot path of bulk reads.
     """
@@ -167,6 +167,31 @@ def encode_span(buffer: bytes, bounds: Sequence[int], transaction_id: int) -> li
         transaction_id += 1
         begin, data_start = end, end + RECORD_PREFIX.size
     return pieces
+
+
+def intact_sizes(buffer: bytes, bounds: Sequence[int], transaction_id: int) -> list[int]:
+    """Like :func:`decode_span`, but only how many bytes each record has. The hot path of bulk reads as on disk."""
+    start, limit = bounds[0], len(buffer)
+    sizes: list[int] = []
+    view, unpack, unpack_crc = memoryview(buffer), _ID_AND_SIZE.unpack_from, RECORD_CRC.unpack_from
+    begin = 0
+    for bound in bounds[1:]:
+        end = bound - start
+        size = end - begin
+        if size < RECORD_OVERHEAD_BYTES or end > limit:
+            break
+        data_end = end - 4
+        found_id, data_size = unpack(buffer, begin)
+        if (
+            found_id != transaction_id
+            or data_size != size - RECORD_OVERHEAD_BYTES
+            or crc32(view[begin:data_end]) != unpack_crc(buffer, data_end)[0]
+        ):
+            break
+        sizes.append(size)
+        transaction_id += 1
+        begin = end
+    return sizes
 
 
 def stored_id_and_size(prefix: bytes) -> tuple[int, int]:

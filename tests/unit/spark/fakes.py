@@ -2,6 +2,7 @@
 
 import asyncio
 import ssl
+import struct
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -27,6 +28,8 @@ from waltz.common.zk.znodes import (
     ServerDescriptor,
 )
 from waltz.spark.chunk import Chunk, decode_chunk
+from waltz.storage import admin_wire
+from waltz.storage.segment_format import encode_record
 
 KEY = UUID("339476fd-c80f-4ace-a26a-66dcbe6af680")
 SESSION = 7
@@ -58,6 +61,17 @@ def decode(records: list[Record]) -> Chunk | None:
     return decode_chunk(encoded + b"ahead", 9, len(encoded), partition_id=0, source="storage a:1")
 
 
+def as_on_disk(records: list[Record]) -> tuple[bytes, bytes]:
+    """The sizes and the bytes of the records in a segment file."""
+    stored = [encode_record(item) for item in records]
+    return struct.pack(f">{len(stored)}i", *map(len, stored)), b"".join(stored)
+
+
+def encode_range(records: list[Record]) -> bytes:
+    """How an answer with these records as they are on disk ends."""
+    return b"".join(len(part).to_bytes(4, "big") + part for part in as_on_disk(records))
+
+
 def damaged(log: list[Record], transaction_id: int) -> list[Record]:
     """The same log with one payload that no longer matches its checksum."""
     return [item._replace(data=b"X" + item.data) if item.transaction_id == transaction_id else item for item in log]
@@ -79,8 +93,9 @@ class _Handler:
 class FakeStorage(_Handler):
     """The admin port of a storage node."""
 
-    def __init__(self, logs: Mapping[int, list[Record]]) -> None:
+    def __init__(self, logs: Mapping[int, list[Record]], family: Family = STORAGE_ADMIN) -> None:
         self.logs = dict(logs)
+        self.family = family
         self.partition_count = len(self.logs)
         self.max_answer_records = 1_000_000
         self.shift = 0
@@ -89,12 +104,12 @@ class FakeStorage(_Handler):
         """Answers nothing any more."""
         self.hang_up_after: int | None = None
         """Closes the connection instead of answering, when so many record requests were answered."""
-        self.requests: list[admin.RecordListRequest] = []
+        self.requests: list[admin.RecordListRequest | admin_wire.RecordRangeRequest] = []
         self.connections = 0
         self._listener: Listener | None = None
 
     async def start(self, tls: ssl.SSLContext | None = None) -> None:
-        self._listener = await Listener.open("127.0.0.1", 0, STORAGE_ADMIN, "fake storage", lambda: self, tls=tls)
+        self._listener = await Listener.open("127.0.0.1", 0, self.family, "fake storage", lambda: self, tls=tls)
 
     async def stop(self) -> None:
         if self._listener is not None:
@@ -109,30 +124,33 @@ class FakeStorage(_Handler):
         self.connections += 1
 
     def frames_received(self, channel: Channel, buffer: bytes, bounds: Bounds) -> None:
-        for message in admin.decode_batch(buffer, bounds):
-            if isinstance(message, admin.RecordListRequest):
+        for start, end in bounds:
+            message = admin_wire.decode(buffer, start, end, channel.version)
+            if isinstance(message, admin.RecordListRequest | admin_wire.RecordRangeRequest):
                 self.requests.append(message)
             if self.mute:
                 continue
             if self.hang_up_after is not None and len(self.requests) > self.hang_up_after:
                 channel.abort()
                 return
-            channel.send(admin.encode(self._answer(message)))
+            channel.send(admin_wire.encode(self._answer(message), channel.version))
 
-    def _answer(self, message: admin.Message) -> admin.Message:
+    def _answer(self, message: admin_wire.Message) -> admin_wire.Message:
         if isinstance(message, admin.AdminOpenRequest):
             if (message.key, message.partition_count) != (KEY, self.partition_count):
                 return admin.AdminFailureResponse(
                     message.seq_num, admin.RpcException("StorageException: another cluster")
                 )
             return admin.AdminSuccessResponse(message.seq_num)
-        assert isinstance(message, admin.RecordListRequest)
+        assert isinstance(message, admin.RecordListRequest | admin_wire.RecordRangeRequest)
         log = self.logs.get(message.partition_id)
         if log is None:
             text = f"java.lang.Exception: Partition:{message.partition_id} is not assigned."
             return admin.AdminFailureResponse(message.seq_num, admin.RpcException(text))
         first = message.transaction_id + self.shift
         records = log[first : first + min(message.max_count, self.max_answer_records)]
+        if isinstance(message, admin_wire.RecordRangeRequest):
+            return admin_wire.RecordRangeResponse(message.seq_num, message.partition_id, *as_on_disk(records))
         return admin.RecordListResponse(message.seq_num, message.partition_id, records)
 
 

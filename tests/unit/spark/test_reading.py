@@ -11,6 +11,7 @@ import pytest_asyncio
 from tests.unit.spark.fakes import KEY, FakeStorage, damaged, make_log, make_record
 from waltz.common.ids import Endpoint
 from waltz.common.records import Record
+from waltz.common.wire.frames import STORAGE_ADMIN
 from waltz.common.zk.replicas import Source
 from waltz.spark import reading
 from waltz.spark.chunk import Chunk
@@ -23,13 +24,13 @@ LOG = make_log(0, 50)
 StorageFactory = Callable[[list[Record]], Coroutine[None, None, FakeStorage]]
 
 
-@pytest_asyncio.fixture
-async def start_storage() -> AsyncIterator[StorageFactory]:
+@pytest_asyncio.fixture(params=[(0,), (0, 1)], ids=["the original's protocol", "our protocol"])
+async def start_storage(request: pytest.FixtureRequest) -> AsyncIterator[StorageFactory]:
     """Starts storages that hold one partition."""
     started: list[FakeStorage] = []
 
     async def start(log: list[Record]) -> FakeStorage:
-        storage = FakeStorage({0: log})
+        storage = FakeStorage({0: log}, STORAGE_ADMIN._replace(versions=request.param))
         await storage.start()
         started.append(storage)
         return storage

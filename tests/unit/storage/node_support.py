@@ -211,8 +211,8 @@ class RunningNode:
         self._clients.append(client)
         return client
 
-    async def raw(self, *, admin: bool = False) -> "RawPeer":
-        peer = await RawPeer.connect(self.admin_endpoint if admin else self.endpoint)
+    async def raw(self, *, admin: bool = False, versions: tuple[int, ...] = (0,)) -> "RawPeer":
+        peer = await RawPeer.connect(self.admin_endpoint if admin else self.endpoint, versions)
         self._clients.append(peer)
         return peer
 
@@ -221,10 +221,17 @@ class RunningNode:
             await client.close()
 
 
+def make_hello(versions: tuple[int, ...] = (0,)) -> bytes:
+    """The frame with which a peer that knows these versions begins."""
+    count, name = len(versions), b"a peer in tests"
+    hello = struct.pack(f">i{count}hi", count, *versions, len(name)) + name
+    return b"H\0\0" + len(hello).to_bytes(4, "big") + hello
+
+
 class RawPeer:
     """Writes and reads the very bytes."""
 
-    HELLO = bytes.fromhex("48 0000 00000019 00000001 0000 0000000f") + b"a peer in tests"
+    HELLO = make_hello()
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader = reader
@@ -232,9 +239,9 @@ class RawPeer:
         self.hello = b""
 
     @classmethod
-    async def connect(cls, endpoint: Endpoint) -> "RawPeer":
+    async def connect(cls, endpoint: Endpoint, versions: tuple[int, ...] = (0,)) -> "RawPeer":
         peer = cls(*await asyncio.open_connection(*endpoint))
-        peer.writer.write(cls.HELLO)
+        peer.writer.write(make_hello(versions))
         peer.hello = await peer.frame()
         return peer
 

@@ -21,7 +21,7 @@ from tests.unit.storage.node_support import (
     running_node,
 )
 from waltz.common.wire import admin as wire
-from waltz.storage import replies
+from waltz.storage import admin_wire, replies
 from waltz.storage.client import RemoteStorageError
 
 NO_SUCH = SE + "no such partition: {} (the cluster has 3 partitions)"
@@ -39,7 +39,7 @@ def refused(text: str) -> "pytest.RaisesExc[RemoteStorageError]":
 
 async def test_hello_open_and_assignment_byte_for_byte(node: RunningNode) -> None:
     peer = await node.raw(admin=True)
-    assert peer.hello == bytes.fromhex("48 0000 00000024 00000001 0000 0000001a") + b"Waltz Storage Admin Server"
+    assert peer.hello == bytes.fromhex("48 0000 00000026 00000002 0000 0001 0000001a") + b"Waltz Storage Admin Server"
     opened = bytes.fromhex("41 0000 00000009 01 ffffffffffffffff")
     peer.send(bytes.fromhex("41 0000 0000001d 03 ffffffffffffffff 000102030405060708090a0b0c0d0e0f 00000003"))
     assert await peer.frame() == opened
@@ -176,6 +176,34 @@ async def test_session_info_and_records(node: RunningNode, monkeypatch: pytest.M
     for question in (admin.last_session_info(2), admin.records(2, 0, 1), admin.records(-1, 0, 1)):
         with pytest.raises(RemoteStorageError, match=r"^java.lang.Exception: Partition:-?\d is not assigned\.$"):
             await question
+
+
+async def test_ranges_as_on_disk(node: RunningNode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replies, "MAX_REPLY_BYTES", 3500)
+    peer, client = await node.raw(admin=True, versions=(0, 1)), await node.client()
+    batch = [record(number, bytes(1000)) for number in range(9)]
+    await client.append(3, 1, batch, timeout_s=TIMEOUT_S)
+    stored = (tmp_path / "1" / "0000000000000000000.seg").read_bytes()[128:]
+
+    async def ask(partition_id: int, first: int, max_count: int) -> admin_wire.Message:
+        peer.send(admin_wire.encode(admin_wire.RecordRangeRequest(7, partition_id, first, max_count), 1))
+        frame = await peer.frame()
+        assert frame[:3] == b"A\x00\x01"
+        return admin_wire.decode(frame, 7, len(frame), 1)
+
+    sizes = (1040).to_bytes(4, "big")
+    assert await ask(1, 3, 1) == admin_wire.RecordRangeResponse(7, 1, sizes, stored[3 * 1040 : 4 * 1040])
+    assert await ask(1, 0, 9) == admin_wire.RecordRangeResponse(7, 1, 3 * sizes, stored[: 3 * 1040])
+    for first, max_count in ((9, 9), (0, 0), (-1, 5)):
+        assert await ask(1, first, max_count) == admin_wire.RecordRangeResponse(7, 1, b"", b"")
+    assert await ask(2, 0, 1) == wire.AdminFailureResponse(7, wire.RpcException(NOT_ASSIGNED.format(2)))
+
+
+async def test_the_version_of_the_original_has_nothing_of_ours(node: RunningNode) -> None:
+    peer = await node.raw(admin=True)
+    frame = admin_wire.encode(admin_wire.RecordRangeRequest(7, 0, 0, 1), 1)
+    peer.send(frame[:1] + b"\0\0" + frame[3:])
+    assert await peer.closed_by_node()
 
 
 async def test_requests_are_answered_in_order(node: RunningNode) -> None:

@@ -2,6 +2,7 @@
 
 import logging
 import random
+from functools import partial
 
 import pytest
 
@@ -15,6 +16,8 @@ from waltz.storage import clean_stop, control_file, fence
 from waltz.storage.errors import CorruptionError, StorageError
 from waltz.storage.manager import StorageManager
 from waltz.storage.partition import StoragePartition
+from waltz.storage.replies import read_encoded, read_stored
+from waltz.storage.segment_format import encode_record
 
 PARTITIONS = 3
 LOG = [record._replace(data=random.Random(record.transaction_id).randbytes(50)) for record in records(0, 30)]
@@ -106,7 +109,16 @@ async def assert_detected_and_harmless(files: CrashFiles, caplog: pytest.LogCapt
 
 
 async def read(partition: StoragePartition, first: int, count: int) -> list[Record]:
-    return decoded(await partition.encoded_records(first, count))
+    """In both ways in which records leave a node in bulk, which have to agree."""
+    try:
+        blocks = await partition.read_log(partial(read_stored, first=first, max_count=count))
+    except CorruptionError:
+        with pytest.raises(CorruptionError):
+            await partition.read_log(partial(read_encoded, first=first, max_count=count))
+        raise
+    records = decoded(await partition.read_log(partial(read_encoded, first=first, max_count=count)))
+    assert b"".join(block.data for block in blocks) == b"".join(map(encode_record, records))
+    return records
 
 
 async def assert_serves_the_truth(partition: StoragePartition, damaged: bool, where: str) -> None:

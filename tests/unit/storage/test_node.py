@@ -6,6 +6,7 @@ import os
 import re
 import signal
 import tarfile
+from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -38,6 +39,7 @@ from waltz.storage.admin_client import StorageAdminClient
 from waltz.storage.client import RemoteStorageError, StorageClient
 from waltz.storage.control_file import ControlFile
 from waltz.storage.node import StorageNode, run
+from waltz.storage.replies import read_encoded
 
 DATA_DIRECTORY = Path(__file__).parents[2] / "data"
 
@@ -141,7 +143,9 @@ async def test_a_directory_of_the_original_is_served(tmp_path: Path) -> None:
             marks = info["sessionId"], info["lowWaterMark"], info["localLowWaterMark"]
             assert node.node.manager.last_session_info(partition_id) == marks
             stored: list[Record] = []
-            while more := decoded(await node.node.manager.encoded_records(partition_id, len(stored), 1000)):
+            while more := decoded(
+                await node.node.manager.read_log(partition_id, partial(read_encoded, first=len(stored), max_count=1000))
+            ):
                 stored += more
             expected = [(each["transactionId"], each["data_hex"], each["checksum"]) for each in partition["records"]]
             assert [(each.transaction_id, each.data.hex(), each.checksum) for each in stored] == expected

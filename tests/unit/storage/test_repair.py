@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.unit.spark import fakes
+from tests.unit.spark.fakes import FakeStorage
 from tests.unit.storage.crash_files import CrashFiles, CrashNow
 from tests.unit.storage.log_testing import DIRECTORY, KEY, PARTITION, append, open_log, read_all, record
 from tests.unit.storage.node_support import (
@@ -23,6 +25,7 @@ from waltz.common.errors import WaltzError
 from waltz.common.ids import Endpoint
 from waltz.common.metrics import Registry
 from waltz.common.records import Record
+from waltz.common.wire.frames import STORAGE_ADMIN
 from waltz.common.zk.memory import MemoryZooKeeperServer
 from waltz.common.zk.znodes import (
     UNRESOLVED,
@@ -33,6 +36,7 @@ from waltz.common.zk.znodes import (
     ReplicaState,
     StoreParams,
 )
+from waltz.storage.admin_client import StorageAdminClient
 from waltz.storage.errors import CorruptionError, StorageError
 from waltz.storage.files import OsFiles
 from waltz.storage.node import StorageNode
@@ -410,3 +414,18 @@ async def test_an_unfinished_repair_leaves_nothing(tmp_path: Path) -> None:
         assert (await admin.repair_survey(0))[0] in ((), ((8, 8),))
         await admin.repair_records(0, [LOG[8]])
     assert not (tmp_path / "0" / "0" / "repair.staged").exists()
+
+
+async def test_a_node_of_the_original_says_that_it_cannot_be_repaired() -> None:
+    original = FakeStorage({0: []}, STORAGE_ADMIN._replace(versions=(0,)))
+    await original.start()
+    try:
+        endpoint = Endpoint("127.0.0.1", original.admin_port)
+        client = await StorageAdminClient.connect(
+            endpoint, cluster_key=fakes.KEY, partition_count=1, tls=None, timeout_s=TIMEOUT_S
+        )
+        with pytest.raises(WaltzError, match="is a node of the original, which cannot be repaired over the network"):
+            await client.repair_survey(0)
+        await client.close()
+    finally:
+        await original.stop()

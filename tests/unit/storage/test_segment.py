@@ -15,11 +15,11 @@ from waltz.storage.descriptors import SegmentFiles
 from waltz.storage.errors import CorruptionError, StorageError
 from waltz.storage.recovery import Known, SegmentEnd
 from waltz.storage.segment import (
-    AS_RECORDS,
     Extent,
     ReadLimit,
     Segment,
     SegmentWrite,
+    as_records,
     create_segment,
     open_segment,
     read_header,
@@ -103,7 +103,7 @@ def read(
     visible = Extent(segment.next_transaction_id, segment.end_offset)
     first = segment.first_transaction_id if first is None else first
     stop = segment.next_transaction_id if stop is None else stop
-    blocks = segment.read_blocks(handles, first, stop, visible, ReadLimit(max_bytes), AS_RECORDS)
+    blocks = segment.read_blocks(handles, first, stop, visible, ReadLimit(max_bytes), as_records)
     return [item for block in blocks for item in block]
 
 

@@ -28,6 +28,7 @@ from waltz.storage.segment_format import (
     find_later_record,
     has_lost_sector,
     index_path,
+    intact_sizes,
     scan_records,
     valid_record_size,
 )
@@ -186,6 +187,7 @@ def test_encoding_for_the_wire_equals_decoding_and_encoding(
     pieces = encode_span(bytes(buffer), bounds, first)
     assert len(pieces) == WIRE_PIECES * intact
     assert b"".join(pieces) == encode_records(items[:intact])
+    assert intact_sizes(bytes(buffer), bounds, first) == [len(encode_record(item)) for item in items[:intact]]
 
 
 @pytest.mark.parametrize("missing", [1, 4, 5, 40, 41])
@@ -194,8 +196,10 @@ def test_spans_that_end_too_early(missing: int) -> None:
     end = 128 + len(whole)
     assert decode_span(whole[:-missing], [128, end], 5) == []
     assert encode_span(whole[:-missing], [128, end], 5) == []
+    assert intact_sizes(whole[:-missing], [128, end], 5) == []
     assert decode_span(whole, [128, end - missing], 5) == []
     assert encode_span(whole, [128, end - missing], 5) == []
+    assert intact_sizes(whole, [128, end - missing], 5) == []
 
 
 def lost(content: bytes | bytearray, offset: int, end: int) -> bool:

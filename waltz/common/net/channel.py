@@ -40,6 +40,9 @@ WRITE_HIGH_BYTES = 1 << 20
 WRITE_LOW_BYTES = 256 << 10
 """Unsent bytes above which a channel is not writable, and below which it is again."""
 
+_JOIN_BYTES = 64 << 10
+"""Frames that have this size on average are written side by side; copying smaller ones into one costs less."""
+
 _TCP_KEEP_ALIVE = (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 15), ("TCP_KEEPCNT", 4))
 """A peer whose machine vanished is noticed within two minutes even when nothing is sent to it."""
 
@@ -191,12 +194,17 @@ class Channel(asyncio.Protocol):
         gathered = self._gathered
         if not gathered or self._transport is None:
             return
-        data = gathered[0] if len(gathered) == 1 else b"".join(gathered)
+        size_bytes = self._gathered_bytes
         self._gathered = []
         self._gathered_bytes = 0
-        self._written_bytes += len(data)
+        self._written_bytes += size_bytes
         self._last_write_s = self._loop.time()
-        self._transport.write(data)
+        if len(gathered) == 1:
+            self._transport.write(gathered[0])
+        elif size_bytes < _JOIN_BYTES * len(gathered):
+            self._transport.write(b"".join(gathered))
+        else:
+            self._transport.writelines(gathered)
 
     @property
     def unsent_bytes(self) -> int:

@@ -4,11 +4,11 @@ Every message begins with the number of the request on its connection, which the
 :class:`AdminOpenRequest` carries -1).
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from waltz.common.records import Record
-from waltz.common.wire.catalogue import Catalogue, layout
+from waltz.common.wire.catalogue import Catalogue, Layout, layout
 from waltz.common.wire.fields import BOOLEAN, INT, LONG, NULLABLE_INTS, NULLABLE_STRING, UUID_FIELD, map_of
 from waltz.common.wire.frames import STORAGE_ADMIN, Bounds
 from waltz.common.wire.structures import RECORD_LIST, RPC_EXCEPTION, SESSION_INFO
@@ -131,25 +131,24 @@ Message = (
     | AssignedPartitionStatusResponse
 )
 
-_CATALOGUE: Catalogue[Message] = Catalogue(
-    STORAGE_ADMIN.magic,
-    VERSION,
-    {
-        1: layout(AdminSuccessResponse, LONG),
-        2: layout(AdminFailureResponse, LONG, RPC_EXCEPTION),
-        3: layout(AdminOpenRequest, LONG, UUID_FIELD, INT),
-        4: layout(PartitionAvailableRequest, LONG, NULLABLE_INTS, BOOLEAN),
-        6: layout(PartitionAssignmentRequest, LONG, NULLABLE_INTS, BOOLEAN, BOOLEAN),
-        7: layout(RecordListRequest, LONG, INT, LONG, INT),
-        8: layout(RecordListResponse, LONG, INT, RECORD_LIST),
-        9: layout(LastSessionInfoRequest, LONG, INT),
-        10: layout(LastSessionInfoResponse, LONG, INT, SESSION_INFO),
-        11: layout(MetricsRequest, LONG),
-        12: layout(MetricsResponse, LONG, NULLABLE_STRING),
-        13: layout(AssignedPartitionStatusRequest, LONG),
-        14: layout(AssignedPartitionStatusResponse, LONG, map_of(INT, BOOLEAN, 5)),
-    },
-)
+LAYOUTS: dict[int, Layout[Any]] = {
+    1: layout(AdminSuccessResponse, LONG),
+    2: layout(AdminFailureResponse, LONG, RPC_EXCEPTION),
+    3: layout(AdminOpenRequest, LONG, UUID_FIELD, INT),
+    4: layout(PartitionAvailableRequest, LONG, NULLABLE_INTS, BOOLEAN),
+    6: layout(PartitionAssignmentRequest, LONG, NULLABLE_INTS, BOOLEAN, BOOLEAN),
+    7: layout(RecordListRequest, LONG, INT, LONG, INT),
+    8: layout(RecordListResponse, LONG, INT, RECORD_LIST),
+    9: layout(LastSessionInfoRequest, LONG, INT),
+    10: layout(LastSessionInfoResponse, LONG, INT, SESSION_INFO),
+    11: layout(MetricsRequest, LONG),
+    12: layout(MetricsResponse, LONG, NULLABLE_STRING),
+    13: layout(AssignedPartitionStatusRequest, LONG),
+    14: layout(AssignedPartitionStatusResponse, LONG, map_of(INT, BOOLEAN, 5)),
+}
+"""The messages by type number."""
+
+_CATALOGUE: Catalogue[Message] = Catalogue(STORAGE_ADMIN.magic, VERSION, LAYOUTS)
 
 
 def encode(message: Message) -> bytes:
