@@ -20,8 +20,8 @@ from waltz.spark.reading import SplitReader
 
 PLANNING_TIMEOUT_S = 5.0
 
-_RECORD_HEAD = struct.Struct(">q16sii")
-"""Transaction id, request id, header, size of the data."""
+_RECORD_HEAD = struct.Struct(">q16si")
+"""Transaction id, request id, header: what every record begins with."""
 
 
 class BulkReaderHost(Host):
@@ -67,8 +67,6 @@ class BulkReaderHost(Host):
         self.world.trace.line(self.name, f"has read {[tuple(split.range) for split in splits]}")
 
     def _check(self, partition_id: int, chunk: Chunk) -> None:
-        for record in chunk.records:
-            stored = record.as_py()
-            transaction_id, req_id, header, size_bytes = _RECORD_HEAD.unpack_from(stored)
-            data = stored[_RECORD_HEAD.size :][:size_bytes]
-            self._checker.read_in_bulk(self.name, partition_id, transaction_id, Entry(req_id, header), data)
+        for record, data in zip(chunk.records, chunk.payloads, strict=True):
+            transaction_id, req_id, header = _RECORD_HEAD.unpack_from(record.as_py())
+            self._checker.read_in_bulk(self.name, partition_id, transaction_id, Entry(req_id, header), data.as_py())
