@@ -16,6 +16,7 @@ REGRESSIONS = (
     (764, (), "a deposed owner told a client that it was ahead of the log, and the client took that as final"),
     (5004, (), "a deposed owner answered a mount of a newer generation: a client took its own commits for failed"),
     (15351, (), "a replica whose log ended within a batch made the server that it joined again spin for ever"),
+    (13024, (), "a lost sector that held the first zeros of an intact record was taken for damage"),
     (
         15,
         ("--faults", "strand-minority,crash-while-writing,kill-server,storm"),

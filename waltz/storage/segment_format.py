@@ -281,18 +281,20 @@ def find_later_record(reader: Reader, offset: int, end: int, transaction_id: int
 
 
 def has_lost_sector(reader: Reader, offset: int, end: int) -> bool:
-    """Whether a sector between a damaged record at ``offset`` and the intact bytes at ``end`` was never written.
+    """Whether a sector between a damaged record at ``offset`` and the intact one at ``end`` was never written.
 
     What is behind the end of a file reads as zeros until it is written. Of the sector in which the damaged record
-    begins only its own bytes count: at least 8, as a transaction id other than 0 has not so many zeros.
+    begins only the bytes from there on count: at least 8, as a transaction id other than 0 has not so many zeros. For
+    the same reason the sector in which the intact record begins may be missing: it has nothing of that but zeros then.
     """
     first_sector_end = offset - offset % _SECTOR_BYTES + _SECTOR_BYTES
-    own = reader.read(offset, min(first_sector_end, end) - offset)
+    own = reader.read(offset, first_sector_end - offset)
     if len(own) >= _ID.size and not any(own):
         return True
     nothing = bytes(_SECTOR_BYTES)
-    for block_start in range(first_sector_end, end - _SECTOR_BYTES + 1, _SCAN_BLOCK_BYTES):
-        block = reader.read(block_start, min(_SCAN_BLOCK_BYTES, end - block_start))
+    sectors_end = end + -end % _SECTOR_BYTES
+    for block_start in range(first_sector_end, sectors_end, _SCAN_BLOCK_BYTES):
+        block = reader.read(block_start, min(_SCAN_BLOCK_BYTES, sectors_end - block_start))
         if any(block[at : at + _SECTOR_BYTES] == nothing for at in range(0, len(block), _SECTOR_BYTES)):
             return True
     return False
