@@ -175,7 +175,8 @@ def decode_range(buffer: bytes, position: int, end: int, *, partition_id: int, s
     starts = array("i", accumulate(sizes, initial=records_start))
     chunk = _checked(buffer, starts, len(sizes), ON_DISK, partition_id=partition_id, source=source)
     claimed = _integers("i", _bytes_of(pc.binary_slice(chunk.records, _SIZE_PLACE, _HEAD_BYTES)))
-    if [size - ON_DISK.overhead_bytes for size in sizes] != claimed.tolist():
+    overhead_bytes = pa.scalar(ON_DISK.overhead_bytes, pa.int32())
+    if not over_memory(pa.int32(), claimed).equals(pc.subtract(over_memory(pa.int32(), sizes), overhead_bytes)):
         raise ProtocolError(f"{source} sent records of other sizes than they have")
     return chunk
 

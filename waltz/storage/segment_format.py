@@ -141,36 +141,8 @@ _WIRE_HEAD_BYTES = 32
 _ID_AND_SIZE = struct.Struct(">q20xi")
 
 
-def encode_span(buffer: bytes, bounds: Sequence[int], transaction_id: int) -> list[bytes]:
-    """Like :func:`decode_span`, but the records as they stand in a list on the wire, :data:`WIRE_PIECES` each.
-
-    Disk and wire differ in the place of the payload's checksum only, so nothing is decoded. The hot path of bulk reads.
-    """
-    start = bounds[0]
-    pieces: list[bytes] = []
-    view, unpack, unpack_crc = memoryview(buffer), _ID_AND_SIZE.unpack_from, RECORD_CRC.unpack_from
-    begin, data_start = 0, RECORD_PREFIX.size
-    for bound in bounds[1:]:
-        end = bound - start
-        data_end = end - 4
-        if data_start > data_end or end > len(buffer):
-            break
-        found_id, size = unpack(buffer, begin)
-        if (
-            found_id != transaction_id
-            or size != data_end - data_start
-            or crc32(view[begin:data_end]) != unpack_crc(buffer, data_end)[0]
-        ):
-            break
-        data_at = begin + _WIRE_HEAD_BYTES
-        pieces += (buffer[begin:data_at], buffer[data_start:data_end], buffer[data_at:data_start])
-        transaction_id += 1
-        begin, data_start = end, end + RECORD_PREFIX.size
-    return pieces
-
-
 def intact_sizes(buffer: bytes, bounds: Sequence[int], transaction_id: int) -> list[int]:
-    """Like :func:`decode_span`, but only how many bytes each record has. The hot path of bulk reads as on disk."""
+    """Like :func:`decode_span`, but only how many bytes each record has. The hot path of bulk reads."""
     start, limit = bounds[0], len(buffer)
     sizes: list[int] = []
     view, unpack, unpack_crc = memoryview(buffer), _ID_AND_SIZE.unpack_from, RECORD_CRC.unpack_from
@@ -192,6 +164,20 @@ def intact_sizes(buffer: bytes, bounds: Sequence[int], transaction_id: int) -> l
         transaction_id += 1
         begin = end
     return sizes
+
+
+def encode_span(buffer: bytes, bounds: Sequence[int], transaction_id: int) -> list[bytes]:
+    """Like :func:`decode_span`, but the records as they stand in a list on the wire, :data:`WIRE_PIECES` each.
+
+    Disk and wire differ in the place of the payload's checksum only, so nothing is decoded.
+    """
+    pieces: list[bytes] = []
+    begin = 0
+    for size in intact_sizes(buffer, bounds, transaction_id):
+        data_at, data_start, end = begin + _WIRE_HEAD_BYTES, begin + RECORD_PREFIX.size, begin + size
+        pieces += (buffer[begin:data_at], buffer[data_start : end - RECORD_CRC.size], buffer[data_at:data_start])
+        begin = end
+    return pieces
 
 
 def stored_id_and_size(prefix: bytes) -> tuple[int, int]:

@@ -178,7 +178,7 @@ class Channel(asyncio.Protocol):
     # Sending
 
     def send(self, frame: bytes) -> None:
-        """Take a whole frame (or several in one ``bytes``) for sending; order is kept; dropped when closed."""
+        """Take a frame, several in one ``bytes``, or the next piece of one; order is kept; dropped when closed."""
         if self.closed or self.version < 0:
             return
         self._gathered.append(frame)
