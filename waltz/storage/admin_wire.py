@@ -5,7 +5,7 @@ node and bulk reads of records as they are on disk.
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from waltz.common.records import Record
 from waltz.common.wire import admin as wire
@@ -92,8 +92,8 @@ Message = (
 )
 """Whatever can be said on the admin port."""
 
-_CATALOGUES: dict[int, Catalogue[Message]] = {
-    0: Catalogue(STORAGE_ADMIN.magic, 0, wire.LAYOUTS),
+_CATALOGUES: dict[int, Catalogue[Any]] = {
+    wire.VERSION: wire.CATALOGUE,
     OUR_VERSION: Catalogue(
         STORAGE_ADMIN.magic,
         OUR_VERSION,
@@ -126,4 +126,5 @@ def encode(message: Message, version: int) -> bytes:
 
 def decode(buffer: bytes, start: int, end: int, version: int) -> Message:
     """The message whose payload is ``buffer[start:end]``. Raises ``ProtocolError`` on anything wrong with it."""
-    return _CATALOGUES[version].decode(buffer, start, end)
+    message: Message = _CATALOGUES[version].decode(buffer, start, end)
+    return message

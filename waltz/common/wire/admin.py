@@ -148,19 +148,19 @@ LAYOUTS: dict[int, Layout[Any]] = {
 }
 """The messages by type number."""
 
-_CATALOGUE: Catalogue[Message] = Catalogue(STORAGE_ADMIN.magic, VERSION, LAYOUTS)
+CATALOGUE: Catalogue[Message] = Catalogue(STORAGE_ADMIN.magic, VERSION, LAYOUTS)
 
 
 def encode(message: Message) -> bytes:
     """The whole frame of ``message``; raises :class:`ProtocolError` when a value does not fit into its field."""
-    return _CATALOGUE.encode(message)
+    return CATALOGUE.encode(message)
 
 
 def decode(buffer: bytes, start: int, end: int) -> Message:
     """The message whose payload is ``buffer[start:end]``; raises :class:`ProtocolError` on anything wrong with it."""
-    return _CATALOGUE.decode(buffer, start, end)
+    return CATALOGUE.decode(buffer, start, end)
 
 
 def decode_batch(buffer: bytes, bounds: Bounds) -> list[Message]:
     """The messages of all payloads of one read; raises as :func:`decode` does, for the whole batch."""
-    return [_CATALOGUE.decode(buffer, start, end) for start, end in bounds]
+    return [CATALOGUE.decode(buffer, start, end) for start, end in bounds]
