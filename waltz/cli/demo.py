@@ -1,10 +1,20 @@
 """``waltz demo``: the bank."""
 
 import argparse
+import importlib.util
 from pathlib import Path
 
 from waltz.cli.session import Nouns
-from waltz.demo import bank
+from waltz.common.errors import WaltzError
+from waltz.common.version import with_extra
+
+NEEDED = ("tqdm", "pyspark", "pyarrow")
+"""What the demo imports and an installation without extras lacks. A missing matplotlib costs it a plot only."""
+
+_DESCRIPTION = (
+    "Several processes, each with a database of its own, move money between accounts through the log, under locks. At "
+    "the end all databases must agree, no money may have come or gone, and Spark must find the same in the log."
+)
 
 
 def register(nouns: Nouns) -> None:
@@ -12,7 +22,7 @@ def register(nouns: Nouns) -> None:
     parser = nouns.add_parser(
         "demo",
         help="the bank: transfers under locks through a real cluster, then Spark over its log and streams of it",
-        description=bank.__doc__,
+        description=_DESCRIPTION,
     )
     parser.add_argument("--transactions", type=_positive, default=100_000, help="how many transfers to make up")
     parser.add_argument("--input", type=Path, metavar="FILE.csv", help="transfers from,to,amount[,time] instead")
@@ -43,6 +53,11 @@ def _accounts(text: str) -> int:
 
 
 def _run(options: argparse.Namespace) -> int:
+    missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
+    if missing:
+        raise WaltzError(f"the demo needs {' and '.join(missing)}: {with_extra('demo')}")
+    from waltz.demo import bank
+
     return bank.run(
         bank.Options(
             transactions=options.transactions,

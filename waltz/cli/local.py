@@ -7,7 +7,7 @@ from waltz.cli.session import Nouns, noun
 from waltz.local import keeper
 from waltz.local.cluster import LocalCluster
 from waltz.local.layout import Layout
-from waltz.local.zookeeper import find_java
+from waltz.local.zookeeper import find_java, zookeeper_jars
 
 DEFAULT_DIRECTORY = Path("waltz-local")
 
@@ -59,6 +59,7 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _start(options: argparse.Namespace) -> int:
+    find_java(), zookeeper_jars()  # what this machine lacks is told here and not in the log of the keeper
     counts = [f"--{name}={getattr(options, name)}" for name in ("storages", "servers", "partitions")]
     keeper.start(
         options.directory,

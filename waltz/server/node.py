@@ -1,7 +1,6 @@
 """A server process: what it reads from ZooKeeper, what it opens, and the order in which that begins and ends."""
 
 import asyncio
-import importlib.metadata
 import logging
 import random
 import signal
@@ -19,6 +18,7 @@ from waltz.common.net.guard import TrafficGuard
 from waltz.common.net.limits import listener_limits, traffic_limits
 from waltz.common.net.listener import Listener
 from waltz.common.net.tls import client_context, server_context
+from waltz.common.version import installed_version
 from waltz.common.wire.frames import CLIENT_SERVER
 from waltz.common.zk.client import State, ZooKeeper, connect
 from waltz.common.zk.store_admin import read_store_params
@@ -286,7 +286,7 @@ class WaltzServer:
             "endpoint": lambda: str(self.endpoint),
             "waltz-server-num-partitions": lambda: len(self.partitions),
             "replica-info": self._replica_info,
-            "waltz-version-id": _version,
+            "waltz-version-id": lambda: installed_version() or "unknown",
         }
         for name, gauge in gauges.items():
             self.registry.gauge(SERVER_GROUP, name, gauge)
@@ -303,13 +303,6 @@ class WaltzServer:
 def _storages(assignments: ReplicaAssignments) -> set[str]:
     """The storages that hold at least one replica."""
     return {storage for storage, partition_ids in assignments.partitions.items() if partition_ids}
-
-
-def _version() -> str:
-    try:
-        return importlib.metadata.version("waltz")
-    except importlib.metadata.PackageNotFoundError:
-        return "unknown"
 
 
 async def _step(name: str, work: Awaitable[None]) -> None:
