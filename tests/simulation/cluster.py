@@ -96,6 +96,8 @@ class Host:
         """End the program at once; with ``power_loss`` the machine with it."""
         self.wanted = False
         if self.process is None or not self.process.alive:
+            if power_loss:
+                self.lose_power()
             return
         self.world.trace.line(self.name, "loses power" if power_loss else "is killed")
         if power_loss:
@@ -163,6 +165,12 @@ class StorageHost(Host):
     def connect_string(self) -> str:
         """How servers call it."""
         return f"{self.name}:{STORAGE_PORT}"
+
+    @property
+    def needs_operator(self) -> bool:
+        """Whether only a restart helps: a failing disk put something out of service, or a call never returned."""
+        hung = self.process is not None and self.disk.hung is self.process
+        return hung or (self.node is not None and bool(self.node.manager.out_of_service()))
 
     def lose_power(self) -> None:
         self.disk.lose_power()
