@@ -12,6 +12,7 @@ from tests.simulation.disk import SimulatedDisk, SimulatedFiles
 from tests.simulation.loop import Process, ProcessState, SimulatedLoop, running_process
 from tests.simulation.network import Network
 from tests.simulation.options import SimulationOptions
+from tests.simulation.storage_checks import StorageChecks
 from tests.simulation.trace import Trace
 from tests.simulation.zookeeper import ProcessZooKeeper, SimulatedEnsemble
 from waltz.client.client import WaltzClient
@@ -47,6 +48,7 @@ class World:
         """Ends the simulation: something is wrong."""
         self.network = Network(loop, self.random("network"), trace, delay_factor=options.network_delay_factor)
         self.ensemble = SimulatedEnsemble(self.random("zookeeper"), delay_factor=options.zookeeper_delay_factor)
+        self.storage_checks = StorageChecks(fail)
         loop.network = self.network
 
     def random(self, name: str) -> random.Random:
@@ -69,6 +71,8 @@ class Host:
         self.runs = 0
         self.wanted = False
         """Whether the supervisor starts the program again when it ends by itself."""
+        self.kept_away = False
+        """Whether nobody starts it at all."""
 
     @property
     def running(self) -> bool:
@@ -83,7 +87,7 @@ class Host:
     def start(self) -> None:
         """Start the program, unless it runs."""
         self.wanted = True
-        if self.running:
+        if self.running or self.kept_away:
             return
         self.world.network.set_power(self.name, True)
         self.runs += 1

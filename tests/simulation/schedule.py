@@ -128,6 +128,7 @@ def heal(target: Target) -> None:
         if storage.running and storage.needs_operator:
             storage.crash(power_loss=False)
     for host in target.hosts:
+        host.kept_away = False
         if host.process is not None and host.paused:
             host.process.resume()
         if host.running and not host.wanted:
