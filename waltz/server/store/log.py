@@ -33,6 +33,7 @@ from waltz.server.store.interface import (
     encode_appends,
 )
 from waltz.server.store.metadata_node import MetadataNode
+from waltz.server.store.replica_view import ReplicaStatus, ReplicaView
 from waltz.server.store.ring import Committed
 from waltz.server.store.session import StoreSession
 from waltz.server.store.settlement import Settlement, settle
@@ -160,6 +161,15 @@ class ReplicatedLog:
         if self._session is not None:
             return True
         return not self._failed_attempt and self._loop.time() - self._without_session_since_s < UNHEALTHY_AFTER_S
+
+    @property
+    def replica_views(self) -> tuple[ReplicaView, ...]:
+        """Every assigned replica as the session that runs, or is being opened, sees it; in order of their names."""
+        session = self._session or self._opening
+        known = {} if session is None else {view.storage: view for view in session.replica_views}
+        return tuple(
+            known.get(storage) or ReplicaView(storage, ReplicaStatus.AWAY, None) for storage in sorted(self._replicas)
+        )
 
     @property
     def congested(self) -> bool:

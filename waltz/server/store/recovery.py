@@ -152,6 +152,10 @@ class RecoveryMachine:
         """Whether the replica may not be connected again in this session."""
         return self._replicas[replica_id].barred
 
+    def mark(self, replica_id: ReplicaId) -> int | None:
+        """Up to where a replica that is connected holds the log; ``None`` while that is unknown."""
+        return self._replicas[replica_id].mark
+
     def describe(self) -> str:
         """One line for operators: where every replica is."""
         parts = (

@@ -30,6 +30,7 @@ from waltz.server.store.recovery_effects import (
     SetLowWaterMark,
     Truncate,
 )
+from waltz.server.store.replica_view import ReplicaStatus, ReplicaView
 from waltz.server.store.ring import BatchRing
 from waltz.server.store.sizing import RecordSizer
 from waltz.storage.client import RemoteStorageError
@@ -125,6 +126,7 @@ class Replica:
         self._change_unanswered = False
         self._sizer = RecordSizer()
         self._last_failure = ""
+        self._refused = False
 
     def deliver(self, effect: ReplicaEffect) -> None:
         """An effect of the machine for this replica; carried out by :meth:`run`."""
@@ -139,6 +141,26 @@ class Replica:
     def owes(self) -> bool:
         """Whether acknowledgements are outstanding."""
         return self._serving and self._in_flight_bytes > 0
+
+    @property
+    def view(self) -> ReplicaView:
+        """What operators are told."""
+        machine = self._session.machine
+        if self.live:
+            position: int | None = self.acked
+            status = ReplicaStatus.LAGGING if self._lagging else ReplicaStatus.CURRENT
+        else:
+            position = machine.mark(self.replica_id)
+            if machine.is_barred(self.replica_id):
+                status = ReplicaStatus.BARRED
+            elif self._refused:
+                status = ReplicaStatus.REFUSED
+            elif self._client is None or self._failure is not None:
+                status = ReplicaStatus.AWAY
+            else:
+                status = ReplicaStatus.COPYING
+        lag = None if position is None else max(self._session.high_water_mark - position, 0)
+        return ReplicaView(self.storage, status, lag)
 
     def holds(self, transaction_id: int) -> bool:
         """Whether a committed record can be read from this replica."""
@@ -172,6 +194,7 @@ class Replica:
             self._end_watch = session.connections.watch(client, partial(self._connection_closed, self._life))
             session.execute(session.machine.replica_connected(self.replica_id, info.session_id, info.low_water_mark))
             position = await self._recover(client)
+            self._refused = False
             served_from_s = self._loop.time()
             self._last_failure = ""
             await self._serve(client, position)
@@ -216,7 +239,8 @@ class Replica:
     def _log_failure(self, error: Exception) -> None:
         """Once per kind of trouble: attempts are repeated for as long as it lasts."""
         text = str(error)
-        level = logging.ERROR if isinstance(error, ReplicaRefusedError) else logging.WARNING
+        self._refused = isinstance(error, ReplicaRefusedError)
+        level = logging.ERROR if self._refused else logging.WARNING
         level = logging.DEBUG if text == self._last_failure else level
         self._last_failure = text
         logger.log(level, "partition %d, replica %s: %s", self._session.partition_id, self.storage, error)

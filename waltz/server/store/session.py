@@ -25,6 +25,7 @@ from waltz.server.store.reader import ReplicaReader
 from waltz.server.store.recovery import RecoveryMachine
 from waltz.server.store.recovery_effects import Abort, Effect, Open, WriteMetadata
 from waltz.server.store.replica import Replica
+from waltz.server.store.replica_view import ReplicaView
 from waltz.server.store.ring import BatchRing, Committed
 from waltz.server.store.voting import can_reach, committed_mark, quorum_of
 from waltz.storage.client import RemoteStorageError
@@ -124,6 +125,11 @@ class StoreSession:
     def undecided_batches(self) -> int:
         """Number of batches that are not committed yet."""
         return 0 if self._ring is None else self._ring.undecided_count
+
+    @property
+    def replica_views(self) -> tuple[ReplicaView, ...]:
+        """Every assigned replica, in order of the storages' names."""
+        return tuple(replica.view for replica in self._members)
 
     def undecided(self) -> list[Append]:
         """The appends that were given to replicas and are not committed, in order."""
