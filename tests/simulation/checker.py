@@ -198,14 +198,14 @@ class Checker:
                     if log.get(transaction_id) != entry:
                         self._fail(f"{client} has applied something else at {transaction_id} of {partition_id}")
 
-    def check_disks(self, partition_id: int, replicas: Mapping[str, Sequence[Record] | None]) -> None:
-        """The durable records of every replica (None: out of service) of one partition."""
+    def check_disks(self, partition_id: int, replicas: Mapping[str, Sequence[Record]]) -> None:
+        """The durable records of every replica of one partition."""
         quorum = len(replicas) // 2 + 1
         log = self.log[partition_id]
         final: dict[int, Record] = {}
         copies = dict.fromkeys(range(len(log)), 0)
         for storage, records in replicas.items():
-            for record in records or ():
+            for record in records:
                 if record.transaction_id >= len(log):
                     continue
                 copies[record.transaction_id] += 1
@@ -231,8 +231,12 @@ class Checker:
 
     def _check_log(self, partition_id: int, records: Sequence[Record]) -> None:
         changed_at: dict[int, int] = {}
+        requests: dict[bytes, int] = {}
         for record in records:
             transaction_id = record.transaction_id
+            first_id = requests.setdefault(bytes(record.req_id), transaction_id)
+            if first_id != transaction_id:
+                self._fail(f"one request is at {first_id} and at {transaction_id} of partition {partition_id}")
             place = f"{transaction_id} of partition {partition_id}"
             entry = self.log[partition_id][transaction_id]
             if Entry(bytes(record.req_id), record.header) != entry:

@@ -12,6 +12,7 @@ from tests.simulation.disk import SimulatedDisk, SimulatedFiles
 from tests.simulation.loop import Process, ProcessState, SimulatedLoop, running_process
 from tests.simulation.network import Network
 from tests.simulation.options import SimulationOptions
+from tests.simulation.storage_checks import StorageChecks
 from tests.simulation.trace import Trace
 from tests.simulation.zookeeper import ProcessZooKeeper, SimulatedEnsemble
 from waltz.client.client import WaltzClient
@@ -52,6 +53,7 @@ class World:
             delay_factor=options.zookeeper_delay_factor,
             lag_s=options.zookeeper_lag_s,
         )
+        self.storage_checks = StorageChecks(fail)
         loop.network = self.network
 
     def random(self, name: str) -> random.Random:
@@ -74,6 +76,8 @@ class Host:
         self.runs = 0
         self.wanted = False
         """Whether the supervisor starts the program again when it ends by itself."""
+        self.kept_away = False
+        """Whether nobody starts it at all."""
 
     @property
     def running(self) -> bool:
@@ -88,7 +92,7 @@ class Host:
     def start(self) -> None:
         """Start the program, unless it runs."""
         self.wanted = True
-        if self.running:
+        if self.running or self.kept_away:
             return
         self.world.network.set_power(self.name, True)
         self.runs += 1
@@ -101,6 +105,8 @@ class Host:
         """End the program at once; with ``power_loss`` the machine with it."""
         self.wanted = False
         if self.process is None or not self.process.alive:
+            if power_loss:
+                self.lose_power()
             return
         self.world.trace.line(self.name, "loses power" if power_loss else "is killed")
         if power_loss:
@@ -168,6 +174,12 @@ class StorageHost(Host):
     def connect_string(self) -> str:
         """How servers call it."""
         return f"{self.name}:{STORAGE_PORT}"
+
+    @property
+    def needs_operator(self) -> bool:
+        """Whether only a restart helps: a failing disk put something out of service, or a call never returned."""
+        hung = self.process is not None and self.disk.hung is self.process
+        return hung or (self.node is not None and bool(self.node.manager.out_of_service()))
 
     def lose_power(self) -> None:
         self.disk.lose_power()

@@ -12,7 +12,7 @@ from unittest import mock
 
 from tests.simulation import planted_borders as borders
 from tests.simulation import planted_storage as storage
-from tests.simulation.disk import SimulatedFile
+from tests.simulation.disk import SimulatedFile, SimulatedFiles
 from tests.simulation.options import CONDITIONS
 from waltz.client.appends import PartitionAppends
 from waltz.common.zk import replicas
@@ -50,8 +50,17 @@ def _patch(target: object, name: str, replacement: object) -> Plant:
 
 MUTANTS: dict[str, Mutant] = {
     "quorum-off-by-one": Mutant("half of the replicas are taken for a majority", 10, 2, storage.quorum_off_by_one),
+    "live-counted-as-quorum": Mutant(
+        "a majority of the replicas that are live is taken for a majority of all", 20, 5, storage.count_live_replicas
+    ),
     "ack-before-sync": Mutant(
         "a storage syncs no file", 10, 1, _patch(SimulatedFile, "datasync", storage.sync_nothing)
+    ),
+    "one-storage-acknowledges-before-sync": Mutant(
+        "one of the storages syncs no segment", 10, 0, storage.one_storage_acknowledges_before_sync
+    ),
+    "directory-not-synced": Mutant(
+        "storages sync no directory", 10, 0, _patch(SimulatedFiles, "sync_directory", storage.sync_no_directory)
     ),
     "skip-truncate": Mutant(
         "a storage says that it has truncated, and has not",

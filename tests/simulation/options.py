@@ -72,6 +72,8 @@ class SimulationOptions:
     """Storages forget, when they restart, a fence that no low-water mark followed, as those of the original do."""
     bulk_read_interval_s: float = 0.0
     """Pause between two reads of the whole log from its replicas, as Spark reads it; 0: there are none."""
+    away_storages: int = 0
+    """So many storages, now these and now those, are away from the beginning to the end of the faults."""
     fault_count: int = 16
     fault_kinds: tuple[str, ...] = ()
     """The only kinds of faults; none: whatever the seed selects."""
@@ -84,9 +86,15 @@ def draw_options(
     """The options of a seed."""
     draw = random.Random(f"{seed}/options")
     storages = draw.choice((3, 3, 3, 4, 5))
+    replicas = 5 if storages == 5 and draw.random() < 0.5 else 3
+    away_storages = 0
+    if seed % 3 == 2:
+        storages = replicas = 5
+        away_storages = 2
     return SimulationOptions(
         storages=storages,
-        replicas=5 if storages == 5 and draw.random() < 0.5 else 3,
+        replicas=replicas,
+        away_storages=away_storages,
         servers=draw.choice((2, 2, 3)),
         clients=draw.choice((2, 3, 3, 4)),
         partitions=draw.choice((1, 2, 2, 3)),
@@ -116,6 +124,7 @@ CONDITIONS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
     {
         "bulk-reader": {"bulk_read_interval_s": 1.0},
         "small-windows": {"window_size_bytes": 1_500, "ring_size_bytes": 6_000, "data_size_bytes": 200},
+        "few-alive": {"storages": 5, "replicas": 5, "away_storages": 2},
         "forgetful-storages": {"forgetful_storages": True},
         "slow-storage": {
             "slow_storage_factor": 500.0,

@@ -6,11 +6,12 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 from unittest import mock
 
-from tests.simulation.disk import SimulatedFile
+from tests.simulation.disk import SimulatedFile, SimulatedFiles
+from tests.simulation.loop import running_process
 from waltz.common.wire import storage as wire
 from waltz.common.zk.client import ANY_VERSION
 from waltz.common.zk.znodes import UNRESOLVED, PartitionMetadata
-from waltz.server.store import recovery, session
+from waltz.server.store import recovery, session, voting
 from waltz.server.store.interface import Append
 from waltz.server.store.metadata_node import MetadataNode
 from waltz.server.store.recovery import RecoveryMachine, Step
@@ -33,8 +34,44 @@ def quorum_off_by_one() -> Iterator[None]:
         yield
 
 
+@contextlib.contextmanager
+def count_live_replicas() -> Iterator[None]:
+    """The majority of a session is that of the replicas that are live at the moment."""
+    acknowledged = StoreSession.acknowledged
+
+    def with_quorum_of_live(store_session: StoreSession) -> None:
+        quorum = store_session._quorum
+        live = sum(replica.live for replica in store_session._members)
+        store_session._quorum = min(quorum, voting.quorum_of(live)) if live else quorum
+        try:
+            acknowledged(store_session)
+        finally:
+            store_session._quorum = quorum
+
+    with mock.patch.object(StoreSession, "acknowledged", with_quorum_of_live):
+        yield
+
+
 def sync_nothing(file: SimulatedFile) -> None:
     """Say that it is durable."""
+
+
+@contextlib.contextmanager
+def one_storage_acknowledges_before_sync() -> Iterator[None]:
+    """One storage answers appends when they are written; what is in fact synced is whatever another cause syncs."""
+    datasync = SimulatedFile.datasync
+
+    def hasty(file: SimulatedFile) -> None:
+        process = running_process()
+        if process is None or process.host != "storage-1" or not file._path.endswith(".seg"):
+            datasync(file)
+
+    with mock.patch.object(SimulatedFile, "datasync", hasty):
+        yield
+
+
+def sync_no_directory(files: SimulatedFiles, path: str) -> None:
+    """Say that the entries are durable."""
 
 
 def truncate_nothing(partition_log: PartitionLog, transaction_id: int) -> int:

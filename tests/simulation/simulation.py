@@ -15,6 +15,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, cast
 from unittest import mock
 
+from tests.simulation.absence import keep_storages_away
 from tests.simulation.application import ClientHost
 from tests.simulation.checker import Checker, Entry, Outcome
 from tests.simulation.cluster import CLUSTER_KEY, DIRECTORY, LogToTrace, SimulatedCluster, StorageHost, World
@@ -179,7 +180,8 @@ class Simulation:
     @contextlib.contextmanager
     def _observing(self) -> Iterator[None]:
         """See what servers commit, and what everybody logs."""
-        with self._observing_sessions(), self._observing_partitions(), self._observing_logs():
+        storages = self.world.storage_checks.observing()
+        with storages, self._observing_sessions(), self._observing_partitions(), self._observing_logs():
             yield
 
     @contextlib.contextmanager
@@ -256,6 +258,8 @@ class Simulation:
         if self.bulk_reader is not None:
             self.bulk_reader.start()
         tasks = [asyncio.create_task(self._inject(fault)) for fault in self.result.faults]
+        if self.options.away_storages:
+            tasks.append(asyncio.create_task(keep_storages_away(self.target)))
         await asyncio.sleep(max(self.options.duration_s - self.loop.time(), 0))
         heal(self.target)
         healed_s = self.loop.time()
@@ -323,7 +327,7 @@ class Simulation:
                 partition_id, {storage.name: self._stored(storage, partition_id) for storage in storages}
             )
 
-    def _stored(self, storage: StorageHost, partition_id: int) -> list[Record] | None:
+    def _stored(self, storage: StorageHost, partition_id: int) -> list[Record]:
         files = SimulatedFiles(storage.disk.durable_copy(), None)
         try:
             control_file = ControlFile.open(files, DIRECTORY, CLUSTER_KEY, self.options.partitions)
@@ -341,8 +345,9 @@ class Simulation:
             while log.max_transaction_id >= len(records):
                 records += log.read(len(records), 1000)
         except (WaltzError, OSError) as error:
-            self.trace.line(storage.name, f"partition {partition_id} cannot be read: {error}")
-            return None
+            self.world.storage_checks.unreadable(storage.name, partition_id, error)
+            return []
+        self.world.storage_checks.left(storage.name, partition_id, records)
         return records
 
 
