@@ -47,7 +47,12 @@ class World:
         self.fail = fail
         """Ends the simulation: something is wrong."""
         self.network = Network(loop, self.random("network"), trace, delay_factor=options.network_delay_factor)
-        self.ensemble = SimulatedEnsemble(self.random("zookeeper"), delay_factor=options.zookeeper_delay_factor)
+        self.ensemble = SimulatedEnsemble(
+            loop,
+            self.random("zookeeper"),
+            delay_factor=options.zookeeper_delay_factor,
+            lag_s=options.zookeeper_lag_s,
+        )
         self.storage_checks = StorageChecks(fail)
         loop.network = self.network
 

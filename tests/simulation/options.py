@@ -40,10 +40,20 @@ class SimulationOptions:
     data_size_bytes: int = 200
     network_delay_factor: float = 1.0
     """How slow the network is in ordinary times; 1: a third of a millisecond one way."""
+    slow_lines: float = 0.0
+    """Share of the lines between servers and other machines that are slow or long for good."""
+    line_bytes_per_s: float = math.inf
+    """How fast bytes leave on those lines."""
+    line_delay_s: float = 0.0
+    """How long a byte is on its way there, in one direction."""
+    line_shared: bool = True
+    """Whether all connections of such a line share its rate."""
     disk_delay_factor: float = 1.0
     """How slow the disks are in ordinary times; 1: two milliseconds for a write and sync."""
     zookeeper_delay_factor: float = 1.0
     """How slow ZooKeeper is in ordinary times; 1: three milliseconds for an operation."""
+    zookeeper_lag_s: float = 0.0
+    """How far the followers of ZooKeeper are behind that processes read from, at most."""
     apply_pause_s: float = 0.0
     """How long the application takes to apply one transaction in ten."""
     read_share: float = 0.2

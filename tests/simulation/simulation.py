@@ -21,6 +21,7 @@ from tests.simulation.checker import Checker, Entry, Outcome
 from tests.simulation.cluster import CLUSTER_KEY, DIRECTORY, LogToTrace, SimulatedCluster, StorageHost, World
 from tests.simulation.disk import SimulatedFiles
 from tests.simulation.hashes import reproducible_hashes
+from tests.simulation.line_faults import lay_lines
 from tests.simulation.loop import SimulatedLoop, SimulationStalledError, SpinningError, running_process
 from tests.simulation.options import SimulationOptions
 from tests.simulation.schedule import ALL_FAULTS, draw_faults, heal
@@ -249,6 +250,7 @@ class Simulation:
     # The course of events
 
     async def _main(self) -> None:
+        lay_lines(self.target)
         await self.cluster.set_up()
         self.cluster.storages[0].disk.slowness = self.options.slow_storage_factor
         for client in self.clients:
