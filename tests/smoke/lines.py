@@ -1,4 +1,4 @@
-"""A cluster whose nodes are reached through proxies, so that the lines between them can be slow, cut, or lose connections.
+"""A cluster whose nodes are reached through proxies: lines between them can be slow, cut, or lose connections.
 
 Nodes listen on 127.0.0.2, and everybody reaches them through proxies on 127.0.0.1. ZooKeeper has one proxy for the
 servers and one for the clients.

@@ -30,6 +30,7 @@ from waltz.common.wire.client_server import (
     MountRequest,
     MountResponse,
     PartitionState,
+    ServerPartitionsAssignmentRequest,
     TransactionDataRequest,
 )
 
@@ -434,6 +435,46 @@ async def test_a_silent_connection_is_replaced(world: World) -> None:
     await until(lambda: context.done)
     assert first.lost
     assert context.executed == 2
+
+
+IMPATIENT = dataclasses.replace(QUICK, silence_limit_s=0.1)
+
+
+async def test_a_connection_that_only_brings_a_feed_is_replaced_when_it_is_dead(world: World) -> None:
+    server = await world.server()
+    callbacks = Callbacks()
+    await world.client(callbacks, server, options=IMPATIENT, longWaitThreshold=20)
+    await until(lambda: len(server.of(FeedRequest)) == 1)
+    first = server.stream()
+    server.filter = lambda connection, message: connection is first
+    first.contexts.clear()
+    server.commit(0)
+    await until(lambda: callbacks.applied.get(0) == [0])
+    assert first.lost
+
+
+async def test_a_server_that_cannot_decide_yet_is_alive(world: World) -> None:
+    """It leaves flushes unanswered for as long as it has no quorum, and answers what needs none."""
+    server = await world.server()
+    client = await world.client(Callbacks(), server, options=IMPATIENT, longWaitThreshold=20)
+    await until(lambda: len(server.of(FeedRequest)) == 1)
+    held: list[tuple[Connection, Message]] = []
+
+    def hold(connection: Connection, message: Message) -> bool:
+        if isinstance(message, AppendRequest | FlushRequest):
+            held.append((connection, message))
+            return True
+        return False
+
+    server.filter = hold
+    context = Context()
+    await client.submit(context)
+    await until(lambda: len(server.of(ServerPartitionsAssignmentRequest)) >= 5)
+    server.filter = lambda connection, message: False
+    for connection, message in held:
+        server.handle(connection, message)
+    await until(lambda: context.done)
+    assert len([connection for connection in server.connections if connection.is_stream]) == 1
 
 
 async def test_submitting_without_a_server_times_out(world: World) -> None:

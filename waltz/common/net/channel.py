@@ -9,9 +9,12 @@ all of them, however many requests were answered in that turn.
 """
 
 import asyncio
+import fcntl
 import logging
 import socket
 import ssl
+import struct
+import termios
 from typing import Protocol, cast
 
 from waltz.common.errors import (
@@ -120,6 +123,7 @@ class Channel(asyncio.Protocol):
         "_written_bytes",
         "closed",
         "peer",
+        "received_bytes",
         "version",
         "writable",
     )
@@ -158,6 +162,8 @@ class Channel(asyncio.Protocol):
         self._gathered: list[bytes] = []
         self._gathered_bytes = 0
         self._written_bytes = 0
+        self.received_bytes = 0
+        """All that came, the hello and incomplete frames included."""
         self._flush_scheduled = False
         self._paused = False
         self._error: Exception | None = None
@@ -219,6 +225,18 @@ class Channel(asyncio.Protocol):
         if self._transport is None:
             return 0
         return max(self._written_bytes - self._transport.get_write_buffer_size(), 0)
+
+    @property
+    def taken_bytes(self) -> int:
+        """Bytes of frames taken by :meth:`send` so far: where the last of them ends."""
+        return self._written_bytes + self._gathered_bytes
+
+    @property
+    def delivered_bytes(self) -> int:
+        """Bytes of frames that have left this machine for good, as far as its operating system knows."""
+        if self._transport is None:
+            return 0
+        return max(self.sent_bytes - _unacknowledged_bytes(self._transport.get_extra_info("socket")), 0)
 
     @property
     def connected(self) -> bool:
@@ -340,6 +358,7 @@ class Channel(asyncio.Protocol):
         """Hand all frames that these bytes complete to the handler."""
         if self.closed:
             return
+        self.received_bytes += len(data)
         try:
             buffer, bounds = self._wire.receive(data)
             if self.version < 0 and not self._hello_received():
@@ -503,6 +522,16 @@ def peer_name(address: object) -> str:
     if isinstance(address, tuple) and len(address) >= 2:
         return f"{address[0]}:{address[1]}"
     return "unknown peer"
+
+
+def _unacknowledged_bytes(sock: socket.socket | None) -> int:
+    """What the operating system has taken for sending and the peer's has not acknowledged; 0 where it cannot tell."""
+    if sock is None or sock.fileno() < 0:
+        return 0
+    try:
+        return int(struct.unpack("i", fcntl.ioctl(sock.fileno(), termios.TIOCOUTQ, bytes(4)))[0])
+    except OSError:
+        return 0
 
 
 def _set_tcp_keep_alive(sock: socket.socket | None) -> None:
