@@ -118,7 +118,6 @@ class ServerLink:
         self._useful = False
         self.receiving_at_s = -math.inf
         """When :meth:`check_silence` last saw that a part of a large message had come; by the loop's clock."""
-        self._complete = False
         self._pinged = False
         self._pings = 0
         self._silence = Silence(self._loop.time())
@@ -183,8 +182,7 @@ class ServerLink:
         channel, silence, now_s = self.channel, self._silence, self._loop.time()
         if channel is None:
             return
-        complete, self._complete = self._complete, False
-        if silence.look(channel.delivered_bytes, channel.received_bytes, now_s) and not complete:
+        if silence.look(channel.left_bytes(), channel.received_bytes, now_s) and channel.receiving:
             self.receiving_at_s = now_s
         if self._paused_by:
             silence.excuse(now_s)
@@ -212,10 +210,9 @@ class ServerLink:
         """Where in all that was handed to the present connection the last request ends."""
         return 0 if self.channel is None else self.channel.taken_bytes
 
-    @property
-    def delivered_bytes(self) -> int:
+    def left_bytes(self) -> int:
         """How much of that has left this machine."""
-        return 0 if self.channel is None else self.channel.delivered_bytes
+        return 0 if self.channel is None else self.channel.left_bytes()
 
     def pause(self, who: Hashable) -> None:
         """Read nothing until everyone who called this has called :meth:`resume`."""
@@ -251,7 +248,7 @@ class ServerLink:
     def frames_received(self, channel: Channel, buffer: bytes, bounds: Bounds) -> None:
         """Hand on what came."""
         if channel is self.channel:
-            self._useful = self._complete = True
+            self._useful = True
             self._pinged = False
             self._silence.answered()
             self._user.link_received(self, buffer, bounds)

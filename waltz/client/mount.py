@@ -158,18 +158,18 @@ class Mount:
         request = MountRequest(self._session, self._feed.received, link.seq_num)
         link.channel.send(encode(request, link.channel.version))
         self._request_end_bytes = link.taken_bytes
-        self._watch(link.delivered_bytes)
+        self._watch(link.left_bytes())
 
-    def _watch(self, delivered_bytes: int) -> None:
+    def _watch(self, left_bytes: int) -> None:
         received = self._feed.received
-        self._timer = self._call_later(self._timeout_s, lambda: self._check_progress(received, delivered_bytes))
+        self._timer = self._call_later(self._timeout_s, lambda: self._check_progress(received, left_bytes))
 
-    def _check_progress(self, received: int, delivered_bytes: int) -> None:
+    def _check_progress(self, received: int, left_bytes: int) -> None:
         """Progress is a feed that comes, and a request that is still leaving, behind large appends for example."""
         if self.link is None:
             return
-        now_bytes = self.link.delivered_bytes
-        leaving = delivered_bytes < self._request_end_bytes and now_bytes > delivered_bytes
+        now_bytes = self.link.left_bytes()
+        leaving = left_bytes < self._request_end_bytes and now_bytes > left_bytes
         if leaving or self._feed.received != received or self._feed.backlog:
             self._watch(now_bytes)
         else:

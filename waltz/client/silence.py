@@ -8,12 +8,12 @@ class Silence:
     the line is slow and not dead.
     """
 
-    __slots__ = ("_delivered_bytes", "_expected_from_bytes", "_moved_at_s", "_received_bytes")
+    __slots__ = ("_expected_from_bytes", "_left_bytes", "_moved_at_s", "_received_bytes")
 
     def __init__(self, now_s: float) -> None:
         self._moved_at_s = now_s
         self._expected_from_bytes: int | None = None
-        self._delivered_bytes = 0
+        self._left_bytes = 0
         self._received_bytes = 0
 
     @property
@@ -31,13 +31,13 @@ class Silence:
         """A whole message came."""
         self._expected_from_bytes = None
 
-    def look(self, delivered_bytes: int, received_bytes: int, now_s: float) -> bool:
-        """Take note of what has been delivered and received so far; whether anything has come since the last look."""
-        leaving = self._expected_from_bytes is not None and self._delivered_bytes < self._expected_from_bytes
+    def look(self, left_bytes: int, received_bytes: int, now_s: float) -> bool:
+        """Take note of what has left and been received so far; whether anything has come since the last look."""
+        leaving = self._expected_from_bytes is not None and self._left_bytes < self._expected_from_bytes
         came = received_bytes != self._received_bytes
-        if came or (leaving and delivered_bytes > self._delivered_bytes):
+        if came or (leaving and left_bytes > self._left_bytes):
             self._moved_at_s = now_s
-        self._delivered_bytes = delivered_bytes
+        self._left_bytes = left_bytes
         self._received_bytes = received_bytes
         return came
 

@@ -9,19 +9,19 @@ from waltz.client.silence import Silence
 def test_a_request_that_is_still_leaving_is_not_late() -> None:
     silence = Silence(now_s=0)
     silence.expect(taken_bytes=1000, now_s=1)
-    silence.look(delivered_bytes=500, received_bytes=0, now_s=20)
+    silence.look(left_bytes=500, received_bytes=0, now_s=20)
     assert silence.quiet_s(25) == 5
-    silence.look(delivered_bytes=1500, received_bytes=0, now_s=30)
-    silence.look(delivered_bytes=2500, received_bytes=0, now_s=40)
+    silence.look(left_bytes=1500, received_bytes=0, now_s=30)
+    silence.look(left_bytes=2500, received_bytes=0, now_s=40)
     assert silence.quiet_s(40) == 10, "what leaves behind the request says nothing about its answer"
 
 
 def test_what_comes_shows_life_and_a_whole_message_is_an_answer() -> None:
     silence = Silence(now_s=0)
     silence.expect(taken_bytes=10, now_s=1)
-    assert silence.look(delivered_bytes=10, received_bytes=1, now_s=20)
+    assert silence.look(left_bytes=10, received_bytes=1, now_s=20)
     assert silence.quiet_s(20) == 0
-    assert not silence.look(delivered_bytes=10, received_bytes=1, now_s=30)
+    assert not silence.look(left_bytes=10, received_bytes=1, now_s=30)
     silence.answered()
     assert not silence.expecting
     silence.expect(taken_bytes=20, now_s=100)
