@@ -14,6 +14,7 @@ from waltz.common.errors import ConnectFailedError, ConnectionClosedError, Deadl
 from waltz.common.ids import Endpoint, ReqId
 from waltz.common.net.backoff import Backoff
 from waltz.common.net.channel import Channel, ChannelHandler, connect
+from waltz.common.tasks import owned, restarting
 from waltz.common.wire.client_server import (
     FIRST_WITH_ASSIGNMENT,
     Message,
@@ -127,7 +128,8 @@ class ServerLink:
 
     def start(self) -> None:
         """Begin to connect."""
-        self._task = self._loop.create_task(self._run())
+        what = f"the connection to {self.endpoint}"
+        self._task = owned(restarting(self._run_or_tell, what), what)
 
     async def close(self) -> None:
         """Close the connection for good; waiters get ``ConnectionClosedError``."""
@@ -266,6 +268,14 @@ class ServerLink:
         cause = error or ConnectionClosedError(f"{self.endpoint} closed the connection")
         logger.info("connection to %s lost: %s", self.endpoint, cause)
         self._user.link_lost(self, cause)
+
+    async def _run_or_tell(self) -> None:
+        try:
+            await self._run()
+        except Exception as error:
+            self.reconnect(f"a defect: {error!r}")
+            self._fail_waiters(ConnectFailedError(f"cannot connect to {self.endpoint}: {error!r}"))
+            raise
 
     async def _run(self) -> None:
         while not self.closed:

@@ -91,7 +91,7 @@ class RpcClient:
         ]
         for partition_id, partition in enumerate(self.partitions):
             partition.connect = functools.partial(self._connect, partition_id)
-        self._tasks.spawn(self._sweep_for_ever(), "the sweep of unanswered requests")
+        self._tasks.keep(self._sweep_for_ever, "the sweep of unanswered requests")
 
     def set_endpoints(self, endpoints: Mapping[Endpoint, Sequence[Assigned]]) -> None:
         """The cluster tells which server owns which partitions."""

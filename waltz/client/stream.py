@@ -65,7 +65,7 @@ class StreamClient:
             StreamPartition(partition_id, client_id, self._settings, fetcher(partition_id))
             for partition_id in range(partition_count)
         ]
-        self._tasks.spawn(self._nudge_for_ever(), "the nudge timer")
+        self._tasks.keep(self._nudge_for_ever, "the nudge timer")
 
     async def set_active(
         self, partition_ids: Collection[int], read_high_water_mark: Callable[[int], Awaitable[int]]

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from waltz.common.errors import WaltzError
 from waltz.common.ids import LONG_MIN
 from waltz.common.records import Record, encode_record
+from waltz.common.tasks import owned
 from waltz.common.wire.client_server import (
     DataListStatus,
     TransactionDataListRequest,
@@ -96,10 +97,8 @@ class TransactionListReader:
             return
         self._waiting.append((link, request, high_water_mark))
         if len(self._readers) < MAX_READERS:
-            reader = asyncio.get_running_loop().create_task(
-                self._read_waiting(), name=f"bulk reads of partition {self._partition_id}"
-            )
-            self._readers.add(reader)
+            what = f"a reader of lists of partition {self._partition_id}"
+            self._readers.add(owned(self._read_waiting(), what, self._reader_died))
 
     async def close(self) -> None:
         """End all reads; whoever still waits is told to try again, elsewhere."""
@@ -133,6 +132,12 @@ class TransactionListReader:
         found.add(count, piece)
         return found.full
 
+    def _reader_died(self, error: Exception) -> None:
+        """Nobody may be left who would serve those that wait."""
+        while self._waiting:
+            link, request, high_water_mark = self._waiting.popleft()
+            fail_list(link, request, high_water_mark, f"the server has failed: {error!r}")
+
     async def _read_waiting(self) -> None:
         task = asyncio.current_task()
         assert task is not None
@@ -155,6 +160,9 @@ class TransactionListReader:
         except (WaltzError, OSError) as error:
             logger.warning("partition %d: a bulk read failed: %s", self._partition_id, error)
             fail_list(link, request, high_water_mark, str(error))
+        except Exception as error:
+            logger.exception("partition %d: a bulk read failed for an unforeseen reason", self._partition_id)
+            fail_list(link, request, high_water_mark, f"the server has failed: {error!r}")
         else:
             _answer(link, request, high_water_mark, found)
 
