@@ -12,7 +12,7 @@ from pathlib import Path
 from tests.smoke.proxy import Proxy
 from waltz.local.cluster import LocalCluster
 from waltz.local.layout import Node, Overrides
-from waltz.local.ports import HOST, free_ports
+from waltz.local.ports import HOST
 
 BEHIND = "127.0.0.2"
 """Where nodes listen; on the ordinary loopback address there are the proxies."""
@@ -30,7 +30,10 @@ class Lines:
         partitions: int = 1,
         server_overrides: Overrides | None = None,
     ) -> None:
-        ports = free_ports(2)
+        self.zookeeper_of_servers = Proxy(HOST, 0, HOST)
+        self.zookeeper_of_clients = Proxy(HOST, 0, HOST)
+        self.zookeeper_for_clients = f"{HOST}:{self.zookeeper_of_clients.port}"
+        """Where clients whose line to ZooKeeper matters are to look for it."""
         self.cluster = LocalCluster(
             directory,
             storages=storages,
@@ -38,7 +41,7 @@ class Lines:
             partitions=partitions,
             server_overrides={
                 "server.bindAddress": BEHIND,
-                "zookeeper.connectString": f"{HOST}:{ports[0]}",
+                "zookeeper.connectString": f"{HOST}:{self.zookeeper_of_servers.port}",
                 **(server_overrides or {}),
             },
             storage_overrides={"storage.bindAddress": BEHIND},
@@ -50,10 +53,8 @@ class Lines:
             for port in (node.port, node.admin_port)
             if port
         }
-        self.zookeeper_of_servers = Proxy(HOST, ports[0], HOST, layout.zookeeper_port)
-        self.zookeeper_of_clients = Proxy(HOST, ports[1], HOST, layout.zookeeper_port)
-        self.zookeeper_for_clients = f"{HOST}:{ports[1]}"
-        """Where clients whose line to ZooKeeper matters are to look for it."""
+        for proxy in (self.zookeeper_of_servers, self.zookeeper_of_clients):
+            proxy.node = (HOST, layout.zookeeper_port)
         self._opening: list[asyncio.Task[None]] = []
 
     @classmethod

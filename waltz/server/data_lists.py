@@ -98,7 +98,7 @@ class TransactionListReader:
         self._waiting.append((link, request, high_water_mark))
         if len(self._readers) < MAX_READERS:
             what = f"a reader of lists of partition {self._partition_id}"
-            self._readers.add(owned(self._read_waiting(), what, self._reader_died))
+            self._readers.add(owned(self._read_waiting(), what))
 
     async def close(self) -> None:
         """End all reads; whoever still waits is told to try again, elsewhere."""
@@ -132,19 +132,17 @@ class TransactionListReader:
         found.add(count, piece)
         return found.full
 
-    def _reader_died(self, error: Exception) -> None:
-        """Nobody may be left who would serve those that wait."""
-        while self._waiting:
-            link, request, high_water_mark = self._waiting.popleft()
-            fail_list(link, request, high_water_mark, f"the server has failed: {error!r}")
-
     async def _read_waiting(self) -> None:
         task = asyncio.current_task()
         assert task is not None
         try:
             while self._waiting:
-                self._being_read[task] = self._waiting.popleft()
-                await self._serve(*self._being_read[task])
+                waiting = self._being_read[task] = self._waiting.popleft()
+                try:
+                    await self._serve(*waiting)
+                except Exception as error:
+                    logger.exception("partition %d: a bulk read failed for an unforeseen reason", self._partition_id)
+                    fail_list(*waiting, f"the server has failed: {error!r}")
                 del self._being_read[task]
         finally:  # at once, so that a request that comes now finds a place for a reader
             self._readers.discard(task)
@@ -160,9 +158,6 @@ class TransactionListReader:
         except (WaltzError, OSError) as error:
             logger.warning("partition %d: a bulk read failed: %s", self._partition_id, error)
             fail_list(link, request, high_water_mark, str(error))
-        except Exception as error:
-            logger.exception("partition %d: a bulk read failed for an unforeseen reason", self._partition_id)
-            fail_list(link, request, high_water_mark, f"the server has failed: {error!r}")
         else:
             _answer(link, request, high_water_mark, found)
 

@@ -14,8 +14,10 @@ from waltz.client.errors import (
     InvalidOperationError,
     PartitionInactiveError,
 )
+from waltz.client.link import ServerLink
 from waltz.client.locks import PartitionLocalLock
 from waltz.client.transaction import Transaction
+from waltz.common import tasks
 from waltz.common.errors import ProtocolError
 from waltz.common.ids import ReqId
 from waltz.common.wire.client_server import (
@@ -688,3 +690,26 @@ def test_a_log_conflicts_only_above_the_clients_mark() -> None:
     log.locks[5] = 3
     assert log.append(AppendRequest(rid(1), 2, (), (5,), (), 0, b"", 0)) == 3
     assert log.append(AppendRequest(rid(1), 3, (5,), (), (), 0, b"", 0)) is None
+
+
+async def test_a_defect_while_connecting_is_told_and_the_link_tries_again(
+    monkeypatch: pytest.MonkeyPatch, world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(tasks, "RESTART_PAUSE_S", 0)
+    server = await world.server()
+    failures = 1
+    run = ServerLink._run
+
+    async def fail_once(link: ServerLink) -> None:
+        nonlocal failures
+        if failures:
+            failures -= 1
+            raise OverflowError("planted")
+        await run(link)
+
+    monkeypatch.setattr(ServerLink, "_run", fail_once)
+    client = await world.client(Callbacks(), server)
+    context = Context()
+    await client.submit(context)
+    await until(lambda: context.done)
+    assert "planted" in caplog.text
