@@ -9,6 +9,7 @@ import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+from tests.smoke.faults import ZOOKEEPER
 from tests.smoke.proxy import Proxy
 from waltz.local.cluster import LocalCluster
 from waltz.local.layout import Node, Overrides
@@ -82,7 +83,9 @@ class Lines:
         return self._proxies[storage.name, storage.admin_port]
 
     def all_to(self, node: str) -> list[Proxy]:
-        """The lines to all ports of the node of that name; none to ZooKeeper."""
+        """The lines to all ports of the node of that name."""
+        if node == ZOOKEEPER:
+            return [self.zookeeper_of_servers, self.zookeeper_of_clients]
         return [proxy for (name, _), proxy in self._proxies.items() if name == node]
 
     async def opened(self) -> None:
