@@ -101,6 +101,7 @@ class StorageClient:
         self._calls: PendingCalls[wire.Message] = PendingCalls(f"storage {endpoint}")
         self._appends: dict[int, AppendDone] = {}
         self._owed = OwedAnswers(silent_after_s)
+        self._look_interval_s = min(LOOK_INTERVAL_S, silent_after_s / 4)
         self._look_timer: asyncio.TimerHandle | None = None
         self._look_due_s = 0.0
         self._stood_still_s = 0.0
@@ -325,7 +326,7 @@ class StorageClient:
         limit_s = self._append_timeout_s if timeout_s is None else timeout_s
         self._owed.sent(seq_num, len(frame), channel.taken_bytes, limit_s, now_s)
         if self._look_timer is None or timeout_s is not None:
-            self._look_by(min(limit_s, LOOK_INTERVAL_S))
+            self._look_by(min(limit_s, self._look_interval_s))
 
     def _look_by(self, delay_s: float) -> None:
         """Look at what is owed after this time, or before."""
@@ -347,7 +348,7 @@ class StorageClient:
         if late_s > LATE_S:
             # This process stood still. The answers may have come long ago: they are read before anything is judged.
             self._stood_still_s += late_s
-            self._look_by(LOOK_INTERVAL_S)
+            self._look_by(self._look_interval_s)
             return
         now_s = self._loop.time() - self._stood_still_s
         verdict = self._owed.look(now_s, channel.left_bytes(), channel.received_bytes, receiving=channel.receiving)
@@ -360,7 +361,7 @@ class StorageClient:
         if verdict.probe:
             self._probe(channel)
         if self._owed and not channel.closed:
-            self._look_by(min(max(verdict.next_look_s - now_s, 0), LOOK_INTERVAL_S))
+            self._look_by(min(max(verdict.next_look_s - now_s, 0), self._look_interval_s))
 
     def _probe(self, channel: Channel) -> None:
         """Ask something that every storage refuses at once, whatever its partitions and disks are busy with."""

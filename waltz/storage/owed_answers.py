@@ -50,16 +50,12 @@ class Transfer(NamedTuple):
     """How much longer than usual an answer may take, because of bytes that may be on their way."""
 
 
-class _Request:
-    __slots__ = ("moved_bytes", "position", "progress_s", "sent_s", "size_bytes", "timeout_s")
-
-    def __init__(self, size_bytes: int, position: int, timeout_s: float, now_s: float) -> None:
-        self.size_bytes = size_bytes
-        self.position = position
-        self.timeout_s = timeout_s
-        self.sent_s = now_s
-        self.progress_s = now_s
-        self.moved_bytes: int | None = None
+class _Request(NamedTuple):
+    size_bytes: int
+    position: int
+    """Where it ends in the stream."""
+    timeout_s: float
+    sent_s: float
 
 
 class OwedAnswers:
@@ -67,7 +63,10 @@ class OwedAnswers:
 
     def __init__(self, silent_after_s: float) -> None:
         self._silent_after_s = silent_after_s
-        self._requests: dict[int, _Request] = {}
+        self._requests: dict[int, tuple[int, int, float, float]] = {}
+        """Made as plain tuples, which takes a fraction of the time; looked at as :class:`_Request`."""
+        self._seen: dict[int, tuple[int, float]] = {}
+        """How far requests had come when they were last looked at, and since when they have been there."""
         self._missed: set[int] = set()
         self._bytes_per_s = 0.0
         self._looked_s = 0.0
@@ -76,7 +75,7 @@ class OwedAnswers:
         self._backlog = False
         self._received_bytes = 0
         self._moved_s = 0.0
-        self._probed = False
+        self._probed_s: float | None = None
 
     def __bool__(self) -> bool:
         return bool(self._requests or self._missed)
@@ -88,9 +87,9 @@ class OwedAnswers:
         """A request of so many bytes was given to the connection; ``position`` is where it ends in the stream."""
         if not self._requests and not self._missed:
             self._moved_s = self._looked_s = now_s
-            self._probed = False
+            self._probed_s = None
         self._last_position = position
-        self._requests[seq_num] = _Request(size_bytes, position, timeout_s, now_s)
+        self._requests[seq_num] = (size_bytes, position, timeout_s, now_s)
 
     def answered(self, seq_num: int, now_s: float) -> None:
         """The answer to a request, or to one that nobody waits for any more, has come."""
@@ -98,10 +97,13 @@ class OwedAnswers:
         if request is None:
             self._missed.discard(seq_num)
             return
+        if self._seen:
+            self._seen.pop(seq_num, None)
         # Its bytes have passed in this time, so the line is at least that fast.
-        took_s = now_s - request.sent_s
-        if request.size_bytes > took_s * self._bytes_per_s and took_s > 0:
-            self._bytes_per_s = request.size_bytes / took_s
+        size_bytes, _, _, sent_s = request
+        took_s = now_s - sent_s
+        if size_bytes > took_s * self._bytes_per_s and took_s > 0:
+            self._bytes_per_s = size_bytes / took_s
 
     def look(self, now_s: float, left_bytes: int, received_bytes: int, *, receiving: bool) -> Verdict:
         """What is late now.
@@ -114,39 +116,45 @@ class OwedAnswers:
         # That a new request leaves proves nothing: kernels and relays take it. What had to wait at the last look does.
         if received_bytes != self._received_bytes or (self._backlog and left_bytes != self._left_bytes):
             self._moved_s = now_s
-            self._probed = False
+            self._probed_s = None
         self._left_bytes, self._received_bytes = left_bytes, received_bytes
         self._backlog = left_bytes < self._last_position
         late: list[int] = []
         next_look_s = now_s + MAX_WAIT_S
         owed_bytes = 0
-        for seq_num, request in self._requests.items():
+        seen, self._seen = self._seen, {}
+        for seq_num, fields in self._requests.items():
+            request = _Request(*fields)
             owed_bytes += request.size_bytes
             moved_bytes = min(left_bytes, request.position) - owed_bytes
-            if arriving or (request.moved_bytes is not None and moved_bytes != request.moved_bytes):
-                request.progress_s = now_s
-            request.moved_bytes = moved_bytes
-            due_s = request.progress_s + request.timeout_s + self._allowance_s(owed_bytes)
+            seen_bytes, progress_s = seen.get(seq_num, (moved_bytes, request.sent_s))
+            if arriving or moved_bytes != seen_bytes:
+                progress_s = now_s
+            self._seen[seq_num] = (moved_bytes, progress_s)
+            due_s = progress_s + request.timeout_s + self._allowance_s(owed_bytes)
             due_s = min(due_s, request.sent_s + MAX_WAIT_S)
             if now_s >= due_s:
                 late.append(seq_num)
             else:
                 next_look_s = min(next_look_s, due_s)
         for seq_num in late:
-            del self._requests[seq_num]
+            del self._requests[seq_num], self._seen[seq_num]
             self._missed.add(seq_num)
         silence_s = now_s - self._moved_s - self._allowance_s(owed_bytes)
-        probe = bool(self) and not self._probed and silence_s >= self._silent_after_s / 2
-        self._probed = self._probed or probe
-        return Verdict(late, probe, bool(self) and silence_s >= self._silent_after_s, next_look_s)
+        probe = bool(self) and self._probed_s is None and silence_s >= self._silent_after_s / 2
+        if probe:
+            self._probed_s = now_s
+        # Looks may come late: what was asked gets its half of the time in any case.
+        silent = self._probed_s is not None and now_s - self._probed_s >= self._silent_after_s / 2
+        return Verdict(late, probe, bool(self) and silent, next_look_s)
 
     def transfer(self, position: int, left_bytes: int) -> Transfer:
         """How far the connection has come up to ``position``, when ``left_bytes`` have left."""
         owed_bytes = 0
-        for request in self._requests.values():
-            if request.position > position:
+        for size_bytes, end, _, _ in self._requests.values():
+            if end > position:
                 break
-            owed_bytes += request.size_bytes
+            owed_bytes += size_bytes
         return Transfer(min(left_bytes, position) - owed_bytes, self._allowance_s(owed_bytes))
 
     def _allowance_s(self, owed_bytes: int) -> float:

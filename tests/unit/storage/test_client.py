@@ -65,7 +65,9 @@ class Peer:
 
 @asynccontextmanager
 async def client_of(
-    answer: Callable[[Channel, wire.Message], None], append_timeout_s: float = TIMEOUT_S
+    answer: Callable[[Channel, wire.Message], None],
+    append_timeout_s: float = TIMEOUT_S,
+    silent_after_s: float = TIMEOUT_S,
 ) -> AsyncIterator[StorageClient]:
     listener = await Listener.open("127.0.0.1", 0, STORAGE, "a peer in tests", lambda: Peer(answer), tls=None)
     try:
@@ -76,6 +78,7 @@ async def client_of(
             tls=None,
             timeout_s=TIMEOUT_S,
             append_timeout_s=append_timeout_s,
+            silent_after_s=silent_after_s,
         )
         try:
             yield client
@@ -281,6 +284,25 @@ async def test_a_process_that_stood_still_does_not_blame_the_peer(monkeypatch: p
         client.append_encoded(1, 0, b"", 0, outcomes.done)
         time.sleep(0.2)  # the process stands still
         assert await outcomes.until(1) == [None]
+
+
+async def test_a_connection_that_has_fallen_silent_closes_whoever_waits_and_for_how_long() -> None:
+    async with client_of(silence, silent_after_s=0.05) as client:
+        outcomes = Outcomes()
+        client.append_encoded(1, 0, b"", 0, outcomes.done)
+        with pytest.raises(DeadlineExceededError):
+            await client.max_transaction_id(1, 0, timeout_s=0.01)
+        with pytest.raises(ConnectionClosedError, match="silent"):
+            await client.max_transaction_id(1, 0, timeout_s=TIMEOUT_S)
+        assert [type(error) for error in await outcomes.until(1)] == [ConnectionClosedError]
+        assert client.closed
+
+
+async def test_a_real_node_answers_the_probe(node: RunningNode) -> None:
+    client = await node.client()
+    with pytest.raises(RemoteStorageError, match="Partition:-1 is not assigned"):
+        await client.max_transaction_id(-1, client_module.NO_PARTITION, timeout_s=TIMEOUT_S)
+    assert not client.closed
 
 
 async def test_a_peer_that_owes_too_many_answers_is_given_up() -> None:

@@ -90,6 +90,11 @@ class Model:
     def session_id(self) -> int:
         return self.metadata.session_id
 
+    @property
+    def pending(self) -> list[Effect]:
+        """Effects that are not carried out yet."""
+        return list(self._pending)
+
     def connect(self, name: str) -> None:
         partition = self.storages[name]
         partition.fence = max(partition.fence, self.session_id)
