@@ -1,4 +1,4 @@
-"""A cluster whose nodes are reached through proxies, so that the lines between them can be slow, cut, or lose connections.
+"""A cluster whose nodes are reached through proxies: lines between them can be slow, cut, or lose connections.
 
 Nodes listen on 127.0.0.2, and everybody reaches them through proxies on 127.0.0.1. ZooKeeper has one proxy for the
 servers and one for the clients.
@@ -9,10 +9,11 @@ import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+from tests.smoke.faults import ZOOKEEPER
 from tests.smoke.proxy import Proxy
 from waltz.local.cluster import LocalCluster
 from waltz.local.layout import Node, Overrides
-from waltz.local.ports import HOST, free_ports
+from waltz.local.ports import HOST
 
 BEHIND = "127.0.0.2"
 """Where nodes listen; on the ordinary loopback address there are the proxies."""
@@ -30,7 +31,10 @@ class Lines:
         partitions: int = 1,
         server_overrides: Overrides | None = None,
     ) -> None:
-        ports = free_ports(2)
+        self.zookeeper_of_servers = Proxy(HOST, 0, HOST)
+        self.zookeeper_of_clients = Proxy(HOST, 0, HOST)
+        self.zookeeper_for_clients = f"{HOST}:{self.zookeeper_of_clients.port}"
+        """Where clients whose line to ZooKeeper matters are to look for it."""
         self.cluster = LocalCluster(
             directory,
             storages=storages,
@@ -38,7 +42,7 @@ class Lines:
             partitions=partitions,
             server_overrides={
                 "server.bindAddress": BEHIND,
-                "zookeeper.connectString": f"{HOST}:{ports[0]}",
+                "zookeeper.connectString": f"{HOST}:{self.zookeeper_of_servers.port}",
                 **(server_overrides or {}),
             },
             storage_overrides={"storage.bindAddress": BEHIND},
@@ -50,10 +54,8 @@ class Lines:
             for port in (node.port, node.admin_port)
             if port
         }
-        self.zookeeper_of_servers = Proxy(HOST, ports[0], HOST, layout.zookeeper_port)
-        self.zookeeper_of_clients = Proxy(HOST, ports[1], HOST, layout.zookeeper_port)
-        self.zookeeper_for_clients = f"{HOST}:{ports[1]}"
-        """Where clients whose line to ZooKeeper matters are to look for it."""
+        for proxy in (self.zookeeper_of_servers, self.zookeeper_of_clients):
+            proxy.node = (HOST, layout.zookeeper_port)
         self._opening: list[asyncio.Task[None]] = []
 
     @classmethod
@@ -81,7 +83,9 @@ class Lines:
         return self._proxies[storage.name, storage.admin_port]
 
     def all_to(self, node: str) -> list[Proxy]:
-        """The lines to all ports of the node of that name; none to ZooKeeper."""
+        """The lines to all ports of the node of that name."""
+        if node == ZOOKEEPER:
+            return [self.zookeeper_of_servers, self.zookeeper_of_clients]
         return [proxy for (name, _), proxy in self._proxies.items() if name == node]
 
     async def opened(self) -> None:

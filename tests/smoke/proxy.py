@@ -126,31 +126,29 @@ class Proxy:
         self.whole.set()
         self.connections: list[Connection] = []
         """Those that are open, those that are dead included, in the order in which they were accepted."""
-        self._address = (host, port)
-        self._node = (behind, port if behind_port is None else behind_port)
-        self._listening: socket.socket | None = None
+        self.node = (behind, port if behind_port is None else behind_port)
+        """Where new connections are led to."""
+        self._listening = _socket()
+        self._listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self._listening.bind((host, port))  # at once, so that nobody else takes the port
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def open(self) -> None:
         """Listen as soon as the node does, so that nobody takes the proxy for the node."""
         while True:
             try:
-                _, writer = await asyncio.open_connection(*self._node)
+                _, writer = await asyncio.open_connection(*self.node)
             except OSError:
                 await asyncio.sleep(POLL_INTERVAL_S)
                 continue
             writer.close()
             break
-        self._listening = _socket()
-        self._listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        self._listening.bind(self._address)
         self._listening.listen(100)
-        self._own(self._accept(self._listening))
+        self._own(self._accept())
 
     @property
     def port(self) -> int:
         """Where it listens, when it was made with port 0."""
-        assert self._listening is not None, "the proxy is not open"
         port: int = self._listening.getsockname()[1]
         return port
 
@@ -185,18 +183,17 @@ class Proxy:
         for connection in self.connections:
             connection.close()
         self.connections.clear()
-        if self._listening is not None:
-            self._listening.close()
+        self._listening.close()
 
     def _own(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _accept(self, listening: socket.socket) -> None:
+    async def _accept(self) -> None:
         loop = asyncio.get_running_loop()
         while True:
-            near, _ = await loop.sock_accept(listening)
+            near, _ = await loop.sock_accept(self._listening)
             near.setblocking(False)
             self._own(self._relay(near))
 
@@ -204,7 +201,7 @@ class Proxy:
         far = _socket()
         try:
             await self.whole.wait()
-            await asyncio.get_running_loop().sock_connect(far, self._node)
+            await asyncio.get_running_loop().sock_connect(far, self.node)
         except BaseException as error:
             near.close()
             far.close()

@@ -113,6 +113,7 @@ class Channel(asyncio.Protocol):
         "_keep_alive_interval_s",
         "_keep_alive_timer",
         "_last_write_s",
+        "_left_bytes",
         "_loop",
         "_lost",
         "_owner",
@@ -171,6 +172,7 @@ class Channel(asyncio.Protocol):
         self._gathered: list[bytes] = []
         self._gathered_bytes = 0
         self._taken_bytes = 0
+        self._left_bytes = 0
         self._written_bytes = 0
         self._waiting: deque[bytes | memoryview] = deque()
         self._waiting_bytes = 0
@@ -271,12 +273,13 @@ class Channel(asyncio.Protocol):
     def left_bytes(self) -> int:
         """How much of :attr:`taken_bytes` the peer's operating system has acknowledged, as far as this one knows.
 
-        A system call. What a relay on the way keeps has left; so have up to two megabytes below TLS.
+        A system call. What a relay on the way keeps has left; so have up to two megabytes below TLS. Never falls: the
+        kernel counts what TLS adds as well, so that a queue there which grows would look like bytes that come back.
         """
-        if self._transport is None:
-            return 0
-        in_kernel_bytes = unacknowledged_bytes(self._transport.get_extra_info("socket"))
-        return max(self._taken_bytes - self.unsent_bytes - in_kernel_bytes, 0)
+        if self._transport is not None:
+            in_kernel_bytes = unacknowledged_bytes(self._transport.get_extra_info("socket"))
+            self._left_bytes = max(self._left_bytes, self._taken_bytes - self.unsent_bytes - in_kernel_bytes)
+        return self._left_bytes
 
     @property
     def receiving(self) -> bool:

@@ -426,3 +426,18 @@ async def test_bytes_that_come_are_counted_and_a_frame_in_the_middle_is_seen() -
 async def test_a_port_that_does_not_exist_is_a_failed_connection() -> None:
     with pytest.raises(ConnectFailedError, match="127.0.0.1:70000"):
         await connect(Endpoint("127.0.0.1", 70_000), FAMILY, "client", Recorder(), tls=None, timeout_s=20)
+
+
+async def test_what_has_left_does_not_come_back_while_a_peer_reads_nothing() -> None:
+    """Small frames grow by a tenth below TLS, and so does what the kernel is left with."""
+    async with pair(TlsConfig()) as (_, channel, _, server):
+        server.pause_reading()
+        before = channel.left_bytes()
+        while channel.unsent_bytes < 1 << 20:
+            for _ in range(100):
+                channel.send(frame(bytes(200)))
+                channel.flush()
+            await asyncio.sleep(0)
+            assert channel.left_bytes() >= before
+            before = channel.left_bytes()
+        assert before < channel.taken_bytes
