@@ -8,7 +8,13 @@ from waltz.common.errors import WaltzError
 from waltz.common.ids import NO_TRANSACTION, Endpoint
 from waltz.common.zk.client import ZooKeeper
 from waltz.common.zk.replicas import read_replicas
-from waltz.common.zk.store_admin import read_connections, read_groups, read_replica_assignments, read_store_params
+from waltz.common.zk.store_admin import (
+    read_connections,
+    read_groups,
+    read_replica_assignments,
+    read_store_params,
+    sync_cluster,
+)
 from waltz.storage.admin_client import StorageAdminClient
 from waltz.storage.client import StorageClient
 
@@ -62,6 +68,7 @@ async def sync_partitions(zookeeper: ZooKeeper, root: str, tls: ssl.SSLContext |
     Partitions that are offline are assigned once more, which opens those anew that a disk failure had put out of
     service. Files of partitions that are taken away are kept.
     """
+    await sync_cluster(zookeeper, root)
     assignments = await read_replica_assignments(zookeeper, root)
     for storage, partitions in sorted(assignments.partitions.items()):
         endpoint = await admin_endpoint(zookeeper, root, storage)
