@@ -155,6 +155,10 @@ class Salvage:
                     recovered = recover(contents, known)
                 except CorruptionError as error:
                     logger.info("%s", error)
+                    if known.following_first_id is None and error.transaction_id is not None:
+                        last = max(
+                            last, error.transaction_id
+                        )  # even if nothing else tells that there was such a record
                 else:
                     if not recovered.damaged and recovered.next_transaction_id > last and not reader.unreadable:
                         run = Run(first, recovered.next_transaction_id - 1, HEADER_SIZE_BYTES, recovered.end_offset)

@@ -40,7 +40,7 @@ from waltz.storage.admin_client import StorageAdminClient
 from waltz.storage.errors import CorruptionError, StorageError
 from waltz.storage.files import OsFiles
 from waltz.storage.node import StorageNode
-from waltz.storage.repair import Repair, Repaired
+from waltz.storage.repair import Repair, Repaired, Roles
 from waltz.storage.salvage import Salvage, Staged
 
 ITEMS = [record(i, bytes([i]) * 60) for i in range(21)]
@@ -360,6 +360,14 @@ def _flip(name: str, offset: int) -> Callable[[Path], None]:
     return damage
 
 
+def _in_doubt(directory: Path) -> None:
+    """The last record has a flipped bit, and neither the index nor an orderly stop knows that there was one."""
+    _flip(f"{35:019d}.seg", -1)(directory)
+    index = directory / f"{35:019d}.idx"
+    index.write_bytes(index.read_bytes()[:128])
+    (directory.parent / "waltz-storage.clean").unlink()
+
+
 def _remove(*names: str) -> Callable[[Path], None]:
     def damage(directory: Path) -> None:
         for name in names:
@@ -373,6 +381,7 @@ def _remove(*names: str) -> Callable[[Path], None]:
     [
         (_flip(f"{7:019d}.seg", 128 + 50), 1),
         (_flip(f"{35:019d}.seg", -1), 1),
+        (_in_doubt, 1),
         (_remove(f"{7:019d}.seg"), 7),
         (_flip(f"{7:019d}.seg", 13), 0),
         (_flip(f"{7:019d}.seg", 1), 0),
@@ -418,6 +427,24 @@ async def test_without_a_server_the_marks_of_the_session_bound_the_repair(tmp_pa
         assert made.nodes[0].node.health()[0]
 
 
+async def test_who_gives_records_is_judged_after_the_marks_are_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rule S6, without a server: a session that has begun since may have told the mark, and left a replica behind."""
+    async with cluster(tmp_path, _flip(f"{7:019d}.seg", 128 + 50)) as made:
+        await made.nodes[0].node.manager.scrubber.scan(made.nodes[0].node.manager.partitions[0])
+        ask = Repair._mark_of_session
+
+        async def leave_one_behind(repair: Repair, roles: Roles) -> int:
+            mark = await ask(repair, roles)
+            await made.describe(members=(0, 2))
+            return mark
+
+        monkeypatch.setattr(Repair, "_mark_of_session", leave_one_behind)
+        assert (await made.repair(None)).restored == 1
+        assert made.lines == [f"transactions 8 to 8 come from {storage_name(made.nodes[2])}"]
+
+
 async def test_what_is_not_known_to_be_committed_stays_as_it_is_while_the_node_takes_part(tmp_path: Path) -> None:
     async with cluster(tmp_path, _flip(f"{28:019d}.seg", 128 + 50)) as made:
         await made.nodes[0].node.manager.scrubber.scan(made.nodes[0].node.manager.partitions[0])
@@ -429,6 +456,17 @@ async def test_what_is_not_known_to_be_committed_stays_as_it_is_while_the_node_t
         assert done.uncommitted == ((29, 29),)
         assert made.nodes[0].node.health()[0]
         assert await (await made.nodes[0].admin()).records(0, 0, 100) == LOG[:29]
+
+
+async def test_a_last_record_in_doubt_is_cut_where_it_was_never_committed(tmp_path: Path) -> None:
+    async with cluster(tmp_path, _in_doubt) as made:
+        assert "transaction 39" in made.nodes[0].node.manager.out_of_service()[0]
+        with pytest.raises(WaltzError, match="transactions 39 to 39 are damaged and not known to be committed"):
+            await made.repair(38)
+        await made.describe(members=(1, 2))
+        assert (await made.repair(38)).uncommitted == ((39, 39),)
+        assert made.nodes[0].node.health()[0]
+        assert await (await made.nodes[0].admin()).records(0, 0, 100) == LOG[:39]
 
 
 async def test_a_partition_that_is_not_there_is_not_repaired(tmp_path: Path) -> None:
