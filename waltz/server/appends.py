@@ -85,11 +85,16 @@ Runs = dict[bytes, list[AppendCall]]
 """Appends in their order, by the key of their request ids: the bytes of generation and partition."""
 
 
-class AppendLimits(NamedTuple):
+class AppendLimits:
     """What one append may have."""
 
-    max_data_bytes: int
-    max_locks: int
+    __slots__ = ("max_data_bytes", "max_locks", "unchecked_bytes")
+
+    def __init__(self, max_data_bytes: int, max_locks: int) -> None:
+        self.max_data_bytes = max_data_bytes
+        self.max_locks = max_locks
+        self.unchecked_bytes = min(max_data_bytes, 4 * max_locks)
+        """A message of no more than this is within the limits."""
 
 
 class Unacceptable(NamedTuple):
@@ -182,7 +187,7 @@ def _take_appends_slowly(
 def _decode_slowly(
     buffer: bytes, start: int, end: int, version: int, limits: AppendLimits
 ) -> AppendCall | Unacceptable:
-    if end - start > min(limits.max_data_bytes, 4 * limits.max_locks):  # before millions of objects are made of it
+    if end - start > limits.unchecked_bytes:  # before millions of objects are made of it
         unacceptable = _check_sizes(buffer, start, end, version, limits)
         if unacceptable is not None:
             return unacceptable
