@@ -5,9 +5,6 @@ behind that would find nobody: the callbacks would not hear of the conflict.
 """
 
 import asyncio
-import random
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
 from typing import NamedTuple
 
 import pytest
@@ -15,24 +12,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.unit.client.application import QUICK, Callbacks, Context, config
-from tests.unit.server.fakes import FakeLog, PartitionSetup, append, channel_of, new_link, req_id, take
+from tests.unit.server.fakes import PartitionSetup, append, channel_of, new_link, req_id, take
+from tests.unit.server.serving import BatchingLog, serving
 from waltz.client.client import WaltzClient
 from waltz.client.context import TransactionContext
 from waltz.client.locks import PartitionLocalLock
 from waltz.client.retry_policy import RetryPolicy
 from waltz.common.cluster.manager import PartitionGeneration
 from waltz.common.ids import Endpoint
-from waltz.common.metrics import Registry
-from waltz.common.net.listener import Listener
 from waltz.common.wire.client_server import FeedData, FeedRequest, LockFailure, Message
-from waltz.common.wire.frames import CLIENT_SERVER
-from waltz.server.appends import AppendLimits
-from waltz.server.caches import FeedCache, TransactionCache
-from waltz.server.memory import MemoryBudget
-from waltz.server.partition import PartitionOptions, ServerPartition
-from waltz.server.partition_metrics import PartitionMetrics
-from waltz.server.service import ServerService
-from waltz.server.store.interface import Append, LogListener
+from waltz.server.partition import PartitionOptions
 
 CLIENTS = 3
 
@@ -160,68 +149,6 @@ def test_every_client_is_told_of_its_conflicts_in_time(
 # With a real client, over a real connection
 
 
-class BatchingLog(FakeLog):
-    """Commits by itself, in batches of odd sizes."""
-
-    def append(self, appends: Sequence[Append]) -> None:
-        if not self.undecided:
-            asyncio.get_running_loop().call_soon(self.commit_next)
-        super().append(appends)
-
-    def commit_next(self) -> None:
-        self.commit(min(97, len(self.undecided)))
-        if self.undecided:
-            asyncio.get_running_loop().call_soon(self.commit_next)
-
-
-@asynccontextmanager
-async def server_of_version(version: int) -> AsyncIterator[Endpoint]:
-    """A server with one partition that speaks no newer version."""
-    registry = Registry()
-
-    def make_log(listener: LogListener) -> BatchingLog:
-        logs.append(BatchingLog(listener))
-        logs[0].generation = 1
-        return logs[0]
-
-    def make_partition(partition_id: int, generation: int) -> ServerPartition:
-        return ServerPartition(
-            partition_id,
-            generation,
-            PartitionOptions(),
-            feed_cache=FeedCache(1 << 20),
-            transaction_cache=TransactionCache(1 << 20),
-            metrics=PartitionMetrics(registry, partition_id),
-            random_source=random.Random(1),
-            memory=MemoryBudget(),
-            log_factory=make_log,
-        )
-
-    async def check_storages() -> dict[str, bool]:
-        return {}
-
-    async def set_preferred(partition_ids: Sequence[int]) -> None: ...
-
-    logs: list[BatchingLog] = []
-    service = ServerService(
-        make_partition,
-        partition_count=1,
-        append_limits=AppendLimits(1 << 20, 10_000),
-        question_timeout_s=10,
-        check_storages=check_storages,
-        set_preferred=set_preferred,
-    )
-    family = CLIENT_SERVER._replace(versions=tuple(range(version + 1)))
-    listener = await Listener.open("127.0.0.1", 0, family, "Waltz Server", service.connection, tls=None)
-    service.set_partitions({0: 1})
-    logs[0].open_session()
-    try:
-        yield Endpoint("127.0.0.1", listener.port)
-    finally:
-        await service.close()
-        await listener.close()
-
-
 async def joined(client: WaltzClient, endpoint: Endpoint) -> WaltzClient:
     client.cluster_joined("test", 7, 1)
     client.set_endpoints({endpoint: [PartitionGeneration(0, 1)]})
@@ -242,7 +169,7 @@ TOTAL = 500
 @pytest.mark.parametrize("version", range(6))
 async def test_every_conflict_is_told_to_its_context(version: int) -> None:
     """Of pairs with one lock the second conflicts with the first; an append without locks is always behind it."""
-    async with server_of_version(version) as endpoint:
+    async with serving({0: BatchingLog}, version=version) as (endpoint, _):
         client = await joined(
             WaltzClient(Callbacks(), config(maxConcurrentTransactions=3 * TOTAL), tls=None, options=QUICK), endpoint
         )

@@ -44,7 +44,7 @@ from waltz.common.wire.client_server import (
 )
 from waltz.server.link import ClientLink
 from waltz.server.memory import MIN_SHARE_BYTES, MemoryBudget
-from waltz.server.partition import PartitionOptions
+from waltz.server.partition import MAX_FEED_COUNT, PartitionOptions
 
 READY, NOT_READY, CLIENT_AHEAD = PartitionState.READY, PartitionState.NOT_READY, PartitionState.CLIENT_AHEAD
 
@@ -110,6 +110,36 @@ async def test_mount_feeds_exactly_to_the_mark(
     assert fed_ids(messages) == fed
     assert others(messages) == [MountResponse(req_id(1), state)]
     assert others(messages)[-1] is messages[-1]
+
+
+async def test_a_feed_request_is_good_for_a_part_of_a_large_gap(make: Make) -> None:
+    setup, link = make(2 * MAX_FEED_COUNT + 10), new_link()
+    setup.partition.mount(link, mount(1, 2 * MAX_FEED_COUNT + 9))
+    take(link)
+    fed, position = [], -1
+    for _ in range(3):
+        setup.partition.feed(link, feed(1, position))
+        await settle()
+        messages = take(link)
+        fed.append(len(fed_ids(messages)))
+        position += fed[-1]
+        if fed[-1] == MAX_FEED_COUNT:
+            assert messages[-1] == FeedSuspended(req_id(1))
+    assert fed == [MAX_FEED_COUNT, MAX_FEED_COUNT, 10]
+
+
+async def test_mounting_anew_ends_what_earlier_mounts_were_promised(make: Make) -> None:
+    setup, link = make(3), new_link()
+    for number in range(1000):
+        setup.partition.mount(link, mount(number, 2))
+        setup.partition.feed(link, feed(number, 2))
+    take(link)
+    setup.partition.append(link, [append(1001)])
+    setup.log.commit()
+    assert fed_ids(take(link)) == [3], "once"
+    gauges = {metric.name: read() for metric, read in setup.registry.gauges.items()}
+    assert gauges["total-real-time-feed-context-added"] == 1000
+    assert gauges["total-real-time-feed-context-removed"] == 999
 
 
 async def test_nothing_is_fed_before_the_feed_request(make: Make) -> None:
