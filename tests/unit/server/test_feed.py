@@ -14,7 +14,7 @@ from waltz.common.errors import ProtocolError, WaltzError
 from waltz.common.records import RecordHeader
 from waltz.common.wire.client_server import FeedSuspended, encode, encode_feed_data
 from waltz.server.caches import FEED_BLOCK_COUNT, FeedCache
-from waltz.server.feed import MAX_CONTEXTS_PER_CONNECTION, Feed, FeedContext
+from waltz.server.feed import MAX_CONTEXTS_PER_CONNECTION, MAX_SERVED_PER_TURN, Feed, FeedContext
 from waltz.server.feed_frames import FEED_FRAME_SIZE_BYTES, FEED_VERSION, with_version
 from waltz.server.link import ClientLink
 
@@ -469,3 +469,61 @@ async def test_a_defect_breaks_the_connections_that_are_fed_and_the_feed_goes_on
     setup.context(again, -1, 10)
     await settle()
     assert fed_ids(take(again)) == list(range(10))
+
+
+async def test_a_crowd_is_served_in_several_turns(setup: Setup) -> None:
+    """No turn of the loop sends to more than so many, in the end all have everything, and each in order."""
+    crowd = 2 * MAX_SERVED_PER_TURN + 500
+    channels = [CountingChannel() for _ in range(crowd)]
+    for number, channel in enumerate(channels):
+        link = ClientLink(channel, number)
+        setup.context(link, -1, 1000)
+
+    def sends() -> int:
+        return sum(len(channel.sends) for channel in channels)
+
+    setup.commit(1)
+    assert sends() == MAX_SERVED_PER_TURN
+    setup.commit(1)
+    for _ in range(10):
+        before = sends()
+        await asyncio.sleep(0)
+        assert sends() - before <= MAX_SERVED_PER_TURN
+    assert all(sum(channel.sends) == 2 for channel in channels)
+
+
+class Unhashed(ClientLink):
+    """Counts how often it is compared or looked up."""
+
+    lookups = 0
+
+    def __hash__(self) -> int:
+        Unhashed.lookups += 1
+        return super().__hash__()
+
+    def __eq__(self, other: object) -> bool:
+        Unhashed.lookups += 1
+        return self is other
+
+
+async def test_what_one_connection_does_costs_the_same_however_many_there_are(setup: Setup) -> None:
+    """Coming, being paused and resumed, and going: all of it grows with the connections, and not with their square."""
+    setup.commit(10)
+    costs: list[int] = []
+    for count in (100, 1000):
+        Unhashed.lookups = 0
+        links = [Unhashed(FakeChannel(FEED_VERSION), number) for number in range(count)]
+        for link in links:
+            setup.context(link, setup.storages.mark, 100)
+            channel_of(link).writable = False
+        setup.commit(1)
+        for link in links:
+            channel_of(link).writable = True
+            link.resume_paused()
+        await settle()
+        setup.commit(1)
+        for link in links:
+            setup.feed.forget(link)
+        costs.append(Unhashed.lookups)
+        assert setup.feed.contexts_added == setup.feed.contexts_removed
+    assert costs[1] <= 12 * costs[0]

@@ -1,0 +1,52 @@
+"""One partition that cannot write beside one that can, on the connection of one client."""
+
+import pytest
+
+from tests.unit.client.application import QUICK, Callbacks, Context, config
+from tests.unit.client.fake_server import until
+from tests.unit.server.serving import GENERATION, BatchingLog, serving
+from waltz.client.client import WaltzClient
+from waltz.common.cluster.manager import PartitionGeneration
+from waltz.server.memory import MIN_SHARE_BYTES, MemoryBudget
+
+FLOOD = 3000
+
+pytestmark = pytest.mark.timeout(120)
+
+
+async def ended(context: Context) -> None:
+    await until(lambda: context.done)
+
+
+@pytest.mark.parametrize("version", [0, 4, 5])
+async def test_a_dead_partition_holds_up_nothing_else_of_its_client(version: int) -> None:
+    """While far more waits for it than it may keep, all appends to the other one commit, one after the other."""
+    memory = MemoryBudget(1 << 20)
+    async with serving({0: BatchingLog, 1: BatchingLog}, version=version, memory=memory) as (endpoint, logs):
+        client = WaltzClient(Callbacks(), config(maxConcurrentTransactions=FLOOD), tls=None, options=QUICK)
+        client.cluster_joined("test", 7, 2)
+        client.set_endpoints({endpoint: [PartitionGeneration(number, GENERATION) for number in (0, 1)]})
+        await client.activate()
+        try:
+            first = Context(partition_id=0)
+            await client.submit(first)
+            await ended(first)
+            logs[0].end_session()
+            flood = [Context(bytes(500), partition_id=0) for _ in range(FLOOD)]
+            for context in flood:
+                await client.submit(context)
+            for _ in range(200):
+                healthy = Context(partition_id=1)
+                await client.submit(healthy)
+                await ended(healthy)
+                assert memory.used_bytes <= memory.limit_bytes / 2 + MIN_SHARE_BYTES
+            assert logs[1].mark == 199
+            assert not any(context.done for context in flood)
+            refused = sum(context.executed - 1 for context in flood)
+            assert (refused > 0) == (version == 5), "told, where it can be told, and tried again"
+            logs[0].open_session()
+            if version == 5:
+                await until(lambda: all(context.done for context in flood), "all are committed", 60)
+                assert logs[0].mark == FLOOD, "each of them once"
+        finally:
+            await client.close()
