@@ -246,6 +246,12 @@ class Client:
             future.cancel()
             raise
 
+    def on_loop(self, call: Callable[[], None]) -> None:
+        """Have something called on the background loop, if it runs."""
+        with self._mutex:
+            if self._loop is not None and not self._closed:
+                self._loop.call_soon_threadsafe(call)
+
     def _running_loop(self) -> asyncio.AbstractEventLoop:
         if self._loop is None:
             raise InvalidOperationError("the client is not open; use it in `with waltz.blocking.connect(...)`")
@@ -284,8 +290,16 @@ class _BlockingFeed:
         self.close()
 
     def next_batch(self) -> list[Record]:
-        """The next transactions, as soon as there are any; an empty list at the end, if there is one."""
-        return self._client.run(self._feed.next_batch())
+        """The next transactions, as soon as there are any; an empty list at the end, if there is one.
+
+        Asking says that the consumer is done with those before: ``position`` moves up to them.
+        """
+        batch = self._fetch()
+        self._feed.in_hand = len(batch)
+        return batch
+
+    def _fetch(self) -> list[Record]:
+        return self._client.run(self._feed.fetch(threading.get_ident()))
 
 
 class TransactionFeed(_BlockingFeed):
@@ -293,10 +307,15 @@ class TransactionFeed(_BlockingFeed):
 
     def __iter__(self) -> Iterator[Record]:
         try:
-            while batch := self.next_batch():
+            feed = self._feed
+            while batch := self._fetch():
+                feed.in_hand = 1
                 for record in batch:
                     yield record
-                    self._feed.position = record[0]
+                    feed.position = record[0]
+                    if feed.awaiting:
+                        self._client.on_loop(feed.wake)
+                feed.in_hand = 0
         finally:
             self.close()
 
@@ -308,6 +327,5 @@ class BatchFeed(_BlockingFeed):
         try:
             while batch := self.next_batch():
                 yield batch
-                self._feed.position = batch[-1][0]
         finally:
             self.close()

@@ -3,10 +3,11 @@
 import asyncio
 import random
 import ssl
-from collections.abc import Awaitable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Self
 
+from waltz.client.arguments import check_loop
 from waltz.client.assignments import Assigned
 from waltz.client.context import TransactionContext, WaltzClientCallbacks
 from waltz.client.errors import ClientClosedError, ClientTimeoutError, InvalidOperationError, PartitionNotFoundError
@@ -32,7 +33,7 @@ class WaltzClient:
     """Appends transactions and applies all committed ones, in order; see :mod:`waltz.client.context` for its callbacks.
 
     Made by :meth:`open`; to be closed, or used as an asynchronous context manager. Everything happens on the loop on
-    which it was opened.
+    which it was opened; a call on another one raises ``InvalidOperationError`` before it does anything.
     """
 
     def __init__(
@@ -56,6 +57,7 @@ class WaltzClient:
             callbacks=callbacks,
             max_concurrent_transactions=config.max_concurrent_transactions,
             max_transaction_size_bytes=config.max_transaction_size_bytes,
+            max_locks=config.max_locks_per_transaction,
             retries=config.num_transaction_retry_threads > 0,
             applying=asyncio.Semaphore(config.num_consumer_threads),
             tasks=self._tasks,
@@ -75,6 +77,7 @@ class WaltzClient:
         self._client_id: int | None = None
         self._active: frozenset[int] = frozenset()
         self._changing_partitions = asyncio.Lock()
+        self._loop = asyncio.get_running_loop()
         self._cluster: ClusterManager | None = None
         self._own_zookeeper: ZooKeeper | None = None
         self._closed = False
@@ -181,6 +184,7 @@ class WaltzClient:
         Returns when what was submitted to the partitions left is decided, which needs their servers. Raises
         :class:`InvalidOperationError` with ``client.autoMount``, and what the callback for the high-water mark raises.
         """
+        check_loop(self._loop)
         if self._config.auto_mount:
             raise InvalidOperationError("failed to set partitions: client.autoMount is on, all partitions are mounted")
         await self._set_active(partition_ids)
@@ -194,6 +198,8 @@ class WaltzClient:
         ``TransactionTooLargeError``, ``ProtocolError`` (locks that the server's version does not know), and what the
         context raises.
         """
+        if asyncio.get_running_loop() is not self._loop:
+            check_loop(self._loop)
         partitions = self._stream.partitions
         partition_id = -1
         try:
@@ -215,6 +221,7 @@ class WaltzClient:
         Raises ``PartitionInactiveError`` if any partition is inactive, ``ClientTimeoutError`` if one cannot be mounted
         or the outcome is not known in time (60 s by default), ``ClientAheadError`` and ``ClientClosedError``.
         """
+        check_loop(self._loop)
         if self._closed:
             raise ClientClosedError
         timeout_s = self._options.flush_timeout_s if timeout_s is None else timeout_s
@@ -243,6 +250,7 @@ class WaltzClient:
 
         Raises ``PartitionNotFoundError``, ``DeadlineExceededError`` (10 s by default) and ``ClientClosedError``.
         """
+        check_loop(self._loop)
         if self._closed:
             raise ClientClosedError
         return await self._rpc.high_water_mark(partition_id, timeout_s)
@@ -251,22 +259,27 @@ class WaltzClient:
 
     async def check_server_connections(self, endpoints: Iterable[Endpoint]) -> dict[Endpoint, dict[str, bool]]:
         """For each server, which storages (``host:port``) it reaches; servers that cannot be asked are left out."""
+        check_loop(self._loop)
         return await self._rpc.check_server_connections(endpoints)
 
     async def server_partition_assignments(self, endpoint: Endpoint) -> list[int]:
         """The partitions that a server owns."""
+        check_loop(self._loop)
         return await self._rpc.server_partition_assignments(endpoint)
 
     async def server_partition_health(self, endpoint: Endpoint) -> dict[int, bool]:
         """Each partition of a server, and whether it is healthy."""
+        check_loop(self._loop)
         return await self._rpc.server_partition_health(endpoint)
 
     async def add_preferred_partitions(self, endpoint: Endpoint, partition_ids: Sequence[int]) -> bool:
         """Have the cluster give these partitions to a server by preference; whether the server agreed."""
+        check_loop(self._loop)
         return await self._rpc.add_preferred_partitions(endpoint, partition_ids)
 
     async def remove_preferred_partitions(self, endpoint: Endpoint, partition_ids: Sequence[int]) -> bool:
         """Take the preference back; whether the server agreed."""
+        check_loop(self._loop)
         return await self._rpc.remove_preferred_partitions(endpoint, partition_ids)
 
     async def close(self) -> None:
@@ -277,6 +290,7 @@ class WaltzClient:
         """
         if self._closed:
             return
+        check_loop(self._loop)
         self._closed = True
         if self._cluster is not None:
             self._cluster.unmanage_client(self)
@@ -290,24 +304,22 @@ class WaltzClient:
 
     async def _set_active(self, partition_ids: Collection[int]) -> None:
         async with self._changing_partitions:
-            await self._activate_only(partition_ids)
+            await self._activate_only(partition_ids, self._read_high_water_mark)
 
-    async def _activate_only(self, partition_ids: Collection[int]) -> None:
+    async def _activate_only(
+        self, partition_ids: Collection[int], read_high_water_mark: Callable[[int], Awaitable[int]]
+    ) -> None:
         if self._closed:
             raise ClientClosedError
         try:
-            await self._stream.set_active(partition_ids, self._call_read_high_water_mark)
+            await self._stream.set_active(partition_ids, read_high_water_mark)
         finally:
             self._active = frozenset(
                 partition.partition_id for partition in self._stream.partitions if partition.active
             )
 
-    async def _call_read_high_water_mark(self, partition_id: int) -> int:
-        high_water_mark = self._read_high_water_mark(partition_id)
+    async def _read_high_water_mark(self, partition_id: int) -> int:
+        high_water_mark = self._callbacks.client_high_water_mark(partition_id)
         if isinstance(high_water_mark, int):
             return high_water_mark
         return await high_water_mark
-
-    def _read_high_water_mark(self, partition_id: int) -> int | Awaitable[int]:
-        """Where to begin with a partition."""
-        return self._callbacks.client_high_water_mark(partition_id)

@@ -94,6 +94,8 @@ class ServerLink:
         """The connection, while it is ready for messages."""
         self.seq_num = -1
         """Sequence number of the present connection."""
+        self.failure: ConnectFailedError | None = None
+        """Why the last attempt to connect failed; ``None`` when it succeeded, or was not made."""
         self.closed = False
         self._user = user
         self._seq_nums = seq_nums
@@ -186,6 +188,7 @@ class ServerLink:
             channel.abort()
             return
         self.channel = channel
+        self.failure = None
         self._useful = False
         self._awaiting_since_s = None
         if self._paused_by:
@@ -240,6 +243,7 @@ class ServerLink:
             )
         except ConnectFailedError as error:
             logger.warning("%s; trying again", error)
+            self.failure = error
             self._fail_waiters(error)
             return False
         await channel.wait_closed()

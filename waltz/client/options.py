@@ -25,6 +25,9 @@ class ClientOptions:
     place_wait_s: float = 10.0
     """After so long without a free place the undecided appends are flushed (the original's limit)."""
     not_ready_retry_s: float = 0.5
+    refused_initial_s: float = 0.05
+    refused_maximum_s: float = 2.0
+    """How long nothing is appended to a partition whose server said that it cannot be written at present."""
     ahead_retry_initial_s: float = 1.0
     ahead_retry_maximum_s: float = 30.0
     """Delays between mounts while servers say that the client has applied more than the log has."""

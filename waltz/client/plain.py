@@ -2,13 +2,13 @@
 
 import asyncio
 import os
-import weakref
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from waltz.client.builder import checked_data, checked_header, lock_hashes
+from waltz.client.arguments import check_integer, check_loop, check_mark, check_seconds
+from waltz.client.builder import check_lock_count, checked_data, checked_header, lock_hashes
 from waltz.client.client import WaltzClient
 from waltz.client.context import WaltzClientCallbacks
 from waltz.client.core import ClusterCores, Core, Cores, Driver, JoinedPartition
@@ -24,9 +24,9 @@ from waltz.client.errors import (
 from waltz.client.locks import PartitionLocalLock
 from waltz.client.options import ClientOptions
 from waltz.client.plain_append import Append, Deadlines, PlainAppend
-from waltz.client.reader import BatchFeed, Feed, TransactionFeed
-from waltz.common.config import ClientConfig, from_mapping, load
-from waltz.common.errors import DeadlineExceededError
+from waltz.client.reader import BatchFeed, PartitionFeeds, TransactionFeed, confirm_mark
+from waltz.common.config import MAX_LOCKS, ClientConfig, from_mapping, load
+from waltz.common.errors import DeadlineExceededError, WaltzError
 from waltz.common.ids import NO_TRANSACTION
 from waltz.common.zk.client import ZooKeeper
 
@@ -58,6 +58,7 @@ def connect(
     return Client(
         ClusterCores(config, options, zookeeper),
         max_transaction_size_bytes=config.max_transaction_size_bytes,
+        max_locks=config.max_locks_per_transaction,
         options=options,
     )
 
@@ -81,7 +82,14 @@ async def open_client(
 def _loaded(config: ClientConfig | Mapping[str, object] | str | os.PathLike[str]) -> ClientConfig:
     if isinstance(config, str | os.PathLike):
         return load(Path(config), ClientConfig)
-    return config if isinstance(config, ClientConfig) else from_mapping(config, ClientConfig)
+    if isinstance(config, ClientConfig):
+        return config
+    if not isinstance(config, Mapping):
+        raise TypeError(
+            "config must be the path of a configuration file, its content as a mapping, a ClientConfig or a mock "
+            f"driver, not {config!r}"
+        )
+    return from_mapping(config, ClientConfig)
 
 
 class Client:
@@ -95,16 +103,18 @@ class Client:
         cores: Cores,
         *,
         max_transaction_size_bytes: int = 32 << 20,
+        max_locks: int = MAX_LOCKS,
         options: ClientOptions | None = None,
     ) -> None:
         self._cores = cores
         self._max_transaction_size_bytes = max_transaction_size_bytes
+        self._max_locks = max_locks
         self._options = options or ClientOptions()
         self._open_core: Core | None = None
         self._joined: dict[int, JoinedPartition] = {}
-        self._feeds: weakref.WeakSet[Feed] = weakref.WeakSet()
+        self._feeds: dict[int, PartitionFeeds] = {}
         self._closed = False
-        self._loop: asyncio.AbstractEventLoop
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._deadlines: Deadlines
 
     async def open(self) -> Self:
@@ -128,9 +138,12 @@ class Client:
         """
         if self._closed:
             return
+        if self._loop is not None:
+            check_loop(self._loop)
         self._closed = True
-        for feed in list(self._feeds):
-            await feed.aclose()
+        for feeds in self._feeds.values():
+            for feed in feeds.open:
+                await feed.aclose()
         if self._open_core is not None:
             await self._open_core.close()
             self._deadlines.close()
@@ -151,6 +164,13 @@ class Client:
             if self._closed:
                 raise ClientClosedError
             raise InvalidOperationError("the client is not open; use it in `async with waltz.connect(...) as client:`")
+        return core
+
+    def _used(self) -> Core:
+        """The core; raises unless this is the client's own event loop."""
+        core = self._core
+        assert self._loop is not None
+        check_loop(self._loop)
         return core
 
     @property
@@ -183,20 +203,32 @@ class Client:
         """Append a transaction; returns its id when it is committed.
 
         Locks are checked against ``high_water_mark``: the id of the last transaction that the decision to append this
-        one rests on. By default that is the position of this client's open feed of the partition (the least if there
-        are several); without a feed, the last transaction that is known to be committed.
+        one rests on. By default that is the newest transaction of the partition that any feed of this client, open or
+        closed, has handed out (in the loop over a feed, the one at hand), at least the one that an open feed begins
+        after; if there was no feed, the last transaction that is known to be committed.
 
         What gets lost on its way is sent again until ``timeout_s`` is over. Raises ``LockConflict``; at the deadline
-        and when the client is closed ``NotAppendedError`` (it is not in the log) or ``OutcomeUnknownError``;
-        ``PartitionNotFoundError``, ``TransactionTooLargeError``, and ``TypeError`` and ``ValueError`` for what is no
-        data, header or lock. When it is cancelled the same holds: a note on the ``CancelledError`` tells whether
-        anything was sent.
+        and when the client is closed ``NotAppendedError`` (it is not in the log) or ``OutcomeUnknownError``; and,
+        before anything is sent, ``ClientAheadError`` when the log does not have ``high_water_mark``,
+        ``PartitionNotFoundError``, ``TransactionTooLargeError`` (also for too many locks), ``InvalidOperationError`` on
+        another event loop than that of the client, and ``TypeError`` and ``ValueError`` for wrong arguments. When it is
+        cancelled a note on the ``CancelledError`` tells whether anything was sent.
         """
+        loop = asyncio.get_running_loop()
+        if loop is not self._loop:
+            self._used()
+        now_s = loop.time()
         partition = self._joined.get(partition_id)
         if partition is None:
-            partition, timeout_s = await self._join(partition_id, timeout_s)
+            partition = await self._join(partition_id, timeout_s)
+        if high_water_mark is None and partition_id not in self._feeds:
+            mark = partition.high_water_mark
+        else:
+            mark = self._mark(partition_id, partition, high_water_mark)
+            if mark > partition.high_water_mark:
+                await self._confirm(partition_id, partition, mark, now_s, timeout_s)
         append = self._made(
-            partition_id, partition, data, header, write_locks, read_locks, append_locks, high_water_mark, timeout_s
+            partition_id, partition, data, header, mark, write_locks, read_locks, append_locks, now_s, timeout_s
         )
         deadlines = self._deadlines
         deadlines.add(append)
@@ -230,9 +262,13 @@ class Client:
         sent again, their ids are not. Raises :class:`AppendManyError`, which tells the outcome of each; and, before
         anything is sent, what :meth:`append` raises for wrong arguments.
         """
+        now_s = self._used_at()
         partition = self._joined.get(partition_id)
         if partition is None:
-            partition, timeout_s = await self._join(partition_id, timeout_s)
+            partition = await self._join(partition_id, timeout_s)
+        mark = self._mark(partition_id, partition, high_water_mark)
+        if mark > partition.high_water_mark:
+            await self._confirm(partition_id, partition, mark, now_s, timeout_s)
         appends: list[PlainAppend] = []
         for item in items:
             each = item if isinstance(item, Append) else Append(item)
@@ -242,10 +278,11 @@ class Client:
                     partition,
                     each.data,
                     each.header,
+                    mark,
                     each.write_locks,
                     each.read_locks,
                     each.append_locks,
-                    high_water_mark,
+                    now_s,
                     timeout_s,
                 )
             )
@@ -265,47 +302,75 @@ class Client:
 
         ``async for transaction in client.feed(...)`` gives records (``transaction_id``, ``req_id``, ``header``,
         ``data``), and goes on with what will be committed, up to ``until`` if that is given. They are read in bulk,
-        ahead of their consumer.
-        Raises ``DeadlineExceededError`` when servers fail for a minute, ``DataChecksumError``, ``ClientClosedError``.
+        ahead of their consumer. Reading raises ``ClientAheadError`` when the log ends before ``after``,
+        ``DeadlineExceededError`` when servers fail for a minute, ``DataChecksumError`` and ``ClientClosedError``.
         """
-        core = self._checked(partition_id, after)
-        feed = TransactionFeed(core, self._cores, partition_id, after, until, self._options)
-        self._feeds.add(feed)
-        return feed
+        core, feeds = self._checked(partition_id, after, until)
+        return TransactionFeed(core, self._cores, partition_id, after, until, self._options, feeds)
 
     def feed_batches(self, partition_id: int, *, after: int, until: int | None = None) -> BatchFeed:
         """The same in lists, as many at a time as came together: the fastest way to read a log."""
-        core = self._checked(partition_id, after)
-        feed = BatchFeed(core, self._cores, partition_id, after, until, self._options)
-        self._feeds.add(feed)
-        return feed
+        core, feeds = self._checked(partition_id, after, until)
+        return BatchFeed(core, self._cores, partition_id, after, until, self._options, feeds)
 
     async def high_water_mark(self, partition_id: int, *, timeout_s: float | None = None) -> int:
         """Id of the last committed transaction of a partition, asked of its server; -1 when there is none.
 
         Raises ``PartitionNotFoundError``, ``DeadlineExceededError`` (10 s by default) and ``ClientClosedError``.
         """
-        return await self._core.high_water_mark(partition_id, timeout_s=timeout_s)
+        return await self._used().high_water_mark(partition_id, timeout_s=timeout_s)
 
     # Appending
 
-    async def _join(self, partition_id: int, timeout_s: float) -> tuple[JoinedPartition, float]:
-        """Join a partition; returns it and what is left of ``timeout_s``."""
-        core = self._core
-        deadline_s = self._loop.time() + timeout_s
-        reason = "its server does not answer"
+    def _used_at(self) -> float:
+        self._used()
+        assert self._loop is not None
+        return self._loop.time()
+
+    async def _join(self, partition_id: int, timeout_s: float) -> JoinedPartition:
+        """Join a partition."""
+        core = self._used()
+        check_integer(partition_id, "partition_id")
+        check_seconds(timeout_s, "timeout_s")
+        obstacle: WaltzError | None = None
         try:
-            async with asyncio.timeout_at(deadline_s):
+            async with asyncio.timeout(timeout_s):
                 while True:
                     try:
                         partition = self._joined[partition_id] = await core.join(partition_id)
-                        return partition, deadline_s - self._loop.time()
+                        return partition
                     except DeadlineExceededError as error:
-                        reason = str(error)
+                        obstacle = error
         except TimeoutError:
+            obstacle = core.obstacle(partition_id) or obstacle
+            reason = "its server does not answer" if obstacle is None else str(obstacle)
             raise NotAppendedError(
                 f"partition {partition_id} could not be joined within {timeout_s:g} s: {reason}; nothing was sent"
-            ) from None
+            ) from obstacle
+
+    def _mark(self, partition_id: int, partition: JoinedPartition, high_water_mark: int | None) -> int:
+        """What the locks of an append are checked against."""
+        if high_water_mark is None:
+            feeds = self._feeds.get(partition_id)
+            high_water_mark = None if feeds is None else feeds.handed_out
+            return partition.high_water_mark if high_water_mark is None else high_water_mark
+        check_mark(high_water_mark, "high_water_mark")
+        return high_water_mark
+
+    async def _confirm(
+        self, partition_id: int, partition: JoinedPartition, mark: int, now_s: float, timeout_s: float
+    ) -> None:
+        """Refuse a mark that the log does not have: it would switch the check of the locks off."""
+        core = self._used()
+        check_seconds(timeout_s, "timeout_s")
+        try:
+            async with asyncio.timeout_at(now_s + timeout_s):
+                await confirm_mark(core, partition, partition_id, mark, self._options)
+        except (TimeoutError, DeadlineExceededError) as error:
+            raise NotAppendedError(
+                f"it could not be found out within {timeout_s:g} s whether partition {partition_id} has transaction "
+                f"{mark}, the high-water mark of the append; nothing was sent"
+            ) from error
 
     def _made(
         self,
@@ -313,10 +378,11 @@ class Client:
         partition: JoinedPartition,
         data: Data,
         header: int,
+        high_water_mark: int,
         write_locks: Locks,
         read_locks: Locks,
         append_locks: Locks,
-        high_water_mark: int | None,
+        now_s: float,
         timeout_s: float,
     ) -> PlainAppend:
         if self._closed:
@@ -328,39 +394,25 @@ class Client:
                 f"the transaction data has {len(data)} bytes; "
                 f"client.maxTransactionSize is {self._max_transaction_size_bytes}"
             )
-        if high_water_mark is None:
-            high_water_mark = self._position(partition_id) if self._feeds else partition.high_water_mark
-            if high_water_mark is None:
-                high_water_mark = partition.high_water_mark
+        writes = lock_hashes(write_locks) if write_locks != () else ()
+        reads = lock_hashes(read_locks) if read_locks != () else ()
+        appends = lock_hashes(append_locks) if append_locks != () else ()
+        check_lock_count(len(writes) + len(reads) + len(appends), self._max_locks)
+        request = (data, checked_header(header), high_water_mark, writes, reads, appends)
         loop = self._loop
-        request = (
-            data,
-            checked_header(header),
-            high_water_mark,
-            lock_hashes(write_locks) if write_locks != () else (),
-            lock_hashes(read_locks) if read_locks != () else (),
-            lock_hashes(append_locks) if append_locks != () else (),
-        )
-        return PlainAppend(partition_id, partition, request, loop.create_future(), loop.time(), timeout_s)
-
-    def _position(self, partition_id: int) -> int | None:
-        """How far the open feeds of a partition are, the one that is least far."""
-        return min(
-            (feed.position for feed in self._feeds if feed.partition_id == partition_id and not feed.closed),
-            default=None,
-        )
+        assert loop is not None
+        try:
+            return PlainAppend(partition_id, partition, request, loop.create_future(), now_s, timeout_s)
+        except TypeError:
+            check_seconds(timeout_s, "timeout_s")
+            raise
 
     async def _send(self, partition: JoinedPartition, append: PlainAppend) -> None:
-        """Send as soon as the partition takes it; returns, too, when its future is done."""
+        """Send as soon as the partition takes it, or end it at its deadline."""
         try:
             async with asyncio.timeout_at(append.deadline_s):
-                while not append.future.done():
-                    try:
-                        await partition.submit_attempt(append)
-                        return
-                    except ClientTimeoutError:
-                        continue  # not mounted yet, but there may be time left
-        except TimeoutError:
+                await partition.submit_attempt(append)
+        except (TimeoutError, ClientTimeoutError):
             append.expire()
         except Exception as error:
             append.on_exception(error)
@@ -376,13 +428,17 @@ class Client:
             if not append.future.done():
                 await asyncio.wait((append.future,))
 
-    def _checked(self, partition_id: int, after: int) -> Core:
-        core = self._core
+    def _checked(self, partition_id: int, after: int, until: int | None) -> tuple[Core, PartitionFeeds]:
+        core = self._used()
+        check_integer(partition_id, "partition_id")
         if not 0 <= partition_id < core.partition_count:
             raise PartitionNotFoundError(partition_id)
+        check_integer(after, "after")
         if after < NO_TRANSACTION:
             raise ValueError(f"a feed begins after a transaction, or after -1 for the first one, not after {after}")
-        return core
+        if until is not None:
+            check_integer(until, "until")
+        return core, self._feeds.setdefault(partition_id, PartitionFeeds())
 
 
 def _abandon(future: "asyncio.Future[int]") -> None:

@@ -9,14 +9,15 @@ from waltz.client.context import TransactionContext
 from waltz.client.core import JoinedPartition
 from waltz.client.errors import (
     AppendError,
-    ClientClosedError,
     LockConflict,
     NotAppendedError,
     OutcomeUnknownError,
+    TransactionTooLargeError,
 )
 from waltz.client.locks import PartitionLocalLock
 from waltz.client.retry_policy import RetryPolicy
 from waltz.client.submission import Submission
+from waltz.common.errors import WaltzError
 
 _ONCE = RetryPolicy(max_attempts=1)
 
@@ -66,6 +67,11 @@ class PlainAppend(Submission, TransactionContext):
         return self
 
     @property
+    def waits_until_s(self) -> float:
+        """Its deadline."""
+        return self.deadline_s
+
+    @property
     def retry_policy(self) -> RetryPolicy | None:  # type: ignore[override]  # a constant of the class elsewhere
         """What got lost is sent again until the deadline; a conflict is the application's business."""
         return _ONCE if self.conflict is not None or self.future.done() else None
@@ -100,7 +106,7 @@ class PlainAppend(Submission, TransactionContext):
             if self.conflict is None:
                 self.future.set_exception(NotAppendedError("it failed too often"))
             else:
-                self.future.set_exception(LockConflict(self._partition_id, self.conflict))
+                self.future.set_exception(LockConflict(self._partition_id, self.conflict, self.request[2]))
 
     def on_lock_conflict(self, transaction_id: int) -> None:
         """Refused; it ends when the conflicting transaction was fed."""
@@ -117,7 +123,7 @@ class PlainAppend(Submission, TransactionContext):
             return cause
         if self.in_flight:
             error: Exception = OutcomeUnknownError(f"{cause}; the transaction was sent and may be committed")
-        elif isinstance(cause, ClientClosedError | TimeoutError):
+        elif isinstance(cause, WaltzError | TimeoutError) and not isinstance(cause, TransactionTooLargeError):
             error = NotAppendedError(f"{cause}; the transaction is not in the log")
         else:
             return cause  # nothing is in the log, and the cause is the plainest way to say why
@@ -126,8 +132,13 @@ class PlainAppend(Submission, TransactionContext):
 
     def expire(self) -> None:
         """The deadline has come."""
-        if not self.future.done():
-            self.future.set_exception(self.error(TimeoutError(f"no outcome within {self.timeout_s:g} s")))
+        if self.future.done():
+            return
+        text = f"no outcome within {self.timeout_s:g} s"
+        obstacle = self._partition.obstacle
+        cause = TimeoutError(text if obstacle is None else f"{text}: {obstacle}")
+        cause.__cause__ = obstacle
+        self.future.set_exception(self.error(cause))
 
 
 class Deadlines:

@@ -34,6 +34,9 @@ _SHOWN_LENGTH = 60
 
 _CHECK_HOSTNAME = "checkHostname"
 
+MAX_LOCKS = 10_000
+"""Locks of one transaction, unless configured otherwise."""
+
 _MAX_FILE_BYTES = 1 << 20
 _MAX_KEYS = 1000
 _MAX_DEPTH = 20
@@ -225,6 +228,8 @@ class ClientConfig(_NodeModel):
     """Transactions in flight per partition."""
     max_transaction_size_bytes: _Positive = Field(default=32 << 20, validation_alias="client.maxTransactionSize")
     """Largest transaction data that may be submitted; our own key."""
+    max_locks_per_transaction: _Positive = Field(default=MAX_LOCKS, validation_alias="client.maxLocksPerTransaction")
+    """Locks of all kinds together that a transaction may name; our own key."""
     tls: TlsConfig = Field(default_factory=TlsConfig, validation_alias="client.ssl")
 
 

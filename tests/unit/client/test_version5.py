@@ -10,9 +10,11 @@ import waltz
 from tests.unit.client.application import QUICK, Callbacks, Context, World, config
 from tests.unit.client.fake_server import Connection, FakeServer, until
 from waltz.client.core import FollowingClient, Nobody
+from waltz.client.link import Connector
 from waltz.client.plain import Client
 from waltz.common.checksum import checksum
 from waltz.common.cluster.manager import PartitionGeneration
+from waltz.common.net.channel import connect
 from waltz.common.records import Record
 from waltz.common.wire.client_server import (
     AppendFailed,
@@ -136,13 +138,14 @@ async def test_a_partition_that_closed_for_another_session_is_not_left(world: Wo
 class OneServer:
     """Cores of plain clients of one server."""
 
-    def __init__(self, server: FakeServer, **options: Any) -> None:
+    def __init__(self, server: FakeServer, *, connector: Connector = connect, **options: Any) -> None:
         self.server = server
+        self.connector = connector
         self.options = dataclasses.replace(QUICK, **options)
 
     async def open_core(self) -> FollowingClient:
         values = config(autoMount=False)
-        client = FollowingClient(Nobody(), values, tls=None, options=self.options)
+        client = FollowingClient(Nobody(), values, tls=None, options=self.options, connector=self.connector)
         client.cluster_joined("test", 5, len(self.server.logs))
         client.set_endpoints({self.server.endpoint: [PartitionGeneration(p, 1) for p in self.server.logs]})
         return client
