@@ -22,6 +22,7 @@ import uvloop
 
 from waltz.client import plain
 from waltz.client.core import Driver
+from waltz.client.decisions import Basis, Choice, chosen_append
 from waltz.client.errors import ClientClosedError, InvalidOperationError
 from waltz.client.options import ClientOptions
 from waltz.client.plain import APPEND_TIMEOUT_S, MAX_IN_FLIGHT, Data, Locks
@@ -217,6 +218,36 @@ class Client:
             self._client.append_many(partition_id, items, high_water_mark=high_water_mark, timeout_s=timeout_s)
         )
 
+    def transact(
+        self,
+        partition_id: int,
+        decide: Callable[[Basis], Choice],
+        *,
+        feed: "TransactionFeed | BatchFeed | None" = None,
+        reads_log: bool = False,
+        timeout_s: float = APPEND_TIMEOUT_S,
+        max_attempts: int | None = None,
+    ) -> int | None:
+        """Decide and append, again if the decision was overtaken; ``decide`` is called on the thread of the caller."""
+        steps = self.run(
+            self._client.transacting(
+                partition_id,
+                feed=None if feed is None else feed.source,
+                reads_log=reads_log,
+                caller=threading.get_ident(),
+                timeout_s=timeout_s,
+                max_attempts=max_attempts,
+            )
+        )
+        while True:
+            basis = self.run(steps.basis())
+            chosen = chosen_append(decide(basis))
+            if chosen is None:
+                return None
+            transaction_id = self.run(steps.append(basis, chosen))
+            if transaction_id is not None:
+                return transaction_id
+
     def feed(self, partition_id: int, *, after: int, until: int | None = None) -> "TransactionFeed":
         """The transactions with an id above ``after`` (up to ``until``), one by one, and those to come."""
         return TransactionFeed(self, self.run(self._opened(partition_id, after, until)))
@@ -275,6 +306,11 @@ class _BlockingFeed:
     def position(self) -> int:
         """Id of the last transaction that its consumer is done with."""
         return self._feed.position
+
+    @property
+    def source(self) -> Feed:
+        """The asynchronous feed behind it."""
+        return self._feed
 
     def close(self) -> None:
         """Read no more."""

@@ -7,9 +7,10 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, 
 from types import TracebackType
 from typing import Self
 
-from waltz.client.arguments import check_loop
+from waltz.client.arguments import check_integer, check_loop, check_seconds
 from waltz.client.assignments import Assigned
 from waltz.client.context import TransactionContext, WaltzClientCallbacks
+from waltz.client.decisions import Decide, DecidedSubmission, check_attempts, transact_applied
 from waltz.client.errors import ClientClosedError, ClientTimeoutError, InvalidOperationError, PartitionNotFoundError
 from waltz.client.link import Connector
 from waltz.client.options import ClientOptions
@@ -27,6 +28,7 @@ from waltz.common.zk.client import ZooKeeper
 from waltz.common.zk.client import connect as connect_zookeeper
 
 _CONNECT_TIMEOUT_S = 30.0
+TRANSACT_TIMEOUT_S = 30.0
 
 
 class WaltzClient:
@@ -214,6 +216,43 @@ class WaltzClient:
         rest = partitions[partition_id].appends.submit(context)
         if rest is not None:
             await rest
+
+    async def transact(
+        self,
+        partition_id: int,
+        decide: Decide,
+        *,
+        timeout_s: float = TRANSACT_TIMEOUT_S,
+        max_attempts: int | None = None,
+    ) -> int | None:
+        """Decide on what has been applied and append what was decided; returns its id when that has been applied.
+
+        ``decide`` (plain or async) is called with a :class:`~waltz.client.decisions.Basis` and returns an ``Append``,
+        bytes, or ``None``, which is returned. It is called again when the append got lost, and when one of its locks
+        was changed meanwhile, as soon as the change has been applied: ``max_attempts`` times, within ``timeout_s``.
+
+        Not to be awaited by a callback of the same partition. Raises ``LockConflict`` after ``max_attempts``;
+        ``NotAppendedError`` and ``OutcomeUnknownError`` at the deadline and when the client is closed;
+        ``PartitionNotFoundError``, ``TransactionTooLargeError``, and what ``decide`` raises. When it is cancelled a
+        note on the ``CancelledError`` tells whether anything was sent.
+        """
+        check_loop(self._loop)
+        check_integer(partition_id, "partition_id")
+        check_seconds(timeout_s, "timeout_s")
+        check_attempts(max_attempts)
+        if self._closed:
+            raise ClientClosedError
+        if not 0 <= partition_id < self.partition_count:
+            raise PartitionNotFoundError(partition_id)
+        submission = DecidedSubmission(
+            partition_id,
+            self._stream.partitions[partition_id].appends,
+            decide,
+            now_s=self._loop.time(),
+            timeout_s=timeout_s,
+            max_attempts=max_attempts,
+        )
+        return await transact_applied(submission)
 
     async def flush_transactions(self, *, timeout_s: float | None = None) -> None:
         """Return when every append sent until now is decided (and, if committed, about to be applied).

@@ -13,7 +13,7 @@ import random
 from abc import abstractmethod
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from waltz.client.context import WaltzClientCallbacks
 from waltz.client.databases import Connection, Database, DbApiDatabase, ForbiddenDatabaseCallError, SqlAlchemyDatabase
@@ -25,7 +25,12 @@ __all__ = ["DatabaseCallbacks", "DbApiDatabase", "ForbiddenDatabaseCallError", "
 
 logger = logging.getLogger(__name__)
 
-C = TypeVar("C", bound=Connection)
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar as TypeVarWithDefault  # for type checkers, which know it without installing
+
+    C = TypeVarWithDefault("C", bound=Connection, default=Any)
+else:
+    C = TypeVar("C", bound=Connection)
 T = TypeVar("T")
 
 _INITIAL_DELAY_S = 0.01

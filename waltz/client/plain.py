@@ -1,6 +1,7 @@
 """The plain face: append transactions and read the feed, without callbacks."""
 
 import asyncio
+import inspect
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -11,7 +12,8 @@ from waltz.client.arguments import check_integer, check_loop, check_mark, check_
 from waltz.client.builder import check_lock_count, checked_data, checked_header, lock_hashes
 from waltz.client.client import WaltzClient
 from waltz.client.context import WaltzClientCallbacks
-from waltz.client.core import ClusterCores, Core, Cores, Driver, JoinedPartition
+from waltz.client.core import ClusterCores, Core, Cores, Driver
+from waltz.client.decisions import Decide, check_attempts, chosen_append
 from waltz.client.errors import (
     AppendManyError,
     ClientClosedError,
@@ -21,10 +23,12 @@ from waltz.client.errors import (
     PartitionNotFoundError,
     TransactionTooLargeError,
 )
+from waltz.client.joined import JoinedPartition
 from waltz.client.locks import PartitionLocalLock
 from waltz.client.options import ClientOptions
 from waltz.client.plain_append import Append, Deadlines, PlainAppend
-from waltz.client.reader import BatchFeed, PartitionFeeds, TransactionFeed, confirm_mark
+from waltz.client.reader import BatchFeed, Feed, PartitionFeeds, TransactionFeed, confirm_mark
+from waltz.client.transact import Transact, check_followed
 from waltz.common.config import MAX_LOCKS, ClientConfig, from_mapping, load
 from waltz.common.errors import DeadlineExceededError, WaltzError
 from waltz.common.ids import NO_TRANSACTION
@@ -296,6 +300,95 @@ class Client:
                 self._deadlines.remove(append)
                 _abandon(append.future)
         return _results([append.future for append in appends])
+
+    async def transact(
+        self,
+        partition_id: int,
+        decide: Decide,
+        *,
+        feed: Feed | None = None,
+        reads_log: bool = False,
+        timeout_s: float = APPEND_TIMEOUT_S,
+        max_attempts: int | None = None,
+    ) -> int | None:
+        """Decide on the present state and append what was decided; returns its id, ``None`` if that was nothing.
+
+        ``decide`` (plain or async) is called with a :class:`~waltz.client.decisions.Basis` and returns an ``Append``,
+        bytes, or ``None``. When one of its locks was changed meanwhile, it is called again as soon as the state is new
+        enough: ``max_attempts`` times in all, within ``timeout_s``.
+
+        The state is what the loops over this client's feeds of the partition without ``until`` have made of it
+        (``feed`` if that is given): they are waited for, and the basis is the transaction that the last of them is done
+        with. Where there is no such feed the basis is that of :meth:`append`. With ``reads_log`` it is the last
+        transaction that is known to be committed, and ``decide`` reads the log up to it.
+
+        Raises as :meth:`append` (``OutcomeUnknownError``, too: what may be committed is not decided again), what
+        ``decide`` raises, and ``LockConflict`` after ``max_attempts``, or when nobody reads on: the feed is closed, or
+        this is called in the loop over it.
+        """
+        steps = await self.transacting(
+            partition_id,
+            feed=feed,
+            reads_log=reads_log,
+            caller=asyncio.current_task(),
+            timeout_s=timeout_s,
+            max_attempts=max_attempts,
+        )
+        while True:
+            basis = await steps.basis()
+            choice = decide(basis)
+            if inspect.isawaitable(choice):
+                choice = await steps.decision(choice)
+            chosen = chosen_append(choice)
+            if chosen is None:
+                return None
+            transaction_id = await steps.append(basis, chosen)
+            if transaction_id is not None:
+                return transaction_id
+
+    async def transacting(
+        self,
+        partition_id: int,
+        *,
+        feed: Feed | None,
+        reads_log: bool,
+        caller: object,
+        timeout_s: float,
+        max_attempts: int | None,
+    ) -> Transact:
+        """The steps of :meth:`transact`, for those who decide elsewhere: on the task or thread ``caller``."""
+        now_s = self._used_at()
+        check_seconds(timeout_s, "timeout_s")
+        check_attempts(max_attempts)
+        check_followed(feed, partition_id)
+        partition = self._joined.get(partition_id)
+        if partition is None:
+            partition = await self._join(partition_id, timeout_s)
+        return Transact(
+            self,
+            partition_id,
+            partition,
+            self._feeds.get(partition_id),
+            feed=feed,
+            reads_log=reads_log,
+            caller=caller,
+            deadline_s=now_s + timeout_s,
+            timeout_s=timeout_s,
+            max_attempts=max_attempts,
+        )
+
+    async def append_chosen(self, partition_id: int, chosen: Append, high_water_mark: int, timeout_s: float) -> int:
+        """See :class:`~waltz.client.transact.Appender`."""
+        return await self.append(
+            partition_id,
+            chosen.data,
+            header=chosen.header,
+            write_locks=chosen.write_locks,
+            read_locks=chosen.read_locks,
+            append_locks=chosen.append_locks,
+            high_water_mark=high_water_mark,
+            timeout_s=timeout_s,
+        )
 
     def feed(self, partition_id: int, *, after: int, until: int | None = None) -> TransactionFeed:
         """The transactions of a partition with an id above ``after`` (-1: all), one by one, with their data.

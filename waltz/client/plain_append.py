@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from waltz.client.builder import TransactionBuilder
 from waltz.client.context import TransactionContext
-from waltz.client.core import JoinedPartition
 from waltz.client.errors import (
     AppendError,
     LockConflict,
@@ -14,6 +13,7 @@ from waltz.client.errors import (
     OutcomeUnknownError,
     TransactionTooLargeError,
 )
+from waltz.client.joined import JoinedPartition
 from waltz.client.locks import PartitionLocalLock
 from waltz.client.retry_policy import RetryPolicy
 from waltz.client.submission import Submission
@@ -118,27 +118,32 @@ class PlainAppend(Submission, TransactionContext):
             self.future.set_exception(self.error(error))
 
     def error(self, cause: Exception) -> Exception:
-        """What to raise for ``cause``: with a word on the outcome, unless the cause says it."""
-        if isinstance(cause, AppendError):
-            return cause
-        if self.in_flight:
-            error: Exception = OutcomeUnknownError(f"{cause}; the transaction was sent and may be committed")
-        elif isinstance(cause, WaltzError | TimeoutError) and not isinstance(cause, TransactionTooLargeError):
-            error = NotAppendedError(f"{cause}; the transaction is not in the log")
-        else:
-            return cause  # nothing is in the log, and the cause is the plainest way to say why
-        error.__cause__ = cause
-        return error
+        """What to raise for ``cause``."""
+        return told_outcome(cause, in_flight=self.in_flight)
 
     def expire(self) -> None:
         """The deadline has come."""
         if self.future.done():
             return
-        text = f"no outcome within {self.timeout_s:g} s"
+        text = f"no outcome within {round(self.timeout_s, 3):g} s"
         obstacle = self._partition.obstacle
         cause = TimeoutError(text if obstacle is None else f"{text}: {obstacle}")
         cause.__cause__ = obstacle
         self.future.set_exception(self.error(cause))
+
+
+def told_outcome(cause: Exception, *, in_flight: bool) -> Exception:
+    """``cause`` with a word on the outcome of an append, unless it says that itself."""
+    if isinstance(cause, AppendError):
+        return cause
+    if in_flight:
+        error: Exception = OutcomeUnknownError(f"{cause}; the transaction was sent and may be committed")
+    elif isinstance(cause, WaltzError | TimeoutError) and not isinstance(cause, TransactionTooLargeError):
+        error = NotAppendedError(f"{cause}; the transaction is not in the log")
+    else:
+        return cause  # nothing is in the log, and the cause is the plainest way to say why
+    error.__cause__ = cause
+    return error
 
 
 class Deadlines:

@@ -10,7 +10,7 @@ from typing import Self
 
 from waltz.client.arguments import check_loop
 from waltz.client.context import WaltzClientCallbacks
-from waltz.client.core import Core, Cores, JoinedPartition, ListRequest, ReadingClient
+from waltz.client.core import Core, Cores, ListRequest, ReadingClient
 from waltz.client.errors import (
     BulkReadsNotSupportedError,
     ClientAheadError,
@@ -18,6 +18,7 @@ from waltz.client.errors import (
     DataChecksumError,
     RpcError,
 )
+from waltz.client.joined import JoinedPartition
 from waltz.client.options import ClientOptions
 from waltz.client.tasks import Signal
 from waltz.client.transaction import Transaction
