@@ -106,6 +106,8 @@ class ServerLink:
         """The connection, while it is ready for messages."""
         self.seq_num = -1
         """Sequence number of the present connection."""
+        self.failure: ConnectFailedError | None = None
+        """Why the last attempt to connect failed; ``None`` when it succeeded, or was not made."""
         self.closed = False
         self._user = user
         self._seq_nums = seq_nums
@@ -237,6 +239,7 @@ class ServerLink:
             channel.abort()
             return
         self.channel = channel
+        self.failure = None
         self._useful = self._pinged = False
         self._pings = 0
         self._silence = Silence(self._loop.time())
@@ -300,6 +303,7 @@ class ServerLink:
             )
         except ConnectFailedError as error:
             logger.warning("%s; trying again", error)
+            self.failure = error
             self._fail_waiters(error)
             return False
         await channel.wait_closed()

@@ -74,6 +74,11 @@ class Mount:
         if self.link is not None and self.link.channel is not None:
             self._send_request()
 
+    def restart_later(self) -> None:
+        """The same after a moment, because what made it necessary may happen again at once."""
+        self._reset()
+        self._timer = self._call_later(self._options.not_ready_retry_s, self._send_request)
+
     def link_ready(self) -> None:
         """The link has a connection."""
         self._send_request()

@@ -75,7 +75,10 @@ class StreamClient:
         Raises what ``read_high_water_mark`` raises; the call can be repeated.
         """
         leaving = [partition for partition in self.partitions if partition.partition_id not in partition_ids]
-        await asyncio.gather(*(partition.deactivate() for partition in leaving))
+        left = await asyncio.gather(*(partition.deactivate() for partition in leaving), return_exceptions=True)
+        for error in left:  # when all have ended: none may leave a partition that is joined again meanwhile
+            if error is not None:
+                raise error
         for partition in self.partitions:
             partition_id = partition.partition_id
             if partition_id in partition_ids and not partition.active:

@@ -9,6 +9,15 @@ from waltz.common.tasks import restarting
 
 logger = logging.getLogger(__name__)
 
+STOPS_THE_LOOP = (KeyboardInterrupt, SystemExit)
+"""What a callback may raise to end the process: asyncio lets it out of the loop. All else is a failure of its own."""
+
+
+def is_being_cancelled() -> bool:
+    """Whether somebody has cancelled this task; otherwise a ``CancelledError`` is the doing of a callback."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
 
 class TaskOwner:
     """Owns the tasks that are started through it until they end; :meth:`close` ends them."""

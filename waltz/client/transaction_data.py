@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable
 
 from waltz.client.data_lists import DataLists, PendingList
-from waltz.client.errors import ClientClosedError, DataChecksumError, RpcError
+from waltz.client.errors import ClientClosedError, ClientError, DataChecksumError, RpcError
 from waltz.client.link import ServerLink
 from waltz.client.options import ClientOptions
 from waltz.client.prefetch import DataRequest
@@ -105,6 +105,13 @@ class RpcPartition:
     def idle(self) -> bool:
         """Whether nothing is asked for."""
         return not (self._pending or self._mark_asked or self._mark_wanted) and self._lists.idle
+
+    @property
+    def obstacle(self) -> WaltzError | None:
+        """What keeps requests from being sent at present, as far as that is known."""
+        if self.link is None:
+            return ClientError("no server is known to own the partition")
+        return self.link.failure
 
     # Many transactions at once
 
@@ -248,9 +255,9 @@ class RpcPartition:
             async with asyncio.timeout(timeout_s):
                 return await waiter
         except TimeoutError:
-            raise DeadlineExceededError(
-                f"no high-water mark of partition {self._partition_id} within {timeout_s:g} s"
-            ) from None
+            text = f"no high-water mark of partition {self._partition_id} within {timeout_s:g} s"
+            obstacle = self.obstacle
+            raise DeadlineExceededError(text if obstacle is None else f"{text}: {obstacle}") from obstacle
         finally:
             for waiters in (self._mark_asked, self._mark_wanted):
                 if waiter in waiters:
