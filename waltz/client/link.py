@@ -198,7 +198,7 @@ class ServerLink:
             self._pinged = True
             self._pings += 1
             channel.send(encode(_PING, channel.version))
-            self.expect_answer()
+            silence.expect(channel.taken_bytes, now_s - quiet_s)
         elif silence.expecting and quiet_s >= limit_s:
             self.reconnect(f"no sign of life for {limit_s:g} s")
 

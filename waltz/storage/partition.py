@@ -531,7 +531,9 @@ class StoragePartition:
         self._dead = f"partition {self.partition_id} is out of service because of a defect: {error!r}"
         if self._failure is None:
             self._failure = self._dead
-            logger.critical("%s; restart the node. Its other replicas serve it meanwhile", self._dead)
+            logger.critical(
+                "%s; restart the node or assign the partition anew; its other replicas serve it meanwhile", self._dead
+            )
         for _function, future in self._maintenance:
             if not future.done():
                 future.set_exception(StorageError(self._dead))

@@ -4,6 +4,7 @@ import asyncio
 from typing import Generic, TypeVar
 
 from waltz.common.errors import ConnectionClosedError, DeadlineExceededError, ProtocolError
+from waltz.common.net.progress import Moving, while_moving
 
 Answer = TypeVar("Answer")
 
@@ -44,12 +45,22 @@ class PendingCalls(Generic[Answer]):
         self._futures[seq_num] = future
         return future
 
-    async def wait(self, seq_num: int, future: asyncio.Future[Answer], timeout_s: float | None, what: str) -> Answer:
+    async def wait(
+        self,
+        seq_num: int,
+        future: asyncio.Future[Answer],
+        timeout_s: float | None,
+        what: str,
+        channel: Moving | None = None,
+    ) -> Answer:
         """The answer to ``seq_num``; raises ``DeadlineExceededError`` (naming ``what``), ``ConnectionClosedError``.
 
-        Without ``timeout_s`` somebody else sees to the deadline, and calls :meth:`fail`.
+        With ``channel`` the deadline is moved for as long as bytes move there. Without ``timeout_s`` somebody else sees
+        to it, and calls :meth:`fail`.
         """
         try:
+            if channel is not None and timeout_s is not None:
+                return await while_moving(future, channel, timeout_s)
             async with asyncio.timeout(timeout_s):
                 return await future
         except TimeoutError:
