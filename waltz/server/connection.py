@@ -7,6 +7,7 @@ from typing import Protocol
 from waltz.common.errors import ProtocolError
 from waltz.common.ids import ReqId
 from waltz.common.net.channel import Channel
+from waltz.common.net.limits import OPENING_PAYLOAD_BYTES
 from waltz.common.wire.client_server import (
     AddPreferredPartitionRequest,
     CheckStorageConnectivityRequest,
@@ -159,6 +160,8 @@ class ClientConnection:
                 self._handler.append_unacceptable(link, ended_by)
                 continue
             start, end = ended_by
+            if end - start > OPENING_PAYLOAD_BYTES:
+                raise ProtocolError(f"a request of {end - start} bytes; only appends may be so large")
             self._other_request(link, decode(buffer, start, end, version))
 
     def _other_request(self, link: ClientLink, message: Message) -> None:

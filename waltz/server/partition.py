@@ -267,6 +267,7 @@ class ServerPartition:
         _check_mark(request.client_high_water_mark)
         if self._registrations.register(link, ReqId(request.req_id).generation, request.req_id):
             link.mounts[self] = None
+            self._feed.forget(link)  # what an earlier mount of the connection was promised
             self._barrier(link, request)
         else:
             link.send(MountResponse(request.req_id, PartitionState.NOT_READY))
@@ -533,7 +534,6 @@ class ServerPartition:
     def _answer_mount(self, link: ClientLink, request: MountRequest, high_water_mark: int) -> None:
         gap = high_water_mark - request.client_high_water_mark
         ready = encode(MountResponse(request.req_id, PartitionState.READY), link.channel.version)
-        self._feed.forget(link)  # what an earlier mount of the connection was promised
         if gap == 0:
             link.channel.send(ready)
             return

@@ -293,7 +293,8 @@ class ServerService:
         if not partition_ids or min(partition_ids) < 0 or max(partition_ids) >= self._partition_count:
             return False
         async with self._preferred_lock:
-            others = [preferred for preferred in self._preferred if preferred not in partition_ids]
+            changed = set(partition_ids)
+            others = [preferred for preferred in self._preferred if preferred not in changed]
             wanted = (*others, *dict.fromkeys(partition_ids)) if add else tuple(others)
             try:
                 await self._set_preferred(wanted)

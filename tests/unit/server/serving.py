@@ -8,9 +8,10 @@ from contextlib import asynccontextmanager
 from tests.unit.server.fakes import FakeLog
 from waltz.common.ids import Endpoint
 from waltz.common.metrics import Registry
+from waltz.common.net.limits import ListenerLimits
 from waltz.common.net.listener import Listener
 from waltz.common.wire.frames import CLIENT_SERVER
-from waltz.server.appends import AppendLimits
+from waltz.server.appends import APPEND_REQUEST_TYPE, AppendLimits
 from waltz.server.caches import FeedCache, TransactionCache
 from waltz.server.memory import MemoryBudget
 from waltz.server.partition import PartitionOptions, ServerPartition
@@ -19,6 +20,7 @@ from waltz.server.service import ServerService
 from waltz.server.store.interface import Append, LogListener
 
 GENERATION = 1
+MAX_TRANSACTION_BYTES = 1 << 20
 
 
 class BatchingLog(FakeLog):
@@ -70,13 +72,14 @@ async def serving(
     service = ServerService(
         make_partition,
         partition_count=len(logs),
-        append_limits=AppendLimits(1 << 20, 10_000),
+        append_limits=AppendLimits(MAX_TRANSACTION_BYTES, 10_000),
         question_timeout_s=10,
         check_storages=check_storages,
         set_preferred=set_preferred,
     )
     family = CLIENT_SERVER._replace(versions=tuple(range(version + 1)))
-    listener = await Listener.open("127.0.0.1", 0, family, "Waltz Server", service.connection, tls=None)
+    limits = ListenerLimits(max_payload_bytes=2 * MAX_TRANSACTION_BYTES, abridged_type=APPEND_REQUEST_TYPE)
+    listener = await Listener.open("127.0.0.1", 0, family, "Waltz Server", service.connection, tls=None, limits=limits)
     service.set_partitions(dict.fromkeys(logs, GENERATION))
     for log in made.values():
         log.open_session()

@@ -341,11 +341,12 @@ async def test_a_large_transaction_is_refused_and_the_connection_stays(server: S
     await client.expect(frame(9, 4, struct.pack(">q", 11), version=version))
 
 
-async def test_other_messages_may_not_be_larger_than_a_frame(server: Server) -> None:
+@pytest.mark.parametrize("size", [MAX_FRAME_BYTES, 70_000])
+async def test_other_messages_may_not_be_large(server: Server, size: int) -> None:
     client = await server.connect()
     client.send(mount(1, 9))
     await client.expect(mounted(1, 0))
-    client.send(frame(8, 2, bytes(MAX_FRAME_BYTES)))
+    client.send(frame(17, 2, struct.pack(">i", size // 4) + bytes(size)))
     await client.expect_closed()
 
 

@@ -4,8 +4,10 @@ import pytest
 
 from tests.unit.client.application import QUICK, Callbacks, Context, config
 from tests.unit.client.fake_server import until
-from tests.unit.server.serving import GENERATION, BatchingLog, serving
+from tests.unit.server.serving import GENERATION, MAX_TRANSACTION_BYTES, BatchingLog, serving
 from waltz.client.client import WaltzClient
+from waltz.client.errors import TransactionTooLargeError
+from waltz.client.retry_policy import RetryPolicy
 from waltz.common.cluster.manager import PartitionGeneration
 from waltz.server.memory import MIN_SHARE_BYTES, MemoryBudget
 
@@ -48,5 +50,42 @@ async def test_a_dead_partition_holds_up_nothing_else_of_its_client(version: int
             if version == 5:
                 await until(lambda: all(context.done for context in flood), "all are committed", 60)
                 assert logs[0].mark == FLOOD, "each of them once"
+        finally:
+            await client.close()
+
+
+class Once(Context):
+    retry_policy = RetryPolicy(max_attempts=1)
+
+
+@pytest.mark.parametrize("version", [0, 4, 5])
+@pytest.mark.parametrize("size", [MAX_TRANSACTION_BYTES + 1, 5 * MAX_TRANSACTION_BYTES])
+async def test_a_transaction_above_the_limit_of_the_server_ends_at_the_first_try(version: int, size: int) -> None:
+    """The limit of the client is higher. Its connection stays, and what else it appends is not disturbed."""
+    async with serving({0: BatchingLog, 1: BatchingLog}, version=version) as (endpoint, logs):
+        client = WaltzClient(
+            Callbacks(),
+            config(maxTransactionSize=64 << 20, maxConcurrentTransactions=100),
+            tls=None,
+            options=QUICK,
+        )
+        client.cluster_joined("test", 7, 2)
+        client.set_endpoints({endpoint: [PartitionGeneration(number, GENERATION) for number in (0, 1)]})
+        await client.activate()
+        try:
+            large = Once(bytes(size), partition_id=0)
+            others = [Once(partition_id=number % 2) for number in range(50)]
+            for context in [*others[:25], large, *others[25:]]:
+                await client.submit(context)
+            await client.flush_transactions()
+            assert large.executed == 1
+            if version == 5:
+                (error,) = large.events
+                assert isinstance(error, TransactionTooLargeError)
+                assert f"server.maxTransactionSize is {MAX_TRANSACTION_BYTES}" in str(error)
+            else:
+                assert large.events == [("completed", False)]
+            assert all(context.events == [("completed", True), "applied"] for context in others)
+            assert logs[0].mark == logs[1].mark == 24
         finally:
             await client.close()

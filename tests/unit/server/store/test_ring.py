@@ -1,6 +1,7 @@
 import pytest
 
 from waltz.common.records import Record, encode_record
+from waltz.server.memory import MIN_SHARE_BYTES, MemoryAccount, MemoryBudget
 from waltz.server.store.interface import Append
 from waltz.server.store.ring import BatchRing
 
@@ -72,3 +73,37 @@ def test_committed_batches_go_when_nobody_needs_them_or_the_room_is_full() -> No
     ring.commit(9)
     ring.trim(10)
     assert (ring.first_id, ring.kept_bytes) == (10, 0)
+
+
+def kept(memory: MemoryAccount | None, count: int, size_bytes: int) -> BatchRing:
+    """A ring with so many committed batches that a lagging replica still needs, as far as it may keep them."""
+    ring = BatchRing(0, 8 << 20)
+    ring.memory = memory
+    for number in range(count):
+        ring.add(bytes(size_bytes), [Append(bytes(16), 0, b"")])
+        ring.commit(number)
+        ring.trim(0)
+    return ring
+
+
+def test_a_ring_keeps_no_more_than_its_share_of_the_memory_and_tells_what_it_keeps() -> None:
+    budget = MemoryBudget(9 << 20)
+    account = budget.account(8)
+    ring = kept(account, 100, 100_000)
+    assert account.used_bytes == budget.used_bytes == ring.kept_bytes
+    assert (900 << 10) < ring.kept_bytes <= (1 << 20)
+    ring.trim(ring.next_id)
+    assert budget.used_bytes == 0
+
+
+def test_the_rings_of_many_partitions_stay_within_the_memory_and_leave_room() -> None:
+    budget = MemoryBudget(256 << 20)
+    rings = [kept(budget.account(8), 20, 100_000) for _ in range(1000)]
+    assert sum(ring.kept_bytes for ring in rings) == budget.used_bytes < budget.limit_bytes
+    assert budget.account(4).share_bytes > MIN_SHARE_BYTES, "for appends"
+
+
+def test_a_small_ring_is_kept_even_if_others_use_everything() -> None:
+    budget = MemoryBudget(0)
+    ring = kept(budget.account(8), 100, 1000)
+    assert ring.kept_bytes > MIN_SHARE_BYTES - 2000
