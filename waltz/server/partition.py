@@ -6,7 +6,6 @@ lock failure that would name one, a flush, a mount) waits for the commit of that
 session ends before (rule S4). Nothing here is done per record beyond the lock check: no task, no future, no timer.
 """
 
-import asyncio
 import itertools
 import logging
 import random
@@ -48,6 +47,7 @@ from waltz.server.partition_metrics import PartitionMetrics
 from waltz.server.registrations import Registrations
 from waltz.server.replicated import LogFactory
 from waltz.server.store.interface import Append
+from waltz.server.store.replica_view import ReplicaView
 from waltz.server.transaction_data import NOT_READY_TEXT, TransactionDataReader, error_response
 from waltz.server.undecided import AcceptedRun, UndecidedAppends
 from waltz.server.waiting import AwaitedCommits, Deadlines, Pending, WaitingRequest, WaitingRoom
@@ -141,12 +141,17 @@ class ServerPartition:
                 "is-closed": lambda: self.closed,
                 "generation": lambda: self.generation,
                 "high-water-mark": lambda: self.high_water_mark,
+            }
+        )
+        self._metrics.add_counts(
+            {
                 "total-real-time-feed-context-added": lambda: self._feed.contexts_added,
                 "total-real-time-feed-context-removed": lambda: self._feed.contexts_removed,
                 "total-catchup-feed-context-added": lambda: self._feed.catch_up_added,
                 "total-catchup-feed-context-removed": lambda: self._feed.catch_up_removed,
             }
         )
+        self._metrics.add_replicas(lambda: self.replica_views)
         self._feed.start()
         self._log.start()
 
@@ -200,6 +205,11 @@ class ServerPartition:
     def healthy(self) -> bool:
         """Whether the log says that it is."""
         return self._log.healthy
+
+    @property
+    def replica_views(self) -> Sequence[ReplicaView]:
+        """Every replica as the log's session sees it."""
+        return self._log.replica_views
 
     @property
     def registered_count(self) -> int:
@@ -341,7 +351,7 @@ class ServerPartition:
         self._feed_cache.add(self.partition_id, first, frames)
         self.high_water_mark = first + count - 1
         self._metrics.successful_append.mark(count)
-        now_s = asyncio.get_running_loop().time()
+        now_s = self._metrics.clock()
         for run in self._undecided.commit(appends):
             self._metrics.response_latency.update(now_s - run.accepted_s, len(run.appends))
         self._feed.committed(first, count, frames)
@@ -390,7 +400,7 @@ class ServerPartition:
             self._conflict(link, conflict)
         if appends:
             last_id = self._admission.next_id - 1
-            self._undecided.accept(AcceptedRun(last_id, link, appends, asyncio.get_running_loop().time()))
+            self._undecided.accept(AcceptedRun(last_id, link, appends, self._metrics.clock()))
             self._log.append(appends)
             assert appends[-1].transaction_id == last_id, "the log gives the ids that locks were raised to"
 

@@ -35,6 +35,7 @@ class Findings:
         self._files = files
         self._directory = directory
         registry.gauge(GROUP, f"{GROUP}-damaged-partition-ids", lambda: sorted(self.damaged()))
+        registry.gauge(GROUP, f"{GROUP}-num-damaged-partitions", lambda: len(self.damaged()))
         registry.gauge(GROUP, f"{GROUP}-free-bytes", self.free_bytes)
 
     def damaged(self) -> dict[int, str]:

@@ -24,6 +24,7 @@ from waltz.server.link import ClientLink
 from waltz.server.partition import PartitionOptions, ServerPartition
 from waltz.server.partition_metrics import PartitionMetrics
 from waltz.server.store.interface import Append, LogListener, encode_appends
+from waltz.server.store.replica_view import ReplicaView
 
 GENERATION = 3
 
@@ -117,6 +118,7 @@ class FakeLog:
         self.open = False
         self.congested = False
         self.healthy = True
+        self.replica_views: tuple[ReplicaView, ...] = ()
         self.generation = GENERATION
         self.opened_generation = -1
         self.replicas: frozenset[str] = frozenset()

@@ -219,6 +219,9 @@ async def test_a_bad_partition_does_not_keep_the_node_down(tmp_path: Path, caplo
         status, _, body = await http_get(node.node.http_port, "/health")
         assert status == 500
         assert '"outOfService"' in json.loads(body)["storage-health-check"]["message"]
+        text = (await http_get(node.node.http_port, "/metrics/prometheus"))[2]
+        assert "waltz_storage_num_out_of_service_partitions 1\n" in text
+        assert "waltz_storage_num_damaged_partitions 0\n" in text
         await admin.set_assigned([0], False, delete_files=True)
         await admin.set_assigned([0], True)
         assert await admin.assigned_partition_status() == {0: True, 1: True}
@@ -271,7 +274,7 @@ async def test_http_endpoints(tmp_path: Path) -> None:
             "record-header-list-request": 0,
             "record-list-request": 1,
         }
-        assert "waltz_storage_append_total" in (await http_get(port, "/metrics/prometheus"))[2]
+        assert "waltz_storage_partition_append_total" in (await http_get(port, "/metrics/prometheus"))[2]
 
 
 async def test_without_a_port_there_is_no_http(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
