@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -75,6 +76,10 @@ def running_nodes(directory: Path) -> dict[str, int]:
     return kept.nodes
 
 
+def has_ended(directory: Path, node: str) -> bool:
+    return node not in running_nodes(directory)
+
+
 def test_a_killed_node_is_shown_and_brought_back(tmp_path: Path) -> None:
     directory = tmp_path / "cluster"
     options = ("--directory", str(directory))
@@ -87,7 +92,7 @@ def test_a_killed_node_is_shown_and_brought_back(tmp_path: Path) -> None:
     try:
         for node in ("server-1", "storage-2", "zookeeper"):
             os.kill(running_nodes(directory)[node], signal.SIGKILL)
-            until(lambda: node not in running_nodes(directory))
+            until(partial(has_ended, directory, node))
             status = waltz("local", "status", *options)
             assert status.returncode == 1
             assert status.stdout.startswith(
