@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from waltz.cli.session import Nouns, noun
+from waltz.cli.session import Nouns, noun, number
 from waltz.common.errors import WaltzError
 from waltz.local import keeper
 from waltz.local.cluster import LocalCluster
@@ -25,7 +25,7 @@ def register(nouns: Nouns) -> None:
         for what, count in NEW_CLUSTER.items():
             parser.add_argument(
                 f"--{what}",
-                type=_positive,
+                type=number(minimum=1),
                 metavar="N",
                 help=f"default: as many as there are, {count} in a new cluster",
             )
@@ -46,13 +46,6 @@ def _verb(verbs: Nouns, name: str, help_text: str) -> argparse.ArgumentParser:
         "--directory", type=Path, default=DEFAULT_DIRECTORY, help="data, logs, configuration (default: %(default)s)"
     )
     return parser
-
-
-def _positive(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError("must be at least 1")
-    return value
 
 
 def _run(options: argparse.Namespace) -> int:
