@@ -66,9 +66,7 @@ def _register_recovery(verbs: Nouns) -> None:
     parser.add_argument("-d", "--destination-storage", type=endpoint, required=True, metavar="HOST:ADMIN_PORT")
     parser.add_argument("-dp", "--destination-storage-port", type=port, required=True, metavar="PORT")
     parser.add_argument("-p", "--partition", type=number(minimum=0), required=True)
-    parser.add_argument(
-        "-b", "--batch-size", type=number(minimum=1), default=20, help="records copied at once (default: 20)"
-    )
+    parser.add_argument("-b", "--batch-size", type=number(), default=20, help="records copied at once (default: 20)")
     for name, letter in (("source", "s"), ("destination", "d")):
         parser.add_argument(
             f"-{letter}ssl",

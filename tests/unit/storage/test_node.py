@@ -417,7 +417,7 @@ async def test_a_full_disk_is_unhealthy(tmp_path: Path) -> None:
         node.files.free = 10 << 20
         healthy, body = node.node.health()
         assert not healthy
-        assert "the disk is full: 10485760 bytes are free" in str(body)
+        assert "the disk is almost full: 10 MiB are free, less than 64 MiB" in str(body)
         node.files.free = None
         assert node.node.health()[0]
 
