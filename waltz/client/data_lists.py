@@ -6,6 +6,7 @@ from collections.abc import Callable
 from waltz.client.errors import BulkReadsNotSupportedError, ClientClosedError, RpcError
 from waltz.client.link import ServerLink
 from waltz.common.errors import DeadlineExceededError, WaltzError
+from waltz.common.java_text import for_people
 from waltz.common.records import Record
 from waltz.common.wire.client_server import (
     FIRST_WITH_DATA_LISTS,
@@ -118,7 +119,7 @@ class DataLists:
         elif message.status is DataListStatus.NOT_READY:
             request.finish(RpcError("partition not ready"))
         else:
-            request.finish(RpcError(message.error or "the server gave no reason"))
+            request.finish(RpcError(for_people(message.error or "the server gave no reason")))
 
     def sweep(self, now_s: float, receiving_at_s: float, resend_s: float, lifetime_s: float) -> None:
         """Have sent again what was not answered, and give up what is too old; no time counts before ``receiving_at_s``.

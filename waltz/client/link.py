@@ -14,6 +14,7 @@ from waltz.common.errors import ConnectFailedError, ConnectionClosedError, Deadl
 from waltz.common.ids import Endpoint, ReqId
 from waltz.common.net.backoff import Backoff
 from waltz.common.net.channel import Channel, ChannelHandler, connect
+from waltz.common.net.quiet_log import OutageLog
 from waltz.common.tasks import owned, restarting
 from waltz.common.wire.client_server import (
     FIRST_WITH_ASSIGNMENT,
@@ -115,6 +116,7 @@ class ServerLink:
         self._options = options
         self._backoff = Backoff(options.reconnect_initial_s, options.reconnect_maximum_s, random_source)
         self._loop = asyncio.get_running_loop()
+        self._outage = OutageLog(logger, self._loop.time)
         self._task: asyncio.Task[None] | None = None
         self._waiters: set[asyncio.Future[Channel]] = set()
         self._paused_by: set[Hashable] = set()
@@ -302,10 +304,11 @@ class ServerLink:
                 keep_alive_interval_s=options.keep_alive_interval_s,
             )
         except ConnectFailedError as error:
-            logger.warning("%s; trying again", error)
+            self._outage.failed(str(error))
             self.failure = error
             self._fail_waiters(error)
             return False
+        self._outage.over()
         await channel.wait_closed()
         return self._useful
 

@@ -14,6 +14,7 @@ from waltz.client.options import ClientOptions
 from waltz.client.prefetch import DataRequest
 from waltz.common.errors import DeadlineExceededError, WaltzError
 from waltz.common.ids import LONG_MIN, ReqId
+from waltz.common.java_text import for_people
 from waltz.common.net.backoff import Backoff
 from waltz.common.wire.client_server import (
     HighWaterMarkRequest,
@@ -184,7 +185,7 @@ class RpcPartition:
         if request is None:
             return
         if message.data is None:
-            request.finish(None, RpcError(message.error or "the server gave no reason"))
+            request.finish(None, RpcError(for_people(message.error or "the server gave no reason")))
         else:
             self._average_size_bytes += (len(message.data) - self._average_size_bytes) / 8
             request.finish(message.data, None)

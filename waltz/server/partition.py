@@ -50,6 +50,7 @@ from waltz.server.partition_metrics import PartitionMetrics
 from waltz.server.registrations import Registrations
 from waltz.server.replicated import LogFactory
 from waltz.server.store.interface import Append
+from waltz.server.store.replica_view import ReplicaView
 from waltz.server.transaction_data import NOT_READY_TEXT, TransactionDataReader, error_response
 from waltz.server.undecided import AcceptedRun, UndecidedAppends
 from waltz.server.waiting import AwaitedCommits, Deadlines, Pending, WaitingRequest, WaitingRoom
@@ -154,12 +155,17 @@ class ServerPartition:
                 "is-closed": lambda: self.closed,
                 "generation": lambda: self.generation,
                 "high-water-mark": lambda: self.high_water_mark,
+            }
+        )
+        self._metrics.add_counts(
+            {
                 "total-real-time-feed-context-added": lambda: self._feed.contexts_added,
                 "total-real-time-feed-context-removed": lambda: self._feed.contexts_removed,
                 "total-catchup-feed-context-added": lambda: self._feed.catch_up_added,
                 "total-catchup-feed-context-removed": lambda: self._feed.catch_up_removed,
             }
         )
+        self._metrics.add_replicas(lambda: self.replica_views)
         self._feed.start()
         self._log.start()
 
@@ -218,6 +224,11 @@ class ServerPartition:
     def healthy(self) -> bool:
         """Whether the log says that it is."""
         return self._log.healthy
+
+    @property
+    def replica_views(self) -> Sequence[ReplicaView]:
+        """Every replica as the log's session sees it."""
+        return self._log.replica_views
 
     @property
     def registered_count(self) -> int:
@@ -372,7 +383,7 @@ class ServerPartition:
         self._feed_cache.add(self.partition_id, first, frames)
         self.high_water_mark = first + count - 1
         self._metrics.successful_append.mark(count)
-        now_s = asyncio.get_running_loop().time()
+        now_s = self._metrics.clock()
         for run in self._undecided.commit(appends):
             self._metrics.response_latency.update(now_s - run.accepted_s, len(run.appends))
         decided = self._after.take(self.high_water_mark) if self._after else ()
@@ -451,7 +462,7 @@ class ServerPartition:
             self._conflict(link, conflict)
         if appends:
             last_id = self._admission.next_id - 1
-            self._undecided.accept(AcceptedRun(last_id, link, appends, asyncio.get_running_loop().time(), lock_count))
+            self._undecided.accept(AcceptedRun(last_id, link, appends, self._metrics.clock(), lock_count))
             self._log.append(appends)
             assert appends[-1].transaction_id == last_id, "the log gives the ids that locks were raised to"
             self._count_memory()

@@ -20,6 +20,7 @@ from waltz.common.errors import (
     WaltzError,
 )
 from waltz.common.ids import Endpoint
+from waltz.common.java_text import for_people
 from waltz.common.net.channel import KEEP_ALIVE_INTERVAL_S, Channel, connect
 from waltz.common.records import Record, RecordHeader
 from waltz.common.wire import storage as wire
@@ -58,18 +59,25 @@ _FENCED = (
 
 
 class RemoteStorageError(WaltzError):
-    """A storage node answered a request with a failure; the text is the node's, with the original's class name."""
+    """A storage node answered a request with a failure; the text is the node's."""
+
+    def __init__(self, wire_text: str) -> None:
+        """``wire_text`` is what the node sent: the original's class name and a message."""
+        super().__init__(wire_text)
+        self.wire_text = wire_text
+
+    def __str__(self) -> str:
+        return for_people(self.wire_text)
 
     @property
     def is_session_fenced(self) -> bool:
         """A newer session has spoken to the partition (rule S1); this session can never write to it again."""
-        return str(self).startswith(_FENCED)
+        return self.wire_text.startswith(_FENCED)
 
     @property
     def is_unavailable(self) -> bool:
         """The partition is not assigned to the node, or is switched off there (by an operator or a disk failure)."""
-        text = str(self)
-        return text.endswith(
+        return self.wire_text.endswith(
             (" have been disabled on storage node", " is not assigned.", " is not assigned to storage node.")
         )
 

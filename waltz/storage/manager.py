@@ -11,7 +11,7 @@ from uuid import UUID
 
 from waltz.common.errors import WaltzError
 from waltz.common.ids import NO_TRANSACTION
-from waltz.common.metrics import Registry
+from waltz.common.metrics import GaugeForm, Registry
 from waltz.common.records import Record
 from waltz.common.wire.structures import SessionInfo
 from waltz.storage.clean_stop import CleanPartition, take_clean_stop, write_clean_stop
@@ -75,7 +75,8 @@ class StorageManager:
         registry.gauge(GROUP, f"{GROUP}-num-partitions", lambda: len(self.assigned_partition_status()))
         registry.gauge(GROUP, f"{GROUP}-partition-ids", lambda: sorted(self.assigned_partition_status()))
         registry.gauge(GROUP, f"{GROUP}-out-of-service-partition-ids", lambda: sorted(self.out_of_service()))
-        registry.gauge(GROUP, f"{GROUP}-scanned-bytes", lambda: self.scrubber.scanned_bytes)
+        registry.gauge(GROUP, f"{GROUP}-num-out-of-service-partitions", lambda: len(self.out_of_service()))
+        registry.gauge(GROUP, f"{GROUP}-scanned-bytes", lambda: self.scrubber.scanned_bytes, GaugeForm(counts=True))
         self.findings = Findings(self.partitions, control_file, fence_file, files, directory, registry)
         """What is known to be wrong with files and disk."""
 

@@ -337,7 +337,7 @@ class StoragePartition:
 
     async def _append(self, requests: list[PartitionRequest]) -> list[bytes]:
         """Write and sync a group of appends; one answer for each."""
-        started_s = asyncio.get_running_loop().time()
+        started_s = self._metrics.clock()
         try:
             prepared = await self._files.run(partial(self._write_and_sync, _batches(requests)))
         except Exception as error:
@@ -363,7 +363,7 @@ class StoragePartition:
                 )
             else:
                 frames.append(failure_frame(message, refused.wire_text()))
-        self._metrics.appended(len(frames), asyncio.get_running_loop().time() - written.started_s)
+        self._metrics.appended(len(frames), self._metrics.clock() - written.started_s)
         return frames
 
     async def _write_ahead(self, group: list[PartitionRequest]) -> None:
@@ -371,7 +371,7 @@ class StoragePartition:
         requests = [request for request in group if not self._refused(request)]
         if not requests:
             return
-        started_s = asyncio.get_running_loop().time()
+        started_s = self._metrics.clock()
         after = self._unsynced[-1].prepared if self._unsynced else None
         try:
             prepared, written = await self._files.run(partial(self._write, _batches(requests), after))

@@ -86,14 +86,14 @@ async def validate(zookeeper: ZooKeeper, root: str, tls: ssl.SSLContext | None) 
             async with data_connection(zookeeper, root, Endpoint.parse(storage), tls):
                 pass
         except (WaltzError, ValueError) as error:
-            raise WaltzError(f"Invalid hostname or port: {storage}: {error}") from error
+            raise WaltzError(f"the data port of storage {storage} does not answer as it should: {error}") from error
     for storage in sorted((await read_connections(zookeeper, root)).admin_ports):
         try:
             endpoint = await admin_endpoint(zookeeper, root, storage)
             async with admin_connection(zookeeper, root, endpoint, tls):
                 pass
         except (WaltzError, ValueError) as error:
-            raise WaltzError(f"Invalid hostname or admin port: {storage}: {error}") from error
+            raise WaltzError(f"the admin port of storage {storage} does not answer as it should: {error}") from error
 
 
 async def max_transaction_id(

@@ -1,7 +1,6 @@
 """The admin port over loopback: through the client, and in raw bytes where the client cannot say it."""
 
 import json
-import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -36,7 +35,7 @@ async def node(tmp_path: Path) -> AsyncIterator[RunningNode]:
 
 
 def refused(text: str) -> "pytest.RaisesExc[RemoteStorageError]":
-    return pytest.raises(RemoteStorageError, match=f"^{re.escape(text)}$")
+    return pytest.raises(RemoteStorageError, check=lambda error: error.wire_text == text)
 
 
 async def test_hello_open_and_assignment_byte_for_byte(node: RunningNode) -> None:
@@ -193,7 +192,7 @@ async def test_session_info_and_records(node: RunningNode, monkeypatch: pytest.M
     assert await admin.records(1, 9, 9) == []
     assert await admin.records(1, 0, 0) == []
     for question in (admin.last_session_info(2), admin.records(2, 0, 1), admin.records(-1, 0, 1)):
-        with pytest.raises(RemoteStorageError, match=r"^java.lang.Exception: Partition:-?\d is not assigned\.$"):
+        with pytest.raises(RemoteStorageError, match=r"^Partition:-?\d is not assigned\.$"):
             await question
 
 

@@ -271,7 +271,7 @@ async def test_a_bad_partition_does_not_keep_the_node_down(tmp_path: Path, caplo
         client, admin = await node.client(), await node.admin()
         assert "partition 0 cannot be opened" in caplog.text
         assert await client.records(1, 1, 0, 9, timeout_s=TIMEOUT_S) == records(0, 2)
-        with pytest.raises(RemoteStorageError, match=DISABLED.format(0)):
+        with pytest.raises(RemoteStorageError, check=lambda error: error.wire_text == DISABLED.format(0)):
             await client.last_session_info(2, 0, timeout_s=TIMEOUT_S)
         assert await admin.assigned_partition_status() == {0: False, 1: True}
         assert await admin.last_session_info(0) == (1, 1, 1)
@@ -281,6 +281,9 @@ async def test_a_bad_partition_does_not_keep_the_node_down(tmp_path: Path, caplo
         status, _, body = await http_get(node.node.http_port, "/health")
         assert status == 500
         assert '"outOfService"' in json.loads(body)["storage-health-check"]["message"]
+        text = (await http_get(node.node.http_port, "/metrics/prometheus"))[2]
+        assert "waltz_storage_num_out_of_service_partitions 1\n" in text
+        assert "waltz_storage_num_damaged_partitions 0\n" in text
         await admin.set_assigned([0], False, delete_files=True)
         await admin.set_assigned([0], True)
         assert await admin.assigned_partition_status() == {0: True, 1: True}
@@ -333,7 +336,7 @@ async def test_http_endpoints(tmp_path: Path) -> None:
             "record-header-list-request": 0,
             "record-list-request": 1,
         }
-        assert "waltz_storage_append_total" in (await http_get(port, "/metrics/prometheus"))[2]
+        assert "waltz_storage_partition_append_total" in (await http_get(port, "/metrics/prometheus"))[2]
 
 
 async def test_without_a_port_there_is_no_http(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -476,7 +479,7 @@ async def test_a_full_disk_is_unhealthy(tmp_path: Path) -> None:
         node.files.free = 10 << 20
         healthy, body = node.node.health()
         assert not healthy
-        assert "the disk is full: 10485760 bytes are free" in str(body)
+        assert "the disk is almost full: 10 MiB are free, less than 64 MiB" in str(body)
         node.files.free = None
         assert node.node.health()[0]
 

@@ -34,6 +34,7 @@ from waltz.common.zk.client import (
     ZooKeeperError,
     ZooKeeperUnreachableError,
 )
+from waltz.common.zk.kazoo_log import KazooLog, quiet_logger
 
 logger = logging.getLogger(__name__)
 
@@ -106,9 +107,11 @@ class KazooZooKeeper:
         self._listeners: list[Listener] = []
         self._slots = asyncio.Semaphore(_MAX_OUTSTANDING)
         self._outstanding: set[asyncio.Future[object]] = set()
+        self._log = KazooLog(logger)
         self._client = KazooClient(
             hosts=connect_string,
             timeout=session_timeout_s,
+            logger=quiet_logger(self._log),
             connection_retry=KazooRetry(max_tries=-1, delay=0.1, backoff=2, max_delay=_RECONNECT_MAX_DELAY_S),
         )
         self._client.add_listener(self._kazoo_state_changed)
@@ -133,8 +136,10 @@ class KazooZooKeeper:
                 await zookeeper._connected.wait()
         except TimeoutError:
             await zookeeper.close()
+            reasons = ", ".join(zookeeper._log.troubles)
             raise ZooKeeperUnreachableError(
-                f"no ZooKeeper server answers at {connect_string} within {connect_timeout_s:g} s; "
+                f"no ZooKeeper server answers at {connect_string} within {connect_timeout_s:g} s"
+                f"{f' ({reasons})' if reasons else ''}; "
                 "check the connect string and that ZooKeeper runs"
             ) from None
         except BaseException:
@@ -281,6 +286,7 @@ class KazooZooKeeper:
         logger.info("ZooKeeper: %s", state.value)
         self._state = state
         if state is State.CONNECTED:
+            self._log.connected()
             self._session_id = session_id
             self._connected.set()
         else:

@@ -306,7 +306,7 @@ async def _read(zookeeper: ZooKeeper, path: str, kind: type[_V], watch: Watch | 
     try:
         data, stat = await zookeeper.get(path, watch)
     except NoNodeError:
-        raise _no_cluster(path) from None
+        raise _no_cluster(path.rpartition("/store/")[0]) from None
     return kind.decode(_EMPTY_MAP if data is None else data, path), stat.version
 
 
