@@ -49,6 +49,8 @@ class World:
         self.network = Network(loop, self.random("network"), trace, delay_factor=options.network_delay_factor)
         self.ensemble = SimulatedEnsemble(self.random("zookeeper"), delay_factor=options.zookeeper_delay_factor)
         self.storage_checks = StorageChecks(fail)
+        self.disk_course = asyncio.Lock()
+        """Held by a fault that takes away what a disk held: one at a time is as much as is bearable."""
         loop.network = self.network
 
     def random(self, name: str) -> random.Random:

@@ -287,6 +287,12 @@ class SimulatedDisk:
             copy._seen[path] = copy._durable[path] = twin
         return copy
 
+    def replace(self, image: "SimulatedDisk") -> None:
+        """Put in a medium with what is durable on another; the machine is off."""
+        copy = image.durable_copy()
+        self._seen, self._durable = copy._seen, copy._durable
+        self._unsynced.clear()
+
     def exchange(self, other: "SimulatedDisk") -> None:
         """Put the medium of one into the other, and the other way round; the machines are off."""
         assert not self._unsynced

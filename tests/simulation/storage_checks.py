@@ -47,6 +47,13 @@ class StorageChecks:
         for key in [key for key in self._acknowledged if key[0] == storage]:
             del self._acknowledged[key]
 
+    def disks_exchanged(self, one: str, other: str) -> None:
+        """What one storage has acknowledged is on the disk that the other has from now on."""
+        names = {one: other, other: one}
+        exchanged = {(names.get(name, name), number): value for (name, number), value in self._acknowledged.items()}
+        self._acknowledged.clear()
+        self._acknowledged.update(exchanged)
+
     # What storages do
 
     def acknowledged(self, storage: str, partition_id: int, records: Sequence[Record]) -> None:
