@@ -106,6 +106,10 @@ class ProcessZooKeeper:
         """See :class:`~waltz.common.zk.client.ZooKeeper`; in an order that is the same in every run."""
         return sorted(await self._inner.children(path, watch))
 
+    async def sync(self, path: str) -> None:
+        """See :class:`~waltz.common.zk.client.ZooKeeper`."""
+        await self._inner.sync(path)
+
     async def create(
         self,
         path: str,

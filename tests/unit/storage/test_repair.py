@@ -87,6 +87,27 @@ def _flip_two_records(files: CrashFiles) -> None:
     files.overwrite(seg(7, ".idx"), b"")
 
 
+def _empty(*firsts: int) -> Callable[[CrashFiles], None]:
+    def damage(files: CrashFiles) -> None:
+        for first in firsts:
+            files.overwrite(seg(first), b"")
+
+    return damage
+
+
+def _flip_records(*transaction_ids: int) -> Callable[[CrashFiles], None]:
+    def damage(files: CrashFiles) -> None:
+        for transaction_id in transaction_ids:
+            _flip_record(transaction_id)(files)
+
+    return damage
+
+
+def _cut_and_empty(files: CrashFiles) -> None:
+    files.overwrite(seg(7), files.contents(seg(7))[: 128 + 550])
+    _empty(14)(files)
+
+
 DAMAGE: dict[str, tuple[Callable[[CrashFiles], None], list[tuple[int, int]]]] = {
     "first record": (_flip_record(0), [(0, 0)]),
     "record in the middle": (_flip_record(9), [(9, 9)]),
@@ -104,6 +125,11 @@ DAMAGE: dict[str, tuple[Callable[[CrashFiles], None], list[tuple[int, int]]]] = 
     "last data file gone": (lambda files: files.remove(seg(14)), [(14, 20)]),
     "index gone": (lambda files: files.remove(seg(7, ".idx")), []),
     "index of another partition": (lambda files: flip(files, seg(7, ".idx"), 31), []),
+    "records on both sides of a border": (_flip_records(13, 14), [(13, 13), (14, 14)]),
+    "records on both sides of two borders": (_flip_records(5, 6, *range(7, 14), 14), [(5, 6), (7, 13), (14, 14)]),
+    "two data files empty": (_empty(7, 14), [(7, 13), (14, 20)]),
+    "all data files empty": (_empty(0, 7, 14), [(0, 6), (7, 13), (14, 20)]),
+    "end of one data file and the next one": (_cut_and_empty, [(12, 13), (14, 20)]),
     "two records without an index": (_flip_two_records, [(8, 8), (11, 11)]),
 }
 
@@ -170,6 +196,20 @@ def test_a_log_without_any_file(files: CrashFiles) -> None:
     staged.add(ITEMS[5:13])
     salvage(files).rebuild(found, staged, 12)
     assert read_all(open_log(files, low_water_mark=12)) == ITEMS[:13]
+
+
+def test_records_that_nobody_brought_are_cut_out_of_a_run_over_a_border(files: CrashFiles) -> None:
+    _flip_records(13, 14, 16)(files)
+    found = salvage(files).survey(5, 20, {seg(7), seg(14)})
+    salvage(files).rebuild(found, stage(files, ITEMS[13:15]), 15)
+    assert read_all(open_log(files, threshold=800)) == ITEMS[:16]
+
+
+def test_a_log_is_cut_inside_a_run_that_was_brought(files: CrashFiles) -> None:
+    _empty(7, 14)(files)
+    found = salvage(files).survey(5, 20, set())
+    salvage(files).rebuild(found, stage(files, ITEMS[7:16]), 15)
+    assert read_all(open_log(files, threshold=800)) == ITEMS[:16]
 
 
 def test_staged_records_ascend(files: CrashFiles) -> None:

@@ -170,6 +170,23 @@ class KazooZooKeeper:
         names: list[str] = await self._read("children", path, lambda: self._client.get_children_async(path, hop))
         return names
 
+    async def sync(self, path: str) -> None:
+        """See :class:`~waltz.common.zk.client.ZooKeeper`."""
+
+        # ZooKeeper's own sync does not ask a quorum: a leader that was deposed and has not noticed it answers it, and
+        # so does a member that it still leads. A transaction, also one that changes nothing, needs the quorum of the
+        # present leader, and is answered by the member of this session when it has applied all that came before it.
+        # Members that are behind refuse a session that has seen it, so a later connection does not go back either.
+        def submit() -> _AsyncResult[list[object]]:
+            transaction = self._client.transaction()
+            transaction.check(path, ANY_VERSION)
+            result: _AsyncResult[list[object]] = transaction.commit_async()
+            return result
+
+        for outcome in await self._read("sync", path, submit):
+            if isinstance(outcome, Exception):
+                raise _translated("sync", path, outcome)
+
     async def create(
         self,
         path: str,
