@@ -358,8 +358,10 @@ class SimulatedCluster:
         """Do something from a machine that nothing ever happens to."""
         process = Process(self.world.loop, "operator")
         task = process.run(work(process))
-        await asyncio.wait([task])
-        process.kill(power_loss=False)
+        try:
+            await asyncio.wait([task])
+        finally:
+            process.kill(power_loss=False)
         task.result()
 
     async def _create(self, process: Process) -> None:

@@ -5,13 +5,14 @@ import contextlib
 import functools
 import gc
 import logging
+import random
 import signal
 import time
 import traceback
 import warnings
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from types import FrameType
+from types import FrameType, SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 from unittest import mock
 
@@ -19,6 +20,7 @@ from tests.simulation.absence import keep_storages_away
 from tests.simulation.application import ClientHost
 from tests.simulation.checker import Checker, Entry, Outcome
 from tests.simulation.cluster import CLUSTER_KEY, DIRECTORY, LogToTrace, SimulatedCluster, StorageHost, World
+from tests.simulation.damage import finish_repairs
 from tests.simulation.disk import SimulatedFiles
 from tests.simulation.hashes import reproducible_hashes
 from tests.simulation.loop import SimulatedLoop, SimulationStalledError, SpinningError, running_process
@@ -33,6 +35,7 @@ from waltz.server.partition import ServerPartition
 from waltz.server.store.interface import Append, StoreOptions
 from waltz.server.store.ring import BatchRing
 from waltz.server.store.session import StoreSession
+from waltz.spark import marks
 from waltz.storage import partition as storage_partition
 from waltz.storage.control_file import ControlFile
 from waltz.storage.fence import FenceFile
@@ -169,6 +172,7 @@ class Simulation:
         )
         with contextlib.ExitStack() as stack:
             stack.enter_context(mock.patch.object(server_node, "StoreOptions", store_options))
+            stack.enter_context(mock.patch.object(marks, "random", SimpleNamespace(Random=lambda: random.Random(0))))
             stack.enter_context(mock.patch.object(storage_partition, "WRITE_AHEAD_BYTES", options.write_ahead_bytes))
             if options.forgetful_storages:
                 stack.enter_context(mock.patch.object(FenceFile, "raise_to", _forget))
@@ -269,6 +273,7 @@ class Simulation:
             if not task.cancelled() and task.exception() is not None:
                 raise task.exception() or AssertionError
         heal(self.target)
+        await self._repaired(healed_s + self.options.healing_s)
         if not await self._all_ended(healed_s + self.options.healing_s):
             return
         if self.bulk_reader is not None and not self.bulk_reader.reads:
@@ -276,6 +281,14 @@ class Simulation:
         await self._check_disks()
         self.checker.check_clients({client.name: client.database for client in self.clients})
         self.checker.check_outcomes()
+
+    async def _repaired(self, deadline_s: float) -> None:
+        """An operator repairs what is still damaged."""
+        try:
+            async with asyncio.timeout_at(deadline_s):
+                await finish_repairs(self.target)
+        except TimeoutError:
+            self.fail(f"not repaired: {sorted(self.world.storage_checks.to_be_repaired)}")
 
     async def _inject(self, fault: Fault) -> None:
         await asyncio.sleep(max(fault.at_s - self.loop.time(), 0))
