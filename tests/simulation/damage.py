@@ -23,6 +23,7 @@ BEGIN_ANEW_AFTER = 5
 
 REPAIR_PAUSE_S = 1.0
 MARK_TIMEOUT_S = 3.0
+SCAN_TIMEOUT_S = 20.0
 
 
 async def bit_rot(target: Target, fault: Fault) -> None:
@@ -39,6 +40,8 @@ async def bit_rot(target: Target, fault: Fault) -> None:
             return
         target.say(fault, storage.name, f"has a damaged {where}")
         victim = draw.choice([storage, storage, draw.choice(replicas), None])
+        if "file" in where:
+            victim = storage  # it reads them when it starts, and never again
         if victim is not None:
             await asyncio.sleep(draw.choice((0.0, 0.1, 1.0)))
             victim.crash(power_loss=True)
@@ -86,7 +89,7 @@ async def finish_repairs(target: Target) -> None:
         storage = next(each for each in target.cluster.storages if each.name == name)
         if storage not in target.cluster.replicas[partition_id]:
             checks.forget(name, partition_id)
-        elif await _repair(target, storage, partition_id):
+        elif await _scan(storage, partition_id) and await _repair(target, storage, partition_id):
             checks.repaired(name, partition_id)
             failed = 0
         else:
@@ -94,6 +97,19 @@ async def finish_repairs(target: Target) -> None:
             await asyncio.sleep(REPAIR_PAUSE_S)
         if failed > BEGIN_ANEW_AFTER and _is_broken(storage, partition_id):
             await _begin_anew(target, storage, partition_id)
+
+
+async def _scan(storage: StorageHost, partition_id: int) -> bool:
+    """What a node does once a week: look at every record; whether it came to its end."""
+    process, node = storage.process, storage.node
+    if process is None or not storage.running or storage.paused or node is None:
+        return False
+    partition = node.manager.partitions.get(partition_id)
+    if partition is None:
+        return partition_id in node.manager.out_of_service()
+    task = process.run(node.manager.scrubber.scan(partition))
+    done, _ = await asyncio.wait([task], timeout=SCAN_TIMEOUT_S)
+    return bool(done)
 
 
 async def _repair(target: Target, storage: StorageHost, partition_id: int) -> bool:
