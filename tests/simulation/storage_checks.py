@@ -88,8 +88,6 @@ class StorageChecks:
     def opened(self, storage: str, partition: StoragePartition) -> None:
         """A storage has opened a partition, after a restart or while it runs."""
         partition_id, log = partition.partition_id, partition.log
-        if (storage, partition_id) in self._damaged:
-            return
         acknowledged = self._acknowledged[storage, partition_id]
         highest = max(acknowledged, default=-1)
         if log.max_transaction_id < highest:
@@ -98,6 +96,8 @@ class StorageChecks:
                 f"opened again it has transactions up to {log.max_transaction_id}"
             )
             return
+        if (storage, partition_id) in self._damaged:
+            return  # it need not be able to read all of it, but it has cut nothing off
         first = max(highest - COMPARED_RECORDS + 1, log.first_transaction_id)
         try:
             while first <= highest:
