@@ -56,6 +56,18 @@ class SimulationOptions:
     """How far the followers of ZooKeeper are behind that processes read from, at most."""
     apply_pause_s: float = 0.0
     """How long the application takes to apply one transaction in ten."""
+    old_clients: float = 0.0
+    """Share of the applications that speak an older version of the protocol, 0 to 4."""
+    plain_share: float = 0.0
+    """Share of the applications that use the plain face of the client."""
+    database_share: float = 0.0
+    """Share of the applications that use `DatabaseCallbacks`."""
+    database_pause_s: float = 0.002
+    """How long a transaction of a database takes, on average."""
+    wandering: bool = False
+    """Applications leave partitions and join them again."""
+    outstanding_max: int = 60
+    """Transactions that one application has under way."""
     read_share: float = 0.2
     """Share of applied transactions whose data the application reads."""
     fewest_write_locks: int = 0

@@ -6,19 +6,21 @@ import functools
 import gc
 import logging
 import signal
+import sys
 import time
 import traceback
 import warnings
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from types import FrameType
+from types import FrameType, SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 from unittest import mock
 
 from tests.simulation.absence import keep_storages_away
-from tests.simulation.application import ClientHost
+from tests.simulation.applications import make_applications
 from tests.simulation.checker import Checker, Entry, Outcome
 from tests.simulation.cluster import CLUSTER_KEY, DIRECTORY, LogToTrace, SimulatedCluster, StorageHost, World
+from tests.simulation.database_application import DatabaseHost
 from tests.simulation.disk import SimulatedFiles
 from tests.simulation.hashes import reproducible_hashes
 from tests.simulation.line_faults import lay_lines
@@ -27,6 +29,7 @@ from tests.simulation.options import SimulationOptions
 from tests.simulation.schedule import ALL_FAULTS, draw_faults, heal
 from tests.simulation.target import Fault, Target
 from tests.simulation.trace import Trace
+from waltz.client import reader
 from waltz.common.errors import WaltzError
 from waltz.common.records import Record
 from waltz.server import node as server_node
@@ -97,10 +100,7 @@ class Simulation:
         self.world = World(seed, options, self.loop, self.trace, self.fail)
         self.checker = Checker(options.partitions, self.fail)
         self.cluster = SimulatedCluster(self.world)
-        share = -(-options.transactions // options.clients)
-        self.clients = [
-            ClientHost(self.world, f"client-{number}", self.checker, share) for number in range(options.clients)
-        ]
+        self.clients = make_applications(self.world, self.checker)
         self.bulk_reader = self._make_bulk_reader()
         self.target = Target(self.world, self.cluster, self.clients)
 
@@ -173,6 +173,8 @@ class Simulation:
             stack.enter_context(mock.patch.object(storage_partition, "WRITE_AHEAD_BYTES", options.write_ahead_bytes))
             if options.forgetful_storages:
                 stack.enter_context(mock.patch.object(FenceFile, "raise_to", _forget))
+            feeds = SimpleNamespace(Random=lambda: self.world.random("feeds"))
+            stack.enter_context(mock.patch.object(reader, "random", feeds))
             if self.bulk_reader is not None:
                 stack.enter_context(self.bulk_reader.seeded())
             yield
@@ -277,6 +279,9 @@ class Simulation:
             self.fail(f"{self.bulk_reader.name} has never read the whole log")
         await self._check_disks()
         self.checker.check_clients({client.name: client.database for client in self.clients})
+        for client in self.clients:
+            if isinstance(client, DatabaseHost):
+                client.close_database()
         self.checker.check_outcomes()
 
     async def _inject(self, fault: Fault) -> None:
@@ -384,7 +389,7 @@ def _close_silently(loop: SimulatedLoop) -> None:
     """What the coroutines of dead processes still say while they are closed concerns nobody."""
     logging.disable(logging.CRITICAL)
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), mock.patch.object(sys, "unraisablehook"):
             warnings.simplefilter("ignore")
             loop.close()
     finally:
