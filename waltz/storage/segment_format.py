@@ -31,7 +31,6 @@ _LENGTH = struct.Struct(">i")
 _LENGTH_OFFSET = 28
 _ID = struct.Struct(">q")
 _SCAN_BLOCK_BYTES = 1 << 20
-_SECTOR_BYTES = 512
 
 
 class Reader(Protocol):
@@ -264,26 +263,6 @@ def find_later_record(reader: Reader, offset: int, end: int, transaction_id: int
             ):
                 return found_id, found_offset
     return None
-
-
-def has_lost_sector(reader: Reader, offset: int, end: int) -> bool:
-    """Whether a sector between a damaged record at ``offset`` and the intact one at ``end`` was never written.
-
-    What is behind the end of a file reads as zeros until it is written. Of the sector in which the damaged record
-    begins only the bytes from there on count: at least 8, as a transaction id other than 0 has not so many zeros. For
-    the same reason the sector in which the intact record begins may be missing: it has nothing of that but zeros then.
-    """
-    first_sector_end = offset - offset % _SECTOR_BYTES + _SECTOR_BYTES
-    own = reader.read(offset, first_sector_end - offset)
-    if len(own) >= _ID.size and not any(own):
-        return True
-    nothing = bytes(_SECTOR_BYTES)
-    sectors_end = end + -end % _SECTOR_BYTES
-    for block_start in range(first_sector_end, sectors_end, _SCAN_BLOCK_BYTES):
-        block = reader.read(block_start, min(_SCAN_BLOCK_BYTES, sectors_end - block_start))
-        if any(block[at : at + _SECTOR_BYTES] == nothing for at in range(0, len(block), _SECTOR_BYTES)):
-            return True
-    return False
 
 
 def _ids_pattern(lowest: int, highest: int) -> re.Pattern[bytes]:
