@@ -23,6 +23,9 @@ FIRST_VERSION_WITH_WRITE_SESSION = 5
 KEY_START, PARTITION_START, KEY_END = 4, 8, 12
 """Where generation and partition stand in the 16 bytes of a request id; together they are the key of a run."""
 
+LOCK_SIZE_BYTES = 40
+"""Memory of one lock: a place in a tuple, and an integer."""
+
 _NONE: tuple[int, ...] = ()
 _SMALL_BYTES = 4096  # below that, copying data in order to checksum it is cheaper than not to copy it
 _FIXED = struct.Struct(">x16sqiiiii")  # with no lock: request id, mark, three counts, header, size
@@ -36,6 +39,16 @@ class AppendCall(Append):
     """An append with what decides about its admission. Locks are signed 32-bit hashes."""
 
     __slots__ = ("append_locks", "client_high_water_mark", "read_locks", "write_locks")
+
+    @property
+    def lock_count(self) -> int:
+        """Locks of all kinds."""
+        return len(self.write_locks) + len(self.read_locks) + len(self.append_locks)
+
+    @property
+    def size_bytes(self) -> int:
+        """Approximate memory of the parts that a client can make long."""
+        return len(self.body) + LOCK_SIZE_BYTES * self.lock_count
 
     def __init__(
         self,

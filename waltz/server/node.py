@@ -24,6 +24,7 @@ from waltz.common.zk.client import State, ZooKeeper, connect
 from waltz.common.zk.store_admin import read_store_params
 from waltz.common.zk.znodes import ReplicaAssignments, StoreParams
 from waltz.server.caches import FeedCache, TransactionCache
+from waltz.server.memory import MemoryBudget
 from waltz.server.partition import PartitionOptions, ServerPartition
 from waltz.server.partition_metrics import SERVER_GROUP, PartitionMetrics
 from waltz.server.replica_watch import ReplicaWatch
@@ -47,6 +48,9 @@ CONNECTIVITY_TIMEOUT_S = 5.0
 
 HEALTHY_SESSION_TIMEOUTS = 2
 """ZooKeeper counts as healthy while it has been away for less than this many session time-outs."""
+
+RING_DIVISOR = 8
+"""The part of the free memory that one partition may use for storages that lag: one eighth."""
 
 _T = TypeVar("_T")
 
@@ -83,6 +87,7 @@ class WaltzServer:
         self._make_connector = make_connector
         self._feed_cache = FeedCache(config.feed_cache_size_bytes)
         self._transaction_cache = TransactionCache(config.transaction_data_cache_size_bytes)
+        self._memory = MemoryBudget(config.append_memory_bytes)
         self._partition_options = PartitionOptions(
             lock_table_size=config.optimistic_lock_table_size, min_fetch_size=config.min_fetch_size
         )
@@ -225,6 +230,7 @@ class WaltzServer:
             transaction_cache=self._transaction_cache,
             metrics=PartitionMetrics(self.registry, partition_id),
             random_source=self._random,
+            memory=self._memory,
             log_factory=lambda listener: ReplicatedLog(
                 partition_id,
                 generation,
@@ -234,6 +240,7 @@ class WaltzServer:
                 self._config.cluster_root,
                 listener,
                 self._store_options,
+                self._memory.account(RING_DIVISOR),
             ),
         )
 
@@ -286,6 +293,7 @@ class WaltzServer:
             "endpoint": lambda: str(self.endpoint),
             "waltz-server-num-partitions": lambda: len(self.partitions),
             "replica-info": self._replica_info,
+            "append-memory": lambda: self._memory.used_bytes,
             "waltz-version-id": _version,
         }
         for name, gauge in gauges.items():

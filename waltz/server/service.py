@@ -168,8 +168,9 @@ class ServerService:
     def link_closed(self, link: ClientLink) -> None:
         """Its connection is gone."""
         self.links.pop(link, None)
-        for partition in self.partitions.values():
+        for partition in link.mounts:
             partition.forget(link)
+        link.mounts.clear()
 
     def append(self, link: ClientLink, partition_key: bytes, requests: Sequence[AppendCall]) -> None:
         """Appends to one partition; when it is not here they are refused, silently before version 5."""

@@ -251,8 +251,8 @@ async def test_every_version_mounts_appends_and_is_fed(server: Server, version: 
     server.log.commit()
     await client.expect(
         frame(4, 2, struct.pack(">qi", 10, 20), version=version),
-        frame(4, 4, struct.pack(">qi", 11, 40), version=version),
         frame(10, 3, struct.pack(">q", 10), version=version),
+        frame(4, 4, struct.pack(">qi", 11, 40), version=version),
     )
     client.send(frame(8, 4, version=version))
     await client.expect(frame(9, 4, struct.pack(">q", 11), version=version))

@@ -21,6 +21,7 @@ from waltz.common.records import Record, RecordHeader
 from waltz.common.zk.client import ZooKeeper
 from waltz.common.zk.paths import ClusterPaths
 from waltz.common.zk.znodes import PartitionMetadata
+from waltz.server.memory import MemoryAccount
 from waltz.server.store.connections import StorageConnections
 from waltz.server.store.interface import (
     Append,
@@ -85,8 +86,12 @@ class ReplicatedLog:
         root: str,
         listener: LogListener,
         options: StoreOptions,
+        ring_memory: MemoryAccount | None = None,
     ) -> None:
-        """``replicas`` are the connect strings of the assigned storages, ``root`` is the cluster root."""
+        """``replicas`` are the connect strings of the assigned storages, ``root`` is the cluster root.
+
+        ``ring_memory`` bounds what is kept for replicas that lag, beside ``options.ring_size_bytes``.
+        """
         self.partition_id = partition_id
         self._generation = generation
         self._replicas = replicas
@@ -94,6 +99,7 @@ class ReplicatedLog:
         self._node = MetadataNode(zookeeper, ClusterPaths(root).partition(partition_id))
         self._listener = listener
         self._options = options
+        self._ring_memory = ring_memory
         self._loop = asyncio.get_running_loop()
         self._task: asyncio.Task[None] | None = None
         self._session: StoreSession | None = None
@@ -172,6 +178,11 @@ class ReplicatedLog:
         return tuple(
             known.get(storage) or ReplicaView(storage, ReplicaStatus.AWAY, None) for storage in sorted(self._replicas)
         )
+
+    @property
+    def undecided_bytes(self) -> int:
+        """Of the appends that were given and are not decided, as they go to the storages."""
+        return self._load_bytes()
 
     @property
     def congested(self) -> bool:
@@ -311,6 +322,7 @@ class ReplicatedLog:
         """The session has opened: go on with it. Its metadata are written, so what it decided is final (S5)."""
         mark, known_mark = session.high_water_mark, self._high_water_mark
         self._session = session
+        self._count_ring(self._ring_memory)
         self._opened_generation = session.generation
         self._session_usable.set()
         self._draining = self._failed_attempt = False
@@ -423,6 +435,7 @@ class ReplicatedLog:
     def _lose_session(self) -> None:
         self._cancel_renewal_timer()
         if self._session is not None:
+            self._count_ring(None)
             self._session = None
             self._session_usable.clear()
             self._without_session_since_s = self._loop.time()
@@ -449,6 +462,14 @@ class ReplicatedLog:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(delay_s):
                 await self._wake.wait()
+
+    def _count_ring(self, memory: MemoryAccount | None) -> None:
+        """Have the ring of the session tell its bytes to ``memory``, or to nobody."""
+        ring = None if self._session is None else self._session.ring
+        if ring is not None:
+            ring.memory = memory
+        if memory is None and self._ring_memory is not None:
+            self._ring_memory.set(0)
 
     # What the session tells
 
