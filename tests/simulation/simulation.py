@@ -25,12 +25,14 @@ from tests.simulation.disk import SimulatedFiles
 from tests.simulation.hashes import reproducible_hashes
 from tests.simulation.line_faults import lay_lines
 from tests.simulation.loop import SimulatedLoop, SimulationStalledError, SpinningError, running_process
+from tests.simulation.network import ConnectedSocket
 from tests.simulation.options import SimulationOptions
 from tests.simulation.schedule import ALL_FAULTS, draw_faults, heal
 from tests.simulation.target import Fault, Target
 from tests.simulation.trace import Trace
 from waltz.client import reader
 from waltz.common.errors import WaltzError
+from waltz.common.net import channel
 from waltz.common.records import Record
 from waltz.server import node as server_node
 from waltz.server.partition import ServerPartition
@@ -175,6 +177,7 @@ class Simulation:
                 stack.enter_context(mock.patch.object(FenceFile, "raise_to", _forget))
             feeds = SimpleNamespace(Random=lambda: self.world.random("feeds"))
             stack.enter_context(mock.patch.object(reader, "random", feeds))
+            stack.enter_context(mock.patch.object(channel, "unacknowledged_bytes", _unacknowledged_bytes))
             if self.bulk_reader is not None:
                 stack.enter_context(self.bulk_reader.seeded())
             yield
@@ -354,6 +357,10 @@ class Simulation:
             return []
         self.world.storage_checks.left(storage.name, partition_id, records)
         return records
+
+
+def _unacknowledged_bytes(socket: ConnectedSocket) -> int:
+    return socket.unacknowledged_bytes
 
 
 def _running_host() -> str:
