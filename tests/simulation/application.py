@@ -51,6 +51,8 @@ class ApplicationHost(Host):
         """The newest version of the protocol that it speaks."""
         self._locks = [PartitionLocalLock("account", number) for number in range(world.options.lock_names)]
         self._outstanding: dict[int, Submitted] = {}
+        self.closed_run = 0
+        """The last run whose client was closed in order."""
 
     @property
     def idle(self) -> bool:
@@ -117,6 +119,8 @@ class ApplicationHost(Host):
 
     def enter(self, partition_id: int, transaction_id: int, entry: Entry) -> None:
         """A transaction has come to the database."""
+        if self.closed_run == self.runs:
+            self.world.fail(f"{self.name} applies {transaction_id} of partition {partition_id} after it was closed")
         database = self.database[partition_id]
         self.checker.applied(self.name, partition_id, len(database), transaction_id, entry)
         database.append(entry)
@@ -132,6 +136,7 @@ class ClientHost(ApplicationHost):
     async def stop(self) -> None:
         if self.client is not None:
             await self.client.close()
+            self.closed_run = self.runs
         if self.zookeeper is not None:
             await self.zookeeper.close()
 

@@ -74,6 +74,7 @@ def client_config(world: World, **settings: object) -> ClientConfig:
             "zookeeper.sessionTimeout": round(options.session_timeout_s * 1000),
             "cluster.root": ROOT,
             "client.maxConcurrentTransactions": options.concurrent_transactions,
+            "client.maxTransactionSize": options.max_transaction_bytes,
             "client.ssl.plaintext": True,
             **settings,
         },

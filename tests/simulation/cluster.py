@@ -239,6 +239,8 @@ class ServerHost(Host):
                 "storage.maxRetryInterval": 2000,
                 "storage.checkpointInterval": options.checkpoint_interval,
                 "server.ssl.plaintext": True,
+                "server.maxTransactionSize": options.max_transaction_bytes,
+                **({"server.appendMemory": options.append_memory_bytes} if options.append_memory_bytes else {}),
             },
             ServerConfig,
         )

@@ -274,6 +274,11 @@ class SimulatedLoop(BaseEventLoop):
         """There are no threads."""
         raise NotImplementedError("a simulated process has no threads")
 
+    def timers_of(self, process: Process) -> list[Callable[..., object]]:
+        """What is still to be called for a process at some time."""
+        handles = [timer[2] for timer in self._timers if timer[2].process is process and not timer[2].cancelled()]
+        return [cast("Callable[..., object]", handle._callback) for handle in handles]  # type: ignore[attr-defined]
+
     def take_back(self, handles: deque[_Handle]) -> None:
         """Run the handles that were kept while their process was paused."""
         self._runnable.extend(handles)

@@ -80,6 +80,12 @@ class SimulationOptions:
     """How much slower the disk of the first storage is, until everything heals."""
     decision_max_s: float = math.inf
     """How long an application may wait for the decision of a transaction, once the cluster has come up."""
+    recovery_max_s: float = 240.0
+    """Time within which every partition must have a healthy owner after the last fault."""
+    append_memory_bytes: int = 0
+    """What appends may use of the memory of a server; 0: what servers use when nobody says anything."""
+    max_transaction_bytes: int = 32 << 20
+    """The largest transaction that servers and clients take."""
     forgetful_storages: bool = False
     """Storages forget, when they restart, a fence that no low-water mark followed, as those of the original do."""
     bulk_read_interval_s: float = 0.0

@@ -41,6 +41,7 @@ class PlainHost(ApplicationHost):
     async def stop(self) -> None:
         if self.plain is not None:
             await self.plain.close()
+            self.closed_run = self.runs
         if self.zookeeper is not None:
             await self.zookeeper.close()
 

@@ -24,6 +24,7 @@ from tests.simulation.database_application import DatabaseHost
 from tests.simulation.disk import SimulatedFiles
 from tests.simulation.hashes import reproducible_hashes
 from tests.simulation.line_faults import lay_lines
+from tests.simulation.liveness import Watch, lock_failures_are_told
 from tests.simulation.loop import SimulatedLoop, SimulationStalledError, SpinningError, running_process
 from tests.simulation.network import ConnectedSocket
 from tests.simulation.options import SimulationOptions
@@ -71,13 +72,16 @@ class Result:
     lock_failures: int = 0
     simulated_s: float = 0.0
     failed_at_s: float = 0.0
+    recovered_s: float = 0.0
+    """How long after the last fault every partition had a healthy owner."""
     cpu_s: float = 0.0
 
     def __str__(self) -> str:
         state = "FAILED" if self.failures else "ok"
         return (
             f"seed {self.seed:<6} {state:<6} {self.committed} committed, {self.lock_failures} lock failures, "
-            f"{len(self.faults)} faults, {self.simulated_s:.0f} s simulated in {self.cpu_s:.1f} s, "
+            f"{len(self.faults)} faults, healthy after {self.recovered_s:.0f} s, "
+            f"{self.simulated_s:.0f} s simulated in {self.cpu_s:.1f} s, "
             f"{self.events} events, digest {self.digest:08x}"
         )
 
@@ -105,6 +109,7 @@ class Simulation:
         self.clients = make_applications(self.world, self.checker)
         self.bulk_reader = self._make_bulk_reader()
         self.target = Target(self.world, self.cluster, self.clients)
+        self.watch = Watch(self.world, self.cluster)
 
     def run(self) -> Result:
         """Run to the end, or to the first failure."""
@@ -186,7 +191,8 @@ class Simulation:
     def _observing(self) -> Iterator[None]:
         """See what servers commit, and what everybody logs."""
         storages = self.world.storage_checks.observing()
-        with storages, self._observing_sessions(), self._observing_partitions(), self._observing_logs():
+        told = lock_failures_are_told(self.fail)
+        with storages, told, self._observing_sessions(), self._observing_partitions(), self._observing_logs():
             yield
 
     @contextlib.contextmanager
@@ -230,6 +236,7 @@ class Simulation:
                 appends[0].transaction_id,
                 [Entry(bytes(append.req_id), append.header) for append in appends],
             )
+            self.watch.committed(partition)
             committed(partition, appends)
 
         with (
@@ -258,6 +265,7 @@ class Simulation:
         lay_lines(self.target)
         await self.cluster.set_up()
         self.cluster.storages[0].disk.slowness = self.options.slow_storage_factor
+        self.watch.look()
         for client in self.clients:
             client.start()
         if self.bulk_reader is not None:
@@ -276,6 +284,9 @@ class Simulation:
             if not task.cancelled() and task.exception() is not None:
                 raise task.exception() or AssertionError
         heal(self.target)
+        if not await self._all_owned(healed_s + self.options.recovery_max_s):
+            return
+        self.result.recovered_s = self.loop.time() - healed_s
         if not await self._all_ended(healed_s + self.options.healing_s):
             return
         if self.bulk_reader is not None and not self.bulk_reader.reads:
@@ -301,6 +312,17 @@ class Simulation:
                 self.fail(f"{self.options.healing_s:.0f} s after the last fault: " + "; ".join(waiting_for))
                 return False
             await asyncio.sleep(0.5)
+
+    async def _all_owned(self, deadline_s: float) -> bool:
+        """Every partition gets a healthy owner."""
+        while missing := set(range(self.options.partitions)) - self.watch.owned():
+            if self.loop.time() > deadline_s:
+                after_s = self.options.recovery_max_s
+                self.fail(f"{after_s:.0f} s after the last fault no healthy server owns partitions {sorted(missing)}")
+                return False
+            await asyncio.sleep(0.5)
+        self.trace.line("-", "every partition has a healthy owner")
+        return True
 
     def _waiting_for(self) -> list[str]:
         waiting: list[str] = []
