@@ -23,7 +23,7 @@ from waltz.server.store.interface import Append
 
 LOOK_INTERVAL_S = 1.0
 
-HEALTHY_MAX_S = 20.0
+HEALTHY_MAX_S = 30.0
 """A partition that was given something and has committed nothing for so long must not call itself healthy."""
 
 _WALTZ = "/waltz/"
