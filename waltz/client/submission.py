@@ -10,6 +10,7 @@ from typing import Any
 
 from waltz.client.context import TransactionContext
 from waltz.client.options import ClientOptions
+from waltz.common.tasks import owned
 
 logger = logging.getLogger(__name__)
 
@@ -114,7 +115,15 @@ class RetryQueue:
     def _put(self, submission: Submission) -> None:
         self._ready.append(submission)
         if self._task is None and not self._closed:
-            self._task = self._loop.create_task(self._run())
+            self._start()
+
+    def _start(self) -> None:
+        self._task = owned(self._run(), "the queue of appends to be attempted again", self._died)
+
+    def _died(self, error: Exception) -> None:
+        """Those behind the one that failed are attempted all the same."""
+        if self._ready and not self._closed:
+            self._start()
 
     async def _run(self) -> None:
         try:

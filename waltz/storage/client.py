@@ -281,8 +281,9 @@ class StorageClient:
     def frames_received(self, channel: Channel, buffer: bytes, bounds: Bounds) -> None:
         """Part of ``ChannelHandler``: bring every answer to its request."""
         appends, owed = self._appends, self._owed
+        now_s = self._loop.time() - self._stood_still_s
         for message in wire.decode_batch(buffer, bounds):
-            owed.answered(message.seq_num)
+            owed.answered(message.seq_num, now_s)
             if isinstance(message, wire.SuccessResponse | wire.FailureResponse):
                 done = appends.pop(message.seq_num, None)
                 if done is not None:

@@ -22,7 +22,7 @@ MIN_BYTES_PER_S = 512 << 10
 """The slowest line on which hidden bytes are waited for."""
 
 RATE_MEMORY_S = 10.0
-"""After this time without answers a connection's rate counts for about a third of what it was."""
+"""A connection's rate that has not been shown again for so long counts for about a third of what it was."""
 
 MAX_WAIT_S = 600.0
 """No request is waited for longer than this, whatever moves."""
@@ -69,11 +69,11 @@ class OwedAnswers:
         self._silent_after_s = silent_after_s
         self._requests: dict[int, _Request] = {}
         self._missed: set[int] = set()
-        self._answered_bytes = 0
         self._bytes_per_s = 0.0
         self._looked_s = 0.0
-        self._looked_answered_bytes = 0
         self._left_bytes = 0
+        self._last_position = 0
+        self._backlog = False
         self._received_bytes = 0
         self._moved_s = 0.0
         self._probed = False
@@ -89,27 +89,34 @@ class OwedAnswers:
         if not self._requests and not self._missed:
             self._moved_s = self._looked_s = now_s
             self._probed = False
+        self._last_position = position
         self._requests[seq_num] = _Request(size_bytes, position, timeout_s, now_s)
 
-    def answered(self, seq_num: int) -> None:
+    def answered(self, seq_num: int, now_s: float) -> None:
         """The answer to a request, or to one that nobody waits for any more, has come."""
         request = self._requests.pop(seq_num, None)
-        if request is not None:
-            self._answered_bytes += request.size_bytes
-        elif self._missed:
+        if request is None:
             self._missed.discard(seq_num)
+            return
+        # Its bytes have passed in this time, so the line is at least that fast.
+        took_s = now_s - request.sent_s
+        if request.size_bytes > took_s * self._bytes_per_s and took_s > 0:
+            self._bytes_per_s = request.size_bytes / took_s
 
     def look(self, now_s: float, left_bytes: int, received_bytes: int, *, receiving: bool) -> Verdict:
         """What is late now.
 
         ``left_bytes`` of the stream have left, ``received_bytes`` have come; ``receiving``: an answer has come in part.
         """
-        self._measure(now_s)
+        self._bytes_per_s *= max(1 - (now_s - self._looked_s) / RATE_MEMORY_S, 0.0)
+        self._looked_s = now_s
         arriving = receiving and received_bytes > self._received_bytes
-        if left_bytes != self._left_bytes or received_bytes != self._received_bytes:
-            self._left_bytes, self._received_bytes = left_bytes, received_bytes
+        # That a new request leaves proves nothing: kernels and relays take it. What had to wait at the last look does.
+        if received_bytes != self._received_bytes or (self._backlog and left_bytes != self._left_bytes):
             self._moved_s = now_s
             self._probed = False
+        self._left_bytes, self._received_bytes = left_bytes, received_bytes
+        self._backlog = left_bytes < self._last_position
         late: list[int] = []
         next_look_s = now_s + MAX_WAIT_S
         owed_bytes = 0
@@ -141,15 +148,6 @@ class OwedAnswers:
                 break
             owed_bytes += request.size_bytes
         return Transfer(min(left_bytes, position) - owed_bytes, self._allowance_s(owed_bytes))
-
-    def _measure(self, now_s: float) -> None:
-        elapsed_s = now_s - self._looked_s
-        if elapsed_s <= 0:
-            return
-        answered_bytes = self._answered_bytes - self._looked_answered_bytes
-        faded = self._bytes_per_s * max(1 - elapsed_s / RATE_MEMORY_S, 0.0)
-        self._bytes_per_s = max(answered_bytes / elapsed_s, faded)
-        self._looked_s, self._looked_answered_bytes = now_s, self._answered_bytes
 
     def _allowance_s(self, owed_bytes: int) -> float:
         return min(owed_bytes, HIDDEN_BYTES) / max(self._bytes_per_s, MIN_BYTES_PER_S)

@@ -123,7 +123,10 @@ class StoreOptions:
     checkpoint_interval: int = 250_000
     """Transactions after which a session is renewed, which moves the low-water marks."""
     rpc_timeout_s: float = 10.0
-    """How long nothing may move for one request of a recovery or join, and how long connecting may take."""
+    """How long nothing may move for one question of a recovery or join, and how long connecting may take."""
+    change_timeout_s: float = 60.0
+    """The same for a truncation, low-water mark or copy. Giving one up leaves its storage out until another session is
+    begun, so slow disks are waited for; a storage that is gone is noticed by its connection."""
     read_timeout_s: float = 2.0
     """How long nothing may move for one read request; the next replica is asked after it."""
     stall_timeout_s: float = 1.0

@@ -505,6 +505,10 @@ class ReplicatedLog:
             logger.info("partition %d: the session is renewed to let storage %s in", self.partition_id, storage)
             self.renewal_wanted()
 
+    def replica_joined(self, storage: str) -> None:
+        """Part of ``SessionOwner``."""
+        self._readmissions.pop(storage, None)
+
     def _tell_drained(self) -> None:
         if self._congestion_seen and self._load_bytes() < self._options.ring_size_bytes / 2:
             self._congestion_seen = False

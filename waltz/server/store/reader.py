@@ -5,7 +5,7 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol, TypeVar
 
-from waltz.common.errors import WaltzError
+from waltz.common.errors import DeadlineExceededError, WaltzError
 from waltz.common.records import Record, RecordHeader
 from waltz.common.zk.znodes import ReplicaId
 from waltz.server.store.connections import Lane, StorageConnections, StorageRpc
@@ -38,6 +38,7 @@ class ReplicaReader:
     def __init__(self, session: ReaderSession, replicas: Sequence[Replica]) -> None:
         self._session = session
         self._loop = asyncio.get_running_loop()
+        self._patience_s = session.options.stall_timeout_s / 4
         self._router: LatencyWeightedRouter[Replica] = LatencyWeightedRouter()
         for replica in replicas:
             self._router.add(replica)
@@ -45,9 +46,11 @@ class ReplicaReader:
     async def records(self, first_id: int, count: int, except_from: ReplicaId | None = None) -> list[Record]:
         """One to ``count`` records from ``first_id`` on, checksums verified. Raises :class:`ReadFailedError`.
 
-        ``except_from`` is the replica that reads in order to catch up.
+        ``except_from`` is the replica that reads in order to catch up. A quorum may be waiting for it, so the next one
+        is asked sooner, as soon as the line allows: that is found out.
         """
-        ids, timeout_s = (self._session.session_id, self._session.partition_id), self._session.options.read_timeout_s
+        ids, options = (self._session.session_id, self._session.partition_id), self._session.options
+        timeout_s = options.read_timeout_s if except_from is None else self._patience_s
         return await self._read(
             lambda client: client.records(*ids, first_id, count, timeout_s=timeout_s), first_id, except_from
         )
@@ -93,6 +96,8 @@ class ReplicaReader:
             if isinstance(error, RemoteStorageError) and error.is_session_fenced:
                 self._session.fenced(error)
                 raise ReadFailedError(str(error)) from None
+            if isinstance(error, DeadlineExceededError):
+                self._learn_patience(self._patience_s)
             logger.warning("partition %d: reading from %s: %s", self._session.partition_id, replica.storage, error)
             self._router.update(replica, MAX_LATENCY_MS)
             return []
@@ -105,5 +110,12 @@ class ReplicaReader:
             )
             self._router.update(replica, MAX_LATENCY_MS)
             return []
-        self._router.update(replica, (self._loop.time() - started_s) * 1000)
+        took_s = self._loop.time() - started_s
+        self._router.update(replica, took_s * 1000)
+        self._learn_patience(took_s)
         return items
+
+    def _learn_patience(self, took_s: float) -> None:
+        """Wait for twice as long as it took; a time-out counts as having taken that long."""
+        options = self._session.options
+        self._patience_s = min(max(took_s * 2, options.stall_timeout_s / 4), options.read_timeout_s)

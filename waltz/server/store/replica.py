@@ -88,6 +88,10 @@ class ReplicaSession(Protocol):
         """A replica that only another session can take in can be connected."""
         ...
 
+    def replica_joined(self, storage: str) -> None:
+        """The replica at a storage follows the session."""
+        ...
+
     async def wait_committed(self, transaction_id: int) -> None:
         """Wait until an id is committed; ends the session if that takes too long."""
         ...
@@ -262,7 +266,7 @@ class Replica:
     async def _recover(self, client: StorageRpc) -> int:
         """Carry out the machine's effects until the replica has joined; the id up to which it holds the log."""
         session, machine = self._session, self._session.machine
-        ids, timeout_s = (session.session_id, session.partition_id), session.options.rpc_timeout_s
+        ids, timeout_s = (session.session_id, session.partition_id), session.options.change_timeout_s
         while True:
             effect = await self._next_effect()
             match effect:
@@ -271,7 +275,7 @@ class Replica:
                 case Refuse(reason=reason):
                     raise ReplicaRefusedError(f"the storage {reason}")
                 case GetMaximum():
-                    maximum = await client.max_transaction_id(*ids, timeout_s=timeout_s)
+                    maximum = await client.max_transaction_id(*ids, timeout_s=session.options.rpc_timeout_s)
                     session.execute(machine.maximum_known(self.replica_id, maximum))
                 case Truncate(transaction_id=transaction_id):
                     self._change_unanswered = True
@@ -307,7 +311,7 @@ class Replica:
             session.execute(session.machine.copy_failed(self.replica_id, effect.source))
             return
         self._change_unanswered = True
-        await client.append(*ids, records, timeout_s=session.options.rpc_timeout_s)
+        await client.append(*ids, records, timeout_s=session.options.change_timeout_s)
         self._change_unanswered = False
         session.execute(session.machine.copied(self.replica_id, records[-1].transaction_id))
 
@@ -330,6 +334,7 @@ class Replica:
         # they are committed by the others is awaited, for an acknowledgement of later records would cover them.
         await self._session.wait_committed(position)
         self._serving = True
+        self._session.replica_joined(self.storage)
         self.pump()
         while True:
             await self._wake.wait()
@@ -455,7 +460,7 @@ class Replica:
             await asyncio.sleep(self._backoff.next_delay_s())
         else:
             self._copy_failing_since_s = None
-            timeout_s = session.options.rpc_timeout_s
+            timeout_s = session.options.change_timeout_s
             await client.append(session.session_id, session.partition_id, records, timeout_s=timeout_s)
             self.next_id = records[-1].transaction_id + 1
             self.acked = max(self.acked, self.next_id - 1)

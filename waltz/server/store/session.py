@@ -55,6 +55,10 @@ class SessionOwner(Protocol):
         """Another session could take in the replica at a storage, which this one must leave out."""
         ...
 
+    def replica_joined(self, storage: str) -> None:
+        """The replica at a storage follows the session."""
+        ...
+
 
 class StoreSession:
     """See the module. :meth:`open` once, then :meth:`append`; :meth:`close` in any case."""
@@ -359,6 +363,10 @@ class StoreSession:
                 self.end(SessionEndedError("a replica that this recovery had to leave out can be reached again"))
         elif not self.machine.joining:
             self._owner.readmission_wanted(storage)
+
+    def replica_joined(self, storage: str) -> None:
+        """Part of ``ReplicaSession``."""
+        self._owner.replica_joined(storage)
 
     async def wait_committed(self, transaction_id: int) -> None:
         """Part of ``ReplicaSession``: wait for the others; a standstill in which this replica is needed ends it all."""
