@@ -234,7 +234,7 @@ class RpcPartition:
     # High-water mark
 
     async def high_water_mark(self, timeout_s: float) -> int:
-        """The committed high-water mark of the partition, not older than this call.
+        """The committed high-water mark of the partition, as the server knows it that this client takes for the owner.
 
         Raises ``DeadlineExceededError`` and ``ClientClosedError``.
         """

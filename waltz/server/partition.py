@@ -310,13 +310,17 @@ class ServerPartition:
             self._lists.request(link, request, self.high_water_mark)
 
     def ask_high_water_mark(self, link: ClientLink, request: HighWaterMarkRequest) -> None:
-        """Answer at once when the mark is known, else as soon as it is; in the end with "unknown"."""
-        if self.high_water_mark is None and len(self._questions) >= self._options.max_undecided_count:
-            link.send(HighWaterMarkResponse(request.req_id, LONG_MIN))
-        elif self.high_water_mark is None:
-            self._questions.add(Pending(link, request, next(self._order)))
-        else:
+        """Answer at once when the mark is known, else as soon as it is; in the end with "unknown".
+
+        Not known is also a mark of a generation that is older than the one that the peer has heard of: another owner
+        may have committed more between the two.
+        """
+        if self.high_water_mark is not None and ReqId(request.req_id).generation <= self._log.opened_generation:
             link.send(HighWaterMarkResponse(request.req_id, self.high_water_mark))
+        elif len(self._questions) >= self._options.max_undecided_count:
+            link.send(HighWaterMarkResponse(request.req_id, LONG_MIN))
+        else:
+            self._questions.add(Pending(link, request, next(self._order)))
 
     # The log's side
 
@@ -325,6 +329,10 @@ class ServerPartition:
         if self.high_water_mark is None or high_water_mark != self.high_water_mark:
             self._move_mark(high_water_mark)
             changed = True
+        for pending in self._questions.waiting():
+            if ReqId(pending.request.req_id).generation <= self._log.opened_generation:
+                pending.answered = True
+                pending.link.send(HighWaterMarkResponse(pending.request.req_id, high_water_mark))
         self._admission.begin(high_water_mark, changed)
         self._undecided.settled()
         self._session_open = True
@@ -621,8 +629,6 @@ class ServerPartition:
             self._feed_cache.forget(self.partition_id)
             self._transaction_cache.forget(self.partition_id)
         self._feed.advance(high_water_mark)
-        for pending in self._questions.take():
-            pending.link.send(HighWaterMarkResponse(pending.request.req_id, high_water_mark))
 
     def _mount_expired(self, pending: Pending) -> None:
         pending.answered = True

@@ -86,7 +86,7 @@ async def test_a_node_without_partitions_has_an_empty_status(tmp_path: Path) -> 
         assert await (await node.admin()).assigned_partition_status() == {}
 
 
-async def test_unassigning_forgets_marks_fence_and_availability_but_keeps_the_records(
+async def test_unassigning_forgets_marks_and_availability_but_keeps_the_records_and_their_fence(
     node: RunningNode, tmp_path: Path
 ) -> None:
     admin, client = await node.admin(), await node.client()
@@ -99,7 +99,24 @@ async def test_unassigning_forgets_marks_fence_and_availability_but_keeps_the_re
     await admin.set_assigned([0], True)
     assert await admin.last_session_info(0) == (-1, -1, -1)
     assert await admin.assigned_partition_status() == {0: True, 1: True}
-    assert await client.records(-1, 0, 0, 9, timeout_s=TIMEOUT_S) == records(0, 3)
+    for older in (-1, 7):
+        with pytest.raises(RemoteStorageError, match="session id has changed to 8"):
+            await client.append(older, 0, records(3, 1), timeout_s=TIMEOUT_S)
+    assert await client.records(8, 0, 0, 9, timeout_s=TIMEOUT_S) == records(0, 3)
+
+
+async def test_offline_recovery_goes_on_where_the_records_were_kept(node: RunningNode) -> None:
+    """Its session is the persisted one, which a partition that was given up has no more."""
+    admin, client = await node.admin(), await node.client()
+    await client.append(8, 0, records(0, 3), timeout_s=TIMEOUT_S)
+    await admin.set_assigned([0], False)
+    await admin.set_assigned([0], True)
+    await admin.set_available([0], False)
+    assert await client.truncate(-1, 0, 1, offline=True, timeout_s=TIMEOUT_S) == 1
+    await client.append(-1, 0, records(2, 2), offline=True, timeout_s=TIMEOUT_S)
+    await client.set_low_water_mark(-1, 0, 3, offline=True, timeout_s=TIMEOUT_S)
+    await admin.set_available([0], True)
+    assert await client.last_session_info(9, 0, timeout_s=TIMEOUT_S) == (-1, 3, 3)
 
 
 async def test_unassigning_deletes_the_files_if_asked(node: RunningNode, tmp_path: Path) -> None:
@@ -110,7 +127,7 @@ async def test_unassigning_deletes_the_files_if_asked(node: RunningNode, tmp_pat
     await admin.set_assigned([0], False, delete_files=True)
     assert [path.name for path in (tmp_path / "0").iterdir()] == ["notes.txt"]
     await admin.set_assigned([0], True)
-    assert await client.max_transaction_id(0, 0, timeout_s=TIMEOUT_S) == -1
+    assert await client.max_transaction_id(-1, 0, timeout_s=TIMEOUT_S) == -1
 
 
 async def test_availability(node: RunningNode) -> None:

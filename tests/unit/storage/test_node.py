@@ -92,7 +92,8 @@ async def test_everything_is_there_after_a_restart(tmp_path: Path) -> None:
             await client.max_transaction_id(7, 1, timeout_s=TIMEOUT_S)
 
 
-async def test_an_unassignment_by_the_original_ends_the_fence_too(tmp_path: Path) -> None:
+@pytest.mark.parametrize("deleted", [False, True])
+async def test_an_unassignment_by_the_original_ends_the_fence_with_the_files(tmp_path: Path, deleted: bool) -> None:
     async with running_node(tmp_path) as node:
         await (await node.client()).last_session_info(8, 0, timeout_s=TIMEOUT_S)
     files = ObservedFiles()
@@ -100,7 +101,68 @@ async def test_an_unassignment_by_the_original_ends_the_fence_too(tmp_path: Path
     control_file.reset(0)
     control_file.close()
     files.close()
+    if deleted:
+        for path in (tmp_path / "0").iterdir():
+            path.unlink()
     async with running_node(tmp_path, assign=[0]) as node:
+        client = await node.client()
+        if deleted:
+            assert await client.max_transaction_id(-1, 0, timeout_s=TIMEOUT_S) == -1
+        else:
+            with pytest.raises(RemoteStorageError, match="session id has changed to 8"):
+                await client.max_transaction_id(-1, 0, timeout_s=TIMEOUT_S)
+
+
+async def test_a_session_that_only_the_control_file_knows_is_kept_with_the_files(tmp_path: Path) -> None:
+    """The original has used the directory meanwhile."""
+    async with running_node(tmp_path) as node:
+        await (await node.client()).set_low_water_mark(3, 0, -1, timeout_s=TIMEOUT_S)
+    files = ObservedFiles()
+    control_file = ControlFile.open(files, str(tmp_path))
+    control_file.set_low_water_mark(0, 9, -1, -1)
+    control_file.close()
+    files.close()
+    async with running_node(tmp_path, assign=()) as node:
+        admin, client = await node.admin(), await node.client()
+        await admin.set_assigned([0], False)
+        await admin.set_assigned([0], True)
+        with pytest.raises(RemoteStorageError, match="session id has changed to 9"):
+            await client.max_transaction_id(8, 0, timeout_s=TIMEOUT_S)
+
+
+async def test_a_damaged_fence_ends_with_the_files_that_it_guards(tmp_path: Path) -> None:
+    async with running_node(tmp_path) as node:
+        await (await node.client()).append(8, 0, records(0, 3), timeout_s=TIMEOUT_S)
+    path = tmp_path / "waltz-storage.fence"
+    content = bytearray(path.read_bytes())
+    for slot in (0, 1):
+        content[128 + 16 * slot + 3] ^= 1
+    path.write_bytes(content)
+    advice = "waltz storage remove-partition -d, then add-partition"
+    async with running_node(tmp_path, assign=()) as node:
+        admin = await node.admin()
+        assert advice in node.node.manager.out_of_service()[0]
+        with pytest.raises(WaltzError, match=advice):
+            await admin.set_assigned([0], True)
+        await admin.set_assigned([0], False, delete_files=True)
+        await admin.set_assigned([0], True)
+        assert await (await node.client()).max_transaction_id(-1, 0, timeout_s=TIMEOUT_S) == -1
+        assert node.node.health()[0]
+
+
+async def test_files_that_were_kept_with_a_damaged_fence_have_to_go_by_hand(tmp_path: Path) -> None:
+    async with running_node(tmp_path) as node:
+        await (await node.client()).append(8, 0, records(0, 3), timeout_s=TIMEOUT_S)
+    path = tmp_path / "waltz-storage.fence"
+    path.write_bytes(path.read_bytes()[:128] + bytes(32) + path.read_bytes()[160:])
+    async with running_node(tmp_path, assign=()) as node:
+        admin = await node.admin()
+        await admin.set_assigned([0], False)
+        with pytest.raises(WaltzError, match="delete the segments in .*/0, or move them away, and repeat"):
+            await admin.set_assigned([0], True)
+        for each in (tmp_path / "0").iterdir():
+            each.unlink()
+        await admin.set_assigned([0], True)
         assert await (await node.client()).max_transaction_id(-1, 0, timeout_s=TIMEOUT_S) == -1
 
 
