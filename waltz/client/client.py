@@ -56,6 +56,7 @@ class WaltzClient:
             callbacks=callbacks,
             max_concurrent_transactions=config.max_concurrent_transactions,
             max_transaction_size_bytes=config.max_transaction_size_bytes,
+            max_locks=config.max_locks_per_transaction,
             retries=config.num_transaction_retry_threads > 0,
             applying=asyncio.Semaphore(config.num_consumer_threads),
             tasks=self._tasks,

@@ -79,15 +79,21 @@ class RetryQueue:
         self._task: asyncio.Task[None] | None = None
         self._closed = False
 
-    def add(self, submission: Submission) -> bool:
-        """Attempt ``submission`` again, which has failed once more; ``False`` if its policy allows no other attempt."""
+    def add(self, submission: Submission, *, refused: bool = False) -> bool:
+        """Attempt ``submission`` again, which has failed once more; ``False`` if its policy allows no other attempt.
+
+        ``refused``: the server had no room for it. Who is refused again and again asks ever less often.
+        """
         policy = submission.context.retry_policy or self._options.retry_policy
         now_s = self._loop.time()
         if submission.failures <= 1:
             submission.first_failed_at_s = now_s
         if not policy.allows_another(submission.failures, now_s - submission.first_failed_at_s):
             return False
-        delay_s = policy.delay_s(submission.failures, self._random.random())
+        jitter = self._random.random()
+        delay_s = policy.delay_s(submission.failures, jitter)
+        if refused:
+            delay_s = max(delay_s, self._options.refused_retry_policy.delay_s(submission.failures, jitter))
         if delay_s > 0:
             self._delayed[submission] = self._loop.call_later(delay_s, self._delay_is_over, submission)
         else:

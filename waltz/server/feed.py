@@ -18,7 +18,7 @@ import asyncio
 import logging
 import random
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
 from waltz.common.errors import ProtocolError, WaltzError
 from waltz.common.ids import NO_TRANSACTION
@@ -156,11 +156,16 @@ class Feed:
         before = self.high_water_mark
         self.high_water_mark = before + count
         framed = {FEED_VERSION: frames}
+        contexts: Iterable[FeedContext] = self._tip
+        if len(self._tip) > MAX_SERVED_PER_TURN:
+            contexts = self._first_at_the_tip()
         others: list[FeedContext] = []
-        crowd = len(self._tip) > MAX_SERVED_PER_TURN
-        for context in self._first_at_the_tip() if crowd else self._tip:
+        if notices:
+            others = [context for context in contexts if context.link in notices]
+            contexts = [context for context in contexts if context.link not in notices]
+        for context in contexts:
             channel = context.link.channel
-            if channel.writable and context.remaining > count and not (notices and context.link in notices):
+            if channel.writable and context.remaining > count:
                 version = channel.version
                 if version not in framed:
                     framed[version] = with_version(frames, version)

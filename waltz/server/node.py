@@ -1,6 +1,7 @@
 """A server process: what it reads from ZooKeeper, what it opens, and the order in which that begins and ends."""
 
 import asyncio
+import dataclasses
 import importlib.metadata
 import logging
 import random
@@ -23,6 +24,7 @@ from waltz.common.wire.frames import CLIENT_SERVER
 from waltz.common.zk.client import State, ZooKeeper, connect
 from waltz.common.zk.store_admin import read_store_params
 from waltz.common.zk.znodes import ReplicaAssignments, StoreParams
+from waltz.server.appends import APPEND_REQUEST_TYPE, AppendLimits
 from waltz.server.caches import FeedCache, TransactionCache
 from waltz.server.memory import MemoryBudget
 from waltz.server.partition import PartitionOptions, ServerPartition
@@ -140,7 +142,7 @@ class WaltzServer:
         self._service = ServerService(
             self._make_partition,
             partition_count=params.partition_count,
-            max_transaction_size_bytes=config.max_transaction_size_bytes,
+            append_limits=AppendLimits(config.max_transaction_size_bytes, config.max_locks_per_transaction),
             question_timeout_s=self._partition_options.answer_timeout_s,
             check_storages=self._check_storages,
             set_preferred=self._set_preferred,
@@ -159,8 +161,11 @@ class WaltzServer:
             HELLO_TEXT,
             service.connection,
             tls=server_context(config.tls),
-            limits=listener_limits(
-                config.connections, "server.connections.max", config.max_transaction_size_bytes + FRAME_SLACK_BYTES
+            limits=dataclasses.replace(
+                listener_limits(
+                    config.connections, "server.connections.max", config.max_transaction_size_bytes + FRAME_SLACK_BYTES
+                ),
+                abridged_type=APPEND_REQUEST_TYPE,
             ),
             guard=self._guard,
         )

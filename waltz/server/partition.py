@@ -410,7 +410,7 @@ class ServerPartition:
             and self._log.open
             and not self._log.congested
             and len(self._after) < self._options.max_undecided_count
-            and not (self._memory.exceeded and self._undecided.count)
+            and not (self._undecided.count and self._memory.exceeded)
         )
 
     def _wait(self, link: ClientLink, request: WaitingRequest) -> Pending | None:
@@ -424,12 +424,10 @@ class ServerPartition:
 
     def _count_memory(self) -> None:
         """Undecided appends are in memory twice: as they came, and in the batches that go to the storages."""
-        self._memory.set(
-            2 * self._log.undecided_bytes
-            + self._undecided.size_bytes
-            + self._waiting.size_bytes
-            + self._after.size_bytes
-        )
+        used_bytes = self._waiting.size_bytes + self._after.size_bytes
+        if self._undecided.count:
+            used_bytes += 2 * self._log.undecided_bytes + self._undecided.size_bytes
+        self._memory.set(used_bytes)
 
     def _refuse_appends(self, link: ClientLink, appends: Sequence[AppendCall]) -> None:
         """There is no room for them to wait. Clients that cannot be told find out by a flush."""

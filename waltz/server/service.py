@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from waltz.common.errors import ProtocolError, WaltzError
 from waltz.common.ids import LONG_MIN, ReqId
 from waltz.common.net.channel import Channel
+from waltz.common.net.quiet_log import QuietLog
 from waltz.common.tasks import owned
 from waltz.common.wire.client_server import (
     AddPreferredPartitionRequest,
@@ -19,6 +20,7 @@ from waltz.common.wire.client_server import (
     FlushRequest,
     HighWaterMarkRequest,
     HighWaterMarkResponse,
+    Message,
     MountRequest,
     MountResponse,
     PartitionState,
@@ -31,7 +33,7 @@ from waltz.common.wire.client_server import (
     TransactionDataListRequest,
     TransactionDataRequest,
 )
-from waltz.server.appends import AppendCall
+from waltz.server.appends import AppendCall, AppendLimits, Unacceptable
 from waltz.server.connection import AdminRequest, ClientConnection, PartitionRequest
 from waltz.server.data_lists import refuse_list
 from waltz.server.failures import tell_failed
@@ -66,7 +68,7 @@ class ServerService:
         partition_factory: PartitionFactory,
         *,
         partition_count: int,
-        max_transaction_size_bytes: int,
+        append_limits: AppendLimits,
         question_timeout_s: float,
         check_storages: CheckStorages,
         set_preferred: SetPreferred,
@@ -75,7 +77,8 @@ class ServerService:
         self.closed = False
         self._partition_factory = partition_factory
         self._partition_count = partition_count
-        self._max_transaction_size_bytes = max_transaction_size_bytes
+        self._append_limits = append_limits
+        self._log_quietly = QuietLog(logger)
         self._check_storages = check_storages
         self._set_preferred = set_preferred
         self._preferred: tuple[int, ...] = ()
@@ -90,7 +93,7 @@ class ServerService:
 
     def connection(self) -> ClientConnection:
         """A handler for a new client connection."""
-        return ClientConnection(self, self._max_transaction_size_bytes)
+        return ClientConnection(self, self._append_limits)
 
     # Partitions
 
@@ -182,11 +185,20 @@ class ServerService:
             req_ids = [request.req_id for request in requests]
             tell_failed(link, req_ids, self._closing_reason, None, "the partition is not at this server")
 
-    def append_too_large(self, link: ClientLink, req_id: bytes, text: str) -> None:
-        """An append that is refused because of its size."""
-        partition = self._by_key.get(req_id[8:12])
-        mark = None if partition is None else partition.high_water_mark
-        tell_failed(link, [req_id], AppendFailure.TOO_LARGE, mark, text)
+    def append_unacceptable(self, link: ClientLink, append: Unacceptable) -> None:
+        """An append that is not handled. Closing the connection would cost all partitions of a client that cannot be
+        told, and it would send the append again all the same."""
+        self._log_quietly.warning("refused an append of %s: %s", link.channel.peer, append.text)
+        if append.failure is not None:
+            partition = self._by_key.get(append.req_id[8:12])
+            mark = None if partition is None else partition.high_water_mark
+            tell_failed(link, [append.req_id], append.failure, mark, append.text)
+
+    def unexpected(self, link: ClientLink, message: Message) -> None:
+        """Something that only servers send: ignored, as by the original, unless it is for a partition that is here."""
+        if message.req_id[8:12] in self._by_key:
+            raise ProtocolError(f"{type(message).__name__} is no request")
+        self._log_quietly.warning("ignored a %s of %s", type(message).__name__, link.channel.peer)
 
     @property
     def _closing_reason(self) -> AppendFailure:

@@ -26,6 +26,7 @@ from waltz.common.metrics import Registry
 from waltz.common.net.listener import Listener
 from waltz.common.wire.client_server import FeedData, FeedRequest, LockFailure, Message
 from waltz.common.wire.frames import CLIENT_SERVER
+from waltz.server.appends import AppendLimits
 from waltz.server.caches import FeedCache, TransactionCache
 from waltz.server.memory import MemoryBudget
 from waltz.server.partition import PartitionOptions, ServerPartition
@@ -205,7 +206,7 @@ async def server_of_version(version: int) -> AsyncIterator[Endpoint]:
     service = ServerService(
         make_partition,
         partition_count=1,
-        max_transaction_size_bytes=1 << 20,
+        append_limits=AppendLimits(1 << 20, 10_000),
         question_timeout_s=10,
         check_storages=check_storages,
         set_preferred=set_preferred,

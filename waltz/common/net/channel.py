@@ -145,6 +145,7 @@ class Channel(asyncio.Protocol):
         peer: str = "",
         max_payload_bytes: int = MAX_PAYLOAD_BYTES,
         opening_payload_bytes: int | None = None,
+        abridged_type: int | None = None,
         hello_timeout_s: float = HELLO_TIMEOUT_S,
         keep_alive_interval_s: float | None = None,
         write_high_bytes: int = WRITE_HIGH_BYTES,
@@ -162,6 +163,7 @@ class Channel(asyncio.Protocol):
             hello_text,
             max_payload_bytes=max_payload_bytes,
             opening_payload_bytes=opening_payload_bytes,
+            abridged_type=abridged_type,
             watcher=self._partial_frame,
         )
         self._handler = handler
