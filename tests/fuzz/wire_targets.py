@@ -12,7 +12,7 @@ from waltz.common.metrics import Registry
 from waltz.common.wire import client_server, storage
 from waltz.common.wire.connection import WireConnection
 from waltz.common.wire.frames import CLIENT_SERVER, FRAME_HEADER, STORAGE_ADMIN, Bounds, FrameSplitter
-from waltz.server.appends import Runs, TooLarge, take_appends
+from waltz.server.appends import AppendLimits, Runs, Unacceptable, take_appends
 from waltz.storage import admin_wire
 
 VERSION = 4
@@ -154,16 +154,21 @@ def decode_client_server(data: bytes) -> None:
         _take(payload, version)
 
 
+_NO_LIMITS = AppendLimits(MAX_PAYLOAD_BYTES, MAX_PAYLOAD_BYTES)
+
+
 def _take(payload: bytes, version: int) -> None:
     """The server's own way of reading appends agrees with the general one."""
     runs: Runs = {}
     try:
-        ended_by = take_appends(payload, iter([(0, len(payload))]), version, MAX_PAYLOAD_BYTES, runs)
+        ended_by = take_appends(
+            payload, iter([(0, len(payload))]), version, AppendLimits(MAX_PAYLOAD_BYTES, MAX_PAYLOAD_BYTES), runs
+        )
     except ProtocolError:
         assert not runs
         return
     if ended_by is not None:
-        assert isinstance(ended_by, TooLarge) or not runs
+        assert isinstance(ended_by, Unacceptable) or not runs
         return
     message = client_server.decode(payload, 0, len(payload), version)
     assert isinstance(message, client_server.AppendRequest)

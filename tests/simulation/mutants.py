@@ -179,9 +179,7 @@ MUTANTS: dict[str, Mutant] = {
         ("bit-rot", "power-off-storage"),
         {"fault_count": 14},
     ),
-    "request-id-twice": Mutant(
-        "a client gives one request id to two transactions", 10, 0, borders.reuse_request_ids
-    ),
+    "request-id-twice": Mutant("a client gives one request id to two transactions", 10, 0, borders.reuse_request_ids),
     "H1-settle-by-id": Mutant(
         "after a change of session ids alone decide what became of appends",
         30,

@@ -199,9 +199,7 @@ def cut_at_a_sector_of_zeros(reader: Reader, offset: int, end: int, transaction_
     if found is None:
         return True
     first = offset + -offset % SECTOR_BYTES
-    return any(
-        not any(reader.read(at, SECTOR_BYTES)) for at in range(first, found[1] - SECTOR_BYTES + 1, SECTOR_BYTES)
-    )
+    return any(not any(reader.read(at, SECTOR_BYTES)) for at in range(first, found[1] - SECTOR_BYTES + 1, SECTOR_BYTES))
 
 
 def find_nothing(scan: SegmentScan, end_id: int) -> None:

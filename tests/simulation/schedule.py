@@ -5,7 +5,7 @@ import random
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
-from tests.simulation import courses, damage, disk_courses, disk_faults, faults
+from tests.simulation import courses, damage, disk_courses, disk_faults, faults, line_faults
 from tests.simulation.target import Fault, Target
 
 
@@ -74,6 +74,9 @@ FAULTS: dict[str, tuple[int, Callable[[Target, Fault], Coroutine[Any, Any, None]
     "rotate-minority": (3, courses.rotate_minority),
     "storm": (2, storm),
     "move-replica": (3, faults.move_replica),
+    "stall": (2, line_faults.stall),
+    "lag-follower": (2, line_faults.lag_follower),
+    "land-late": (2, line_faults.land_late),
 }
 """The kinds of faults that seeds draw from, with their weights."""
 
@@ -86,6 +89,7 @@ TARGETED_FAULTS: dict[str, tuple[int, Callable[[Target, Fault], Coroutine[Any, A
     "bit-rot": (1, damage.bit_rot),
     "roll-back-disk": (1, disk_courses.roll_back_disk),
     "exchange-disks": (1, disk_courses.exchange_disks),
+    "blackhole": (1, line_faults.blackhole),
 }
 """Kinds that happen only where they are asked for: whole courses of events for one rule."""
 
@@ -125,6 +129,7 @@ def heal(target: Target) -> None:
             if condition.cut:
                 world.network.set_cut(one, other, False)
     world.ensemble.deafness_s.clear()
+    world.ensemble.lags_s.clear()
     world.ensemble.slowness_s = world.ensemble.watch_delay_s = 0.0
     for storage in target.cluster.storages:
         storage.disk.heal()

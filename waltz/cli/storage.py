@@ -67,6 +67,9 @@ def _register_recovery(verbs: Nouns) -> None:
     parser.add_argument("-dp", "--destination-storage-port", type=int, required=True, metavar="PORT")
     parser.add_argument("-p", "--partition", type=int, required=True)
     parser.add_argument("-b", "--batch-size", type=int, default=20, help="records copied at once (default: 20)")
+    parser.add_argument(
+        "--truncate", action="store_true", help="remove what the destination has above its low-water mark first"
+    )
     for name, letter in (("source", "s"), ("destination", "d")):
         parser.add_argument(
             f"-{letter}ssl",
@@ -156,8 +159,8 @@ async def _recover(options: argparse.Namespace, session: Session) -> None:
             admin_connection(zookeeper, root, destination, destination_tls) as destination_admin,
             data_connection(zookeeper, root, data_port, destination_tls) as data,
         ):
-            recovery = Recovery(source, destination_admin, data, partition_id, print)
-            reached = await recovery.run(options.batch_size)
+            recovery = Recovery(zookeeper, root, source, destination_admin, data, partition_id, print)
+            reached = await recovery.run(options.batch_size, truncate=options.truncate)
     except WaltzError as error:
         raise failed(f"Partition {partition_id} failed to recover.", error) from error
     print(f"partition {partition_id} on {destination} reaches up to transaction {reached}")

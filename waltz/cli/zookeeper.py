@@ -89,6 +89,7 @@ async def _auto_assign(options: argparse.Namespace, session: Session) -> None:
 async def _list(options: argparse.Namespace, session: Session) -> None:
     zookeeper, root = session.zookeeper, session.root
     paths = ClusterPaths.of(root)
+    await store_admin.sync_cluster(zookeeper, root)  # operators wait with this for what others have changed
     params = await store_admin.read_cluster_params(zookeeper, root)
     print(f"cluster [{root}]:\n  name: {params.name}, numPartitions: {params.partition_count}")
     await _list_servers(session)

@@ -63,6 +63,7 @@ class PartitionAppends:
         self._last_seq_num = 0
         self._req_id_start = b""
         self._max_size_bytes = settings.max_transaction_size_bytes
+        self._max_locks = settings.max_locks
         self.set_generation(-1)
         self._mount: Mount
         self._feed: PartitionFeed
@@ -309,6 +310,8 @@ class PartitionAppends:
         """Register and send in one step, so that the order of registration is the order on the wire."""
         channel = self._mount.channel
         assert channel is not None
+        if write_locks or read_locks or append_locks:
+            self._check_locks(len(write_locks) + len(read_locks) + len(append_locks))
         req_id = self._next_req_id()
         frame = encode_append(
             channel.version,
@@ -326,6 +329,12 @@ class PartitionAppends:
         submission.data = data
         submission.in_flight = True
         channel.send(frame)
+
+    def _check_locks(self, count: int) -> None:
+        if count > self._max_locks:
+            raise TransactionTooLargeError(
+                f"the transaction has {count} locks; client.maxLocksPerTransaction is {self._max_locks}"
+            )
 
     async def _ready(self, *, writable: bool = True) -> None:
         """Return when the partition is mounted and (where wanted) takes bytes; raises what keeps it from that."""
@@ -378,7 +387,9 @@ class PartitionAppends:
         """The append is not in the log and never will be (version 5): there is no need to wait for a flush."""
         if message.reason is not AppendFailure.TOO_LARGE:
             logger.debug("partition %d: an append failed: %s", self._partition_id, message.reason.name)
-            self._aborted(message.req_id)
+            self._aborted(
+                message.req_id, refused=message.reason is AppendFailure.MOVED and self._mount.channel is not None
+            )
             return
         submission = self.monitor.abort(message.req_id)
         if submission is not None:
@@ -423,18 +434,18 @@ class PartitionAppends:
         self._failed(self.monitor.flush(req_id))
         self.signal.notify()
 
-    def _aborted(self, req_id: bytes) -> None:
+    def _aborted(self, req_id: bytes, *, refused: bool = False) -> None:
         submission = self.monitor.abort(req_id)
         if submission is not None:
-            self._failed((submission,))
+            self._failed((submission,), refused=refused)
             self.signal.notify()
 
-    def _failed(self, submissions: Sequence[Submission]) -> None:
+    def _failed(self, submissions: Sequence[Submission], *, refused: bool = False) -> None:
         for submission in submissions:
             submission.failures += 1
             submission.data = b""
             submission.in_flight = False
-            if not (self._settings.retries and self._retries.add(submission)):
+            if not (self._settings.retries and self._retries.add(submission, refused=refused)):
                 self._places.release()
                 self._tell(submission.context.on_completion, False)
 

@@ -56,6 +56,7 @@ class WaltzClient:
             callbacks=callbacks,
             max_concurrent_transactions=config.max_concurrent_transactions,
             max_transaction_size_bytes=config.max_transaction_size_bytes,
+            max_locks=config.max_locks_per_transaction,
             retries=config.num_transaction_retry_threads > 0,
             applying=asyncio.Semaphore(config.num_consumer_threads),
             tasks=self._tasks,
@@ -240,6 +241,9 @@ class WaltzClient:
 
     async def high_water_mark(self, partition_id: int, *, timeout_s: float | None = None) -> int:
         """Id of the last committed transaction of a partition, asked of its server; -1 when there is none.
+
+        Right after the partition has moved it may be that of the server before, until the client hears of the new one:
+        then it is behind.
 
         Raises ``PartitionNotFoundError``, ``DeadlineExceededError`` (10 s by default) and ``ClientClosedError``.
         """

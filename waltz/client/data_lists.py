@@ -120,13 +120,18 @@ class DataLists:
         else:
             request.finish(RpcError(message.error or "the server gave no reason"))
 
-    def sweep(self, now_s: float, resend_s: float, lifetime_s: float) -> None:
-        """Have sent again what was not answered, and give up what is too old."""
+    def sweep(self, now_s: float, receiving_at_s: float, resend_s: float, lifetime_s: float) -> None:
+        """Have sent again what was not answered, and give up what is too old; no time counts before ``receiving_at_s``.
+
+        At that time a part of a large answer came.
+        """
         for req_id, request in list(self._sent.items()):
-            if now_s - request.sent_at_s >= resend_s:
+            if now_s - max(request.sent_at_s, receiving_at_s) >= resend_s:
                 del self._sent[req_id]
                 self.unsent.append(request)
-        for request in [request for request in self.unsent if now_s - request.created_at_s >= lifetime_s]:
+        for request in list(self.unsent):
+            if now_s - max(request.created_at_s, receiving_at_s) < lifetime_s:
+                continue
             self.unsent.remove(request)
             request.finish(DeadlineExceededError(f"no transactions from {request.first_id} on within {lifetime_s:g} s"))
 

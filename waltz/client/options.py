@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from waltz.client.retry_policy import RetryPolicy
 
 _PATIENT = RetryPolicy()
+_REFUSED = RetryPolicy(initial_delay_s=0.02, maximum_delay_s=2.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,8 @@ class ClientOptions:
     apply_retry_maximum_s: float = 5.0
     retry_policy: RetryPolicy = _PATIENT
     """For contexts that have none of their own."""
+    refused_retry_policy: RetryPolicy = _REFUSED
+    """The least delays of what a server had no room for, while the partition stays mounted there."""
     flush_timeout_s: float = 60.0
     """How long flushing, and leaving a partition, wait for what was submitted to be decided."""
     feed_queue_high: int = 4096

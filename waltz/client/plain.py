@@ -283,6 +283,9 @@ class Client:
     async def high_water_mark(self, partition_id: int, *, timeout_s: float | None = None) -> int:
         """Id of the last committed transaction of a partition, asked of its server; -1 when there is none.
 
+        Right after the partition has moved it may be that of the server before, until the client hears of the new one:
+        then it is behind.
+
         Raises ``PartitionNotFoundError``, ``DeadlineExceededError`` (10 s by default) and ``ClientClosedError``.
         """
         return await self._core.high_water_mark(partition_id, timeout_s=timeout_s)

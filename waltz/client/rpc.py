@@ -91,7 +91,7 @@ class RpcClient:
         ]
         for partition_id, partition in enumerate(self.partitions):
             partition.connect = functools.partial(self._connect, partition_id)
-        self._tasks.spawn(self._sweep_for_ever(), "the sweep of unanswered requests")
+        self._tasks.keep(self._sweep_for_ever, "the sweep of unanswered requests")
 
     def set_endpoints(self, endpoints: Mapping[Endpoint, Sequence[Assigned]]) -> None:
         """The cluster tells which server owns which partitions."""
@@ -247,7 +247,7 @@ class RpcClient:
                 self._partition_of(message.req_id).list_response(message)
             elif isinstance(message, HighWaterMarkResponse):
                 self._partition_of(message.req_id).mark_response(message)
-            elif not self._admin[link.endpoint].resolve(message):
+            elif not self._admin[link.endpoint].resolve(message) and not link.answers_ping(message):
                 raise ProtocolError(f"unexpected {type(message).__name__}")
 
     def _partition_of(self, req_id: bytes) -> RpcPartition:
@@ -267,8 +267,8 @@ class RpcClient:
     async def _sweep_for_ever(self) -> None:
         while True:
             await asyncio.sleep(self._options.rpc_sweep_interval_s)
+            for link in self._links.values():
+                link.check_silence()
             for partition in self.partitions:
                 if not partition.idle:
                     partition.sweep()
-            for link in self._links.values():
-                link.check_silence()

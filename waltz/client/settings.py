@@ -16,6 +16,7 @@ class PartitionSettings:
     callbacks: WaltzClientCallbacks
     max_concurrent_transactions: int
     max_transaction_size_bytes: int
+    max_locks: int
     retries: bool
     applying: asyncio.Semaphore
     """Bounds how many partitions await ``apply_transaction`` at a time."""

@@ -10,6 +10,7 @@ from typing import Any
 
 from waltz.client.context import TransactionContext
 from waltz.client.options import ClientOptions
+from waltz.common.tasks import owned
 
 logger = logging.getLogger(__name__)
 
@@ -78,15 +79,21 @@ class RetryQueue:
         self._task: asyncio.Task[None] | None = None
         self._closed = False
 
-    def add(self, submission: Submission) -> bool:
-        """Attempt ``submission`` again, which has failed once more; ``False`` if its policy allows no other attempt."""
+    def add(self, submission: Submission, *, refused: bool = False) -> bool:
+        """Attempt ``submission`` again, which has failed once more; ``False`` if its policy allows no other attempt.
+
+        ``refused``: the server had no room for it. Who is refused again and again asks ever less often.
+        """
         policy = submission.context.retry_policy or self._options.retry_policy
         now_s = self._loop.time()
         if submission.failures <= 1:
             submission.first_failed_at_s = now_s
         if not policy.allows_another(submission.failures, now_s - submission.first_failed_at_s):
             return False
-        delay_s = policy.delay_s(submission.failures, self._random.random())
+        jitter = self._random.random()
+        delay_s = policy.delay_s(submission.failures, jitter)
+        if refused:
+            delay_s = max(delay_s, self._options.refused_retry_policy.delay_s(submission.failures, jitter))
         if delay_s > 0:
             self._delayed[submission] = self._loop.call_later(delay_s, self._delay_is_over, submission)
         else:
@@ -114,7 +121,15 @@ class RetryQueue:
     def _put(self, submission: Submission) -> None:
         self._ready.append(submission)
         if self._task is None and not self._closed:
-            self._task = self._loop.create_task(self._run())
+            self._start()
+
+    def _start(self) -> None:
+        self._task = owned(self._run(), "the queue of appends to be attempted again", self._died)
+
+    def _died(self, error: Exception) -> None:
+        """Those behind the one that failed are attempted all the same."""
+        if self._ready and not self._closed:
+            self._start()
 
     async def _run(self) -> None:
         try:

@@ -3,7 +3,9 @@
 import asyncio
 import inspect
 import logging
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable, Coroutine
+
+from waltz.common.tasks import restarting
 
 logger = logging.getLogger(__name__)
 
@@ -27,6 +29,10 @@ class TaskOwner:
                 work.close()  # a task that is cancelled before it begins never comes to awaiting it
 
         task.add_done_callback(done)
+
+    def keep(self, work: Callable[[], Coroutine[None, None, None]], what: str) -> None:
+        """Run ``work`` for ever: it begins again, with a word, when it lets out an exception."""
+        self.spawn(restarting(work, what), what)
 
     async def _guard(self, work: Awaitable[None], what: str) -> None:
         try:

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import math
 import random
 from collections import deque
 from collections.abc import Callable
@@ -233,7 +234,7 @@ class RpcPartition:
     # High-water mark
 
     async def high_water_mark(self, timeout_s: float) -> int:
-        """The committed high-water mark of the partition, not older than this call.
+        """The committed high-water mark of the partition, as the server knows it that this client takes for the owner.
 
         Raises ``DeadlineExceededError`` and ``ClientClosedError``.
         """
@@ -284,6 +285,7 @@ class RpcPartition:
             req_id = self._next_req_id()
             self._mark_req_ids.append(req_id)
             link.channel.send(encode(HighWaterMarkRequest(req_id), link.channel.version))
+            link.expect_answer()
 
     # The connection
 
@@ -302,19 +304,23 @@ class RpcPartition:
             self._send_mark_request()
 
     def sweep(self) -> None:
-        """Send again what is never going to be answered, and give up what is too old. Called now and then."""
+        """Send again what is never going to be answered, and give up what is too old. Called now and then.
+
+        No time counts before a part of a large message came: it, or what is behind it, may be the answer.
+        """
         now_s = self._loop.time()
         options = self._options
-        self._lists.sweep(now_s, options.rpc_resend_s, options.data_request_lifetime_s)
+        receiving_at_s = -math.inf if self.link is None else self.link.receiving_at_s
+        self._lists.sweep(now_s, receiving_at_s, options.rpc_resend_s, options.data_request_lifetime_s)
         silent_s = options.rpc_resend_s
-        if self._sent and now_s - self._last_data_at_s >= silent_s:
+        if self._sent and now_s - max(self._last_data_at_s, receiving_at_s) >= silent_s:
             oldest = next(iter(self._sent.values()))
             if now_s - oldest.sent_at_s >= silent_s:
                 self._unsend()
         expired = [
             request
             for request in self._pending.values()
-            if now_s - request.created_at_s >= options.data_request_lifetime_s
+            if now_s - max(request.created_at_s, receiving_at_s) >= options.data_request_lifetime_s
         ]
         for request in expired:
             self._pending.pop(request.transaction_id)

@@ -34,6 +34,9 @@ _SHOWN_LENGTH = 60
 
 _CHECK_HOSTNAME = "checkHostname"
 
+MAX_LOCKS = 10_000
+"""Locks of one transaction, unless configured otherwise."""
+
 _MAX_FILE_BYTES = 1 << 20
 _MAX_KEYS = 1000
 _MAX_DEPTH = 20
@@ -161,6 +164,13 @@ class ServerConfig(_NodeModel):
     )
     max_transaction_size_bytes: _Positive = Field(default=32 << 20, validation_alias="server.maxTransactionSize")
     """Largest transaction data that a client may append; our own key."""
+    max_locks_per_transaction: _Positive = Field(default=MAX_LOCKS, validation_alias="server.maxLocksPerTransaction")
+    """Locks of all kinds together that an append may name; our own key."""
+    append_memory_bytes: _Positive = Field(
+        default_factory=lambda data: max(1 << 30, 4 * data.get("max_transaction_size_bytes", 0)),
+        validation_alias="server.appendMemory",
+    )
+    """All appends together that are not committed or kept for storages that lag; our own key."""
     storage_max_batch_size: _Positive = Field(default=100, validation_alias="storage.maxBatchSize")
     storage_initial_retry_interval_ms: _Positive = Field(default=100, validation_alias="storage.initialRetryInterval")
     storage_max_retry_interval_ms: _Positive = Field(default=20_000, validation_alias="storage.maxRetryInterval")
@@ -178,6 +188,11 @@ class ServerConfig(_NodeModel):
                 f"server.realtimeThreshold ({self.realtime_threshold})"
             )
         _check_memory("server", self.connections, "server.maxTransactionSize", self.max_transaction_size_bytes)
+        if self.append_memory_bytes < self.max_transaction_size_bytes:
+            raise ValueError(
+                f"server.appendMemory ({self.append_memory_bytes}) must not be smaller than "
+                f"server.maxTransactionSize ({self.max_transaction_size_bytes})"
+            )
         return self
 
 
@@ -225,6 +240,8 @@ class ClientConfig(_NodeModel):
     """Transactions in flight per partition."""
     max_transaction_size_bytes: _Positive = Field(default=32 << 20, validation_alias="client.maxTransactionSize")
     """Largest transaction data that may be submitted; our own key."""
+    max_locks_per_transaction: _Positive = Field(default=MAX_LOCKS, validation_alias="client.maxLocksPerTransaction")
+    """Locks of all kinds together that a transaction may name; our own key."""
     tls: TlsConfig = Field(default_factory=TlsConfig, validation_alias="client.ssl")
 
 

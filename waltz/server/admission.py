@@ -21,6 +21,8 @@ class Admitted(NamedTuple):
     """Refused by a lock."""
     of_other_generation: list[AppendCall]
     """Refused: their client knows another generation of the partition."""
+    lock_count: int
+    """Locks of what was admitted, apart from single write locks."""
 
 
 class Admission:
@@ -55,9 +57,9 @@ class Admission:
         assert locks is not None, "a session has begun"
         if requests[0].req_id[4:8] != self._generation_bytes:
             return self._refuse(locks, requests)
-        appends, conflicts = locks.admit_run(requests, self.next_id)
+        appends, conflicts, lock_count = locks.admit_run(requests, self.next_id)
         self.next_id += len(appends)
-        return Admitted(appends, conflicts, [])
+        return Admitted(appends, conflicts, [], lock_count)
 
     def _refuse(self, locks: LockTable, requests: Sequence[AppendCall]) -> Admitted:
         """Another generation: nothing gets in. But locks come first, as in the original, and a failure is told."""
@@ -69,4 +71,4 @@ class Admission:
                 conflicts.append(Conflict(request, estimate, self.next_id))
             else:
                 others.append(request)
-        return Admitted([], conflicts, others)
+        return Admitted([], conflicts, others, 0)

@@ -8,11 +8,12 @@ whatever is unusual goes through :mod:`waltz.common.wire.client_server`, which a
 
 import struct
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from waltz.common.checksum import crc32
 from waltz.common.errors import ProtocolError
-from waltz.common.wire.client_server import AppendRequest, decode_batch
-from waltz.common.wire.frames import Bounds
+from waltz.common.wire.client_server import AppendFailure, AppendRequest, decode_batch
+from waltz.common.wire.frames import ABRIDGED_BYTES, Bounds
 from waltz.server.store.interface import Append
 
 APPEND_REQUEST_TYPE = 2
@@ -23,11 +24,16 @@ FIRST_VERSION_WITH_WRITE_SESSION = 5
 KEY_START, PARTITION_START, KEY_END = 4, 8, 12
 """Where generation and partition stand in the 16 bytes of a request id; together they are the key of a run."""
 
+LOCK_SIZE_BYTES = 40
+"""Memory of one lock: a place in a tuple, and an integer."""
+
 _NONE: tuple[int, ...] = ()
 _SMALL_BYTES = 4096  # below that, copying data in order to checksum it is cheaper than not to copy it
 _FIXED = struct.Struct(">x16sqiiiii")  # with no lock: request id, mark, three counts, header, size
 _WITH_ONE_LOCK = struct.Struct(">x16sqiiiiii")  # with one write lock
 _BODY_HEAD_BYTES = 8
+_LOCKS_OFFSET = 25  # behind type, request id and mark
+_COUNT = struct.Struct(">i")
 _CHECKSUM = struct.Struct(">I")
 _CHECKSUM_AND_SESSION = struct.Struct(">Iq")
 
@@ -36,6 +42,16 @@ class AppendCall(Append):
     """An append with what decides about its admission. Locks are signed 32-bit hashes."""
 
     __slots__ = ("append_locks", "client_high_water_mark", "read_locks", "write_locks")
+
+    @property
+    def lock_count(self) -> int:
+        """Locks of all kinds."""
+        return len(self.write_locks) + len(self.read_locks) + len(self.append_locks)
+
+    @property
+    def size_bytes(self) -> int:
+        """Approximate memory of the parts that a client can make long."""
+        return len(self.body) + LOCK_SIZE_BYTES * self.lock_count
 
     def __init__(
         self,
@@ -69,26 +85,39 @@ Runs = dict[bytes, list[AppendCall]]
 """Appends in their order, by the key of their request ids: the bytes of generation and partition."""
 
 
-class TooLarge:
-    """An append whose data are above the limit; nothing of it is kept."""
+class AppendLimits:
+    """What one append may have."""
 
-    __slots__ = ("req_id", "size_bytes")
+    __slots__ = ("max_data_bytes", "max_locks", "unchecked_bytes")
 
-    def __init__(self, req_id: bytes, size_bytes: int) -> None:
-        self.req_id = req_id
-        self.size_bytes = size_bytes
+    def __init__(self, max_data_bytes: int, max_locks: int) -> None:
+        self.max_data_bytes = max_data_bytes
+        self.max_locks = max_locks
+        self.unchecked_bytes = min(max_data_bytes, 4 * max_locks)
+        """A message of no more than this is within the limits."""
+
+
+class Unacceptable(NamedTuple):
+    """An append that is not handled although the connection goes on; nothing of it is kept."""
+
+    req_id: bytes
+    failure: AppendFailure | None
+    """What its client is told, if it can be told anything; None: nothing."""
+    text: str
 
 
 def take_appends(
-    buffer: bytes, frames: Iterator[tuple[int, int]], version: int, max_data_bytes: int, runs: Runs
-) -> tuple[int, int] | TooLarge | None:
+    buffer: bytes, frames: Iterator[tuple[int, int]], version: int, limits: AppendLimits, runs: Runs
+) -> tuple[int, int] | Unacceptable | None:
     """Take append requests off ``frames`` and add them to ``runs``.
 
-    Returns where that ended: the bounds of the first frame that is no append, an append that is too large, or None at
-    the end. Raises ``ProtocolError`` for whatever the protocol does not allow; the appends before it are in ``runs``.
+    Returns where that ended: the bounds of the first frame that is no append, an append that is not to be handled, or
+    None at the end. Raises ``ProtocolError`` for whatever the protocol does not allow; the appends before it are in
+    ``runs``.
     """
     if version < FIRST_VERSION_WITH_ALL_LOCKS:
-        return _take_appends_slowly(buffer, frames, version, max_data_bytes, runs)
+        return _take_appends_slowly(buffer, frames, version, limits, runs)
+    max_data_bytes = limits.max_data_bytes
     has_session = version >= FIRST_VERSION_WITH_WRITE_SESSION
     tail_bytes = 8 if has_session else 0
     shortest_bytes = _FIXED.size + _CHECKSUM.size + tail_bytes
@@ -117,8 +146,8 @@ def take_appends(
             if reads or others or data_end + 4 + tail_bytes != end or size > max_data_bytes:
                 size = -1
         if size < 0:
-            call = _decode_slowly(buffer, start, end, version, max_data_bytes)
-            if type(call) is TooLarge:
+            call = _decode_slowly(buffer, start, end, version, limits)
+            if type(call) is Unacceptable:
                 return call
             assert isinstance(call, AppendCall)
             req_id = call.req_id
@@ -130,7 +159,7 @@ def take_appends(
                 session = -1
             data = buffer[data_start:data_end] if size < _SMALL_BYTES else memoryview(buffer)[data_start:data_end]
             if crc32(data) != checksum or session != -1:
-                _decode_slowly(buffer, start, end, version, max_data_bytes)
+                _decode_slowly(buffer, start, end, version, limits)
                 raise ProtocolError("AppendRequest: damaged")  # not reached: decoding it says what is wrong
             body = buffer[data_start - _BODY_HEAD_BYTES : data_end + 4]
             call = AppendCall(req_id, mark, write_locks, _NONE, _NONE, header, body)
@@ -143,22 +172,69 @@ def take_appends(
 
 
 def _take_appends_slowly(
-    buffer: bytes, frames: Iterator[tuple[int, int]], version: int, max_data_bytes: int, runs: Runs
-) -> tuple[int, int] | TooLarge | None:
+    buffer: bytes, frames: Iterator[tuple[int, int]], version: int, limits: AppendLimits, runs: Runs
+) -> tuple[int, int] | Unacceptable | None:
     for start, end in frames:
         if buffer[start] != APPEND_REQUEST_TYPE:
             return start, end
-        call = _decode_slowly(buffer, start, end, version, max_data_bytes)
-        if isinstance(call, TooLarge):
+        call = _decode_slowly(buffer, start, end, version, limits)
+        if isinstance(call, Unacceptable):
             return call
         runs.setdefault(call.req_id[KEY_START:KEY_END], []).append(call)
     return None
 
 
-def _decode_slowly(buffer: bytes, start: int, end: int, version: int, max_data_bytes: int) -> AppendCall | TooLarge:
+def _decode_slowly(
+    buffer: bytes, start: int, end: int, version: int, limits: AppendLimits
+) -> AppendCall | Unacceptable:
+    if end - start > limits.unchecked_bytes:  # before millions of objects are made of it
+        unacceptable = _check_sizes(buffer, start, end, version, limits)
+        if unacceptable is not None:
+            return unacceptable
     bounds: Bounds = [(start, end)]
-    (request,) = decode_batch(buffer, bounds, version)
+    try:
+        (request,) = decode_batch(buffer, bounds, version)
+    except ProtocolError:
+        unacceptable = _check_sizes(buffer, start, end, version, limits)
+        if unacceptable is None:
+            raise
+        return unacceptable
     assert isinstance(request, AppendRequest)
-    if len(request.data) > max_data_bytes:
-        return TooLarge(request.req_id, len(request.data))
     return AppendCall.from_request(request)
+
+
+def _check_sizes(buffer: bytes, start: int, end: int, version: int, limits: AppendLimits) -> Unacceptable | None:
+    """Look at the counts of an append before anything is made of it; None also for what decoding has to complain of.
+
+    A null lock array is no error of the protocol, but nothing that could be handled: the original drops such an append.
+    """
+    req_id = buffer[start + 1 : start + ABRIDGED_BYTES]
+    if end - start == ABRIDGED_BYTES:
+        text = f"a transaction larger than its frame may be; server.maxTransactionSize is {limits.max_data_bytes}"
+        return Unacceptable(req_id, AppendFailure.TOO_LARGE, text)
+    position = start + _LOCKS_OFFSET
+    locks, is_null = 0, False
+    for _ in range(min(version, FIRST_VERSION_WITH_ALL_LOCKS) + 1):
+        if position + 4 > end:
+            return None
+        (count,) = _COUNT.unpack_from(buffer, position)
+        position += 4 + 4 * max(count, 0)
+        locks += max(count, 0)
+        is_null = is_null or count < 0
+    tail_bytes = 8 if version >= FIRST_VERSION_WITH_WRITE_SESSION else 0
+    data_start = position + _BODY_HEAD_BYTES
+    if data_start > end:
+        return None
+    (size,) = _COUNT.unpack_from(buffer, data_start - 4)
+    data_end = data_start + size
+    if size < 0 or data_end + _CHECKSUM.size + tail_bytes != end:
+        return None
+    if locks > limits.max_locks:
+        text = f"a transaction with {locks} locks; server.maxLocksPerTransaction is {limits.max_locks}"
+        return Unacceptable(req_id, AppendFailure.TOO_LARGE, text)
+    if size > limits.max_data_bytes:
+        text = f"a transaction of {size} bytes; server.maxTransactionSize is {limits.max_data_bytes}"
+        return Unacceptable(req_id, AppendFailure.TOO_LARGE, text)
+    if is_null and crc32(memoryview(buffer)[data_start:data_end]) == _CHECKSUM.unpack_from(buffer, data_end)[0]:
+        return Unacceptable(req_id, None, "a lock array is null")
+    return None

@@ -23,8 +23,15 @@ from waltz.common.wire.client_server import (
     decode,
 )
 from waltz.common.wire.frames import Bounds
-from waltz.server.appends import KEY_START, PARTITION_START, AppendCall, Runs, TooLarge, take_appends
-from waltz.server.failures import FIRST_WITH_APPEND_FAILED
+from waltz.server.appends import (
+    KEY_START,
+    PARTITION_START,
+    AppendCall,
+    AppendLimits,
+    Runs,
+    Unacceptable,
+    take_appends,
+)
 from waltz.server.link import ClientLink
 
 logger = logging.getLogger(__name__)
@@ -79,8 +86,11 @@ class RequestHandler(Protocol):
     def append(self, link: ClientLink, partition_key: bytes, requests: Sequence[AppendCall]) -> None:
         """Appends of one connection and one generation to one partition (its id as the 4 bytes of a request id)."""
 
-    def append_too_large(self, link: ClientLink, req_id: bytes, text: str) -> None:
-        """An append that is not handled, from a client that can be told."""
+    def append_unacceptable(self, link: ClientLink, append: Unacceptable) -> None:
+        """An append that is not handled; its client is told if it can be told."""
+
+    def unexpected(self, link: ClientLink, message: Message) -> None:
+        """Something that only servers send. Raises ``ProtocolError`` when it is for a partition that is here."""
 
     def partition_request(self, link: ClientLink, request: PartitionRequest) -> None:
         """Any other request to the partition in its request id."""
@@ -95,9 +105,9 @@ class ClientConnection:
     The appends that one read brought go to each partition as one list; the order of requests to one partition is kept.
     """
 
-    def __init__(self, handler: RequestHandler, max_transaction_size_bytes: int) -> None:
+    def __init__(self, handler: RequestHandler, limits: AppendLimits) -> None:
         self._handler = handler
-        self._max_transaction_size_bytes = max_transaction_size_bytes
+        self._limits = limits
         self._link: ClientLink | None = None
         self._channel: Channel | None = None
 
@@ -138,27 +148,18 @@ class ClientConnection:
         runs: Runs = {}
         while not link.channel.closed:
             try:
-                ended_by = take_appends(buffer, frames, version, self._max_transaction_size_bytes, runs)
+                ended_by = take_appends(buffer, frames, version, self._limits, runs)
             finally:
                 for key, requests in runs.items():
                     self._handler.append(link, key[PARTITION_START - KEY_START :], requests)
             if ended_by is None:
                 return
             runs = {}
-            if isinstance(ended_by, TooLarge):
-                self._too_large(link, ended_by)
+            if isinstance(ended_by, Unacceptable):
+                self._handler.append_unacceptable(link, ended_by)
                 continue
             start, end = ended_by
             self._other_request(link, decode(buffer, start, end, version))
-
-    def _too_large(self, link: ClientLink, append: TooLarge) -> None:
-        text = (
-            f"a transaction of {append.size_bytes} bytes; "
-            f"server.maxTransactionSize is {self._max_transaction_size_bytes}"
-        )
-        if link.channel.version < FIRST_WITH_APPEND_FAILED:
-            raise ProtocolError(text)
-        self._handler.append_too_large(link, append.req_id, text)
 
     def _other_request(self, link: ClientLink, message: Message) -> None:
         if isinstance(message, _PARTITION_REQUESTS):
@@ -170,7 +171,7 @@ class ClientConnection:
         elif isinstance(message, _ADMIN_REQUESTS):
             self._handler.admin_request(link, message)
         else:
-            raise ProtocolError(f"{type(message).__name__} is no request")
+            self._handler.unexpected(link, message)
 
 
 def _client_id(buffer: bytes, start: int, end: int) -> int:

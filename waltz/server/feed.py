@@ -8,18 +8,23 @@ A *context* promises a number of transactions behind a position to one connectio
 * behind: served in runs from the feed cache, one run per context and turn of the loop, or, on a miss, from the
   storages by one task. Neither makes the tip wait;
 * paused: the channel has too much unsent; looked at again when it is writable.
+
+No turn of the loop serves more than :data:`MAX_SERVED_PER_TURN` contexts: of a large crowd at the tip the rest is
+behind for some turns, and served from the cache. Every context knows the place that it is in, so that taking it out of
+there costs the same however many there are.
 """
 
 import asyncio
 import logging
 import random
-from collections import deque
-from collections.abc import Awaitable, Callable
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
 from waltz.common.errors import ProtocolError, WaltzError
 from waltz.common.ids import NO_TRANSACTION
 from waltz.common.net.backoff import Backoff
 from waltz.common.records import RecordHeader
+from waltz.common.tasks import owned, restarting
 from waltz.common.wire.client_server import encode_feed_data
 from waltz.server.caches import FEED_BLOCK_COUNT, FeedCache
 from waltz.server.feed_frames import FEED_FRAME_SIZE_BYTES, FEED_VERSION, with_version
@@ -30,6 +35,9 @@ logger = logging.getLogger(__name__)
 MAX_CONTEXTS_PER_CONNECTION = 64
 """Feed contexts that one connection may have in one partition; a client of the protocol needs two."""
 
+MAX_SERVED_PER_TURN = 1000
+"""Contexts that are sent something in one turn of the loop."""
+
 RETRY_INITIAL_S = 0.05
 RETRY_MAXIMUM_S = 5.0
 
@@ -37,16 +45,24 @@ ReadHeaders = Callable[[int, int], Awaitable[list[RecordHeader]]]
 """Reads the headers of at most so many committed transactions from an id on; raises ``WaltzError``."""
 
 
+Notices = Mapping[ClientLink, Sequence[tuple[int, bytes]]]
+"""Frames that belong into the feed of a connection, each behind the transaction of an id, in order of the ids."""
+
+_NO_NOTICES: Notices = {}
+
+
 class FeedContext:
     """A promise: ``remaining`` transactions behind ``position``, then the frame ``terminator``."""
 
-    __slots__ = ("link", "position", "remaining", "terminator")
+    __slots__ = ("link", "place", "position", "remaining", "terminator")
 
     def __init__(self, link: ClientLink, position: int, remaining: int, terminator: bytes) -> None:
         self.link = link
         self.position = position
         self.remaining = remaining
         self.terminator = terminator
+        self.place: dict[FeedContext, None] | None = None
+        """Where the feed keeps it, if not in its hand."""
 
 
 class Feed:
@@ -62,25 +78,23 @@ class Feed:
     ) -> None:
         self.high_water_mark = NO_TRANSACTION
         self.contexts_added = 0
+        self.contexts_removed = 0
+        """How many of the contexts added are finished or dropped."""
         self.catch_up_added = 0
         self._partition_id = partition_id
         self._cache = cache
         self._read_headers = read_headers
         self._on_miss = on_miss
         self._random = random_source
-        self._tip: list[FeedContext] = []
-        self._behind: deque[FeedContext] = deque()
-        self._missing: deque[FeedContext] = deque()
+        self._of_link: dict[ClientLink, dict[FeedContext, None]] = {}
+        self._tip: dict[FeedContext, None] = {}
+        self._behind: OrderedDict[FeedContext, None] = OrderedDict()
+        self._missing: OrderedDict[FeedContext, None] = OrderedDict()
         self._reading: FeedContext | None = None
-        self._paused: list[FeedContext] = []
+        self._paused: dict[FeedContext, None] = {}
         self._pump_handle: asyncio.Handle | None = None
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
-
-    @property
-    def contexts_removed(self) -> int:
-        """How many of the contexts added are finished or dropped."""
-        return self.contexts_added - len(self._contexts())
 
     @property
     def catch_up_removed(self) -> int:
@@ -89,13 +103,13 @@ class Feed:
 
     def start(self) -> None:
         """Start the task that reads what the cache has not got."""
-        self._task = asyncio.get_running_loop().create_task(
-            self._read_missing(), name=f"feed of partition {self._partition_id}"
-        )
+        what = f"the feed of partition {self._partition_id}"
+        self._task = owned(restarting(self._read_missing_or_fail, what), what)
 
     async def close(self) -> None:
         """Drop all contexts; nothing is sent any more."""
-        self._drop(lambda context: True)
+        for link in list(self._of_link):
+            self.forget(link)
         if self._pump_handle is not None:
             self._pump_handle.cancel()
             self._pump_handle = None
@@ -109,34 +123,47 @@ class Feed:
 
         Raises ``ProtocolError`` when the connection has too many already.
         """
-        if sum(other.link is context.link for other in self._contexts()) >= MAX_CONTEXTS_PER_CONNECTION:
+        contexts = self._of_link.setdefault(context.link, {})
+        if len(contexts) >= MAX_CONTEXTS_PER_CONNECTION:
             raise ProtocolError(f"more than {MAX_CONTEXTS_PER_CONNECTION} feeds of partition {self._partition_id}")
+        contexts[context] = None
         self.contexts_added += 1
         self._place(context)
 
     def forget(self, link: ClientLink) -> None:
-        """Drop the contexts of a connection that has closed."""
-        self._drop(lambda context: context.link is link)
+        """Drop the contexts of a connection: it has closed, or its client begins anew."""
+        for context in list(self._of_link.get(link, ())):
+            if context is self._reading:
+                self._reading = None
+            self._end(context)
 
     def writable(self, link: ClientLink) -> None:
         """Go on with the contexts of a connection that can be written to again."""
-        paused, self._paused = self._paused, []
-        for context in paused:
-            if context.link is link:
+        for context in list(self._of_link.get(link, ())):
+            if context.place is self._paused:
                 self._place(context)
-            else:
-                self._paused.append(context)
 
-    def committed(self, first: int, count: int, frames: bytes) -> None:
-        """Transactions ``first`` and its successors were committed; ``frames`` are in the cache already."""
+    def committed(self, first: int, count: int, frames: bytes, notices: Notices = _NO_NOTICES) -> None:
+        """Transactions ``first`` and its successors were committed; ``frames`` are in the cache already.
+
+        Every notice is sent now: into the feed, if its connection is at the tip, and else before whatever that
+        connection is still to be fed of these transactions.
+        """
         if first != self.high_water_mark + 1:
             self.advance(first + count - 1)
+            _send_all(notices)
             return
         before = self.high_water_mark
         self.high_water_mark = before + count
         framed = {FEED_VERSION: frames}
-        stay = True
-        for context in self._tip:
+        contexts: Iterable[FeedContext] = self._tip
+        if len(self._tip) > MAX_SERVED_PER_TURN:
+            contexts = self._first_at_the_tip()
+        others: list[FeedContext] = []
+        if notices:
+            others = [context for context in contexts if context.link in notices]
+            contexts = [context for context in contexts if context.link not in notices]
+        for context in contexts:
             channel = context.link.channel
             if channel.writable and context.remaining > count:
                 version = channel.version
@@ -146,9 +173,11 @@ class Feed:
                 context.position += count
                 context.remaining -= count
             else:
-                stay = False
-        if not stay:
-            self._leave_tip(before, frames)
+                others.append(context)
+        if others:
+            notices = self._serve_apart(others, before, frames, notices)
+        if notices:
+            _send_all(notices)
 
     def advance(self, high_water_mark: int) -> None:
         """The mark moved and there are no frames at hand: who was at the tip is behind now.
@@ -157,55 +186,87 @@ class Feed:
         than it are closed, so that their clients mount again and are told.
         """
         self.high_water_mark = high_water_mark
-        for context in self._contexts():
-            if context.position > high_water_mark:
-                context.link.fail(WaltzError(f"partition {self._partition_id} lost transactions"))
-        tip, self._tip = self._tip, []
-        for context in tip:
+        for contexts in list(self._of_link.values()):
+            for context in list(contexts):
+                if context.position > high_water_mark:
+                    context.link.fail(WaltzError(f"partition {self._partition_id} lost transactions"))
+        for context in list(self._tip):
             self._place(context)
 
-    def _leave_tip(self, before: int, frames: bytes) -> None:
-        """Sort out the contexts that a committed batch did not go to as a whole."""
-        tip, self._tip = self._tip, []
-        for context in tip:
-            if context.position != before:
-                self._tip.append(context)
-            elif context.link.channel.closed or not context.link.channel.writable:
-                self._place(context)
-            else:
-                self._deliver(context, frames[: context.remaining * FEED_FRAME_SIZE_BYTES])
+    def _first_at_the_tip(self) -> list[FeedContext]:
+        """As many contexts as one turn serves; the others go on as if they had been behind."""
+        tip = list(self._tip)
+        for context in tip[MAX_SERVED_PER_TURN:]:
+            self._place(context)
+        return tip[:MAX_SERVED_PER_TURN]
 
-    def _deliver(self, context: FeedContext, frames: bytes) -> None:
-        """Send the next frames of a context, and the terminator when the promise is kept; find its new place."""
+    def _serve_apart(self, contexts: list[FeedContext], before: int, frames: bytes, notices: Notices) -> Notices:
+        """Serve those at the tip that a committed batch does not go to as a whole; returns the notices left."""
+        left = dict(notices)
+        for context in contexts:
+            link = context.link
+            if link.channel.closed or not link.channel.writable:
+                self._place(context)
+                continue
+            promised = frames[: context.remaining * FEED_FRAME_SIZE_BYTES]
+            behind_ids = left.pop(link, ())
+            self._deliver(context, promised, [(transaction_id - before, frame) for transaction_id, frame in behind_ids])
+        return left
+
+    def _deliver(self, context: FeedContext, frames: bytes, notices: Sequence[tuple[int, bytes]] = ()) -> None:
+        """Send the next frames of a context, and the terminator when the promise is kept; find its new place.
+
+        ``notices`` are sent behind so many of the frames, or behind all when there are fewer.
+        """
         channel = context.link.channel
         count = len(frames) // FEED_FRAME_SIZE_BYTES
-        channel.send(with_version(frames, channel.version))
+        frames = with_version(frames, channel.version)
+        channel.send(_woven(frames, notices) if notices else frames)
         context.position += count
         context.remaining -= count
         if context.remaining:
             self._place(context)
         else:
             channel.send(context.terminator)
+            self._end(context)
 
     def _place(self, context: FeedContext) -> None:
+        """Find the place of a context that is in one, or in hand."""
         channel = context.link.channel
         if channel.closed or context.position > self.high_water_mark:
-            return
-        if not channel.writable:
-            self._paused.append(context)
+            self._end(context)
+        elif not channel.writable:
+            self._move(context, self._paused)
             context.link.paused[self] = None
         elif context.position == self.high_water_mark:
-            self._tip.append(context)
+            self._move(context, self._tip)
         else:
-            self._behind.append(context)
+            self._move(context, self._behind)
             if self._pump_handle is None:
                 self._pump_handle = asyncio.get_running_loop().call_soon(self._pump)
 
+    def _move(self, context: FeedContext, place: dict[FeedContext, None] | None) -> None:
+        if context.place is not None:
+            del context.place[context]
+        if place is not None:
+            place[context] = None
+        context.place = place
+
+    def _end(self, context: FeedContext) -> None:
+        """The context is finished or dropped."""
+        self._move(context, None)
+        contexts = self._of_link.get(context.link, {})
+        if context in contexts:
+            del contexts[context]
+            self.contexts_removed += 1
+        if not contexts:
+            self._of_link.pop(context.link, None)
+
     def _pump(self) -> None:
-        """Serve one run from the cache to each context that is behind."""
+        """Serve one run from the cache to each context that is behind, as far as one turn goes."""
         self._pump_handle = None
-        for _ in range(len(self._behind)):
-            context = self._behind.popleft()
+        for _ in range(min(len(self._behind), MAX_SERVED_PER_TURN)):
+            context = next(iter(self._behind))
             if context.link.channel.closed or not context.link.channel.writable:
                 self._place(context)
                 continue
@@ -216,15 +277,29 @@ class Feed:
             else:
                 self._on_miss()
                 self.catch_up_added += 1
-                self._missing.append(context)
+                self._move(context, self._missing)
                 self._wake.set()
+        if self._behind and self._pump_handle is None:
+            self._pump_handle = asyncio.get_running_loop().call_soon(self._pump)
+
+    async def _read_missing_or_fail(self) -> None:
+        """A defect breaks the connections that are fed, whose clients mount again: what they were sent is uncertain."""
+        try:
+            await self._read_missing()
+        except Exception as error:
+            contexts = self._contexts()
+            self._drop(lambda context: True)
+            for context in contexts:
+                context.link.fail(WaltzError(f"the feed of partition {self._partition_id} has failed: {error!r}"))
+            raise
 
     async def _read_missing(self) -> None:
         backoff = Backoff(RETRY_INITIAL_S, RETRY_MAXIMUM_S, self._random)
         while True:
             await self._wake.wait()
             while self._missing:
-                context = self._reading = self._missing.popleft()
+                context = self._reading = next(iter(self._missing))
+                self._move(context, None)
                 try:
                     frames = await self._frames_for(context)
                 except (WaltzError, OSError) as error:
@@ -234,8 +309,9 @@ class Feed:
                         context.position + 1,
                         error,
                     )
-                    self._missing.append(context)
-                    self._reading = None
+                    if self._reading is context:
+                        self._move(context, self._missing)
+                        self._reading = None
                     await asyncio.sleep(backoff.next_delay_s())
                     continue
                 backoff.reset()
@@ -268,14 +344,19 @@ class Feed:
         else:
             self._place(context)
 
-    def _contexts(self) -> list[FeedContext]:
-        reading = [] if self._reading is None else [self._reading]
-        return [*self._tip, *self._behind, *self._missing, *self._paused, *reading]
 
-    def _drop(self, unwanted: Callable[[FeedContext], bool]) -> None:
-        self._tip = [context for context in self._tip if not unwanted(context)]
-        self._paused = [context for context in self._paused if not unwanted(context)]
-        self._behind = deque(context for context in self._behind if not unwanted(context))
-        self._missing = deque(context for context in self._missing if not unwanted(context))
-        if self._reading is not None and unwanted(self._reading):
-            self._reading = None
+def _woven(frames: bytes, notices: Sequence[tuple[int, bytes]]) -> bytes:
+    """``frames`` with each notice behind so many of them, or behind all when there are fewer."""
+    pieces: list[bytes] = []
+    start = 0
+    for count, notice in notices:
+        end = min(count * FEED_FRAME_SIZE_BYTES, len(frames))
+        pieces += (frames[start:end], notice)
+        start = end
+    return b"".join([*pieces, frames[start:]])
+
+
+def _send_all(notices: Notices) -> None:
+    for link, found in notices.items():
+        if not link.channel.closed:
+            link.channel.send(b"".join([frame for _, frame in found]))

@@ -45,13 +45,20 @@ class Resumable(Protocol):
         """The channel is writable again."""
 
 
+class MountedPartition(Protocol):
+    """A partition that keeps something about a link."""
+
+    def forget(self, link: "ClientLink") -> None:
+        """The link has closed."""
+
+
 class ClientLink:
     """Identity and state of one client connection, shared by the connection's handler and all partitions.
 
     Compared by identity: whatever a client says about the order of its connections, two connections are two links.
     """
 
-    __slots__ = ("_reasons_to_hold", "channel", "client_id", "number", "paused", "postponed", "seq_num")
+    __slots__ = ("_reasons_to_hold", "channel", "client_id", "mounts", "number", "paused", "postponed", "seq_num")
 
     def __init__(self, channel: LinkChannel, number: int) -> None:
         self.channel = channel
@@ -61,6 +68,8 @@ class ClientLink:
         """From the first message of the connection."""
         self.seq_num: int | None = None
         """From the first mount request of the connection."""
+        self.mounts: dict[MountedPartition, None] = {}
+        """What it has ever asked to mount."""
         self.postponed: list[DataRequest] = []
         """Requests to be looked at again when the channel is writable: their answers are large."""
         self.paused: dict[Resumable, None] = {}

@@ -66,6 +66,8 @@ class AdmittedRun(NamedTuple, Generic[RequestT]):
 
     admitted: list[RequestT]
     conflicts: list[Conflict[RequestT]]
+    lock_count: int
+    """Locks of those that were admitted, apart from single write locks."""
 
 
 class LockTable:
@@ -131,6 +133,7 @@ class LockTable:
         admitted: list[RequestT] = []
         conflicts: list[Conflict[RequestT]] = []
         add = admitted.append
+        lock_count = 0
         for request in requests:
             write_locks = request.write_locks
             if request.read_locks or request.append_locks or len(write_locks) > 1:
@@ -144,6 +147,7 @@ class LockTable:
                 if estimate is not None:
                     conflicts.append(Conflict(request, estimate, transaction_id))
                     continue
+                lock_count += len(write_locks) + len(request.read_locks) + len(request.append_locks)
             elif write_locks:
                 low = write_locks[0] & _MASK
                 first = (_A1 * low + _C1 & _MASK) % size
@@ -158,7 +162,7 @@ class LockTable:
                 slots[first] = slots[second] = slots[third] = transaction_id
             add(request)
             transaction_id += 1
-        return AdmittedRun(admitted, conflicts)
+        return AdmittedRun(admitted, conflicts, lock_count)
 
     def estimate(self, write_locks: Sequence[int], read_locks: Sequence[int]) -> int:
         """The largest estimate over the given locks; -1 when there are none."""

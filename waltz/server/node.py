@@ -1,6 +1,7 @@
 """A server process: what it reads from ZooKeeper, what it opens, and the order in which that begins and ends."""
 
 import asyncio
+import dataclasses
 import importlib.metadata
 import logging
 import random
@@ -23,7 +24,9 @@ from waltz.common.wire.frames import CLIENT_SERVER
 from waltz.common.zk.client import State, ZooKeeper, connect
 from waltz.common.zk.store_admin import read_store_params
 from waltz.common.zk.znodes import ReplicaAssignments, StoreParams
+from waltz.server.appends import APPEND_REQUEST_TYPE, AppendLimits
 from waltz.server.caches import FeedCache, TransactionCache
+from waltz.server.memory import MemoryBudget
 from waltz.server.partition import PartitionOptions, ServerPartition
 from waltz.server.partition_metrics import SERVER_GROUP, PartitionMetrics
 from waltz.server.replica_watch import ReplicaWatch
@@ -47,6 +50,9 @@ CONNECTIVITY_TIMEOUT_S = 5.0
 
 HEALTHY_SESSION_TIMEOUTS = 2
 """ZooKeeper counts as healthy while it has been away for less than this many session time-outs."""
+
+RING_DIVISOR = 8
+"""The part of the free memory that one partition may use for storages that lag: one eighth."""
 
 _T = TypeVar("_T")
 
@@ -83,6 +89,7 @@ class WaltzServer:
         self._make_connector = make_connector
         self._feed_cache = FeedCache(config.feed_cache_size_bytes)
         self._transaction_cache = TransactionCache(config.transaction_data_cache_size_bytes)
+        self._memory = MemoryBudget(config.append_memory_bytes)
         self._partition_options = PartitionOptions(
             lock_table_size=config.optimistic_lock_table_size, min_fetch_size=config.min_fetch_size
         )
@@ -135,7 +142,7 @@ class WaltzServer:
         self._service = ServerService(
             self._make_partition,
             partition_count=params.partition_count,
-            max_transaction_size_bytes=config.max_transaction_size_bytes,
+            append_limits=AppendLimits(config.max_transaction_size_bytes, config.max_locks_per_transaction),
             question_timeout_s=self._partition_options.answer_timeout_s,
             check_storages=self._check_storages,
             set_preferred=self._set_preferred,
@@ -154,8 +161,11 @@ class WaltzServer:
             HELLO_TEXT,
             service.connection,
             tls=server_context(config.tls),
-            limits=listener_limits(
-                config.connections, "server.connections.max", config.max_transaction_size_bytes + FRAME_SLACK_BYTES
+            limits=dataclasses.replace(
+                listener_limits(
+                    config.connections, "server.connections.max", config.max_transaction_size_bytes + FRAME_SLACK_BYTES
+                ),
+                abridged_type=APPEND_REQUEST_TYPE,
             ),
             guard=self._guard,
         )
@@ -225,6 +235,7 @@ class WaltzServer:
             transaction_cache=self._transaction_cache,
             metrics=PartitionMetrics(self.registry, partition_id),
             random_source=self._random,
+            memory=self._memory,
             log_factory=lambda listener: ReplicatedLog(
                 partition_id,
                 generation,
@@ -234,6 +245,7 @@ class WaltzServer:
                 self._config.cluster_root,
                 listener,
                 self._store_options,
+                self._memory.account(RING_DIVISOR),
             ),
         )
 
@@ -286,6 +298,7 @@ class WaltzServer:
             "endpoint": lambda: str(self.endpoint),
             "waltz-server-num-partitions": lambda: len(self.partitions),
             "replica-info": self._replica_info,
+            "append-memory": lambda: self._memory.used_bytes,
             "waltz-version-id": _version,
         }
         for name, gauge in gauges.items():

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from waltz.common.errors import ProtocolError
 from waltz.common.ids import LONG_MIN, NO_TRANSACTION, ReqId
+from waltz.common.net.quiet_log import QuietLog
 from waltz.common.records import Record, RecordHeader
 from waltz.common.wire.client_server import (
     AppendFailure,
@@ -40,10 +41,11 @@ from waltz.server.appends import KEY_START, PARTITION_START, AppendCall
 from waltz.server.caches import FeedCache, TransactionCache
 from waltz.server.data_lists import TransactionListReader, refuse_list
 from waltz.server.failures import FIRST_WITH_APPEND_FAILED, tell_failed
-from waltz.server.feed import Feed, FeedContext
+from waltz.server.feed import Feed, FeedContext, Notices
 from waltz.server.feed_frames import FEED_VERSION
 from waltz.server.link import ClientLink
 from waltz.server.locks import Conflict
+from waltz.server.memory import MemoryBudget
 from waltz.server.partition_metrics import PartitionMetrics
 from waltz.server.registrations import Registrations
 from waltz.server.replicated import LogFactory
@@ -56,6 +58,19 @@ logger = logging.getLogger(__name__)
 
 _MAX_RUN = 256
 """Appends of one connection that are taken out of the waiting room together."""
+
+_MAX_WORK_PER_TURN = 2000
+"""Requests that waited, each with so many locks more, that are looked at in one turn of the loop."""
+
+_LOCKS_PER_REQUEST = 10
+"""Locks whose check takes about as long as everything else about a request."""
+
+MAX_FEED_COUNT = 2048
+"""Transactions that one feed request is good for, at most. A client that is slow to apply asks for the next ones when
+it has applied these, and need not stop reading what the other partitions of its connection are fed."""
+
+APPENDS_DIVISOR = 4
+"""The part of the free memory that the appends of one partition may use: one fourth."""
 
 
 FIRST_WITH_PARTITION_CLOSED = FIRST_WITH_APPEND_FAILED
@@ -73,10 +88,6 @@ class PartitionOptions(NamedTuple):
     """After this time a mount that cannot be decided is answered with "not ready", a question for an unknown mark
     with "unknown"."""
     read_timeout_s: float = 10.0
-    max_waiting_count: int = 1000
-    max_waiting_bytes: int = 16 << 20
-    """Bounds of what waits for a session of the log before clients are held back."""
-    waiting_patience_s: float = 5.0
     max_undecided_count: int = 10_000
     """Flushes, mounts and lock failures that wait for commits, before further requests have to wait as a whole; and
     questions for an unknown mark, before further ones are answered with "unknown" at once."""
@@ -95,6 +106,7 @@ class ServerPartition:
         transaction_cache: TransactionCache,
         metrics: PartitionMetrics,
         random_source: random.Random,
+        memory: MemoryBudget,
         log_factory: LogFactory,
     ) -> None:
         self.partition_id = partition_id
@@ -105,15 +117,16 @@ class ServerPartition:
         self._feed_cache = feed_cache
         self._transaction_cache = transaction_cache
         self._registrations = Registrations()
+        self._log_quietly = QuietLog(logger)
         self._admission = Admission(options.lock_table_size, generation)
         self._undecided = UndecidedAppends()
         self._session_open = False
         self._draining = False
+        self._drain_handle: asyncio.Handle | None = None
         self.closed = False
         self._order = itertools.count()
-        self._waiting = WaitingRoom(
-            options.max_waiting_count, options.max_waiting_bytes, options.waiting_patience_s, self._appends_refused
-        )
+        self._memory = memory.account(APPENDS_DIVISOR)
+        self._waiting = WaitingRoom()
         self._mounts = Deadlines(options.answer_timeout_s, self._mount_expired)
         self._questions = Deadlines(options.answer_timeout_s, self._question_expired)
         self._after = AwaitedCommits()
@@ -172,9 +185,14 @@ class ServerPartition:
                 self._mount_expired(pending)
             for pending in self._questions.take():
                 self._question_expired(pending)
+            if self._drain_handle is not None:
+                self._drain_handle.cancel()
+            self._memory.set(0)
             await self._feed.close()
             await self._data.close()
             await self._lists.close()
+            for link, _ in self._registrations.sessions():
+                link.mounts.pop(self, None)
             self._feed_cache.forget(self.partition_id)
             self._transaction_cache.forget(self.partition_id)
             self._metrics.remove()
@@ -221,9 +239,8 @@ class ServerPartition:
         self._log.set_replicas(replicas)
 
     def forget(self, link: ClientLink) -> None:
-        """A connection has closed. What it sent before is executed all the same."""
+        """A connection that mounted has closed. What it sent before is executed all the same."""
         self._registrations.forget(link)
-        self._waiting.forget(link)
         self._early.pop(link, None)
         self._feed.forget(link)
 
@@ -237,8 +254,9 @@ class ServerPartition:
         elif self._ready():
             self._admit(link, requests)
         else:
-            for request in requests:
-                self._wait(link, request)
+            turned_away = [request for request in requests if self._wait(link, request) is None]
+            if turned_away:
+                self._refuse_appends(link, turned_away)
 
     def mount(self, link: ClientLink, request: MountRequest) -> None:
         """Register the connection, and answer when every earlier append is decided.
@@ -248,6 +266,7 @@ class ServerPartition:
         """
         _check_mark(request.client_high_water_mark)
         if self._registrations.register(link, ReqId(request.req_id).generation, request.req_id):
+            link.mounts[self] = None
             self._barrier(link, request)
         else:
             link.send(MountResponse(request.req_id, PartitionState.NOT_READY))
@@ -257,7 +276,8 @@ class ServerPartition:
         self._barrier(link, request)
 
     def feed(self, link: ClientLink, request: FeedRequest) -> None:
-        """Feed what was committed behind the client's mark, at least ``min_fetch_size`` transactions.
+        """Feed what was committed behind the client's mark: at least ``min_fetch_size`` transactions, and at most
+        :data:`MAX_FEED_COUNT` if that is more; then the client asks again.
 
         Dropped when the connection is not the client's mounted one. Raises ``ProtocolError`` for an impossible mark.
         """
@@ -272,7 +292,7 @@ class ServerPartition:
             self._ahead.add(Pending(link, request, next(self._order)))
             return
         suspended = encode(FeedSuspended(request.req_id), link.channel.version)
-        count = max(gap, self._options.min_fetch_size)
+        count = max(min(gap, MAX_FEED_COUNT), self._options.min_fetch_size)
         self._feed.add(FeedContext(link, request.client_high_water_mark, count, suspended))
 
     def transaction_data(self, link: ClientLink, request: TransactionDataRequest) -> None:
@@ -290,13 +310,17 @@ class ServerPartition:
             self._lists.request(link, request, self.high_water_mark)
 
     def ask_high_water_mark(self, link: ClientLink, request: HighWaterMarkRequest) -> None:
-        """Answer at once when the mark is known, else as soon as it is; in the end with "unknown"."""
-        if self.high_water_mark is None and len(self._questions) >= self._options.max_undecided_count:
-            link.send(HighWaterMarkResponse(request.req_id, LONG_MIN))
-        elif self.high_water_mark is None:
-            self._questions.add(Pending(link, request, next(self._order)))
-        else:
+        """Answer at once when the mark is known, else as soon as it is; in the end with "unknown".
+
+        Not known is also a mark of a generation that is older than the one that the peer has heard of: another owner
+        may have committed more between the two.
+        """
+        if self.high_water_mark is not None and ReqId(request.req_id).generation <= self._log.opened_generation:
             link.send(HighWaterMarkResponse(request.req_id, self.high_water_mark))
+        elif len(self._questions) >= self._options.max_undecided_count:
+            link.send(HighWaterMarkResponse(request.req_id, LONG_MIN))
+        else:
+            self._questions.add(Pending(link, request, next(self._order)))
 
     # The log's side
 
@@ -305,6 +329,10 @@ class ServerPartition:
         if self.high_water_mark is None or high_water_mark != self.high_water_mark:
             self._move_mark(high_water_mark)
             changed = True
+        for pending in self._questions.waiting():
+            if ReqId(pending.request.req_id).generation <= self._log.opened_generation:
+                pending.answered = True
+                pending.link.send(HighWaterMarkResponse(pending.request.req_id, high_water_mark))
         self._admission.begin(high_water_mark, changed)
         self._undecided.settled()
         self._session_open = True
@@ -312,6 +340,7 @@ class ServerPartition:
         for pending in early.values():
             if not pending.answered:
                 self._waiting.add(pending)
+        self._count_memory()
         self._drain()
 
     def session_ended(self, unwritten: Sequence[Append]) -> None:
@@ -324,6 +353,7 @@ class ServerPartition:
         mark = NO_TRANSACTION if self.high_water_mark is None else self.high_water_mark
         again = self._undecided.end_session(mark, unwritten, self._after.clear(), next(self._order))
         self._waiting.put_back(again)
+        self._count_memory()
 
     def batch_committed(self, appends: Sequence[Append], records: Sequence[bytes]) -> None:
         """Part of ``LogListener``: keep what was committed, then go on with it."""
@@ -344,8 +374,16 @@ class ServerPartition:
         now_s = asyncio.get_running_loop().time()
         for run in self._undecided.commit(appends):
             self._metrics.response_latency.update(now_s - run.accepted_s, len(run.appends))
-        self._feed.committed(first, count, frames)
-        self._answer_decided(self.high_water_mark)
+        decided = self._after.take(self.high_water_mark) if self._after else ()
+        if decided:
+            # A client takes an older append for lost as soon as a later one of its own comes in the feed.
+            self._feed.committed(first, count, frames, self._lock_failures(decided))
+            self._answer_decided(decided)
+        else:
+            self._feed.committed(first, count, frames)
+        self._count_memory()
+        if self._waiting:
+            self._drain()
 
     def failed(self, appends: Sequence[Append]) -> None:
         """Known to be absent. Before version 5 there is no message for it: the flush after the next mount tells."""
@@ -354,6 +392,7 @@ class ServerPartition:
             link = self._undecided.fail(append)
             if link is not None:
                 self._tell_failed(link, [append], AppendFailure.NOT_STORED, "the storages had not stored it")
+        self._count_memory()
 
     def drained(self) -> None:
         """The log is no longer congested."""
@@ -371,17 +410,38 @@ class ServerPartition:
             and self._log.open
             and not self._log.congested
             and len(self._after) < self._options.max_undecided_count
-            and self._after.size_bytes < self._options.max_waiting_bytes
+            and not (self._undecided.count and self._memory.exceeded)
         )
 
-    def _wait(self, link: ClientLink, request: WaitingRequest) -> Pending:
+    def _wait(self, link: ClientLink, request: WaitingRequest) -> Pending | None:
+        """Keep a request until it can be looked at; None when the partition may not keep more."""
         pending = Pending(link, request, next(self._order))
+        if not self._memory.admits(pending.size_bytes):
+            return None
         self._waiting.add(pending)
+        self._memory.add(pending.size_bytes)
         return pending
+
+    def _count_memory(self) -> None:
+        """Undecided appends are in memory twice: as they came, and in the batches that go to the storages."""
+        used_bytes = self._waiting.size_bytes + self._after.size_bytes
+        if self._undecided.count:
+            used_bytes += 2 * self._log.undecided_bytes + self._undecided.size_bytes
+        self._memory.set(used_bytes)
+
+    def _refuse_appends(self, link: ClientLink, appends: Sequence[AppendCall]) -> None:
+        """There is no room for them to wait. Clients that cannot be told find out by a flush."""
+        self._metrics.refused_append.mark(len(appends))
+        state = "do not keep up" if self._session_open else "cannot be written"
+        text = f"the storages {state} at present"
+        self._log_quietly.warning(
+            "partition %d: refused %d appends of %s: %s", self.partition_id, len(appends), link.channel.peer, text
+        )
+        self._tell_failed(link, appends, AppendFailure.MOVED, text)
 
     def _admit(self, link: ClientLink, requests: Sequence[AppendCall]) -> None:
         """Check locks, give transaction ids, and hand what passed to the log as one list."""
-        appends, conflicts, of_other_generation = self._admission.admit(requests)
+        appends, conflicts, of_other_generation, lock_count = self._admission.admit(requests)
         if of_other_generation:
             self._metrics.other_generation_append.mark(len(of_other_generation))
             text = f"the partition has generation {self.generation}"
@@ -390,9 +450,10 @@ class ServerPartition:
             self._conflict(link, conflict)
         if appends:
             last_id = self._admission.next_id - 1
-            self._undecided.accept(AcceptedRun(last_id, link, appends, asyncio.get_running_loop().time()))
+            self._undecided.accept(AcceptedRun(last_id, link, appends, asyncio.get_running_loop().time(), lock_count))
             self._log.append(appends)
             assert appends[-1].transaction_id == last_id, "the log gives the ids that locks were raised to"
+            self._count_memory()
 
     def _conflict(self, link: ClientLink, conflict: Conflict[AppendCall]) -> None:
         """Tell a lock failure, now or when the conflicting append is committed and fed (rule S4)."""
@@ -409,12 +470,17 @@ class ServerPartition:
 
     def _barrier(self, link: ClientLink, request: MountRequest | FlushRequest) -> None:
         """Answer a mount or flush behind all appends that came before it."""
+        pending: Pending | None
         if self._ready():
             pending = Pending(link, request, next(self._order))
             self._await_decisions(pending)
         else:
             pending = self._wait(link, request)
-        if type(request) is MountRequest and not pending.answered:
+        if type(request) is not MountRequest:
+            return  # a flush that could not be kept is sent again by its client
+        if pending is None:
+            link.send(MountResponse(request.req_id, PartitionState.NOT_READY))
+        elif not pending.answered:
             self._mounts.add(pending)
 
     def _await_decisions(self, pending: Pending) -> None:
@@ -425,20 +491,22 @@ class ServerPartition:
         else:
             self._await_commit(last_id, pending, last_id + 1)
 
-    def _answer_decided(self, high_water_mark: int) -> None:
-        """Everything up to the mark is committed and fed."""
-        decided = self._after.pop(high_water_mark)
-        if decided is None:
-            return
-        while decided is not None:
-            conflict, pending = decided
-            if type(pending.request) is AppendCall:
+    def _lock_failures(self, decided: Sequence[tuple[int, Pending]]) -> Notices:
+        """The lock failures among requests that waited for commits, for the feeds of those who sent them (rule S4)."""
+        failures: dict[ClientLink, list[tuple[int, bytes]]] = {}
+        for conflict, pending in decided:
+            link, request = pending.link, pending.request
+            if type(request) is AppendCall:
                 self._metrics.rejected_append.mark()
-                pending.link.send(LockFailure(pending.request.req_id, conflict))
-            else:
+                frame = encode(LockFailure(request.req_id, conflict), link.channel.version)
+                failures.setdefault(link, []).append((conflict, frame))
+        return failures
+
+    def _answer_decided(self, decided: Sequence[tuple[int, Pending]]) -> None:
+        """Answer the mounts and flushes among requests that waited for commits, which have been fed."""
+        for _, pending in decided:
+            if type(pending.request) is not AppendCall:
                 self._answer(pending)
-            decided = self._after.pop(high_water_mark)
-        self._drain()
 
     def _answer(self, pending: Pending) -> None:
         """A mount or flush whose earlier appends are all decided."""
@@ -465,6 +533,7 @@ class ServerPartition:
     def _answer_mount(self, link: ClientLink, request: MountRequest, high_water_mark: int) -> None:
         gap = high_water_mark - request.client_high_water_mark
         ready = encode(MountResponse(request.req_id, PartitionState.READY), link.channel.version)
+        self._feed.forget(link)  # what an earlier mount of the connection was promised
         if gap == 0:
             link.channel.send(ready)
             return
@@ -502,30 +571,46 @@ class ServerPartition:
         if self._draining:  # the log called back while it was given an append
             return
         self._draining = True
+        work = 0
         try:
-            while self._waiting and self._can_admit():
-                self._look_at(self._waiting.pop())
+            while self._waiting and work < _MAX_WORK_PER_TURN and self._can_admit():
+                work += self._look_at(self._waiting.pop())
         finally:
             self._draining = False
+        if work:
+            self._count_memory()
+        if work >= _MAX_WORK_PER_TURN and self._waiting and self._drain_handle is None:
+            self._drain_handle = asyncio.get_running_loop().call_soon(self._drain_on)
 
-    def _look_at(self, pending: Pending) -> None:
+    def _drain_on(self) -> None:
+        self._drain_handle = None
+        self._drain()
+
+    def _look_at(self, pending: Pending) -> int:
+        """Look at a request that waited, together with those behind it that belong to it; returns the work it was."""
         request = pending.request
         if type(request) is AppendCall:
             run = [request]
+            lock_count = request.lock_count
             while self._waiting and len(run) < _MAX_RUN and self._waiting.first().link is pending.link:
                 following = self._waiting.first().request
                 if type(following) is not AppendCall or following.req_id[_RUN_KEY] != request.req_id[_RUN_KEY]:
                     break
+                if lock_count > _LOCKS_PER_REQUEST * _MAX_RUN:
+                    break
                 run.append(following)
+                lock_count += following.lock_count
                 self._waiting.pop()
             self._admit(pending.link, run)
-        elif type(request) is FeedRequest:
+            return len(run) + lock_count // _LOCKS_PER_REQUEST
+        if type(request) is FeedRequest:
             try:
                 self.feed(pending.link, request)
             except ProtocolError as error:
                 pending.link.fail(error)
         else:
             self._await_decisions(pending)
+        return 1
 
     # Odds and ends
 
@@ -542,8 +627,6 @@ class ServerPartition:
             self._feed_cache.forget(self.partition_id)
             self._transaction_cache.forget(self.partition_id)
         self._feed.advance(high_water_mark)
-        for pending in self._questions.take():
-            pending.link.send(HighWaterMarkResponse(pending.request.req_id, high_water_mark))
 
     def _mount_expired(self, pending: Pending) -> None:
         pending.answered = True
@@ -552,16 +635,6 @@ class ServerPartition:
     def _question_expired(self, pending: Pending) -> None:
         pending.answered = True
         pending.link.send(HighWaterMarkResponse(pending.request.req_id, LONG_MIN))
-
-    def _appends_refused(self, refused: list[Pending]) -> None:
-        self._metrics.refused_append.mark(len(refused))
-        logger.warning(
-            "partition %d: refused %d appends that waited for a store session", self.partition_id, len(refused)
-        )
-        for pending in refused:
-            if type(pending.request) is AppendCall:
-                text = "the storages cannot be written at present"
-                self._tell_failed(pending.link, [pending.request], AppendFailure.MOVED, text)
 
     async def _prove(self) -> bool:
         return await self._log.confirm(self._options.answer_timeout_s / 2)

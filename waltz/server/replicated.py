@@ -23,6 +23,10 @@ class PartitionLog(Protocol):
         """Too much is undecided; the listener is told when that ends."""
 
     @property
+    def undecided_bytes(self) -> int:
+        """Of the appends that were given and are not decided, as they go to the storages."""
+
+    @property
     def healthy(self) -> bool:
         """Whether the last attempt to have a session did not fail."""
 

@@ -8,6 +8,8 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from waltz.common.errors import ProtocolError, WaltzError
 from waltz.common.ids import LONG_MIN, ReqId
 from waltz.common.net.channel import Channel
+from waltz.common.net.quiet_log import QuietLog
+from waltz.common.tasks import owned
 from waltz.common.wire.client_server import (
     AddPreferredPartitionRequest,
     AddPreferredPartitionResponse,
@@ -18,6 +20,7 @@ from waltz.common.wire.client_server import (
     FlushRequest,
     HighWaterMarkRequest,
     HighWaterMarkResponse,
+    Message,
     MountRequest,
     MountResponse,
     PartitionState,
@@ -30,7 +33,7 @@ from waltz.common.wire.client_server import (
     TransactionDataListRequest,
     TransactionDataRequest,
 )
-from waltz.server.appends import AppendCall
+from waltz.server.appends import AppendCall, AppendLimits, Unacceptable
 from waltz.server.connection import AdminRequest, ClientConnection, PartitionRequest
 from waltz.server.data_lists import refuse_list
 from waltz.server.failures import tell_failed
@@ -65,7 +68,7 @@ class ServerService:
         partition_factory: PartitionFactory,
         *,
         partition_count: int,
-        max_transaction_size_bytes: int,
+        append_limits: AppendLimits,
         question_timeout_s: float,
         check_storages: CheckStorages,
         set_preferred: SetPreferred,
@@ -74,7 +77,8 @@ class ServerService:
         self.closed = False
         self._partition_factory = partition_factory
         self._partition_count = partition_count
-        self._max_transaction_size_bytes = max_transaction_size_bytes
+        self._append_limits = append_limits
+        self._log_quietly = QuietLog(logger)
         self._check_storages = check_storages
         self._set_preferred = set_preferred
         self._preferred: tuple[int, ...] = ()
@@ -89,7 +93,7 @@ class ServerService:
 
     def connection(self) -> ClientConnection:
         """A handler for a new client connection."""
-        return ClientConnection(self, self._max_transaction_size_bytes)
+        return ClientConnection(self, self._append_limits)
 
     # Partitions
 
@@ -127,7 +131,7 @@ class ServerService:
         if predecessor is None:
             partition.start()
         else:  # requests wait in the partition meanwhile
-            self._own(self._start_after(predecessor, partition), f"opening of partition {partition_id}")
+            self._own(self._start_after(predecessor, partition), f"the opening of partition {partition_id}")
 
     def _close(self, partition_id: int) -> None:
         logger.info("closing partition %d", partition_id)
@@ -168,8 +172,9 @@ class ServerService:
     def link_closed(self, link: ClientLink) -> None:
         """Its connection is gone."""
         self.links.pop(link, None)
-        for partition in self.partitions.values():
+        for partition in link.mounts:
             partition.forget(link)
+        link.mounts.clear()
 
     def append(self, link: ClientLink, partition_key: bytes, requests: Sequence[AppendCall]) -> None:
         """Appends to one partition; when it is not here they are refused, silently before version 5."""
@@ -180,11 +185,20 @@ class ServerService:
             req_ids = [request.req_id for request in requests]
             tell_failed(link, req_ids, self._closing_reason, None, "the partition is not at this server")
 
-    def append_too_large(self, link: ClientLink, req_id: bytes, text: str) -> None:
-        """An append that is refused because of its size."""
-        partition = self._by_key.get(req_id[8:12])
-        mark = None if partition is None else partition.high_water_mark
-        tell_failed(link, [req_id], AppendFailure.TOO_LARGE, mark, text)
+    def append_unacceptable(self, link: ClientLink, append: Unacceptable) -> None:
+        """An append that is not handled. Closing the connection would cost all partitions of a client that cannot be
+        told, and it would send the append again all the same."""
+        self._log_quietly.warning("refused an append of %s: %s", link.channel.peer, append.text)
+        if append.failure is not None:
+            partition = self._by_key.get(append.req_id[8:12])
+            mark = None if partition is None else partition.high_water_mark
+            tell_failed(link, [append.req_id], append.failure, mark, append.text)
+
+    def unexpected(self, link: ClientLink, message: Message) -> None:
+        """Something that only servers send: ignored, as by the original, unless it is for a partition that is here."""
+        if message.req_id[8:12] in self._by_key:
+            raise ProtocolError(f"{type(message).__name__} is no request")
+        self._log_quietly.warning("ignored a %s of %s", type(message).__name__, link.channel.peer)
 
     @property
     def _closing_reason(self) -> AppendFailure:
@@ -254,7 +268,7 @@ class ServerService:
             if self.links.get(link, 0) >= MAX_ADMIN_REQUESTS:
                 raise ProtocolError(f"more than {MAX_ADMIN_REQUESTS} administrative requests at a time")
             self.links[link] += 1
-            self._own(self._answer_admin(link, request), "administrative request")
+            self._own(self._answer_admin(link, request), "an administrative request", link)
 
     async def _answer_admin(
         self,
@@ -289,15 +303,16 @@ class ServerService:
             self._preferred = wanted
             return True
 
-    def _own(self, work: Coroutine[None, None, None], name: str) -> None:
-        task = asyncio.get_running_loop().create_task(work, name=name)
-        self._tasks.add(task)
-        task.add_done_callback(self._task_done)
+    def _own(self, work: Coroutine[None, None, None], what: str, link: ClientLink | None = None) -> None:
+        """Run ``work``; a defect breaks the connection that it works for, if there is one."""
 
-    def _task_done(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            logger.error("%s failed", task.get_name(), exc_info=error)
+        def defect(error: Exception) -> None:
+            if link is not None:
+                link.fail(WaltzError(f"{what} failed: {error!r}"))
+
+        task = owned(work, what, defect)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
 
 def _key(partition_id: int) -> bytes:

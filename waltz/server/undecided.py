@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from operator import itemgetter
 from typing import NamedTuple
 
-from waltz.server.appends import AppendCall
+from waltz.server.appends import LOCK_SIZE_BYTES, AppendCall
 from waltz.server.link import ClientLink
 from waltz.server.store.interface import Append
 from waltz.server.waiting import Pending
@@ -18,6 +18,12 @@ class AcceptedRun(NamedTuple):
     link: ClientLink
     appends: Sequence[AppendCall]
     accepted_s: float
+    lock_count: int
+    """Locks of all appends, apart from single write locks."""
+
+
+_APPEND_SIZE_BYTES = 200
+"""Memory of an append beside its body and a larger number of locks."""
 
 
 class UndecidedAppends:
@@ -25,13 +31,20 @@ class UndecidedAppends:
 
     def __init__(self) -> None:
         self.count = 0
+        self._lock_count = 0
         self._runs: deque[AcceptedRun] = deque()
         self._links: dict[Append, ClientLink] = {}  # of what an ended session left undecided
+
+    @property
+    def size_bytes(self) -> int:
+        """Approximate memory of all that is undecided, without the bodies."""
+        return _APPEND_SIZE_BYTES * self.count + LOCK_SIZE_BYTES * self._lock_count
 
     def accept(self, run: AcceptedRun) -> None:
         """The log has taken these."""
         self._runs.append(run)
         self.count += len(run.appends)
+        self._lock_count += run.lock_count
 
     def commit(self, appends: Sequence[Append]) -> Iterator[AcceptedRun]:
         """These are committed; the runs that have been committed as a whole."""
@@ -40,7 +53,9 @@ class UndecidedAppends:
             self._links.pop(append, None)
         last_id = appends[-1].transaction_id
         while self._runs and self._runs[0].last_id <= last_id:
-            yield self._runs.popleft()
+            run = self._runs.popleft()
+            self._lock_count -= run.lock_count
+            yield run
 
     def fail(self, append: Append) -> ClientLink | None:
         """This is known to be absent; whose it was."""
@@ -70,3 +85,4 @@ class UndecidedAppends:
     def settled(self) -> None:
         """A session has opened: nothing of an earlier one is undecided."""
         self._links.clear()
+        self._lock_count = 0

@@ -13,6 +13,9 @@ WaitingRequest = AppendCall | FeedRequest | FlushRequest | HighWaterMarkRequest 
 
 _ENTRY_SIZE_BYTES = 200
 
+_COMPACT_FROM = 1000
+"""Entries of a waiting room above which those that nobody waits for any more are looked for."""
+
 
 class Pending:
     """One request and where its answer goes.
@@ -37,47 +40,37 @@ class Pending:
     def size_bytes(self) -> int:
         """Approximate memory."""
         request = self.request
-        return _ENTRY_SIZE_BYTES + (len(request.body) if type(request) is AppendCall else 0)
+        return _ENTRY_SIZE_BYTES + (request.size_bytes if type(request) is AppendCall else 0)
+
+    @property
+    def abandoned(self) -> bool:
+        """Whether nobody waits for the answer. An append is executed all the same."""
+        return self.answered or (self.link.channel.closed and type(self.request) is not AppendCall)
 
 
 class WaitingRoom:
-    """Requests that arrived while none could be looked at, in order of arrival; bounded.
+    """Requests that arrived while none could be looked at, in order of arrival. Who adds to it sees to the limits."""
 
-    When it is full, the connections that go on sending to it are not read from. Since they carry other partitions too,
-    that ends after ``patience_s``: the waiting appends are refused (they were never handed to a replica; a client that
-    cannot be told finds out by its next flush), and reading goes on.
-    """
-
-    def __init__(
-        self, max_count: int, max_bytes: int, patience_s: float, on_refused: Callable[[list[Pending]], None]
-    ) -> None:
-        self._max_count = max_count
-        self._max_bytes = max_bytes
-        self._patience_s = patience_s
-        self._on_refused = on_refused
+    def __init__(self) -> None:
+        self.size_bytes = 0
         self._entries: deque[Pending] = deque()
-        self._size_bytes = 0
-        self._held: dict[ClientLink, None] = {}
-        self._timer: asyncio.TimerHandle | None = None
+        self._compact_at = _COMPACT_FROM
 
     def __len__(self) -> int:
         return len(self._entries)
 
     def add(self, pending: Pending) -> None:
-        """Put a request at the end; its connection is held when the room is full."""
+        """Put a request at the end."""
         self._entries.append(pending)
-        self._size_bytes += pending.size_bytes
-        if len(self._entries) > self._max_count or self._size_bytes > self._max_bytes:
-            self._held[pending.link] = None
-            pending.link.hold(self)
-            if self._timer is None:
-                self._timer = asyncio.get_running_loop().call_later(self._patience_s, self._refuse)
+        self.size_bytes += pending.size_bytes
+        if len(self._entries) >= self._compact_at:
+            self._compact()
 
     def put_back(self, pendings: Iterable[Pending]) -> None:
         """Put requests that were taken up earlier, in order of arrival, before all others."""
         returned = list(pendings)
         self._entries.extendleft(reversed(returned))
-        self._size_bytes += sum(pending.size_bytes for pending in returned)
+        self.size_bytes += sum(pending.size_bytes for pending in returned)
 
     def first(self) -> Pending:
         """The oldest request, which stays; ``IndexError`` when there is none."""
@@ -86,36 +79,20 @@ class WaitingRoom:
     def pop(self) -> Pending:
         """Take the oldest request; ``IndexError`` when there is none."""
         pending = self._entries.popleft()
-        self._size_bytes -= pending.size_bytes
-        if self._held and len(self._entries) <= self._max_count // 2 and self._size_bytes <= self._max_bytes // 2:
-            self._release()
+        self.size_bytes -= pending.size_bytes
         return pending
 
     def clear(self) -> list[Pending]:
-        """Take all requests and release all connections."""
+        """Take all requests."""
         entries, self._entries = list(self._entries), deque()
-        self._size_bytes = 0
-        self._release()
+        self.size_bytes = 0
         return entries
 
-    def forget(self, link: ClientLink) -> None:
-        """A connection has closed. Its appends stay: they are executed all the same."""
-        self._held.pop(link, None)
-
-    def _refuse(self) -> None:
-        refused = [pending for pending in self._entries if type(pending.request) is AppendCall]
-        self._entries = deque(pending for pending in self._entries if type(pending.request) is not AppendCall)
-        self._size_bytes = sum(pending.size_bytes for pending in self._entries)
-        self._release()
-        self._on_refused(refused)
-
-    def _release(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        held, self._held = self._held, {}
-        for link in held:
-            link.release(self)
+    def _compact(self) -> None:
+        """Mounts that were answered "not ready" meanwhile, and what connections left behind, must not pile up."""
+        self._entries = deque(pending for pending in self._entries if not pending.abandoned)
+        self.size_bytes = sum(pending.size_bytes for pending in self._entries)
+        self._compact_at = max(2 * len(self._entries), _COMPACT_FROM)
 
 
 class AwaitedCommits:
@@ -133,13 +110,14 @@ class AwaitedCommits:
         heappush(self._heap, (transaction_id, pending))
         self.size_bytes += pending.size_bytes
 
-    def pop(self, high_water_mark: int) -> tuple[int, Pending] | None:
-        """The first request, by id and then by arrival, whose id is not above the mark, with that id."""
-        if not self._heap or self._heap[0][0] > high_water_mark:
-            return None
-        transaction_id, pending = heappop(self._heap)
-        self.size_bytes -= pending.size_bytes
-        return transaction_id, pending
+    def take(self, high_water_mark: int) -> list[tuple[int, Pending]]:
+        """All requests whose ids are not above the mark, with those ids: by id, and then by arrival."""
+        heap = self._heap
+        taken: list[tuple[int, Pending]] = []
+        while heap and heap[0][0] <= high_water_mark:
+            taken.append(heappop(heap))
+            self.size_bytes -= taken[-1][1].size_bytes
+        return taken
 
     def clear(self) -> list[Pending]:
         """Take all requests: their ids are void."""

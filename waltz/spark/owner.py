@@ -27,7 +27,7 @@ from waltz.common.wire.client_server import (
     encode,
 )
 from waltz.common.wire.frames import CLIENT_SERVER, Bounds
-from waltz.common.zk.store_admin import read_partition_assignment, read_server_descriptors
+from waltz.common.zk.store_admin import read_partition_assignment, read_server_descriptors, sync_cluster
 from waltz.spark.chunk import Chunk, decode_chunk
 from waltz.spark.marks import HELLO_TEXT, INITIAL_DELAY_S, MAXIMUM_DELAY_S, TOOL_CLIENT_ID
 from waltz.spark.options import ClusterOptions
@@ -96,6 +96,7 @@ class OwnerReader:
         root = self._options.cluster_root
         zookeeper = await connect_zookeeper(self._options)
         try:
+            await sync_cluster(zookeeper, root)  # one that was replaced may take for uncommitted what is committed
             assignment = await read_partition_assignment(zookeeper, root)
             servers = {server.server_id: server.endpoint for server in await read_server_descriptors(zookeeper, root)}
         finally:

@@ -44,8 +44,11 @@ class PendingCalls(Generic[Answer]):
         self._futures[seq_num] = future
         return future
 
-    async def wait(self, seq_num: int, future: asyncio.Future[Answer], timeout_s: float, what: str) -> Answer:
-        """The answer to ``seq_num``; raises ``DeadlineExceededError`` (naming ``what``), ``ConnectionClosedError``."""
+    async def wait(self, seq_num: int, future: asyncio.Future[Answer], timeout_s: float | None, what: str) -> Answer:
+        """The answer to ``seq_num``; raises ``DeadlineExceededError`` (naming ``what``), ``ConnectionClosedError``.
+
+        Without ``timeout_s`` somebody else sees to the deadline, and calls :meth:`fail`.
+        """
         try:
             async with asyncio.timeout(timeout_s):
                 return await future
@@ -54,6 +57,14 @@ class PendingCalls(Generic[Answer]):
         finally:
             if self._futures.pop(seq_num, None) is not None:
                 self.abandon(seq_num)
+
+    def fail(self, seq_num: int, error: Exception) -> None:
+        """Give the caller ``error`` instead of an answer; nothing happens when nobody waits."""
+        future = self._futures.pop(seq_num, None)
+        if future is not None:
+            self.abandon(seq_num)
+            if not future.done():
+                future.set_exception(error)
 
     def abandon(self, seq_num: int) -> None:
         """Remember that nobody waits for this answer any more."""

@@ -84,7 +84,11 @@ class Repair:
                 # Only a header, or what kept the partition from being opened is gone.
                 await client.repair_commit(self._partition_id, last_id)
                 return Repaired((), 0, ())
-            mark = committed_mark if committed_mark is not None else await self._mark_of_session(roles)
+            mark = committed_mark
+            if mark is None:
+                mark = await self._mark_of_session(roles)
+                # Those that told it may be in a newer session, which left others of them behind.
+                roles = await read_roles(self._zookeeper, self._root, self._partition_id, self._node)
             wanted = [(first, min(last, mark)) for first, last in missing if first <= mark]
             uncommitted = tuple((max(first, mark + 1), last) for first, last in missing if last > mark)
             if uncommitted and roles.node_may_vote:

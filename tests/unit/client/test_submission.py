@@ -3,6 +3,8 @@
 import asyncio
 import random
 
+import pytest
+
 from tests.unit.client.application import Context
 from tests.unit.client.fake_server import until
 from waltz.client.options import ClientOptions
@@ -85,3 +87,20 @@ async def test_closing_cancels_the_attempt_under_way() -> None:
     await asyncio.sleep(0)
     assert await queue.close(None) == [second]
     assert cancelled.is_set()
+
+
+async def test_a_defect_in_one_attempt_does_not_hold_up_those_behind_it(caplog: pytest.LogCaptureFixture) -> None:
+    attempted: list[Submission] = []
+    first, *rest = [submission() for _ in range(3)]
+
+    async def attempt(each: Submission) -> None:
+        if each is first:
+            raise ArithmeticError("planted")
+        attempted.append(each)
+
+    queue = RetryQueue(attempt, ClientOptions(), random.Random(0))
+    for each in (first, *rest):
+        queue.add(each)
+    await until(lambda: attempted == rest)
+    assert "planted" in caplog.text
+    assert await queue.close(None) == []

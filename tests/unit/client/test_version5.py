@@ -10,7 +10,10 @@ import waltz
 from tests.unit.client.application import QUICK, Callbacks, Context, World, config
 from tests.unit.client.fake_server import Connection, FakeServer, until
 from waltz.client.core import FollowingClient, Nobody
+from waltz.client.errors import TransactionTooLargeError
+from waltz.client.locks import PartitionLocalLock
 from waltz.client.plain import Client
+from waltz.client.retry_policy import RetryPolicy
 from waltz.common.checksum import checksum
 from waltz.common.cluster.manager import PartitionGeneration
 from waltz.common.records import Record
@@ -272,3 +275,44 @@ async def test_a_few_bulk_reads_are_under_way_and_no_more(world: World) -> None:
         reading.cancel()
         with pytest.raises(asyncio.CancelledError):
             await reading
+
+
+async def test_an_append_that_is_refused_again_and_again_is_sent_ever_less_often(world: World) -> None:
+    """By the pauses that are asked for, not by the clock."""
+    server = await world.server(versions=ALL)
+    pauses: list[float] = []
+
+    class Recorded(RetryPolicy):
+        def delay_s(self, failures: int, jitter: float) -> float:
+            delay_s = RetryPolicy(initial_delay_s=0.02, maximum_delay_s=2.0).delay_s(failures, 1.0)
+            pauses.append(delay_s)
+            return delay_s / 100
+
+    def refuse(connection: Connection, message: Message) -> bool:
+        if isinstance(message, AppendRequest) and len(pauses) < 12:
+            connection.send(AppendFailed(message.req_id, AppendFailure.MOVED, -1, "no room"))
+            return True
+        return False
+
+    server.filter = refuse
+    options = dataclasses.replace(QUICK, refused_retry_policy=Recorded())
+    client = await world.client(Callbacks(), server, options=options)
+    context = Context()
+    await client.submit(context)
+    await until(lambda: context.done)
+    assert context.executed == 13
+    assert pauses[:4] == [0, 0, 0.04, 0.08]
+    assert pauses[-1] == 2.0
+
+
+async def test_too_many_locks_are_refused_before_anything_is_sent(world: World) -> None:
+    server = await world.server(versions=ALL)
+    client = await world.client(Callbacks(), server, maxLocksPerTransaction=3)
+    locks = [PartitionLocalLock("x", number) for number in range(4)]
+    context = Context(write=locks[:1], read=locks[1:2], append=locks[2:])
+    with pytest.raises(TransactionTooLargeError, match="has 4 locks; client.maxLocksPerTransaction is 3"):
+        await client.submit(context)
+    assert not server.of(AppendRequest)
+    allowed = Context(write=locks[:1], append=locks[2:])
+    await client.submit(allowed)
+    await until(lambda: allowed.done)

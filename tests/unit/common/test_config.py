@@ -95,6 +95,8 @@ def test_defaults_of_a_server() -> None:
         "transaction_data_cache_size_bytes": 134217728,
         "transaction_data_cache_allocation": "heap",
         "max_transaction_size_bytes": 32 * 1024 * 1024,
+        "max_locks_per_transaction": 10_000,
+        "append_memory_bytes": 1024 * 1024 * 1024,
         "storage_max_batch_size": 100,
         "storage_initial_retry_interval_ms": 100,
         "storage_max_retry_interval_ms": 20000,
@@ -111,6 +113,13 @@ def test_defaults_of_a_server() -> None:
     }
     assert config.tls == TlsConfig()
     assert not config.tls.plaintext
+
+
+def test_the_memory_for_appends_holds_large_transactions() -> None:
+    large = {**SERVER, "server.maxTransactionSize": 1 << 29, "server.connections.receiveMemory": 1 << 30}
+    assert from_mapping(large, ServerConfig).append_memory_bytes == 4 << 29
+    with pytest.raises(ConfigError, match=r"server\.appendMemory \(1000\) must not be smaller than"):
+        from_mapping({**SERVER, "server.appendMemory": 1000}, ServerConfig)
 
 
 def test_defaults_of_host_names(monkeypatch: pytest.MonkeyPatch) -> None:

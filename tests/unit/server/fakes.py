@@ -21,6 +21,7 @@ from waltz.common.wire.frames import CLIENT_SERVER, FrameSplitter
 from waltz.server.appends import AppendCall
 from waltz.server.caches import FeedCache, TransactionCache
 from waltz.server.link import ClientLink
+from waltz.server.memory import MemoryBudget
 from waltz.server.partition import PartitionOptions, ServerPartition
 from waltz.server.partition_metrics import PartitionMetrics
 from waltz.server.store.interface import Append, LogListener, encode_appends
@@ -116,6 +117,7 @@ class FakeLog:
         """How many of the undecided were given to replicas; all, unless told."""
         self.open = False
         self.congested = False
+        self.undecided_bytes = 0
         self.healthy = True
         self.generation = GENERATION
         self.opened_generation = -1
@@ -212,8 +214,15 @@ class FakeLog:
 class PartitionSetup:
     """A partition with its surroundings."""
 
-    def __init__(self, records: int = 0, options: PartitionOptions | None = None, generation: int = GENERATION) -> None:
+    def __init__(
+        self,
+        records: int = 0,
+        options: PartitionOptions | None = None,
+        generation: int = GENERATION,
+        memory: MemoryBudget | None = None,
+    ) -> None:
         self.registry = Registry()
+        self.memory = memory or MemoryBudget()
         self.feed_cache = FeedCache(1 << 20)
         self.transaction_cache = TransactionCache(1 << 20)
         self.logs: list[FakeLog] = []
@@ -230,6 +239,7 @@ class PartitionSetup:
             transaction_cache=self.transaction_cache,
             metrics=PartitionMetrics(self.registry, 0),
             random_source=random.Random(1),
+            memory=self.memory,
             log_factory=make_log,
         )
         self.log = self.logs[0]

@@ -11,12 +11,12 @@ from waltz.common.checksum import checksum
 from waltz.common.errors import ProtocolError
 from waltz.common.ids import ReqId
 from waltz.common.records import Record, encode_records
-from waltz.common.wire.client_server import AppendRequest, FeedRequest, decode_batch, encode
+from waltz.common.wire.client_server import AppendFailure, AppendRequest, FeedRequest, decode_batch, encode
 from waltz.common.wire.frames import CLIENT_SERVER, FrameSplitter
-from waltz.server.appends import KEY_END, KEY_START, AppendCall, Runs, TooLarge, take_appends
+from waltz.server.appends import KEY_END, KEY_START, AppendCall, AppendLimits, Runs, Unacceptable, take_appends
 from waltz.server.store.interface import encode_appends
 
-MAX_DATA_BYTES = 10_000
+LIMITS = AppendLimits(max_data_bytes=10_000, max_locks=9)
 
 ints = st.integers(-(1 << 31), (1 << 31) - 1)
 locks = st.lists(ints, max_size=3).map(tuple)
@@ -64,7 +64,7 @@ def test_every_append_is_read_as_the_codec_reads_it(version: int, data: st.DataO
     requests = data.draw(st.lists(append_requests(version), max_size=8))
     buffer, bounds = split(b"".join(encode(request, version) for request in requests), version)
     runs: Runs = {}
-    assert take_appends(buffer, iter(bounds), version, MAX_DATA_BYTES, runs) is None
+    assert take_appends(buffer, iter(bounds), version, LIMITS, runs) is None
     assert sum(map(len, runs.values())) == len(requests)
     for key, calls in runs.items():
         expected = [request for request in requests if request.req_id[KEY_START:KEY_END] == key]
@@ -81,14 +81,14 @@ def test_whatever_the_codec_refuses_is_refused(version: int, data: st.DataObject
     damaged = bytes(payload[: data.draw(st.integers(1, len(payload)))]) + data.draw(st.sampled_from([b"", b"\xff" * 9]))
     runs: Runs = {}
     expected = outcome(lambda: decode_batch(damaged, [(0, len(damaged))], version)[0])
-    found = outcome(lambda: take_appends(damaged, iter([(0, len(damaged))]), version, MAX_DATA_BYTES, runs))
+    found = outcome(lambda: take_appends(damaged, iter([(0, len(damaged))]), version, LIMITS, runs))
     if isinstance(expected, AppendRequest):
         assert found is None
         ((call,),) = runs.values()
         assert same(call, expected)
     else:
         assert isinstance(expected, str)
-        assert found == expected
+        assert found == expected or isinstance(found, Unacceptable)
         assert runs == {}
 
 
@@ -111,9 +111,9 @@ def test_it_ends_at_another_message_and_goes_on_behind_it(version: int) -> None:
     buffer, bounds = split(b"".join(frames), version)
     rest = iter(bounds)
     runs: Runs = {}
-    assert take_appends(buffer, rest, version, MAX_DATA_BYTES, runs) == bounds[2]
+    assert take_appends(buffer, rest, version, LIMITS, runs) == bounds[2]
     assert sum(map(len, runs.values())) == 2
-    assert take_appends(buffer, rest, version, MAX_DATA_BYTES, runs) is None
+    assert take_appends(buffer, rest, version, LIMITS, runs) is None
     assert sum(map(len, runs.values())) == 3
 
 
@@ -123,10 +123,10 @@ def test_a_large_append_is_told_and_what_follows_it_is_read(version: int) -> Non
     buffer, bounds = split(b"".join(encode(request, version) for request in requests), version)
     rest = iter(bounds)
     runs: Runs = {}
-    large = take_appends(buffer, rest, version, 20, runs)
-    assert isinstance(large, TooLarge)
-    assert (large.req_id, large.size_bytes) == (requests[1].req_id, 21)
-    assert take_appends(buffer, rest, version, 20, runs) is None
+    large = take_appends(buffer, rest, version, AppendLimits(20, 10), runs)
+    text = "a transaction of 21 bytes; server.maxTransactionSize is 20"
+    assert large == Unacceptable(requests[1].req_id, AppendFailure.TOO_LARGE, text)
+    assert take_appends(buffer, rest, version, AppendLimits(20, 10), runs) is None
     assert [call.req_id for calls in runs.values() for call in calls] == [requests[0].req_id, requests[2].req_id]
 
 
@@ -135,7 +135,7 @@ def test_other_write_sessions_than_none_are_refused() -> None:
     damaged = frame[:-8] + struct.pack(">q", 3)
     buffer, bounds = split(damaged, 5)
     with pytest.raises(ProtocolError, match="write session 3"):
-        take_appends(buffer, iter(bounds), 5, MAX_DATA_BYTES, {})
+        take_appends(buffer, iter(bounds), 5, LIMITS, {})
 
 
 @given(st.lists(append_requests(4), max_size=5))
@@ -145,3 +145,50 @@ def test_records_are_encoded_as_the_codec_encodes_them(requests: list[AppendRequ
         call.transaction_id = number
     records = [Record(call.transaction_id, call.req_id, call.header, call.data, call.checksum) for call in calls]
     assert encode_appends(calls) == encode_records(records)
+
+
+@pytest.mark.parametrize("version", CLIENT_SERVER.versions)
+def test_too_many_locks_are_told_and_never_decoded(version: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("waltz.server.appends.decode_batch", lambda *arguments: pytest.fail("decoded"))
+    data = b"data"
+    kinds = min(version, 2) + 1
+    counts = [(1_000_000 if kind == kinds - 1 else 0) for kind in range(3)]
+    locks = [tuple(range(count)) for count in counts]
+    request = AppendRequest(ReqId.of(1, 1, 0, 1), -1, locks[0], locks[1], locks[2], 0, data, checksum(data))
+    after = new_request(2)
+    buffer, bounds = split(encode(request, version) + encode(after, version), version)
+    rest = iter(bounds)
+    found = take_appends(buffer, rest, version, LIMITS, {})
+    text = "a transaction with 1000000 locks; server.maxLocksPerTransaction is 9"
+    assert found == Unacceptable(request.req_id, AppendFailure.TOO_LARGE, text)
+    monkeypatch.undo()
+    runs: Runs = {}
+    assert take_appends(buffer, rest, version, LIMITS, runs) is None
+    assert [call.req_id for calls in runs.values() for call in calls] == [after.req_id]
+
+
+@pytest.mark.parametrize("version", CLIENT_SERVER.versions)
+@pytest.mark.parametrize("kind", range(3))
+def test_a_null_lock_array_is_dropped_unless_the_rest_is_damaged(version: int, kind: int) -> None:
+    if kind > version:
+        return
+    frame = bytearray(encode(new_request(1)._replace(write_locks=()), version))
+    position = 7 + 25 + 4 * kind
+    frame[position : position + 4] = struct.pack(">i", -1 - kind)
+    buffer, bounds = split(bytes(frame), version)
+    runs: Runs = {}
+    found = take_appends(buffer, iter(bounds), version, LIMITS, runs)
+    assert found == Unacceptable(new_request(1).req_id, None, "a lock array is null")
+    assert runs == {}
+    frame[-10 if version == 5 else -2] ^= 1
+    buffer, bounds = split(bytes(frame), version)
+    with pytest.raises(ProtocolError):
+        take_appends(buffer, iter(bounds), version, LIMITS, runs)
+
+
+@pytest.mark.parametrize("version", CLIENT_SERVER.versions)
+def test_an_abridged_append_is_too_large(version: int) -> None:
+    req_id = ReqId.of(1, 1, 0, 1)
+    found = take_appends(b"\x02" + req_id, iter([(0, 17)]), version, LIMITS, {})
+    assert isinstance(found, Unacceptable)
+    assert (found.req_id, found.failure) == (req_id, AppendFailure.TOO_LARGE)

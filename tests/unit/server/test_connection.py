@@ -9,10 +9,13 @@ from zlib import crc32
 import pytest
 
 from tests.unit.server.fakes import FakeChannel, PartitionSetup, record
+from waltz.common.net.guard import TrafficGuard
+from waltz.common.net.limits import ListenerLimits, TrafficLimits
 from waltz.common.net.listener import Listener
 from waltz.common.records import encode_records
 from waltz.common.wire.client_server import encode_feed_data
 from waltz.common.wire.frames import CLIENT_SERVER
+from waltz.server.appends import APPEND_REQUEST_TYPE, AppendLimits
 from waltz.server.connection import MAX_UNSENT_BYTES
 from waltz.server.partition import PartitionOptions, ServerPartition
 from waltz.server.service import ServerService
@@ -21,6 +24,7 @@ SERVER_HELLO = bytes.fromhex("48000000000020000000060000000100020003000400050000
 CLIENT = 7
 GENERATION = 3
 MAX_TRANSACTION_SIZE = 1000
+MAX_FRAME_BYTES = 200_000
 
 
 def client_hello(*versions: int) -> bytes:
@@ -104,7 +108,7 @@ class Server:
         self.service = ServerService(
             self.make_partition,
             partition_count=1,
-            max_transaction_size_bytes=MAX_TRANSACTION_SIZE,
+            append_limits=AppendLimits(MAX_TRANSACTION_SIZE, 10_000),
             question_timeout_s=1000,
             check_storages=self.check_storages,
             set_preferred=self.set_preferred,
@@ -139,7 +143,17 @@ class Server:
 @pytest.fixture
 async def server() -> AsyncIterator[Server]:
     made = Server(10)
-    listener = await Listener.open("127.0.0.1", 0, CLIENT_SERVER, "Waltz Server", made.service.connection, tls=None)
+    guard = TrafficGuard(TrafficLimits(max_receive_bytes=MAX_FRAME_BYTES + 7))
+    listener = await Listener.open(
+        "127.0.0.1",
+        0,
+        CLIENT_SERVER,
+        "Waltz Server",
+        made.service.connection,
+        tls=None,
+        limits=ListenerLimits(max_payload_bytes=MAX_FRAME_BYTES, abridged_type=APPEND_REQUEST_TYPE),
+        guard=guard,
+    )
     made.port = listener.port
     made.service.set_partitions({0: GENERATION})
     made.log.open_session()
@@ -148,6 +162,7 @@ async def server() -> AsyncIterator[Server]:
         writer.close()
     await made.service.close()
     await listener.close()
+    guard.close()
 
 
 async def test_fresh_mount_and_append(server: Server) -> None:
@@ -251,8 +266,8 @@ async def test_every_version_mounts_appends_and_is_fed(server: Server, version: 
     server.log.commit()
     await client.expect(
         frame(4, 2, struct.pack(">qi", 10, 20), version=version),
-        frame(4, 4, struct.pack(">qi", 11, 40), version=version),
         frame(10, 3, struct.pack(">q", 10), version=version),
+        frame(4, 4, struct.pack(">qi", 11, 40), version=version),
     )
     client.send(frame(8, 4, version=version))
     await client.expect(frame(9, 4, struct.pack(">q", 11), version=version))
@@ -306,6 +321,53 @@ async def test_bulk_reads_and_failures_of_version_5(server: Server) -> None:
     await client.expect(frame(31, 1, version=5))
     client.send(mount(7, 9, version=5))
     await client.expect(frame(1, 7, struct.pack(">i", 1), version=5))
+
+
+@pytest.mark.parametrize("version", range(6))
+@pytest.mark.parametrize("size", [MAX_TRANSACTION_SIZE + 1, MAX_FRAME_BYTES + 1, 5_000_000])
+async def test_a_large_transaction_is_refused_and_the_connection_stays(server: Server, version: int, size: int) -> None:
+    """Beyond the limit of frames nothing of it is kept, or the guard would close the connection."""
+    client = await server.connect(*range(version + 1))
+    client.send(mount(1, 9, version=version))
+    await client.expect(frame(1, 1, struct.pack(">i", 0) if version >= 3 else b"\x01", version=version))
+    client.send(versioned_append(version, 2, 9, []), versioned_append(version, 3, 9, [], data=bytes(size)))
+    client.send(versioned_append(version, 4, 9, []), frame(8, 4, version=version))
+    await server.received(2)
+    if version == 5:
+        what = f"of {size} bytes" if size < MAX_FRAME_BYTES else "larger than its frame may be"
+        text = f"a transaction {what}; server.maxTransactionSize is 1000".encode()
+        await client.expect(frame(30, 3, struct.pack(">iqi", 4, 9, len(text)) + text, version=5))
+    server.log.commit()
+    await client.expect(frame(9, 4, struct.pack(">q", 11), version=version))
+
+
+async def test_other_messages_may_not_be_larger_than_a_frame(server: Server) -> None:
+    client = await server.connect()
+    client.send(mount(1, 9))
+    await client.expect(mounted(1, 0))
+    client.send(frame(8, 2, bytes(MAX_FRAME_BYTES)))
+    await client.expect_closed()
+
+
+@pytest.mark.parametrize("version", range(6))
+async def test_an_append_whose_lock_array_is_null_is_dropped(server: Server, version: int) -> None:
+    client = await server.connect(*range(version + 1))
+    client.send(mount(1, 9, version=version))
+    await client.expect(frame(1, 1, struct.pack(">i", 0) if version >= 3 else b"\x01", version=version))
+    null = bytearray(versioned_append(version, 2, 9, []))
+    null[32:36] = b"\xff\xff\xff\xff"
+    client.send(bytes(null), versioned_append(version, 3, 9, []), frame(8, 3, version=version))
+    await server.received(1)
+    server.log.commit()
+    await client.expect(frame(9, 3, struct.pack(">q", 10), version=version))
+
+
+async def test_what_only_servers_send_is_ignored_for_a_partition_that_is_not_here(server: Server) -> None:
+    client = await server.connect()
+    client.send(frame(5, 1, partition=3), frame(9, 1, struct.pack(">q", 1), partition=3), mount(1, 9))
+    await client.expect(mounted(1, 0))
+    client.send(frame(5, 1))
+    await client.expect_closed()
 
 
 async def test_write_sessions_are_refused(server: Server) -> None:
@@ -374,10 +436,6 @@ async def test_administrative_requests(server: Server) -> None:
     await client.expect(frame(22, 0, struct.pack(">iib", 1, 0, 1)))
 
 
-def null_locks() -> bytes:
-    return frame(2, 9, struct.pack(">qiiiii", 9, -1, 0, 0, 0, 0) + struct.pack(">I", 0))
-
-
 @pytest.mark.parametrize(
     "offence",
     [
@@ -388,8 +446,6 @@ def null_locks() -> bytes:
         append(2, 9, checksum=1),
         append(2, 9, checksum=1, partition=5),
         append(2, 9, checksum=1, client=1234),
-        append(2, 9, data=bytes(MAX_TRANSACTION_SIZE + 1)),
-        null_locks(),
         mounted(1, 0),
         frame(4, 1, struct.pack(">qi", 1, 1)),
         frame(23, 1),
@@ -397,7 +453,7 @@ def null_locks() -> bytes:
         bytes.fromhex("4c0003000000110800000007000000030000000200000102"),
         b"GET / HTTP/1.1\r\n\r\n",
     ],
-    ids=range(15),
+    ids=range(13),
 )
 async def test_offences_close_the_connection_and_only_that(server: Server, offence: bytes) -> None:
     other = await server.connect()
@@ -410,15 +466,15 @@ async def test_offences_close_the_connection_and_only_that(server: Server, offen
     assert server.log.undecided == []
 
 
-async def test_the_largest_transaction_is_taken_and_what_came_before_a_larger_one(server: Server) -> None:
+async def test_the_largest_transaction_is_taken_and_what_surrounds_a_larger_one(server: Server) -> None:
     client = await server.connect()
     client.send(mount(1, 9))
     await client.expect(mounted(1, 0))
     client.send(
         append(2, 9, data=bytes(MAX_TRANSACTION_SIZE)), append(3, 9, data=bytes(MAX_TRANSACTION_SIZE + 1)), append(4, 9)
     )
-    await client.expect_closed()
-    assert len(server.log.undecided) == 1
+    await server.received(2)
+    assert [found.req_id[-1] for found in server.log.undecided] == [2, 4]
 
 
 async def test_a_client_that_does_not_read_holds_up_nobody(server: Server) -> None:

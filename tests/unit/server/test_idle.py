@@ -10,6 +10,7 @@ from waltz.common.metrics import Registry
 from waltz.common.zk.memory import MemoryZooKeeperServer
 from waltz.common.zk.paths import ClusterPaths
 from waltz.server.caches import FeedCache, TransactionCache
+from waltz.server.memory import MemoryBudget
 from waltz.server.partition import PartitionOptions, ServerPartition
 from waltz.server.partition_metrics import PartitionMetrics
 from waltz.server.store.connections import StorageConnections
@@ -44,6 +45,7 @@ async def open_partitions(count: int) -> tuple[list[ServerPartition], FakeNetwor
             feed_cache=FeedCache(1 << 20),
             transaction_cache=TransactionCache(1 << 20),
             metrics=PartitionMetrics(registry, partition_id),
+            memory=MemoryBudget(),
             random_source=randomness,
             log_factory=make_log,
         )

@@ -15,6 +15,7 @@ from waltz.common.ids import Endpoint
 from waltz.common.zk import store_admin
 from waltz.common.zk.memory import MemoryZooKeeper, MemoryZooKeeperServer
 from waltz.server import node
+from waltz.server.memory import MemoryAccount
 from waltz.server.node import WaltzServer
 from waltz.server.store.connections import ConnectFunction, StorageRpc
 from waltz.server.store.interface import LogListener, StoreOptions
@@ -38,12 +39,14 @@ class NodeLog(FakeLog):
         root: str,
         listener: LogListener,
         options: StoreOptions,
+        ring_memory: MemoryAccount,
     ) -> None:
         super().__init__(listener)
         self.partition_id = partition_id
         self.generation = generation
         self.replicas = replicas
         self.options = options
+        self.ring_memory = ring_memory
         NodeLog.made.append(self)
 
 

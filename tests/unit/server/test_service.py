@@ -42,6 +42,7 @@ from waltz.common.wire.client_server import (
     TransactionDataRequest,
     TransactionDataResponse,
 )
+from waltz.server.appends import AppendLimits, Unacceptable
 from waltz.server.link import ClientLink
 from waltz.server.partition import ServerPartition
 from waltz.server.service import MAX_ADMIN_REQUESTS, ServerService
@@ -56,7 +57,7 @@ class Setup:
         self.service = ServerService(
             self.make_partition,
             partition_count=8,
-            max_transaction_size_bytes=1000,
+            append_limits=AppendLimits(1000, 10_000),
             question_timeout_s=timeout_s,
             check_storages=self.check_storages,
             set_preferred=self.set_preferred,
@@ -331,8 +332,8 @@ async def test_a_large_append_is_refused_with_the_mark_of_its_partition(setup: S
     setup.made[0].log.open_session()
     link = setup.link()
     link.channel.version = 5
-    setup.service.append_too_large(link, req_id(1), "too large")
-    setup.service.append_too_large(link, ReqId.of(1, 1, 7, 2), "too large")
+    for req in (req_id(1), ReqId.of(1, 1, 7, 2)):
+        setup.service.append_unacceptable(link, Unacceptable(req, AppendFailure.TOO_LARGE, "too large"))
     assert take(link) == [
         AppendFailed(req_id(1), AppendFailure.TOO_LARGE, -1, "too large"),
         AppendFailed(ReqId.of(1, 1, 7, 2), AppendFailure.TOO_LARGE, LONG_MIN, "too large"),

@@ -6,7 +6,7 @@ from pyspark.sql.datasource import EqualTo, GreaterThan
 
 from tests.unit.common.zk.lagging import LaggingZooKeeper
 from tests.unit.spark.conftest import ROOT
-from tests.unit.spark.fakes import KEY, SESSION, FakeCluster, make_metadata, storage_name
+from tests.unit.spark.fakes import KEY, SESSION, FakeCluster, FakeOwner, make_metadata, storage_name
 from waltz.common.ids import Endpoint
 from waltz.common.zk.client import ZooKeeper, ZooKeeperUnreachableError
 from waltz.common.zk.memory import MemoryZooKeeperServer
@@ -95,6 +95,25 @@ async def test_metadata_are_not_older_than_the_mark() -> None:
     cluster.owner.before_answer = leave
     (split,) = await make_plan(cluster, partitions="0")
     assert storages(split) == [B, C]
+    await cluster.stop()
+
+
+async def test_the_owner_asked_is_not_one_from_before_the_call() -> None:
+    """Else the read would miss what the new owner has committed, and told its clients, before the read began."""
+    server = MemoryZooKeeperServer()
+    cluster = await FakeCluster.start(await server.connect(), ROOT, [10])
+    deposed = FakeOwner({0: 3})
+    await deposed.start()
+    await cluster.register_server(2, deposed.endpoint)
+    await cluster.assign_to(2)
+    reader = LaggingZooKeeper(server, await server.connect())
+    reader.fall_behind()
+    await cluster.assign_to(1)
+    cluster.zookeeper = reader
+    (split,) = await make_plan(cluster, partitions="0")
+    assert split.range == OffsetRange(0, 0, 10)
+    assert deposed.requests == []
+    await deposed.stop()
     await cluster.stop()
 
 

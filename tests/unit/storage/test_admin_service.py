@@ -20,8 +20,10 @@ from tests.unit.storage.node_support import (
     records,
     running_node,
 )
+from waltz.common.errors import ConnectionClosedError
 from waltz.common.wire import admin as wire
 from waltz.storage import admin_wire, replies
+from waltz.storage.admin_service import AdminService
 from waltz.storage.client import RemoteStorageError
 
 NO_SUCH = SE + "no such partition: {} (the cluster has 3 partitions)"
@@ -298,3 +300,19 @@ async def test_assigning_anew_brings_a_failed_partition_back(node: RunningNode) 
     await admin.set_assigned([0], True)
     assert await admin.assigned_partition_status() == {0: True, 1: True}
     assert (await client.records(0, 0, 0, 9, timeout_s=TIMEOUT_S))[:2] == records(0, 2)
+
+
+async def test_a_worker_that_dies_breaks_its_connection_and_no_other(
+    node: RunningNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = await node.admin()
+    other = await node.admin()
+
+    async def fail(*_: object) -> None:
+        raise ArithmeticError("planted")
+
+    with monkeypatch.context() as planted:
+        planted.setattr(AdminService, "execute", fail)
+        with pytest.raises(ConnectionClosedError):
+            await client.metrics()
+    assert await other.metrics()

@@ -40,7 +40,7 @@ from waltz.storage.admin_client import StorageAdminClient
 from waltz.storage.errors import CorruptionError, StorageError
 from waltz.storage.files import OsFiles
 from waltz.storage.node import StorageNode
-from waltz.storage.repair import Repair, Repaired
+from waltz.storage.repair import Repair, Repaired, Roles
 from waltz.storage.salvage import Salvage, Staged
 
 ITEMS = [record(i, bytes([i]) * 60) for i in range(21)]
@@ -416,6 +416,24 @@ async def test_without_a_server_the_marks_of_the_session_bound_the_repair(tmp_pa
         await made.nodes[0].node.manager.scrubber.scan(made.nodes[0].node.manager.partitions[0])
         assert (await made.repair(None)).restored == 1
         assert made.nodes[0].node.health()[0]
+
+
+async def test_who_gives_records_is_judged_after_the_marks_are_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rule S6, without a server: a session that has begun since may have told the mark, and left a replica behind."""
+    async with cluster(tmp_path, _flip(f"{7:019d}.seg", 128 + 50)) as made:
+        await made.nodes[0].node.manager.scrubber.scan(made.nodes[0].node.manager.partitions[0])
+        ask = Repair._mark_of_session
+
+        async def leave_one_behind(repair: Repair, roles: Roles) -> int:
+            mark = await ask(repair, roles)
+            await made.describe(members=(0, 2))
+            return mark
+
+        monkeypatch.setattr(Repair, "_mark_of_session", leave_one_behind)
+        assert (await made.repair(None)).restored == 1
+        assert made.lines == [f"transactions 8 to 8 come from {storage_name(made.nodes[2])}"]
 
 
 async def test_what_is_not_known_to_be_committed_stays_as_it_is_while_the_node_takes_part(tmp_path: Path) -> None:

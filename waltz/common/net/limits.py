@@ -36,6 +36,9 @@ class ListenerLimits:
     max_payload_bytes: int = MAX_PAYLOAD_BYTES
     opening_payload_bytes: int | None = None
     """Largest frame until the handler lifts the limit; ``None``: the same as ever after."""
+    abridged_type: int | None = None
+    """Larger frames of this message type are abridged instead of refused: see
+    :class:`~waltz.common.wire.frames.FrameSplitter`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -75,6 +75,7 @@ class Listener:
                 owner=listener,
                 max_payload_bytes=limits.max_payload_bytes,
                 opening_payload_bytes=limits.opening_payload_bytes,
+                abridged_type=limits.abridged_type,
                 hello_timeout_s=limits.hello_timeout_s,
             )
 

@@ -53,6 +53,7 @@ class WireConnection:
     """
 
     __slots__ = (
+        "_abridged_type",
         "_early",
         "_family",
         "_max_payload_bytes",
@@ -73,13 +74,15 @@ class WireConnection:
         versions: tuple[int, ...] | None = None,
         max_payload_bytes: int = MAX_PAYLOAD_SIZE_BYTES,
         opening_payload_bytes: int | None = None,
+        abridged_type: int | None = None,
         watcher: FrameWatcher | None = None,
     ) -> None:
-        """Limits and ``watcher`` are those of :class:`~waltz.common.wire.frames.FrameSplitter`."""
+        """Limits, ``abridged_type`` and ``watcher`` are those of :class:`~waltz.common.wire.frames.FrameSplitter`."""
         self._family = family
         self._versions = family.versions if versions is None else versions
         self._max_payload_bytes = max_payload_bytes
         self._opening_payload_bytes = opening_payload_bytes
+        self._abridged_type = abridged_type
         self._watcher = watcher
         self._early = bytearray()
         self._splitter: FrameSplitter | None = None
@@ -98,6 +101,11 @@ class WireConnection:
             if self._splitter is None:
                 return b"", []
         return self._splitter.feed(data)
+
+    @property
+    def receiving(self) -> bool:
+        """Whether the beginning of a frame has come and its rest has not."""
+        return self._splitter is not None and self._splitter.receiving
 
     def keep_alive(self) -> bytes:
         """A frame without payload, for the phase that the connection is in."""
@@ -146,5 +154,6 @@ class WireConnection:
             self.version,
             self._max_payload_bytes,
             opening_payload_bytes=self._opening_payload_bytes,
+            abridged_type=self._abridged_type,
             watcher=self._watcher,
         )

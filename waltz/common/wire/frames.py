@@ -20,6 +20,9 @@ MAX_PAYLOAD_SIZE_BYTES = (1 << 31) - 1
 Bounds = list[tuple[int, int]]
 """Start and end of each payload inside the one buffer that is handed on with it."""
 
+ABRIDGED_BYTES = 17
+"""What is handed on of an abridged payload: the type byte and the request id of a message between client and server."""
+
 _PIECE_BYTES = 4096
 """Reads of this size are kept as they are until the frame is complete; smaller ones are put together."""
 
@@ -68,9 +71,21 @@ class FrameSplitter:
 
     The size of frames may be limited more narrowly until :meth:`allow_large` is called: ``opening_payload_bytes``.
     A larger one is then refused only when nothing comes before it in the same read whose handling might allow it.
+
+    Frames beyond the limit whose payload begins with the byte ``abridged_type`` are abridged instead of refused: their
+    first :data:`ABRIDGED_BYTES` are handed on as if they were all, and the rest is skipped as it comes.
     """
 
-    __slots__ = ("_limit_bytes", "_max_payload_bytes", "_missing_bytes", "_pending", "_prefix", "_watcher")
+    __slots__ = (
+        "_abridged_type",
+        "_limit_bytes",
+        "_max_payload_bytes",
+        "_missing_bytes",
+        "_pending",
+        "_prefix",
+        "_skip_bytes",
+        "_watcher",
+    )
 
     def __init__(
         self,
@@ -79,6 +94,7 @@ class FrameSplitter:
         max_payload_bytes: int = MAX_PAYLOAD_SIZE_BYTES,
         *,
         opening_payload_bytes: int | None = None,
+        abridged_type: int | None = None,
         watcher: FrameWatcher | None = None,
     ) -> None:
         self._prefix = _PREFIX.pack(magic, version)
@@ -86,7 +102,9 @@ class FrameSplitter:
         self._limit_bytes = max_payload_bytes
         if opening_payload_bytes is not None:
             self._limit_bytes = min(opening_payload_bytes, max_payload_bytes)
+        self._abridged_type = abridged_type
         self._watcher = watcher
+        self._skip_bytes = 0  # of an abridged frame
         self._pending: list[bytes | bytearray] = []  # the start of a frame that is not complete
         self._missing_bytes = 0  # until these have come, pending needs no second look
 
@@ -97,6 +115,10 @@ class FrameSplitter:
         negative or above the limit, and again on every later call.
         """
         pending = self._pending
+        if self._skip_bytes:
+            skipped = min(self._skip_bytes, len(data))
+            self._skip_bytes -= skipped
+            data = data[skipped:]
         if pending:
             if len(data) < self._missing_bytes:
                 if len(data) >= _PIECE_BYTES:
@@ -125,6 +147,15 @@ class FrameSplitter:
                 if bounds and found == prefix and limit < length <= self._max_payload_bytes:
                     self._keep(data, start - 7, 0)
                     return data, bounds
+                if found == prefix and length > limit == self._max_payload_bytes and self._abridged_type is not None:
+                    if start + ABRIDGED_BYTES > size:
+                        self._keep(data, start - 7, start + ABRIDGED_BYTES - size)
+                        return data, bounds
+                    if data[start] == self._abridged_type:
+                        append((start, start + ABRIDGED_BYTES))
+                        self._skip_bytes = max(start + length - size, 0)
+                        start += length + 7
+                        continue
                 self._refuse(data[start - 7 : start], length)
             end = start + length
             if end > size:
@@ -136,6 +167,11 @@ class FrameSplitter:
         if start - 7 < size:
             self._keep(data, start - 7, start - size)
         return data, bounds
+
+    @property
+    def receiving(self) -> bool:
+        """Whether the beginning of a frame has come and its rest has not."""
+        return self._missing_bytes > 0 and bool(self._pending)
 
     def allow_large(self) -> bool:
         """Lift the opening limit. Whether a frame waits for that: feed something then, if only no bytes."""

@@ -12,12 +12,12 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from waltz.common.ids import Endpoint
-from waltz.common.zk.client import NoNodeError, ZooKeeper
+from waltz.common.zk.client import ZooKeeper
 from waltz.common.zk.store_admin import (
-    StoreAdminError,
     read_connections,
     read_partition_metadata,
     read_replica_assignments,
+    sync_cluster,
 )
 from waltz.common.zk.znodes import (
     UNRESOLVED,
@@ -81,10 +81,7 @@ async def read_replicas(zookeeper: ZooKeeper, root: str, partition_ids: Iterable
     wanted = sorted(set(partition_ids))
     while True:
         session_id = zookeeper.session_id
-        try:
-            await zookeeper.sync(root)
-        except NoNodeError:
-            raise StoreAdminError(f"there is no cluster at {root}; check cluster.root or create it first") from None
+        await sync_cluster(zookeeper, root)
         assignments = await read_replica_assignments(zookeeper, root)
         connections = await read_connections(zookeeper, root)
         metadata = {each: await read_partition_metadata(zookeeper, root, each) for each in wanted}

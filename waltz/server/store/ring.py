@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from waltz.common.records import decode_record
+from waltz.server.memory import MIN_SHARE_BYTES, MemoryAccount
 from waltz.server.store.interface import Append
 
 
@@ -43,7 +44,16 @@ class BatchRing:
     replica that needs a dropped batch catches up from other replicas instead.
     """
 
-    __slots__ = ("_batches", "_by_first_id", "_limit_bytes", "_undecided", "kept_bytes", "next_id", "undecided_bytes")
+    __slots__ = (
+        "_batches",
+        "_by_first_id",
+        "_limit_bytes",
+        "_undecided",
+        "kept_bytes",
+        "memory",
+        "next_id",
+        "undecided_bytes",
+    )
 
     def __init__(self, first_id: int, limit_bytes: int) -> None:
         self.next_id = first_id
@@ -51,6 +61,8 @@ class BatchRing:
         self.undecided_bytes = 0
         self.kept_bytes = 0
         """Bytes of committed batches."""
+        self.memory: MemoryAccount | None = None
+        """Bounds committed batches beside the limit, and is told of their bytes by :meth:`trim`."""
         self._limit_bytes = limit_bytes
         self._batches: deque[Batch] = deque()
         self._undecided: deque[Batch] = deque()
@@ -111,11 +123,16 @@ class BatchRing:
         """Drop committed batches below ``needed_from``, and older ones beyond the limit."""
         batches = self._batches
         kept = len(batches) - len(self._undecided)
-        while kept and (batches[0].last_id < needed_from or self.kept_bytes > self._limit_bytes):
+        memory, limit_bytes = self.memory, self._limit_bytes
+        if memory is not None and self.kept_bytes > MIN_SHARE_BYTES:
+            limit_bytes = min(limit_bytes, memory.share_bytes)
+        while kept and (batches[0].last_id < needed_from or self.kept_bytes > limit_bytes):
             batch = batches.popleft()
             del self._by_first_id[batch.first_id]
             self.kept_bytes -= len(batch.payload)
             kept -= 1
+        if memory is not None:
+            memory.set(self.kept_bytes)
 
     def undecided(self) -> list[Append]:
         """The appends whose fate is open, in order."""

@@ -105,3 +105,31 @@ def test_a_large_frame_in_small_reads_is_joined_once() -> None:
     reads = [frame[position : position + 1024] for position in range(0, len(frame), 1024)]
     payloads = split(FrameSplitter(MAGIC, VERSION), *reads, encode_frame(MAGIC, VERSION, b"next"))
     assert [len(payload) for payload in payloads] == [32 << 20, 4]
+
+
+@given(st.lists(st.tuples(st.sampled_from([2, 8]), st.integers(17, 400)), max_size=12), st.data())
+def test_large_frames_of_one_type_are_abridged_wherever_the_reads_end(
+    frames: list[tuple[int, int]], data: st.DataObject
+) -> None:
+    """Up to the first frame that is too large and of another type, which is refused."""
+    limit = 100
+    payloads = [bytes([kind]) + bytes([number]) * (size - 1) for number, (kind, size) in enumerate(frames)]
+    stream = b"".join(encode_frame(MAGIC, VERSION, payload) for payload in payloads)
+    refused = next((i for i, (kind, size) in enumerate(frames) if kind != 2 and size > limit), None)
+    expected = [payload if len(payload) <= limit else payload[:17] for payload in payloads[:refused]]
+    splitter = FrameSplitter(MAGIC, VERSION, limit, abridged_type=2)
+    found: list[bytes] = []
+    error: ProtocolError | None = None
+    while stream and error is None:
+        size = data.draw(st.integers(1, len(stream)))
+        try:
+            buffer, bounds = splitter.feed(stream[:size])
+        except ProtocolError as refusal:
+            error = refusal
+            break
+        found += [buffer[start:end] for start, end in bounds]
+        stream = stream[size:]
+    assert (error is not None) == (refused is not None)
+    assert found == expected[: len(found)]
+    if error is None:
+        assert found == expected

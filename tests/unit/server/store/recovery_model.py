@@ -16,6 +16,7 @@ from waltz.server.store.recovery_effects import (
     Join,
     Open,
     Refuse,
+    Renew,
     SetLowWaterMark,
     Truncate,
     WriteMetadata,
@@ -164,7 +165,7 @@ class Model:
 
     @staticmethod
     def _target(effect: Effect) -> str | None:
-        if isinstance(effect, WriteMetadata | Open | Abort):
+        if isinstance(effect, WriteMetadata | Open | Abort | Renew):
             return None
         return effect.replica_id.connect_string
 

@@ -1,0 +1,67 @@
+"""The memory that the partitions of a server share: pure accounting.
+
+Every account may use a fixed part of what is *free*, as queues do in the shared buffers of network switches (dynamic
+thresholds). One account alone gets a large part; many greedy ones get equal parts, and always leave something free, so
+that an account which uses little finds room whatever the others do. Nobody has to be told when others come or go.
+
+With a limit of M, of which accounts may use the d-th part of what is free, n greedy accounts use M / (n + d) each.
+"""
+
+MIN_SHARE_BYTES = 64 << 10
+"""What an account may use in any case, so that small requests find room even if large ones took more than was free."""
+
+DEFAULT_LIMIT_BYTES = 1 << 30
+
+
+class MemoryBudget:
+    """What all accounts may use together, and use."""
+
+    __slots__ = ("limit_bytes", "used_bytes")
+
+    def __init__(self, limit_bytes: int = DEFAULT_LIMIT_BYTES) -> None:
+        self.limit_bytes = limit_bytes
+        self.used_bytes = 0
+
+    @property
+    def free_bytes(self) -> int:
+        """What nobody uses; 0 when more is used than should be."""
+        return max(self.limit_bytes - self.used_bytes, 0)
+
+    def account(self, divisor: int) -> "MemoryAccount":
+        """A new account that may use so large a part of what is free: one ``divisor``-th."""
+        return MemoryAccount(self, divisor)
+
+
+class MemoryAccount:
+    """What one user of the budget uses. The user asks before it takes more, and counts what it took all the same."""
+
+    __slots__ = ("_budget", "_divisor", "used_bytes")
+
+    def __init__(self, budget: MemoryBudget, divisor: int) -> None:
+        self._budget = budget
+        self._divisor = divisor
+        self.used_bytes = 0
+
+    @property
+    def share_bytes(self) -> int:
+        """What the account may use at present."""
+        return max(self._budget.free_bytes // self._divisor, MIN_SHARE_BYTES)
+
+    @property
+    def exceeded(self) -> bool:
+        """Whether it uses more than that."""
+        return self.used_bytes > self.share_bytes
+
+    def admits(self, size_bytes: int) -> bool:
+        """Whether it may use so much more."""
+        return self.used_bytes + size_bytes <= self.share_bytes
+
+    def add(self, size_bytes: int) -> None:
+        """It uses so much more."""
+        self.used_bytes += size_bytes
+        self._budget.used_bytes += size_bytes
+
+    def set(self, used_bytes: int) -> None:
+        """It uses so much."""
+        self._budget.used_bytes += used_bytes - self.used_bytes
+        self.used_bytes = used_bytes
