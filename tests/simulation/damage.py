@@ -61,7 +61,7 @@ def _damage(target: Target, draw: random.Random, storage: StorageHost, partition
         if len(known) < 2:
             return None
         # The last one cannot be told from a write that was interrupted before it was acknowledged.
-        transaction_id = draw.choice(sorted(known)[-200:-1])
+        transaction_id = draw.choice(sorted(known)[-40:-1])
         encoded = encode_record(known[transaction_id])
         found = disk.flip_bit(
             lambda path: path.startswith(f"{directory}/") and path.endswith(".seg"), within=encoded, draw=draw
@@ -150,5 +150,4 @@ async def _begin_anew(target: Target, storage: StorageHost, partition_id: int) -
             await admin.set_assigned([partition_id], True)
             await admin.set_available([partition_id], True)
 
-    target.world.storage_checks.begun_anew(storage.name, partition_id)
     await operate(target, work)
