@@ -55,6 +55,8 @@ class Submitted:
     outcome: Outcome = Outcome.PENDING
     seen_at: int | None = None
     """Its id in the log, once anybody has seen it there."""
+    told_at: int | None = None
+    """The id that its author was told."""
 
 
 class Checker:
@@ -154,6 +156,19 @@ class Checker:
             self._fail(f"{client} applies {transaction_id} of partition {partition_id}; {expected} is next")
         self._see(f"{client} applies", partition_id, transaction_id, entry)
 
+    def appended(self, submitted: Submitted, transaction_id: int) -> None:
+        """A client was told the id of its transaction; perhaps nobody has seen it there yet."""
+        submitted.told_at = transaction_id
+        if submitted.seen_at is not None:
+            self._check_told(submitted)
+
+    def _check_told(self, submitted: Submitted) -> None:
+        if submitted.seen_at != submitted.told_at:
+            self._fail(
+                f"{submitted.client} was told that transaction {submitted.number} is at {submitted.told_at} of "
+                f"partition {submitted.partition_id}; it is at {submitted.seen_at}"
+            )
+
     def read(self, client: str, partition_id: int, header: int, data: bytes) -> None:
         """A client has read the data of a transaction."""
         if not 0 <= header < len(self.submitted):
@@ -224,6 +239,8 @@ class Checker:
     def check_outcomes(self) -> None:
         """What was reported is in the log, or is not."""
         for submitted in self.submitted:
+            if submitted.told_at is not None:
+                self._check_told(submitted)
             if submitted.outcome is Outcome.COMMITTED and submitted.seen_at is None:
                 self._fail(f"transaction {submitted.number} is reported committed and is not in the log")
             if submitted.outcome is Outcome.PENDING:

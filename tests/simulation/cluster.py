@@ -15,9 +15,7 @@ from tests.simulation.options import SimulationOptions
 from tests.simulation.storage_checks import StorageChecks
 from tests.simulation.trace import Trace
 from tests.simulation.zookeeper import ProcessZooKeeper, SimulatedEnsemble
-from waltz.client.client import WaltzClient
-from waltz.client.context import WaltzClientCallbacks
-from waltz.common.config import ClientConfig, ServerConfig, StorageConfig, from_mapping
+from waltz.common.config import ServerConfig, StorageConfig, from_mapping
 from waltz.common.errors import WaltzError
 from waltz.common.ids import Endpoint
 from waltz.common.metrics import Registry
@@ -54,6 +52,8 @@ class World:
             lag_s=options.zookeeper_lag_s,
         )
         self.storage_checks = StorageChecks(fail)
+        self.disk_course = asyncio.Lock()
+        """Held by a fault that takes away what a disk held: one at a time is as much as is bearable."""
         loop.network = self.network
 
     def random(self, name: str) -> random.Random:
@@ -241,6 +241,8 @@ class ServerHost(Host):
                 "storage.maxRetryInterval": 2000,
                 "storage.checkpointInterval": options.checkpoint_interval,
                 "server.ssl.plaintext": True,
+                "server.maxTransactionSize": options.max_transaction_bytes,
+                **({"server.appendMemory": options.append_memory_bytes} if options.append_memory_bytes else {}),
             },
             ServerConfig,
         )
@@ -263,46 +265,6 @@ class ServerHost(Host):
             await self.server.close()
         if self.zookeeper is not None:
             await self.zookeeper.close()
-
-
-class SimulatedClient(WaltzClient):
-    """The client with a seeded source of randomness."""
-
-    random_source: random.Random
-
-    def __init__(self, callbacks: WaltzClientCallbacks, config: ClientConfig, **options: Any) -> None:
-        super().__init__(callbacks, config, **{**options, "random_source": self.random_source})
-
-    @classmethod
-    async def open_with(
-        cls,
-        random_source: random.Random,
-        callbacks: WaltzClientCallbacks,
-        config: ClientConfig,
-        zookeeper: ProcessZooKeeper,
-    ) -> WaltzClient:
-        """Open a client that draws from ``random_source``."""
-
-        class Seeded(cls):  # type: ignore[valid-type, misc]  # `open` passes no source on, so the class has to
-            pass
-
-        Seeded.random_source = random_source
-        client: WaltzClient = await Seeded.open(callbacks, config, zookeeper=zookeeper)
-        return client
-
-
-def client_config(options: SimulationOptions) -> ClientConfig:
-    """The configuration of all clients."""
-    return from_mapping(
-        {
-            "zookeeper.connectString": "zookeeper",
-            "zookeeper.sessionTimeout": round(options.session_timeout_s * 1000),
-            "cluster.root": ROOT,
-            "client.maxConcurrentTransactions": options.concurrent_transactions,
-            "client.ssl.plaintext": True,
-        },
-        ClientConfig,
-    )
 
 
 class LogToTrace(logging.Handler):
@@ -361,8 +323,10 @@ class SimulatedCluster:
         """Do something from a machine that nothing ever happens to."""
         process = Process(self.world.loop, "operator")
         task = process.run(work(process))
-        await asyncio.wait([task])
-        process.kill(power_loss=False)
+        try:
+            await asyncio.wait([task])
+        finally:
+            process.kill(power_loss=False)
         task.result()
 
     async def _create(self, process: Process) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 from tests.simulation.cluster import Host
+from tests.simulation.liveness import check_nothing_left
 from tests.simulation.loop import Process
 from tests.simulation.target import Fault, Pair, Target
 from waltz.common.errors import WaltzError
@@ -95,6 +96,10 @@ async def stop_in_order(target: Target, fault: Fault) -> None:
         target.world.trace.line("FAULT", f"{host.name} has not ended within 30 s")
     elif process.alive and task.exception() is not None:
         target.world.fail(f"{host.name} failed while it ended: {task.exception()!r}")
+    elif process.alive and not host.paused:
+        await asyncio.sleep(0.5)
+        if process.alive and not process.resumed_at_s > target.world.loop.time() - 0.5 and not host.paused:
+            check_nothing_left(target.world, host, process)
     if process is host.process:
         host.crash(power_loss=False)
         host.start_in(fault.duration_s / 4)

@@ -55,6 +55,20 @@ class SimulatedSocket:
         return self._name
 
 
+class ConnectedSocket:
+    """What a transport shows of its socket."""
+
+    family = 0
+
+    def __init__(self, transport: "SimulatedTransport") -> None:
+        self._transport = transport
+
+    @property
+    def unacknowledged_bytes(self) -> int:
+        """Bytes that were sent and have not been acknowledged by the kernel on the other side."""
+        return self._transport.unacknowledged_bytes
+
+
 class SimulatedServer(asyncio.AbstractServer):
     """A listening port; it ends with its process."""
 
@@ -131,6 +145,8 @@ class SimulatedTransport(asyncio.Transport):
         self._lost_on_the_way: list[_Item] = []
         self._last_arrival_s = 0.0
         self._arrival_scheduled = False
+        self.unacknowledged_bytes = 0
+        """Of what was sent: that the kernel on the other side has not acknowledged."""
         self._unread_bytes = 0
         self._withheld_bytes = 0
         self._blackholed = False
@@ -144,7 +160,9 @@ class SimulatedTransport(asyncio.Transport):
     # What asyncio's users call
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        """See asyncio; there is no socket object."""
+        """See asyncio."""
+        if name == "socket":
+            return ConnectedSocket(self)
         return {"sockname": self.addresses[0], "peername": self.addresses[1]}.get(name, default)
 
     def is_closing(self) -> bool:
@@ -407,6 +425,7 @@ class SimulatedTransport(asyncio.Transport):
 
     def _send(self, data: bytes) -> None:
         self._unread_bytes += len(data)
+        self.unacknowledged_bytes += len(data)
         self._last_sent_s = self._loop.time()
         condition = self._network.way(self.host, self.peer.host)
         if condition is None or condition.rate is None:
@@ -437,6 +456,8 @@ class SimulatedTransport(asyncio.Transport):
         now_s = self._loop.time()
         while self._on_the_way and self._on_the_way[0].arrival_s <= now_s:
             item = self._on_the_way.popleft()
+            if self.peer.socket_open and not self.peer._blackholed:
+                self.unacknowledged_bytes -= len(item.data)
             self.peer.arrived(item.data, item.end)
         self._schedule_arrival()
 

@@ -38,6 +38,8 @@ class SimulationOptions:
     checkpoint_interval: int = 400
     concurrent_transactions: int = 10
     data_size_bytes: int = 200
+    zero_bytes: int = 0
+    """That the payloads of transactions hold beside their data: a sector of zeros may be all right."""
     network_delay_factor: float = 1.0
     """How slow the network is in ordinary times; 1: a third of a millisecond one way."""
     slow_lines: float = 0.0
@@ -56,6 +58,18 @@ class SimulationOptions:
     """How far the followers of ZooKeeper are behind that processes read from, at most."""
     apply_pause_s: float = 0.0
     """How long the application takes to apply one transaction in ten."""
+    old_clients: float = 0.0
+    """Share of the applications that speak an older version of the protocol, 0 to 4."""
+    plain_share: float = 0.0
+    """Share of the applications that use the plain face of the client."""
+    database_share: float = 0.0
+    """Share of the applications that use `DatabaseCallbacks`."""
+    database_pause_s: float = 0.002
+    """How long a transaction of a database takes, on average."""
+    wandering: bool = False
+    """Applications leave partitions and join them again."""
+    outstanding_max: int = 60
+    """Transactions that one application has under way."""
     read_share: float = 0.2
     """Share of applied transactions whose data the application reads."""
     fewest_write_locks: int = 0
@@ -68,6 +82,12 @@ class SimulationOptions:
     """How much slower the disk of the first storage is, until everything heals."""
     decision_max_s: float = math.inf
     """How long an application may wait for the decision of a transaction, once the cluster has come up."""
+    recovery_max_s: float = 240.0
+    """Time within which every partition must have a healthy owner after the last fault."""
+    append_memory_bytes: int = 0
+    """What appends may use of the memory of a server; 0: what servers use when nobody says anything."""
+    max_transaction_bytes: int = 32 << 20
+    """The largest transaction that servers and clients take."""
     forgetful_storages: bool = False
     """Storages forget, when they restart, a fence that no low-water mark followed, as those of the original do."""
     bulk_read_interval_s: float = 0.0

@@ -5,7 +5,8 @@ That a quorum has it all in the end says little of a single storage: servers cop
 
 import contextlib
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any
 from unittest import mock
 
@@ -34,6 +35,15 @@ class StorageChecks:
 
     # What faults say
 
+    def acknowledged_by(self, storage: str, partition_id: int) -> Mapping[int, Record]:
+        """The records that a storage has acknowledged, by their ids."""
+        return self._acknowledged[storage, partition_id]
+
+    @property
+    def to_be_repaired(self) -> AbstractSet[Key]:
+        """What faults have damaged and nobody has repaired."""
+        return self._damaged
+
     def damaged(self, storage: str, partition_id: int) -> None:
         """A fault has damaged what is durable: from now on the partition may be refused, until :meth:`repaired`."""
         self._damaged.add((storage, partition_id))
@@ -42,10 +52,22 @@ class StorageChecks:
         """An operator has repaired it: all that was acknowledged must be there again."""
         self._damaged.discard((storage, partition_id))
 
+    def forget(self, storage: str, partition_id: int) -> None:
+        """The partition is no longer kept there."""
+        self.deleted(storage, partition_id)
+        self._damaged.discard((storage, partition_id))
+
     def disk_replaced(self, storage: str) -> None:
         """The disk is another one: nothing is known of what is on it."""
         for key in [key for key in self._acknowledged if key[0] == storage]:
             del self._acknowledged[key]
+
+    def disks_exchanged(self, one: str, other: str) -> None:
+        """What one storage has acknowledged is on the disk that the other has from now on."""
+        names = {one: other, other: one}
+        exchanged = {(names.get(name, name), number): value for (name, number), value in self._acknowledged.items()}
+        self._acknowledged.clear()
+        self._acknowledged.update(exchanged)
 
     # What storages do
 
@@ -59,11 +81,13 @@ class StorageChecks:
         for number in range(max(acknowledged, default=-1), transaction_id, -1):
             acknowledged.pop(number, None)
 
+    def deleted(self, storage: str, partition_id: int) -> None:
+        """A storage is told to delete all files of a partition."""
+        self._acknowledged.pop((storage, partition_id), None)
+
     def opened(self, storage: str, partition: StoragePartition) -> None:
         """A storage has opened a partition, after a restart or while it runs."""
         partition_id, log = partition.partition_id, partition.log
-        if (storage, partition_id) in self._damaged:
-            return
         acknowledged = self._acknowledged[storage, partition_id]
         highest = max(acknowledged, default=-1)
         if log.max_transaction_id < highest:
@@ -72,6 +96,8 @@ class StorageChecks:
                 f"opened again it has transactions up to {log.max_transaction_id}"
             )
             return
+        if (storage, partition_id) in self._damaged:
+            return  # it need not be able to read all of it, but it has cut nothing off
         first = max(highest - COMPARED_RECORDS + 1, log.first_transaction_id)
         try:
             while first <= highest:
@@ -119,7 +145,17 @@ class StorageChecks:
     def observing(self) -> Iterator[None]:
         """See what storages acknowledge, cut, open and refuse."""
         acknowledge, perform, start = StoragePartition._acknowledge, StoragePartition._perform, StoragePartition.start
-        report_broken = StorageManager._report_broken
+        forget = StorageManager._forget
+        report_broken, repair = StorageManager._report_broken, StorageManager.repair
+
+        def forgotten(manager: StorageManager, partition_id: int, delete_files: bool) -> None:
+            if delete_files:
+                self.deleted(_host(), partition_id)
+            forget(manager, partition_id, delete_files)
+
+        async def repaired(manager: StorageManager, partition_id: int, certain_up_to: int) -> None:
+            self.cut(_host(), partition_id, certain_up_to)
+            await repair(manager, partition_id, certain_up_to)
 
         def acknowledged(partition: StoragePartition, requests: Sequence[Any], frames: Sequence[bytes]) -> None:
             acknowledge(partition, requests, frames)
@@ -147,6 +183,8 @@ class StorageChecks:
             mock.patch.object(StoragePartition, "_perform", performed),
             mock.patch.object(StoragePartition, "start", started),
             mock.patch.object(StorageManager, "_report_broken", refused),
+            mock.patch.object(StorageManager, "repair", repaired),
+            mock.patch.object(StorageManager, "_forget", forgotten),
         ):
             yield
 
