@@ -52,6 +52,8 @@ class World:
             lag_s=options.zookeeper_lag_s,
         )
         self.storage_checks = StorageChecks(fail)
+        self.disk_course = asyncio.Lock()
+        """Held by a fault that takes away what a disk held: one at a time is as much as is bearable."""
         loop.network = self.network
 
     def random(self, name: str) -> random.Random:
@@ -321,8 +323,10 @@ class SimulatedCluster:
         """Do something from a machine that nothing ever happens to."""
         process = Process(self.world.loop, "operator")
         task = process.run(work(process))
-        await asyncio.wait([task])
-        process.kill(power_loss=False)
+        try:
+            await asyncio.wait([task])
+        finally:
+            process.kill(power_loss=False)
         task.result()
 
     async def _create(self, process: Process) -> None:

@@ -254,15 +254,30 @@ class SimulatedDisk:
         self.slowness, self.operations_until_crash = 1.0, None
         self.troubles.clear()
 
-    def flip_bit(self, choose: Callable[[str], bool]) -> str | None:
-        """Damage one bit of a file that ``choose`` accepts, as if the medium had; says where, None without a file."""
-        paths = sorted(path for path, node in self._seen.items() if node.durable and choose(path))
-        if not paths:
+    def flip_bit(
+        self,
+        choose: Callable[[str], bool],
+        *,
+        within: bytes | None = None,
+        after: int = 0,
+        draw: random.Random | None = None,
+    ) -> str | None:
+        """Damage one durable bit of a file that ``choose`` accepts, as if the medium had; says where.
+
+        ``within``: somewhere in these bytes of it; ``after``: not before this offset. None without such a place.
+        """
+        draw = self._random if draw is None else draw
+        places: list[tuple[str, int, int]] = []
+        for path, node in sorted(self._seen.items()):
+            if choose(path):
+                start = after if within is None else node.durable.find(within)
+                end = len(node.durable) if within is None else start + len(within)
+                if 0 <= start < end:
+                    places.append((path, start, end))
+        if not places:
             return None
-        path = self._random.choice(paths)
-        node = self._seen[path]
-        offset = self._random.randrange(len(node.durable))
-        mask = 1 << self._random.randrange(8)
+        path, start, end = draw.choice(places)
+        node, offset, mask = self._seen[path], draw.randrange(start, end), 1 << draw.randrange(8)
         node.durable[offset] ^= mask
         if offset < len(node.seen):
             node.seen[offset] ^= mask
@@ -286,6 +301,12 @@ class SimulatedDisk:
             twin.bad_sectors |= node.bad_sectors
             copy._seen[path] = copy._durable[path] = twin
         return copy
+
+    def replace(self, image: "SimulatedDisk") -> None:
+        """Put in a medium with what is durable on another; the machine is off."""
+        copy = image.durable_copy()
+        self._seen, self._durable = copy._seen, copy._durable
+        self._unsynced.clear()
 
     def exchange(self, other: "SimulatedDisk") -> None:
         """Put the medium of one into the other, and the other way round; the machines are off."""

@@ -235,6 +235,14 @@ MUTANTS: dict[str, Mutant] = {
         },
     ),
     "trust-everything": Mutant("no replica is cut to what can be trusted", 10, 2, storage.trust_everything),
+    "older-storage-trusted": Mutant(
+        "a storage whose disk was rolled back votes as if it were not older than the metadata",
+        20,
+        0,
+        storage.trust_older_storages,
+        ("roll-back-disk",),
+        {"storages": 3, "replicas": 3, "away_storages": 0, "fault_count": 6},
+    ),
     "decide-lowest": Mutant(
         "a recovery takes the lowest mark of a majority",
         10,

@@ -176,6 +176,21 @@ def trust_everything() -> Iterator[None]:
         yield
 
 
+@contextlib.contextmanager
+def trust_older_storages() -> Iterator[None]:
+    """A storage that is older than the metadata say is taken for what it was."""
+    inspect = RecoveryMachine._inspect
+
+    def trusting(machine: RecoveryMachine, replica: Any) -> None:
+        state = machine._metadata.replicas.get(replica.replica_id)
+        if state is not None:
+            replica.session_id = max(replica.session_id, state.session_id)
+        inspect(machine, replica)
+
+    with mock.patch.object(RecoveryMachine, "_inspect", trusting):
+        yield
+
+
 def record_nothing(machine: RecoveryMachine, mark: int, support: Any) -> dict[Any, Any]:
     return {}
 

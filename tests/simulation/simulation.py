@@ -5,6 +5,7 @@ import contextlib
 import functools
 import gc
 import logging
+import random
 import signal
 import sys
 import time
@@ -20,6 +21,7 @@ from tests.simulation.absence import keep_storages_away
 from tests.simulation.applications import make_applications
 from tests.simulation.checker import Checker, Entry, Outcome
 from tests.simulation.cluster import CLUSTER_KEY, DIRECTORY, LogToTrace, SimulatedCluster, StorageHost, World
+from tests.simulation.damage import finish_repairs
 from tests.simulation.database_application import DatabaseHost
 from tests.simulation.disk import SimulatedFiles
 from tests.simulation.hashes import reproducible_hashes
@@ -40,6 +42,7 @@ from waltz.server.partition import ServerPartition
 from waltz.server.store.interface import Append, StoreOptions
 from waltz.server.store.ring import BatchRing
 from waltz.server.store.session import StoreSession
+from waltz.spark import marks
 from waltz.storage import partition as storage_partition
 from waltz.storage.control_file import ControlFile
 from waltz.storage.fence import FenceFile
@@ -177,6 +180,7 @@ class Simulation:
         )
         with contextlib.ExitStack() as stack:
             stack.enter_context(mock.patch.object(server_node, "StoreOptions", store_options))
+            stack.enter_context(mock.patch.object(marks, "random", SimpleNamespace(Random=lambda: random.Random(0))))
             stack.enter_context(mock.patch.object(storage_partition, "WRITE_AHEAD_BYTES", options.write_ahead_bytes))
             if options.forgetful_storages:
                 stack.enter_context(mock.patch.object(FenceFile, "raise_to", _forget))
@@ -287,6 +291,7 @@ class Simulation:
         if not await self._all_owned(healed_s + self.options.recovery_max_s):
             return
         self.result.recovered_s = self.loop.time() - healed_s
+        await self._repaired(healed_s + self.options.healing_s)
         if not await self._all_ended(healed_s + self.options.healing_s):
             return
         if self.bulk_reader is not None and not self.bulk_reader.reads:
@@ -297,6 +302,14 @@ class Simulation:
             if isinstance(client, DatabaseHost):
                 client.close_database()
         self.checker.check_outcomes()
+
+    async def _repaired(self, deadline_s: float) -> None:
+        """An operator repairs what is still damaged."""
+        try:
+            async with asyncio.timeout_at(deadline_s):
+                await finish_repairs(self.target)
+        except TimeoutError:
+            self.fail(f"not repaired: {sorted(self.world.storage_checks.to_be_repaired)}")
 
     async def _inject(self, fault: Fault) -> None:
         await asyncio.sleep(max(fault.at_s - self.loop.time(), 0))

@@ -5,7 +5,8 @@ That a quorum has it all in the end says little of a single storage: servers cop
 
 import contextlib
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any
 from unittest import mock
 
@@ -34,6 +35,15 @@ class StorageChecks:
 
     # What faults say
 
+    def acknowledged_by(self, storage: str, partition_id: int) -> Mapping[int, Record]:
+        """The records that a storage has acknowledged, by their ids."""
+        return self._acknowledged[storage, partition_id]
+
+    @property
+    def to_be_repaired(self) -> AbstractSet[Key]:
+        """What faults have damaged and nobody has repaired."""
+        return self._damaged
+
     def damaged(self, storage: str, partition_id: int) -> None:
         """A fault has damaged what is durable: from now on the partition may be refused, until :meth:`repaired`."""
         self._damaged.add((storage, partition_id))
@@ -42,10 +52,26 @@ class StorageChecks:
         """An operator has repaired it: all that was acknowledged must be there again."""
         self._damaged.discard((storage, partition_id))
 
+    def begun_anew(self, storage: str, partition_id: int) -> None:
+        """An operator has its files deleted; it is not to be found as it was until it was repaired."""
+        self._acknowledged.pop((storage, partition_id), None)
+
+    def forget(self, storage: str, partition_id: int) -> None:
+        """The partition is no longer kept there."""
+        self.begun_anew(storage, partition_id)
+        self._damaged.discard((storage, partition_id))
+
     def disk_replaced(self, storage: str) -> None:
         """The disk is another one: nothing is known of what is on it."""
         for key in [key for key in self._acknowledged if key[0] == storage]:
             del self._acknowledged[key]
+
+    def disks_exchanged(self, one: str, other: str) -> None:
+        """What one storage has acknowledged is on the disk that the other has from now on."""
+        names = {one: other, other: one}
+        exchanged = {(names.get(name, name), number): value for (name, number), value in self._acknowledged.items()}
+        self._acknowledged.clear()
+        self._acknowledged.update(exchanged)
 
     # What storages do
 
@@ -119,7 +145,11 @@ class StorageChecks:
     def observing(self) -> Iterator[None]:
         """See what storages acknowledge, cut, open and refuse."""
         acknowledge, perform, start = StoragePartition._acknowledge, StoragePartition._perform, StoragePartition.start
-        report_broken = StorageManager._report_broken
+        report_broken, repair = StorageManager._report_broken, StorageManager.repair
+
+        async def repaired(manager: StorageManager, partition_id: int, certain_up_to: int) -> None:
+            self.cut(_host(), partition_id, certain_up_to)
+            await repair(manager, partition_id, certain_up_to)
 
         def acknowledged(partition: StoragePartition, requests: Sequence[Any], frames: Sequence[bytes]) -> None:
             acknowledge(partition, requests, frames)
@@ -147,6 +177,7 @@ class StorageChecks:
             mock.patch.object(StoragePartition, "_perform", performed),
             mock.patch.object(StoragePartition, "start", started),
             mock.patch.object(StorageManager, "_report_broken", refused),
+            mock.patch.object(StorageManager, "repair", repaired),
         ):
             yield
 

@@ -268,6 +268,11 @@ class StorageManager:
             finally:
                 await self._files.run(partial(self._workshop.forget, partition_id))
                 await self._reopen(partition_id)
+            if partition_id in self._broken:
+                raise StorageError(
+                    f"the records of partition {partition_id} are whole, but it cannot be opened: "
+                    f"{self._broken[partition_id]}"
+                )
 
     def _check_repairable(self, partition_id: int) -> None:
         partition = self.partitions.get(partition_id)

@@ -449,6 +449,18 @@ async def test_what_is_not_known_to_be_committed_stays_as_it_is_while_the_node_t
         assert await (await made.nodes[0].admin()).records(0, 0, 100) == LOG[:29]
 
 
+async def test_a_repair_fails_if_the_partition_cannot_be_opened_after_it(tmp_path: Path) -> None:
+    def damage(directory: Path) -> None:
+        fence = directory.parent / "waltz-storage.fence"
+        content = fence.read_bytes()
+        fence.write_bytes(content[:128] + bytes(32) + content[160:])
+
+    async with cluster(tmp_path, damage) as made:
+        with pytest.raises(WaltzError, match="it cannot be opened: .*the session fence is damaged"):
+            await made.repair(39)
+        assert 0 in made.nodes[0].node.manager.out_of_service()
+
+
 async def test_a_partition_that_is_not_there_is_not_repaired(tmp_path: Path) -> None:
     async with cluster(tmp_path, lambda _directory: None) as made:
         with pytest.raises(WaltzError, match="has no replica whose admin port is"):
