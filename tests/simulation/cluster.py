@@ -44,6 +44,8 @@ class World:
         self.trace = trace
         self.fail = fail
         """Ends the simulation: something is wrong."""
+        self.excused: set[int] = set()
+        """Partitions that need not decide in time: they have no quorum, or had none."""
         self.network = Network(loop, self.random("network"), trace, delay_factor=options.network_delay_factor)
         self.ensemble = SimulatedEnsemble(
             loop,

@@ -5,7 +5,7 @@ import random
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
-from tests.simulation import courses, damage, disk_courses, disk_faults, faults, line_faults
+from tests.simulation import courses, damage, disk_courses, disk_faults, faults, isolation, line_faults
 from tests.simulation.target import Fault, Target
 
 
@@ -74,6 +74,7 @@ FAULTS: dict[str, tuple[int, Callable[[Target, Fault], Coroutine[Any, Any, None]
     "rotate-minority": (3, courses.rotate_minority),
     "storm": (2, storm),
     "move-replica": (3, faults.move_replica),
+    "blackhole": (3, line_faults.blackhole),
     "stall": (2, line_faults.stall),
     "lag-follower": (2, line_faults.lag_follower),
     "land-late": (2, line_faults.land_late),
@@ -86,10 +87,10 @@ TARGETED_FAULTS: dict[str, tuple[int, Callable[[Target, Fault], Coroutine[Any, A
     "recover-twice": (1, courses.recover_twice),
     "crash-at-opening": (1, courses.crash_at_opening),
     "begin-in-the-dark": (1, courses.begin_in_the_dark),
+    "dead-partition": (1, isolation.dead_partition),
     "bit-rot": (1, damage.bit_rot),
     "roll-back-disk": (1, disk_courses.roll_back_disk),
     "exchange-disks": (1, disk_courses.exchange_disks),
-    "blackhole": (1, line_faults.blackhole),
 }
 """Kinds that happen only where they are asked for: whole courses of events for one rule."""
 
