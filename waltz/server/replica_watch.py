@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from waltz.common.errors import ProtocolError, WaltzError
 from waltz.common.net.backoff import Backoff
+from waltz.common.net.quiet_log import OutageLog
 from waltz.common.zk.client import ZooKeeper
 from waltz.common.zk.store_admin import read_replica_assignments
 from waltz.common.zk.znodes import ReplicaAssignments
@@ -59,6 +60,7 @@ class ReplicaWatch:
 
     async def _follow(self) -> None:
         backoff = Backoff(RETRY_INITIAL_S, RETRY_MAXIMUM_S, self._random)
+        outage = OutageLog(logger, asyncio.get_running_loop().time)
         while True:
             await self._changed.wait()
             self._changed.clear()
@@ -67,11 +69,12 @@ class ReplicaWatch:
             except ProtocolError as error:
                 logger.error("the replica assignments are not usable, the old ones stay in force: %s", error)
             except WaltzError as error:
-                logger.warning("cannot read the replica assignments, trying again: %s", error)
+                outage.failed(f"cannot read the replica assignments: {error}")
                 self._changed.set()
                 await asyncio.sleep(backoff.next_delay_s())
             else:
                 backoff.reset()
+                outage.over()
                 self._apply(assignments)
 
     def _apply(self, assignments: ReplicaAssignments) -> None:
