@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from waltz.common.errors import ProtocolError, WaltzError
 from waltz.common.net.backoff import Backoff
+from waltz.common.net.quiet_log import OutageLog
 from waltz.common.tasks import owned, restarting
 from waltz.common.zk.client import ZooKeeper
 from waltz.common.zk.store_admin import read_replica_assignments
@@ -60,6 +61,7 @@ class ReplicaWatch:
 
     async def _follow(self) -> None:
         backoff = Backoff(RETRY_INITIAL_S, RETRY_MAXIMUM_S, self._random)
+        outage = OutageLog(logger, asyncio.get_running_loop().time)
         while True:
             await self._changed.wait()
             self._changed.clear()
@@ -68,11 +70,12 @@ class ReplicaWatch:
             except ProtocolError as error:
                 logger.error("the replica assignments are not usable, the old ones stay in force: %s", error)
             except WaltzError as error:
-                logger.warning("cannot read the replica assignments, trying again: %s", error)
+                outage.failed(f"cannot read the replica assignments: {error}")
                 self._changed.set()
                 await asyncio.sleep(backoff.next_delay_s())
             else:
                 backoff.reset()
+                outage.over()
                 try:
                     self._apply(assignments)
                 except Exception:

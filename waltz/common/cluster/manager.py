@@ -17,6 +17,7 @@ from waltz.common.cluster.managed import ManagedClient, ManagedServer
 from waltz.common.cluster.policy import PolicyError, assign
 from waltz.common.errors import DeadlineExceededError, ProtocolError, WaltzError
 from waltz.common.ids import Endpoint
+from waltz.common.net.quiet_log import OutageLog
 from waltz.common.tasks import owned, restarting
 from waltz.common.zk.client import (
     BadVersionError,
@@ -215,6 +216,7 @@ class ClusterManager:
 
     async def _run(self) -> None:
         pause_s = 0.0
+        outage = OutageLog(logger, asyncio.get_running_loop().time)
         while True:
             # After a failure it is tried again without being called, for what failed calls nobody.
             with contextlib.suppress(TimeoutError):
@@ -225,8 +227,9 @@ class ClusterManager:
                 async with self._lock:
                     await self._refresh()
                 pause_s = 0.0
+                outage.over()
             except (ConnectionLossError, SessionExpiredError) as error:
-                logger.info("Cluster %s: waiting for ZooKeeper (%s)", self.cluster_name, error)
+                outage.failed(f"Cluster {self.cluster_name}: waiting for ZooKeeper ({error})")
                 pause_s = min(max(2 * pause_s, _FIRST_PAUSE_S), _MAX_PAUSE_S)
             except WaltzError as error:
                 logger.error("Cluster %s: %s", self.cluster_name, error)

@@ -399,7 +399,7 @@ async def test_return_of_the_connection_ends_a_long_pause(monkeypatch: pytest.Mo
     await harness.manager.manage_server(server)
     await server.until_owns(2)
     failed = asyncio.Event()
-    monkeypatch.setattr(manager_module.logger, "info", lambda *_: failed.set())
+    monkeypatch.setattr(manager_module.logger, "warning", lambda *_: failed.set())
     harness.server.disconnect(harness.zk)
     await failed.wait()
     harness.server.expire(harness.zk)
