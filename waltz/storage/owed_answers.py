@@ -6,7 +6,8 @@ last one; answers to what was sent before it; and bytes of an answer that is on 
 
 Something in between (a relay, the kernels) may hold megabytes that have left here and have not arrived there. Nothing
 can be seen to move while it hands them on, so every limit is longer by the time that takes, at the rate that the
-connection has lately shown, or a rate below which nobody runs a cluster.
+connection has lately shown, or a rate below which nobody runs a cluster. It is longer by two answer times as well: on a
+line around the world a lost packet takes a second to be sent again.
 
 A connection on which something is owed and *nothing at all* moves is silent. That is judged without regard to the
 limits at which single callers give up; in the middle of that time a question that any working peer answers at once
@@ -23,6 +24,9 @@ MIN_BYTES_PER_S = 512 << 10
 
 RATE_MEMORY_S = 10.0
 """A connection's rate that has not been shown again for so long counts for about a third of what it was."""
+
+MAX_ANSWER_TIMES_S = 2.0
+"""Two answer times count for no more than this."""
 
 MAX_WAIT_S = 600.0
 """No request is waited for longer than this, whatever moves."""
@@ -69,6 +73,8 @@ class OwedAnswers:
         """How far requests had come when they were last looked at, and since when they have been there."""
         self._missed: set[int] = set()
         self._bytes_per_s = 0.0
+        self._answer_s = 0.0
+        """How long the fastest of the last answers took."""
         self._looked_s = 0.0
         self._left_bytes = 0
         self._last_position = 0
@@ -104,6 +110,8 @@ class OwedAnswers:
         took_s = now_s - sent_s
         if size_bytes > took_s * self._bytes_per_s and took_s > 0:
             self._bytes_per_s = size_bytes / took_s
+        if took_s < self._answer_s or not self._answer_s:
+            self._answer_s = took_s
 
     def look(self, now_s: float, left_bytes: int, received_bytes: int, *, receiving: bool) -> Verdict:
         """What is late now.
@@ -111,6 +119,7 @@ class OwedAnswers:
         ``left_bytes`` of the stream have left, ``received_bytes`` have come; ``receiving``: an answer has come in part.
         """
         self._bytes_per_s *= max(1 - (now_s - self._looked_s) / RATE_MEMORY_S, 0.0)
+        self._answer_s *= 1 + (now_s - self._looked_s) / RATE_MEMORY_S
         self._looked_s = now_s
         arriving = receiving and received_bytes > self._received_bytes
         # That a new request leaves proves nothing: kernels and relays take it. What had to wait at the last look does.
@@ -158,4 +167,5 @@ class OwedAnswers:
         return Transfer(min(left_bytes, position) - owed_bytes, self._allowance_s(owed_bytes))
 
     def _allowance_s(self, owed_bytes: int) -> float:
-        return min(owed_bytes, HIDDEN_BYTES) / max(self._bytes_per_s, MIN_BYTES_PER_S)
+        hidden_s = min(owed_bytes, HIDDEN_BYTES) / max(self._bytes_per_s, MIN_BYTES_PER_S)
+        return hidden_s + min(2 * self._answer_s, MAX_ANSWER_TIMES_S)

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from hypothesis import given
 from hypothesis import strategies as st
 
-from waltz.storage.owed_answers import HIDDEN_BYTES, MAX_WAIT_S, MIN_BYTES_PER_S, OwedAnswers
+from waltz.storage.owed_answers import HIDDEN_BYTES, MAX_ANSWER_TIMES_S, MAX_WAIT_S, MIN_BYTES_PER_S, OwedAnswers
 
-LONGEST_ALLOWANCE_S = HIDDEN_BYTES / MIN_BYTES_PER_S
+LONGEST_ALLOWANCE_S = HIDDEN_BYTES / MIN_BYTES_PER_S + MAX_ANSWER_TIMES_S
 SILENT_AFTER_S = 5.0
 MIB = 1 << 20
 
@@ -141,7 +141,17 @@ def test_a_fast_line_is_given_little_more_time_than_before() -> None:
         owed.sent(number, MIB, 500_000 + number * MIB, 30.0, 0.01)
     position = 500_000 + 8 * MIB
     assert owed.transfer(position, position).allowance_s < 0.2
-    assert owed.transfer(500_000 + MIB, position).allowance_s < 0.03
+    assert owed.transfer(500_000 + MIB, position).allowance_s < 0.05
+
+
+def test_a_long_line_is_given_two_of_its_answer_times() -> None:
+    owed = OwedAnswers(SILENT_AFTER_S)
+    for number in range(10):
+        owed.sent(number, 100, (number + 1) * 100, 30.0, float(number))
+        owed.look(number + 0.25, (number + 1) * 100, 20 * number, receiving=False)
+        owed.answered(number, number + 0.5)
+    owed.sent(10, 100, 1100, 30.0, 10.0)
+    assert 1.0 <= owed.transfer(1100, 1100).allowance_s < 1.2
 
 
 def test_an_unknown_line_gets_time_for_what_may_be_hidden() -> None:
@@ -149,7 +159,7 @@ def test_an_unknown_line_gets_time_for_what_may_be_hidden() -> None:
     owed.sent(0, 100, 100, 30.0, 0.0)
     owed.sent(1, 32 * MIB, 100 + 32 * MIB, 30.0, 0.0)
     assert owed.transfer(100, 0).allowance_s < 0.001
-    assert owed.transfer(100 + 32 * MIB, 0).allowance_s == LONGEST_ALLOWANCE_S
+    assert owed.transfer(100 + 32 * MIB, 0).allowance_s == HIDDEN_BYTES / MIN_BYTES_PER_S
     before = owed.transfer(100 + 32 * MIB, MIB).moved_bytes
     assert owed.transfer(100 + 32 * MIB, 2 * MIB).moved_bytes == before + MIB
     owed.answered(0, 1.0)

@@ -203,6 +203,8 @@ class Replica:
             position = await self._recover(client)
             self._refused = False
             served_from_s = self._loop.time()
+            if self._life > 1:
+                self._log_state(f"is a member of session {session.session_id} again")
             self._last_failure = ""
             await self._serve(client, position)
         except RemoteStorageError as error:
@@ -237,9 +239,14 @@ class Replica:
         was_live, self.live, self._serving = self.live, False, False
         self._client = None
         effects = self._session.machine.replica_lost(self.replica_id, change_unanswered=self._change_unanswered)
+        if self._change_unanswered:
+            self._log_state("is left out until the next session: it may still act on what it has not answered")
         self._session.execute(effects)
         if was_live:
             self._session.replica_left()
+
+    def _log_state(self, state: str) -> None:
+        logger.info("partition %d, replica %s: %s", self._session.partition_id, self.storage, state)
 
     def _log_failure(self, error: Exception) -> None:
         """Once per kind of trouble: attempts are repeated for as long as it lasts."""
@@ -433,19 +440,14 @@ class Replica:
         session, ring = self._session, self._session.ring
         if ring is None:
             return
-        logger.info(
-            "partition %d, replica %s: lags at %d, copying from others",
-            session.partition_id,
-            self.storage,
-            self.next_id - 1,
-        )
+        self._log_state(f"lags at {self.next_id - 1}, copying from others")
         copies = ReadAhead(self._read_from_others, session.options.copy_size_bytes)
         try:
             while self.next_id < ring.first_id:
                 await self._catch_up_step(client, copies, ring.first_id - 1)
         finally:
             await copies.close()
-        logger.info("partition %d, replica %s: is current again", session.partition_id, self.storage)
+        self._log_state("is current again")
         self._lagging = False
         self.pump()
 
