@@ -420,7 +420,8 @@ class Replica:
         if client is None or not self.owes:
             return
         if self._watched_position is None:
-            if now_s - self._last_progress_s < limit_s / 4:
+            # From early on, so that what has moved is known when the limit becomes a short one.
+            if now_s - self._last_progress_s < self._session.options.stall_timeout_s / 4:
                 return
             self._watched_position = self._sent_position
             self._watched_bytes = client.transfer(self._sent_position).moved_bytes

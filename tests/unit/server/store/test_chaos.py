@@ -5,6 +5,8 @@ import random
 
 import pytest
 
+from tests.unit.server.store.fakes import FakeNetwork
+from tests.unit.server.store.lines import LineNetwork
 from tests.unit.server.store.virtual_time import run
 from tests.unit.server.store.world import Server, World, wait_until
 from waltz.common.zk.znodes import UNRESOLVED
@@ -13,6 +15,10 @@ from waltz.server.store.log import Append, StoreOptions
 
 class Chaos:
     """One run: two servers fight for the partition while storages, connections and ZooKeeper sessions fail."""
+
+    network_type = FakeNetwork
+    patience_s = 120.0
+    """How long it may take to recover and to converge at the end."""
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
@@ -28,7 +34,8 @@ class Chaos:
             copy_size_bytes=1000,
             random_source=random.Random(seed + 1),
         )
-        self.world = World(names, seed, options=options, remembers_fence=self.random.random() < 0.5)
+        network = self.network_type(names, seed, remembers_fence=self.random.random() < 0.5)
+        self.world = World(names, seed, options=options, network=network)
         self.world.network.latency_s = self.latency_s
         self.world.network.late_execution = self.random.choice((0.0, 0.8))
         self.slow = self.random.random() < 0.3
@@ -55,7 +62,10 @@ class Chaos:
     def append(self, servers: list[Server]) -> None:
         for server in servers:
             if server.log.open and not server.log.congested and self.random.random() < 0.7:
-                server.give(self.random.randrange(1, 5))
+                server.give(self.random.randrange(1, 5), self.size_bytes())
+
+    def size_bytes(self) -> int:
+        return 10
 
     def disturb(self, servers: list[Server]) -> None:
         storage = self.random.choice(list(self.world.storages.values()))
@@ -103,12 +113,14 @@ class Chaos:
         last = servers[0]
         last.log.set_generation(self.generation)
         await last.wait(
-            lambda: last.log.open and last.log._session is not None and last.log._session.generation == self.generation
+            lambda: last.log.open and last.log._session is not None and last.log._session.generation == self.generation,
+            self.patience_s,
         )
-        await last.write(3)
+        last.give(3)
+        await last.wait(lambda: last.listener.decided_count >= len(last.given), self.patience_s)
         self.check(servers)
         assert last.listener.decided_count == len(last.given), "everything of the last owner is settled"
-        await wait_until(self.is_converged)
+        await wait_until(self.is_converged, self.patience_s)
         log = world.stored(next(iter(world.assigned)))
         assert len(log) == (last.log.high_water_mark or 0) + 1
         assert len(set(log)) == len(log), "a transaction stands twice in the log"
@@ -132,6 +144,45 @@ class Chaos:
         ]
         for append in failed:
             assert append.req_id not in log, f"{append} was reported as failed, but is in the log"
+
+
+class LineChaos(Chaos):
+    """The same over slow and long lines, with large transactions and connections that die without a word."""
+
+    network_type = LineNetwork
+    patience_s = 600.0
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
+        self.world.network.latency_s = lambda: 0.001
+        self.max_size_bytes = self.random.choice((1000, 300_000, 3_000_000))
+
+    @property
+    def network(self) -> LineNetwork:
+        assert isinstance(self.world.network, LineNetwork)
+        return self.world.network
+
+    def size_bytes(self) -> int:
+        return self.random.randrange(self.max_size_bytes) if self.random.random() < 0.05 else 10
+
+    def disturb(self, servers: list[Server]) -> None:
+        line = self.random.choice(list(self.network.lines.values()))
+        match self.random.randrange(6):
+            case 0:
+                line.bytes_per_s = self.random.choice((1e5, 1e6, 1e9))
+            case 1:
+                line.round_trip_s = self.random.choice((0.001, 0.1, 0.5))
+            case 2:
+                line.hidden_bytes = self.random.choice((0, 256 << 10, 4 << 20))
+            case 3 if self.network.opened:
+                self.random.choice(self.network.opened[-8:]).blackhole()
+            case _:
+                super().disturb(servers)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_chaos_on_lines(seed: int) -> None:
+    run(LineChaos(seed).run())
 
 
 @pytest.mark.parametrize("seed", range(12))

@@ -74,6 +74,24 @@ def test_the_largest_transaction_commits(bytes_per_s: float, round_trip_s: float
     run(scenario())
 
 
+def test_a_slow_replica_is_not_given_up_when_it_becomes_needed() -> None:
+    """B is still being sent what A and C have committed long ago when C goes away."""
+
+    async def scenario() -> None:
+        async with line_world() as world:
+            server = await world.server()
+            await server.write(10)
+            world.network.lines[B].bytes_per_s = MBIT_10
+            await server.write(1, size_bytes=LARGEST)
+            await asyncio.sleep(4)
+            world.storages[C].stop()
+            await server.write(1)
+            assert world.metadata.session_id == 0
+            assert len(world.stored(B)) == 12
+
+    run(scenario())
+
+
 @pytest.mark.parametrize(("bytes_per_s", "round_trip_s", "hidden_bytes"), LINES)
 def test_a_recovery_copies_the_largest_transaction(bytes_per_s: float, round_trip_s: float, hidden_bytes: int) -> None:
     async def scenario() -> None:
