@@ -19,6 +19,8 @@ from waltz.client.retry_policy import RetryPolicy
 from waltz.client.transaction import Transaction
 from waltz.common.errors import WaltzError
 
+_BLOCK_BYTES = 64 << 10
+
 _ONE_ATTEMPT = RetryPolicy(max_attempts=1)
 
 
@@ -199,10 +201,12 @@ class Context(TransactionContext):
             builder.append_locks,
         )
         if self._large_bytes:
-            filling_bytes = max(0, self._large_bytes - len(payload.encode(b"")))
+            # Drawing megabytes takes long, and nobody else in this process, proxies for example, goes on meanwhile.
+            block = self._draw.randbytes(_BLOCK_BYTES)
+            filling = (block * (self._large_bytes // _BLOCK_BYTES + 1))[: self._large_bytes - len(payload.encode(b""))]
         else:
-            filling_bytes = self._draw.randint(0, 2 * workload.load.size_bytes)
-        data = payload.encode(self._draw.randbytes(filling_bytes))
+            filling = self._draw.randbytes(self._draw.randint(0, 2 * workload.load.size_bytes))
+        data = payload.encode(filling)
         builder.set_data(data)
         workload.journal.retries += one.attempts > 0
         one.attempts += 1

@@ -6,6 +6,7 @@ import logging
 import pytest
 
 from waltz.client.tasks import Signal, TaskOwner
+from waltz.common import tasks
 
 
 async def test_failures_are_logged(caplog: pytest.LogCaptureFixture) -> None:
@@ -65,3 +66,22 @@ async def test_a_signal_wakes_in_order_and_times_out() -> None:
     signal.notify()
     await asyncio.gather(*tasks)
     assert order == list(range(5))
+
+
+async def test_what_is_kept_begins_again_after_a_defect(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(tasks, "RESTART_PAUSE_S", 0)
+    begun = asyncio.Semaphore(0)
+
+    async def work() -> None:
+        begun.release()
+        raise ArithmeticError("planted")
+
+    owner = TaskOwner()
+    owner.keep(work, "the sweep")
+    async with asyncio.timeout(10):
+        for _ in range(3):
+            await begun.acquire()
+    await owner.close()
+    assert "the sweep has failed for an unforeseen reason; it begins again" in caplog.text

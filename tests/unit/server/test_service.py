@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import cast
 
 import pytest
 
@@ -18,6 +19,7 @@ from tests.unit.server.fakes import (
 )
 from waltz.common.errors import ProtocolError, WaltzError
 from waltz.common.ids import LONG_MIN, ReqId
+from waltz.common.net.channel import Channel
 from waltz.common.wire.client_server import (
     AddPreferredPartitionRequest,
     AddPreferredPartitionResponse,
@@ -338,3 +340,21 @@ async def test_a_large_append_is_refused_with_the_mark_of_its_partition(setup: S
         AppendFailed(req_id(1), AppendFailure.TOO_LARGE, -1, "too large"),
         AppendFailed(ReqId.of(1, 1, 7, 2), AppendFailure.TOO_LARGE, LONG_MIN, "too large"),
     ]
+
+
+async def test_a_defect_in_an_administrative_request_breaks_its_connection(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    setup = Setup()
+    link = setup.service.link_opened(cast("Channel", FakeChannel()))
+
+    async def fail() -> Mapping[str, bool]:
+        raise ArithmeticError("planted")
+
+    monkeypatch.setattr(setup.service, "_check_storages", fail)
+    setup.service.admin_request(link, CheckStorageConnectivityRequest(ADMIN_ID))
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert link.channel.closed
+    assert "planted" in caplog.text
+    await setup.service.close()
