@@ -2,14 +2,14 @@
 FROM python:3.11-slim
 
 WORKDIR /opt/waltz
-COPY pyproject.toml requirements.lock README.md LICENSE ./
+COPY pyproject.toml requirements-node.lock LICENSE ./
+COPY docs/package.md docs/
 COPY waltz waltz
 COPY pyspark_waltz pyspark_waltz
-# The node image needs neither Spark nor the development tools: its requirements are the locked versions as constraints.
-RUN grep -v -E '^ *--hash|^ *#' requirements.lock | sed 's/ *\\$//' > constraints.txt \
-    && pip install --no-cache-dir -c constraints.txt . \
-    && rm constraints.txt \
-    && useradd --system --create-home waltz \
+# Neither Spark nor the development tools: what a node needs, and what builds it, in the locked versions.
+RUN pip install --no-cache-dir --require-hashes -r requirements-node.lock
+RUN pip install --no-cache-dir --no-deps --no-build-isolation .
+RUN useradd --system --create-home waltz \
     && install -d -o waltz -g waltz /var/lib/waltz
 USER waltz
 VOLUME /var/lib/waltz

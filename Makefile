@@ -10,7 +10,7 @@ SMOKE_RATE ?= 2000
 FUZZ_SECONDS ?= 60
 
 .DEFAULT_GOAL := help
-.PHONY: help install java demo test lint format types bench bench-storage bench-client bench-spark bench-availability simulate smoke fuzz lock clean
+.PHONY: help install java demo test lint format types bench bench-storage bench-client bench-spark bench-availability simulate simulate-mutants smoke package wheel fuzz lock clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 18
@@ -70,13 +70,22 @@ simulate-mutants: $(STAMP) ## plant bugs, one after the other: each has to be fo
 smoke: java ## nodes killed, paused and cut off at random under load, then everything compared
 	@$(BIN)/python -m tests.smoke --transactions $(SMOKE_TRANSACTIONS) --rate $(SMOKE_RATE)
 
+package: java ## wheel, source distribution and image's steps, installed where nothing else is, and used there
+	@$(BIN)/python -m tests.package
+
+wheel: $(STAMP) ## build the wheel and the source distribution into dist/
+	@$(BIN)/python -m hatchling build
+
 fuzz: $(STAMP) ## every decoder under a coverage-guided fuzzer: make fuzz FUZZ_SECONDS=60 (for each)
 	@$(BIN)/python -m tests.fuzz --seconds $(FUZZ_SECONDS)
 
-lock: $(STAMP) ## renew requirements.lock from pyproject.toml
+UV_COMPILE := $(BIN)/uv pip compile --quiet --universal --generate-hashes --python-version 3.11 \
+	--custom-compile-command 'make lock' pyproject.toml
+
+lock: $(STAMP) ## renew requirements.lock and requirements-node.lock from pyproject.toml
 	@$(BIN)/python -m pip install --quiet uv
-	@$(BIN)/uv pip compile --quiet --universal --all-extras --group dev --group fuzz --generate-hashes --python-version 3.11 \
-		--custom-compile-command 'make lock' pyproject.toml -o requirements.lock
+	@$(UV_COMPILE) --all-extras --group dev --group fuzz -o requirements.lock
+	@$(UV_COMPILE) --group build --constraints requirements.lock -o requirements-node.lock
 
 clean: ## remove the virtual environment and caches
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from waltz.client.builder import TransactionBuilder
     from waltz.client.client import WaltzClient
     from waltz.client.context import TransactionContext, WaltzClientCallbacks
-    from waltz.client.database import DatabaseCallbacks, DbApiDatabase, SqlAlchemyDatabase
+    from waltz.client.database import DatabaseCallbacks, DbApiDatabase, SqlAlchemyDatabase, StoredMarkError
+    from waltz.client.decisions import Basis
     from waltz.client.errors import (
         AppendError,
         AppendManyError,
@@ -37,11 +38,12 @@ if TYPE_CHECKING:
         TransactionTooLargeError,
     )
     from waltz.client.locks import PartitionLocalLock
+    from waltz.client.options import ClientOptions
     from waltz.client.plain import Client, connect, open_client
     from waltz.client.plain_append import Append
     from waltz.client.retry_policy import RetryPolicy
     from waltz.client.rpc import RpcClient
-    from waltz.client.serializer import BytesSerializer, Serializer, StringSerializer
+    from waltz.client.serializer import BytesSerializer, Deserializer, Serializer, StringSerializer
     from waltz.client.transaction import Transaction
     from waltz.common.config import ClientConfig
     from waltz.common.errors import (
@@ -54,17 +56,23 @@ if TYPE_CHECKING:
     )
     from waltz.common.ids import Endpoint, ReqId
     from waltz.common.records import Record
+    from waltz.common.zk.client import ZooKeeperUnreachableError
+    from waltz.common.zk.store_admin import StoreAdminError
+
+    __version__: str
 
 __all__ = [
     "Append",
     "AppendError",
     "AppendManyError",
+    "Basis",
     "BytesSerializer",
     "Client",
     "ClientAheadError",
     "ClientClosedError",
     "ClientConfig",
     "ClientError",
+    "ClientOptions",
     "ClientTimeoutError",
     "ConfigError",
     "ConnectFailedError",
@@ -73,6 +81,7 @@ __all__ = [
     "DatabaseCallbacks",
     "DbApiDatabase",
     "DeadlineExceededError",
+    "Deserializer",
     "Endpoint",
     "InvalidOperationError",
     "LockConflict",
@@ -90,6 +99,8 @@ __all__ = [
     "Serializer",
     "ServerError",
     "SqlAlchemyDatabase",
+    "StoreAdminError",
+    "StoredMarkError",
     "StringSerializer",
     "Transaction",
     "TransactionBuilder",
@@ -98,6 +109,8 @@ __all__ = [
     "WaltzClient",
     "WaltzClientCallbacks",
     "WaltzError",
+    "ZooKeeperUnreachableError",
+    "__version__",
     "blocking",
     "connect",
     "open_client",
@@ -107,7 +120,8 @@ _HOMES = {
     "waltz.client.builder": ("TransactionBuilder",),
     "waltz.client.client": ("WaltzClient",),
     "waltz.client.context": ("TransactionContext", "WaltzClientCallbacks"),
-    "waltz.client.database": ("DatabaseCallbacks", "DbApiDatabase", "SqlAlchemyDatabase"),
+    "waltz.client.database": ("DatabaseCallbacks", "DbApiDatabase", "SqlAlchemyDatabase", "StoredMarkError"),
+    "waltz.client.decisions": ("Basis",),
     "waltz.client.errors": (
         "AppendError",
         "AppendManyError",
@@ -127,11 +141,12 @@ _HOMES = {
         "TransactionTooLargeError",
     ),
     "waltz.client.locks": ("PartitionLocalLock",),
+    "waltz.client.options": ("ClientOptions",),
     "waltz.client.plain": ("Client", "connect", "open_client"),
     "waltz.client.plain_append": ("Append",),
     "waltz.client.retry_policy": ("RetryPolicy",),
     "waltz.client.rpc": ("RpcClient",),
-    "waltz.client.serializer": ("BytesSerializer", "Serializer", "StringSerializer"),
+    "waltz.client.serializer": ("BytesSerializer", "Deserializer", "Serializer", "StringSerializer"),
     "waltz.client.transaction": ("Transaction",),
     "waltz.common.config": ("ClientConfig",),
     "waltz.common.errors": (
@@ -144,6 +159,8 @@ _HOMES = {
     ),
     "waltz.common.ids": ("Endpoint", "ReqId"),
     "waltz.common.records": ("Record",),
+    "waltz.common.zk.client": ("ZooKeeperUnreachableError",),
+    "waltz.common.zk.store_admin": ("StoreAdminError",),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 
@@ -152,6 +169,8 @@ _SUBMODULES = ("blocking",)
 
 
 def __getattr__(name: str) -> object:
+    if name == "__version__":
+        return _version()
     if name in _SUBMODULES:
         return importlib.import_module(f"{__name__}.{name}")
     module = _HOME_OF.get(name)
@@ -160,5 +179,11 @@ def __getattr__(name: str) -> object:
     return getattr(importlib.import_module(module), name)
 
 
+def _version() -> str:
+    from waltz.common.version import installed_version
+
+    return installed_version() or "0+unknown"  # run from the sources, without being installed
+
+
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_HOME_OF, *_SUBMODULES])
+    return sorted({*globals(), *_HOME_OF, *_SUBMODULES, "__version__"})

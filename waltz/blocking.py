@@ -22,6 +22,7 @@ import uvloop
 
 from waltz.client import plain
 from waltz.client.core import Driver
+from waltz.client.decisions import Basis, Choice, chosen_append
 from waltz.client.errors import ClientClosedError, InvalidOperationError
 from waltz.client.options import ClientOptions
 from waltz.client.plain import APPEND_TIMEOUT_S, MAX_IN_FLIGHT, Data, Locks
@@ -217,6 +218,36 @@ class Client:
             self._client.append_many(partition_id, items, high_water_mark=high_water_mark, timeout_s=timeout_s)
         )
 
+    def transact(
+        self,
+        partition_id: int,
+        decide: Callable[[Basis], Choice],
+        *,
+        feed: "TransactionFeed | BatchFeed | None" = None,
+        reads_log: bool = False,
+        timeout_s: float = APPEND_TIMEOUT_S,
+        max_attempts: int | None = None,
+    ) -> int | None:
+        """Decide and append, again if the decision was overtaken; ``decide`` is called on the thread of the caller."""
+        steps = self.run(
+            self._client.transacting(
+                partition_id,
+                feed=None if feed is None else feed.source,
+                reads_log=reads_log,
+                caller=threading.get_ident(),
+                timeout_s=timeout_s,
+                max_attempts=max_attempts,
+            )
+        )
+        while True:
+            basis = self.run(steps.basis())
+            chosen = chosen_append(decide(basis))
+            if chosen is None:
+                return None
+            transaction_id = self.run(steps.append(basis, chosen))
+            if transaction_id is not None:
+                return transaction_id
+
     def feed(self, partition_id: int, *, after: int, until: int | None = None) -> "TransactionFeed":
         """The transactions with an id above ``after`` (up to ``until``), one by one, and those to come."""
         return TransactionFeed(self, self.run(self._opened(partition_id, after, until)))
@@ -246,6 +277,12 @@ class Client:
             future.cancel()
             raise
 
+    def on_loop(self, call: Callable[[], None]) -> None:
+        """Have something called on the background loop, if it runs."""
+        with self._mutex:
+            if self._loop is not None and not self._closed:
+                self._loop.call_soon_threadsafe(call)
+
     def _running_loop(self) -> asyncio.AbstractEventLoop:
         if self._loop is None:
             raise InvalidOperationError("the client is not open; use it in `with waltz.blocking.connect(...)`")
@@ -270,6 +307,11 @@ class _BlockingFeed:
         """Id of the last transaction that its consumer is done with."""
         return self._feed.position
 
+    @property
+    def source(self) -> Feed:
+        """The asynchronous feed behind it."""
+        return self._feed
+
     def close(self) -> None:
         """Read no more."""
         if not self._feed.closed and not self._client.closed:
@@ -284,8 +326,16 @@ class _BlockingFeed:
         self.close()
 
     def next_batch(self) -> list[Record]:
-        """The next transactions, as soon as there are any; an empty list at the end, if there is one."""
-        return self._client.run(self._feed.next_batch())
+        """The next transactions, as soon as there are any; an empty list at the end, if there is one.
+
+        Asking says that the consumer is done with those before: ``position`` moves up to them.
+        """
+        batch = self._fetch()
+        self._feed.in_hand = len(batch)
+        return batch
+
+    def _fetch(self) -> list[Record]:
+        return self._client.run(self._feed.fetch(threading.get_ident()))
 
 
 class TransactionFeed(_BlockingFeed):
@@ -293,10 +343,15 @@ class TransactionFeed(_BlockingFeed):
 
     def __iter__(self) -> Iterator[Record]:
         try:
-            while batch := self.next_batch():
+            feed = self._feed
+            while batch := self._fetch():
+                feed.in_hand = 1
                 for record in batch:
                     yield record
-                    self._feed.position = record[0]
+                    feed.position = record[0]
+                    if feed.awaiting:
+                        self._client.on_loop(feed.wake)
+                feed.in_hand = 0
         finally:
             self.close()
 
@@ -308,6 +363,5 @@ class BatchFeed(_BlockingFeed):
         try:
             while batch := self.next_batch():
                 yield batch
-                self._feed.position = batch[-1][0]
         finally:
             self.close()

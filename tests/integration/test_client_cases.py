@@ -1,5 +1,6 @@
 """The cases that the original asserts of its client, with callbacks, against real servers."""
 
+import asyncio
 import uuid
 from collections.abc import AsyncIterator
 from typing import Any
@@ -150,3 +151,64 @@ async def test_a_client_that_is_ahead(clients: Clients) -> None:
     client = await clients(Callbacks({0: clients.marks[0] + 1_000}))
     with pytest.raises(waltz.ClientAheadError):
         await client.submit(Context())
+
+
+async def test_no_update_is_lost_whoever_is_writing(cluster: LocalCluster, clients: Clients) -> None:
+    """Two plain clients with followers, one that reads the log each time, and one with callbacks, on one counter."""
+    (lock,) = locks(1)
+    prefix = f"{lock.name} ".encode()
+    start = clients.marks[0]
+    rounds = 15
+
+    class Total(Callbacks):
+        value = 0
+
+        async def apply_transaction(self, transaction: waltz.Transaction) -> None:
+            self.take(await transaction.data_bytes())
+            self.record(transaction)
+
+        def take(self, data: bytes) -> None:
+            if data.startswith(prefix):
+                self.value = int(data.removeprefix(prefix))
+
+        def add_one(self, basis: waltz.Basis) -> waltz.Append:
+            return waltz.Append(prefix + b"%d" % (self.value + 1), write_locks=[lock])
+
+    async def follow(client: waltz.Client, total: Total) -> None:
+        async for record in client.feed(0, after=start):
+            total.take(record.data)
+
+    async def with_follower() -> None:
+        async with waltz.connect(cluster.layout.client_config_path) as client:
+            total = Total()
+            following = asyncio.create_task(follow(client, total))
+            await asyncio.sleep(0)
+            for _ in range(rounds):
+                assert await client.transact(0, total.add_one) is not None
+            following.cancel()
+            await asyncio.gather(following, return_exceptions=True)
+
+    async def reading_the_log() -> None:
+        async with waltz.connect(cluster.layout.client_config_path) as client:
+
+            async def decide(basis: waltz.Basis) -> waltz.Append:
+                total = Total()
+                async for record in client.feed(0, after=start, until=basis.high_water_mark):
+                    total.take(record.data)
+                return total.add_one(basis)
+
+            for _ in range(rounds):
+                assert await client.transact(0, decide, reads_log=True) is not None
+
+    async def with_callbacks() -> None:
+        total = Total()
+        client = await clients(total)
+        for _ in range(rounds):
+            assert await client.transact(0, total.add_one) is not None
+
+    await asyncio.gather(with_follower(), with_follower(), reading_the_log(), with_callbacks())
+    async with waltz.connect(cluster.layout.client_config_path) as client:
+        end = await client.high_water_mark(0)
+        written = [record.data async for record in client.feed(0, after=start, until=end)]
+    counted = [int(data.removeprefix(prefix)) for data in written if data.startswith(prefix)]
+    assert counted == list(range(1, 4 * rounds + 1))

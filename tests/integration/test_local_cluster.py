@@ -6,11 +6,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from waltz.common.errors import WaltzError
+from waltz.local import keeper
 from waltz.local.cluster import LocalCluster
 
 pytestmark = pytest.mark.integration
@@ -48,8 +50,8 @@ def test_start_status_stop_and_start_again(tmp_path: Path) -> None:
     options = ("--directory", str(directory))
     shape = ("--servers", "1", "--partitions", "1", "--plaintext")
     assert waltz("local", "status", *options).returncode == 1
-    for _ in range(2):
-        started = waltz("local", "start", *options, *shape)
+    for asked in (shape, ()):
+        started = waltz("local", "start", *options, *asked)
         assert started.returncode == 0, started.stderr
         status = waltz("local", "status", *options)
         assert status.returncode == 0
@@ -58,7 +60,7 @@ def test_start_status_stop_and_start_again(tmp_path: Path) -> None:
             assert node in status.stdout
         again = waltz("local", "start", *options, *shape)
         assert again.returncode == 1
-        assert "is running" in again.stderr
+        assert f"stop it first: waltz local stop --directory {directory}" in again.stderr
         listed = waltz("storage", "list", "-c", str(directory / "cli.yml"))
         assert listed.stdout.count("isAssigned: true") == 3
         assert waltz("local", "stop", *options).stdout == "stopped\n"
@@ -66,6 +68,50 @@ def test_start_status_stop_and_start_again(tmp_path: Path) -> None:
     other = waltz("local", "start", *options, "--servers", "2", "--partitions", "1", "--plaintext")
     assert other.returncode == 1
     assert "holds a cluster of 3 storages, 1 servers" in other.stderr
+
+
+def running_nodes(directory: Path) -> dict[str, int]:
+    kept = keeper.running(directory)
+    assert kept is not None
+    return kept.nodes
+
+
+def has_ended(directory: Path, node: str) -> bool:
+    return node not in running_nodes(directory)
+
+
+def test_a_killed_node_is_shown_and_brought_back(tmp_path: Path) -> None:
+    directory = tmp_path / "cluster"
+    options = ("--directory", str(directory))
+    none = waltz("local", "start", *options, "server-1")
+    assert (none.returncode, none.stderr) == (
+        1,
+        f"Error: no cluster is running in {directory}; start it first: waltz local start\n",
+    )
+    assert waltz("local", "start", *options, "--servers", "1", "--partitions", "1", "--plaintext").returncode == 0
+    try:
+        for node in ("server-1", "storage-2", "zookeeper"):
+            os.kill(running_nodes(directory)[node], signal.SIGKILL)
+            until(partial(has_ended, directory, node))
+            status = waltz("local", "status", *options)
+            assert status.returncode == 1
+            assert status.stdout.startswith(
+                f"not all nodes run; bring one back with: waltz local start --directory {directory} {node}\n"
+            )
+            assert [line.split()[0] for line in status.stdout.splitlines() if "has ended" in line] == [node]
+            back = waltz("local", "start", *options, node)
+            assert back.returncode == 0, back.stderr
+            assert back.stdout.startswith("ready\n")
+            again = waltz("local", "start", *options, node)
+            assert again.stdout.startswith(f"{node} is running already\nready\n")
+        unknown = waltz("local", "start", *options, "storage-9")
+        assert unknown.returncode == 1
+        assert "it has zookeeper, storage-1, storage-2, storage-3, server-1" in unknown.stderr
+        whole = waltz("local", "start", *options, "--servers", "2", "server-1")
+        assert "--servers=2 is for a whole cluster" in whole.stderr
+    finally:
+        waltz("local", "stop", *options)
+    until(lambda: processes_of(directory) == [])
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])

@@ -208,6 +208,8 @@ def test_recovery_of_a_partition_from_another_node(storage_cluster: LocalCluster
     line = failed(*arguments)
     assert line.startswith("Error: Partition 0 failed to recover.: it is online on the destination")
     where = (*config, "-s", admin_of(destination), "-p", "0")
+    done("storage", "availability", *where, "-o", "false")
+    assert "failed to recover.: the metadata list the destination as a member" in failed(*arguments, "--truncate")
     done("storage", "remove-partition", *where, "-d")
     done("storage", "add-partition", *where)
     done("storage", "availability", *where, "-o", "false")

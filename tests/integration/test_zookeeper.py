@@ -71,11 +71,15 @@ class TestManager(ManagerCases):
     """The cluster manager."""
 
 
-async def test_unreachable_is_one_line_naming_the_connect_string() -> None:
+async def test_unreachable_is_one_line_naming_the_connect_string(caplog: pytest.LogCaptureFixture) -> None:
     with pytest.raises(
-        ZooKeeperUnreachableError, match=r"^no ZooKeeper server answers at 127\.0\.0\.1:1 within 0\.3 s"
+        ZooKeeperUnreachableError,
+        match=r"^no ZooKeeper server answers at 127\.0\.0\.1:1 within 1 s \(Connection refused\); check",
     ):
-        await connect("127.0.0.1:1", session_timeout_s=5, connect_timeout_s=0.3)
+        await connect("127.0.0.1:1", session_timeout_s=5, connect_timeout_s=1)
+    assert [record.getMessage() for record in caplog.records if record.levelname != "DEBUG"] == [
+        "no connection to ZooKeeper: Connection refused; trying again"
+    ]
     with pytest.raises(ZooKeeperUnreachableError, match="127.0.0.1:port"):
         await connect("127.0.0.1:port", session_timeout_s=5, connect_timeout_s=0.3)
 

@@ -5,12 +5,14 @@ A database outlives the runs of its application; a transaction is applied to it 
 
 import asyncio
 import contextlib
+import math
 import random
 import struct
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable, Sequence
 
 from tests.simulation.checker import Attempt, Checker, Entry, Outcome, Submitted
-from tests.simulation.cluster import Host, SimulatedClient, World, client_config
+from tests.simulation.clients import FIRST_WITH_APPEND_LOCKS, FIRST_WITH_READ_LOCKS, NEWEST, SimulatedClients
+from tests.simulation.cluster import Host, World
 from tests.simulation.loop import Process
 from waltz.client.builder import TransactionBuilder
 from waltz.client.client import WaltzClient
@@ -20,11 +22,7 @@ from waltz.client.locks import PartitionLocalLock
 from waltz.client.transaction import Transaction
 from waltz.common.errors import WaltzError
 
-_DATA_PREFIX = struct.Struct(">ii")
-
-OUTSTANDING_MAX = 60
-"""Transactions that one application has under way."""
-
+DATA_PREFIX = struct.Struct(">ii")
 
 UP_AFTER_S = 10.0
 """By then the cluster has come up, and every client is mounted."""
@@ -37,7 +35,7 @@ class ApplicationError(Exception):
     """An application fails now and then."""
 
 
-class ClientHost(Host):
+class ApplicationHost(Host):
     """Runs an application with a client inside."""
 
     def __init__(self, world: World, name: str, checker: Checker, quota: int) -> None:
@@ -47,9 +45,15 @@ class ClientHost(Host):
         """Transactions still to be submitted: another one for each that is not known to be committed."""
         self.database: list[list[Entry]] = [[] for _ in range(world.options.partitions)]
         self.client: WaltzClient | None = None
+        """The client with callbacks of the present run, if there is one."""
         self.draw = world.random(f"application {name}")
+        versions = world.random(f"version of {name}")
+        self.version = versions.randrange(NEWEST) if versions.random() < world.options.old_clients else NEWEST
+        """The newest version of the protocol that it speaks."""
         self._locks = [PartitionLocalLock("account", number) for number in range(world.options.lock_names)]
         self._outstanding: dict[int, Submitted] = {}
+        self.closed_run = 0
+        """The last run whose client was closed in order."""
 
     @property
     def idle(self) -> bool:
@@ -61,36 +65,19 @@ class ClientHost(Host):
             self._forget_outstanding()
         super().crash(power_loss=power_loss)
 
-    async def stop(self) -> None:
-        if self.client is not None:
-            await self.client.close()
-        if self.zookeeper is not None:
-            await self.zookeeper.close()
-
     def _forget_outstanding(self) -> None:
         for submitted in self._outstanding.values():
             submitted.outcome = Outcome.UNKNOWN
         self.quota += len(self._outstanding)
         self._outstanding.clear()
 
-    async def program(self, process: Process) -> None:
-        self.client = None
-        zookeeper = await self.connect_zookeeper(process)
-        client = await SimulatedClient.open_with(
-            self.world.random(f"client {self.name} run {self.runs}"),
-            Callbacks(self),
-            client_config(self.world.options),
-            zookeeper,
-        )
-        self.client = client
-        self.world.trace.line(self.name, f"is client {client.client_id}")
-        async with asyncio.TaskGroup() as group:
-            while True:
-                await asyncio.sleep(self._pause_s())
-                for _ in range(min(self.draw.choice(BURSTS), self.quota)):
-                    if len(self._outstanding) < OUTSTANDING_MAX:
-                        self.quota -= 1
-                        group.create_task(self._submit(client))
+    async def submit_all(self, submit: Callable[[int], object]) -> None:
+        """Have some transactions submitted at a time, for ever."""
+        while True:
+            await asyncio.sleep(self._pause_s())
+            room = self.world.options.outstanding_max - len(self._outstanding)
+            if (count := min(self.draw.choice(BURSTS), self.quota, room)) > 0:
+                submit(count)
 
     def _pause_s(self) -> float:
         """As long as makes the quota last until shortly before the end."""
@@ -98,13 +85,13 @@ class ClientHost(Host):
         mean_s = sum(BURSTS) / len(BURSTS) * left_s / max(self.quota, 1)
         return min(self.draw.expovariate(1 / mean_s), 2.0)
 
-    async def _submit(self, client: WaltzClient) -> None:
-        partition_id = self.draw.randrange(self.world.options.partitions)
+    def begin(self, partition_id: int) -> Submitted:
+        """Another transaction is under way."""
+        self.quota -= 1
         submitted = self.checker.submit(self.name, partition_id)
         submitted.since_s = self.world.loop.time()
         self._outstanding[submitted.number] = submitted
-        with contextlib.suppress(WaltzError):  # the context was told before
-            await client.submit(Context(self, submitted))
+        return submitted
 
     def applied(self, partition_id: int) -> int:
         """The high-water mark of the database."""
@@ -114,7 +101,8 @@ class ClientHost(Host):
         """A transaction of this run has ended."""
         self.checker.decided(submitted, outcome, reason)
         waited_s = self.world.loop.time() - submitted.since_s
-        if waited_s > self.world.options.decision_max_s and submitted.since_s > UP_AFTER_S:
+        limit_s = math.inf if submitted.partition_id in self.world.excused else self.world.options.decision_max_s
+        if waited_s > limit_s and submitted.since_s > UP_AFTER_S:
             self.world.fail(f"{self.name} has waited {waited_s:.3f} s for the decision of {submitted.number}")
         self._outstanding.pop(submitted.number, None)
         if outcome is not Outcome.COMMITTED:
@@ -128,11 +116,82 @@ class ClientHost(Host):
 
     def apply(self, transaction: Transaction) -> None:
         """Apply to the database, atomically."""
-        partition_id = transaction.partition_id
-        database = self.database[partition_id]
         entry = Entry(bytes(transaction.req_id), transaction.header)
-        self.checker.applied(self.name, partition_id, len(database), transaction.transaction_id, entry)
+        self.enter(transaction.partition_id, transaction.transaction_id, entry)
+
+    def enter(self, partition_id: int, transaction_id: int, entry: Entry) -> None:
+        """A transaction has come to the database."""
+        if self.closed_run == self.runs:
+            self.world.fail(f"{self.name} applies {transaction_id} of partition {partition_id} after it was closed")
+        database = self.database[partition_id]
+        self.checker.applied(self.name, partition_id, len(database), transaction_id, entry)
         database.append(entry)
+
+    def stood_still_since(self, since_s: float) -> bool:
+        """Whether its process was stopped for some time since then."""
+        return self.process is None or self.process.resumed_at_s >= since_s
+
+
+class ClientHost(ApplicationHost):
+    """An application with callbacks."""
+
+    async def stop(self) -> None:
+        if self.client is not None:
+            await self.client.close()
+            self.closed_run = self.runs
+        if self.zookeeper is not None:
+            await self.zookeeper.close()
+
+    async def program(self, process: Process) -> None:
+        self.client = None
+        zookeeper = await self.connect_zookeeper(process)
+        wandering = self.world.options.wandering
+        settings = {"client.autoMount": not wandering}
+        clients = SimulatedClients(self.world, f"{self.name} run {self.runs}", zookeeper, self.version, **settings)
+        client = await clients.open(self.callbacks())
+        if wandering:
+            await client.set_partitions(range(self.world.options.partitions))
+        self.client = client
+        self.world.trace.line(self.name, f"is client {client.client_id}")
+
+        def submit(count: int) -> None:
+            for _ in range(count):
+                group.create_task(self._submit(client))
+
+        async with asyncio.TaskGroup() as group:
+            if wandering:
+                group.create_task(self._wander(client))
+            await self.submit_all(submit)
+
+    def callbacks(self) -> WaltzClientCallbacks:
+        """What the client of a run calls."""
+        return Callbacks(self)
+
+    async def _submit(self, client: WaltzClient) -> None:
+        submitted = self.begin(self.draw.randrange(self.world.options.partitions))
+        with contextlib.suppress(WaltzError):  # the context was told before
+            await client.submit(Context(self, submitted))
+
+    async def _wander(self, client: WaltzClient) -> None:
+        """Leave partitions and join them again; sometimes without the patience to wait until that is done."""
+        everything = range(self.world.options.partitions)
+        while self.world.loop.time() < self.world.options.duration_s:
+            await asyncio.sleep(self.draw.choice((0.5, 3.0, 8.0)) * self.draw.random())
+            some = [partition_id for partition_id in everything if self.draw.random() < 0.5]
+            await self._take_part_in(client, some, self.draw.choice((0.01, 1.0, 100.0)))
+            await asyncio.sleep(self.draw.choice((0.0, 0.1, 2.0)))
+            await self._take_part_in(client, everything, 100.0)
+        while client.partitions != frozenset(everything):
+            await self._take_part_in(client, everything, 100.0)
+
+    async def _take_part_in(self, client: WaltzClient, partition_ids: Sequence[int], patience_s: float) -> None:
+        try:
+            async with asyncio.timeout(patience_s):
+                await client.set_partitions(partition_ids)
+        except TimeoutError:
+            self.world.trace.line(self.name, f"did not wait until it takes part in {list(partition_ids)}")
+        except WaltzError as error:
+            self.world.trace.line(self.name, f"does not take part in {list(partition_ids)}: {error}")
 
 
 class Callbacks(WaltzClientCallbacks):
@@ -194,9 +253,10 @@ class Context(TransactionContext):
         if attempts and host.draw.random() < 0.02:
             return False
         size = random_size(host.draw, options.data_size_bytes)
-        data = _DATA_PREFIX.pack(submitted.number, attempts) + host.draw.randbytes(size)
-        write_locks, read_locks = host.some_locks(2, options.fewest_write_locks), host.some_locks(1)
-        append_locks = host.some_locks(1)
+        data = DATA_PREFIX.pack(submitted.number, attempts) + bytes(options.zero_bytes) + host.draw.randbytes(size)
+        write_locks = host.some_locks(2, options.fewest_write_locks)
+        read_locks = host.some_locks(1 if host.version >= FIRST_WITH_READ_LOCKS else 0)
+        append_locks = host.some_locks(1 if host.version >= FIRST_WITH_APPEND_LOCKS else 0)
         builder.set_header(submitted.number)
         builder.set_data(data)
         builder.set_write_locks(write_locks)

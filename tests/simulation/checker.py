@@ -55,6 +55,8 @@ class Submitted:
     outcome: Outcome = Outcome.PENDING
     seen_at: int | None = None
     """Its id in the log, once anybody has seen it there."""
+    told_at: int | None = None
+    """The id that its author was told."""
 
 
 class Checker:
@@ -154,6 +156,19 @@ class Checker:
             self._fail(f"{client} applies {transaction_id} of partition {partition_id}; {expected} is next")
         self._see(f"{client} applies", partition_id, transaction_id, entry)
 
+    def appended(self, submitted: Submitted, transaction_id: int) -> None:
+        """A client was told the id of its transaction; perhaps nobody has seen it there yet."""
+        submitted.told_at = transaction_id
+        if submitted.seen_at is not None:
+            self._check_told(submitted)
+
+    def _check_told(self, submitted: Submitted) -> None:
+        if submitted.seen_at != submitted.told_at:
+            self._fail(
+                f"{submitted.client} was told that transaction {submitted.number} is at {submitted.told_at} of "
+                f"partition {submitted.partition_id}; it is at {submitted.seen_at}"
+            )
+
     def read(self, client: str, partition_id: int, header: int, data: bytes) -> None:
         """A client has read the data of a transaction."""
         if not 0 <= header < len(self.submitted):
@@ -198,14 +213,14 @@ class Checker:
                     if log.get(transaction_id) != entry:
                         self._fail(f"{client} has applied something else at {transaction_id} of {partition_id}")
 
-    def check_disks(self, partition_id: int, replicas: Mapping[str, Sequence[Record] | None]) -> None:
-        """The durable records of every replica (None: out of service) of one partition."""
+    def check_disks(self, partition_id: int, replicas: Mapping[str, Sequence[Record]]) -> None:
+        """The durable records of every replica of one partition."""
         quorum = len(replicas) // 2 + 1
         log = self.log[partition_id]
         final: dict[int, Record] = {}
         copies = dict.fromkeys(range(len(log)), 0)
         for storage, records in replicas.items():
-            for record in records or ():
+            for record in records:
                 if record.transaction_id >= len(log):
                     continue
                 copies[record.transaction_id] += 1
@@ -224,6 +239,8 @@ class Checker:
     def check_outcomes(self) -> None:
         """What was reported is in the log, or is not."""
         for submitted in self.submitted:
+            if submitted.told_at is not None:
+                self._check_told(submitted)
             if submitted.outcome is Outcome.COMMITTED and submitted.seen_at is None:
                 self._fail(f"transaction {submitted.number} is reported committed and is not in the log")
             if submitted.outcome is Outcome.PENDING:
@@ -231,8 +248,12 @@ class Checker:
 
     def _check_log(self, partition_id: int, records: Sequence[Record]) -> None:
         changed_at: dict[int, int] = {}
+        requests: dict[bytes, int] = {}
         for record in records:
             transaction_id = record.transaction_id
+            first_id = requests.setdefault(bytes(record.req_id), transaction_id)
+            if first_id != transaction_id:
+                self._fail(f"one request is at {first_id} and at {transaction_id} of partition {partition_id}")
             place = f"{transaction_id} of partition {partition_id}"
             entry = self.log[partition_id][transaction_id]
             if Entry(bytes(record.req_id), record.header) != entry:

@@ -12,11 +12,10 @@ from tests.simulation.disk import SimulatedDisk, SimulatedFiles
 from tests.simulation.loop import Process, ProcessState, SimulatedLoop, running_process
 from tests.simulation.network import Network
 from tests.simulation.options import SimulationOptions
+from tests.simulation.storage_checks import StorageChecks
 from tests.simulation.trace import Trace
 from tests.simulation.zookeeper import ProcessZooKeeper, SimulatedEnsemble
-from waltz.client.client import WaltzClient
-from waltz.client.context import WaltzClientCallbacks
-from waltz.common.config import ClientConfig, ServerConfig, StorageConfig, from_mapping
+from waltz.common.config import ServerConfig, StorageConfig, from_mapping
 from waltz.common.errors import WaltzError
 from waltz.common.ids import Endpoint
 from waltz.common.metrics import Registry
@@ -45,8 +44,18 @@ class World:
         self.trace = trace
         self.fail = fail
         """Ends the simulation: something is wrong."""
+        self.excused: set[int] = set()
+        """Partitions that need not decide in time: they have no quorum, or had none."""
         self.network = Network(loop, self.random("network"), trace, delay_factor=options.network_delay_factor)
-        self.ensemble = SimulatedEnsemble(self.random("zookeeper"), delay_factor=options.zookeeper_delay_factor)
+        self.ensemble = SimulatedEnsemble(
+            loop,
+            self.random("zookeeper"),
+            delay_factor=options.zookeeper_delay_factor,
+            lag_s=options.zookeeper_lag_s,
+        )
+        self.storage_checks = StorageChecks(fail)
+        self.disk_course = asyncio.Lock()
+        """Held by a fault that takes away what a disk held: one at a time is as much as is bearable."""
         loop.network = self.network
 
     def random(self, name: str) -> random.Random:
@@ -69,6 +78,8 @@ class Host:
         self.runs = 0
         self.wanted = False
         """Whether the supervisor starts the program again when it ends by itself."""
+        self.kept_away = False
+        """Whether nobody starts it at all."""
 
     @property
     def running(self) -> bool:
@@ -83,7 +94,7 @@ class Host:
     def start(self) -> None:
         """Start the program, unless it runs."""
         self.wanted = True
-        if self.running:
+        if self.running or self.kept_away:
             return
         self.world.network.set_power(self.name, True)
         self.runs += 1
@@ -96,6 +107,8 @@ class Host:
         """End the program at once; with ``power_loss`` the machine with it."""
         self.wanted = False
         if self.process is None or not self.process.alive:
+            if power_loss:
+                self.lose_power()
             return
         self.world.trace.line(self.name, "loses power" if power_loss else "is killed")
         if power_loss:
@@ -164,6 +177,12 @@ class StorageHost(Host):
         """How servers call it."""
         return f"{self.name}:{STORAGE_PORT}"
 
+    @property
+    def needs_operator(self) -> bool:
+        """Whether only a restart helps: a failing disk put something out of service, or a call never returned."""
+        hung = self.process is not None and self.disk.hung is self.process
+        return hung or (self.node is not None and bool(self.node.manager.out_of_service()))
+
     def lose_power(self) -> None:
         self.disk.lose_power()
 
@@ -224,6 +243,8 @@ class ServerHost(Host):
                 "storage.maxRetryInterval": 2000,
                 "storage.checkpointInterval": options.checkpoint_interval,
                 "server.ssl.plaintext": True,
+                "server.maxTransactionSize": options.max_transaction_bytes,
+                **({"server.appendMemory": options.append_memory_bytes} if options.append_memory_bytes else {}),
             },
             ServerConfig,
         )
@@ -246,46 +267,6 @@ class ServerHost(Host):
             await self.server.close()
         if self.zookeeper is not None:
             await self.zookeeper.close()
-
-
-class SimulatedClient(WaltzClient):
-    """The client with a seeded source of randomness."""
-
-    random_source: random.Random
-
-    def __init__(self, callbacks: WaltzClientCallbacks, config: ClientConfig, **options: Any) -> None:
-        super().__init__(callbacks, config, **{**options, "random_source": self.random_source})
-
-    @classmethod
-    async def open_with(
-        cls,
-        random_source: random.Random,
-        callbacks: WaltzClientCallbacks,
-        config: ClientConfig,
-        zookeeper: ProcessZooKeeper,
-    ) -> WaltzClient:
-        """Open a client that draws from ``random_source``."""
-
-        class Seeded(cls):  # type: ignore[valid-type, misc]  # `open` passes no source on, so the class has to
-            pass
-
-        Seeded.random_source = random_source
-        client: WaltzClient = await Seeded.open(callbacks, config, zookeeper=zookeeper)
-        return client
-
-
-def client_config(options: SimulationOptions) -> ClientConfig:
-    """The configuration of all clients."""
-    return from_mapping(
-        {
-            "zookeeper.connectString": "zookeeper",
-            "zookeeper.sessionTimeout": round(options.session_timeout_s * 1000),
-            "cluster.root": ROOT,
-            "client.maxConcurrentTransactions": options.concurrent_transactions,
-            "client.ssl.plaintext": True,
-        },
-        ClientConfig,
-    )
 
 
 class LogToTrace(logging.Handler):
@@ -344,8 +325,10 @@ class SimulatedCluster:
         """Do something from a machine that nothing ever happens to."""
         process = Process(self.world.loop, "operator")
         task = process.run(work(process))
-        await asyncio.wait([task])
-        process.kill(power_loss=False)
+        try:
+            await asyncio.wait([task])
+        finally:
+            process.kill(power_loss=False)
         task.result()
 
     async def _create(self, process: Process) -> None:

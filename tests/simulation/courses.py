@@ -103,7 +103,7 @@ async def rotate_minority(target: Target, fault: Fault) -> None:
     for _ in range(draw.randint(3, 6)):
         gone = draw.choice(target.cluster.storages)
         target.reconnect(away)
-        away = _around(target, gone)
+        away = around_storage(target, gone)
         target.cut_off(away)
         await asyncio.sleep(draw.choice((0.01, 0.1, 0.5, 3.0)) * draw.random())
         for server in target.cluster.servers:
@@ -126,7 +126,7 @@ async def re_add_stranded(target: Target, fault: Fault) -> None:
     target.say(fault, f"partition {partition_id}", f"is on {storage.name} only; that is replaced, and comes back")
     servers = [server.name for server in cluster.servers]
     others = [(server, other.name) for server in servers for other in cluster.storages if other is not storage]
-    around = _around(target, storage)
+    around = around_storage(target, storage)
     target.cut_off(others)
     await asyncio.sleep(0.3)
     target.cut_off(around)
@@ -166,13 +166,13 @@ async def boomerang(target: Target, fault: Fault) -> None:
     deafness_s.pop(server.name, None)
 
 
-def _around(target: Target, storage: StorageHost) -> list[Pair]:
+def around_storage(target: Target, storage: StorageHost) -> list[Pair]:
     """Both directions between a storage and all servers."""
     servers = target.cluster.servers
     return [pair for server in servers for pair in ((server.name, storage.name), (storage.name, server.name))]
 
 
-def _end_servers(target: Target, *, power_loss: bool = False) -> None:
+def end_servers(target: Target, *, power_loss: bool = False) -> None:
     """All servers, for a moment; their ZooKeeper sessions end at once."""
     for server in target.cluster.servers:
         if server.running and server.zookeeper is not None:
@@ -187,18 +187,18 @@ async def recover_twice(target: Target, fault: Fault) -> None:
     draw = random.Random(fault.other)
     partition_id = fault.victim % target.world.options.partitions
     storages = draw.sample(target.cluster.replicas[partition_id], 3)
-    behind, short, whole = (_around(target, storage) for storage in storages)
+    behind, short, whole = (around_storage(target, storage) for storage in storages)
     names = [storage.name for storage in storages]
     target.say(fault, names[0], f"misses a session, {names[1]} its end; {names[2]} leaves in the recovery after that")
     target.cut_off(behind)
-    _end_servers(target)
+    end_servers(target)
     await asyncio.sleep(6.0)
     target.cut_off(short)
     await asyncio.sleep(0.3)
-    _end_servers(target)
+    end_servers(target)
     target.reconnect(behind)
     await _wait_for_mark(target, storages[0], partition_id)
-    _end_servers(target)
+    end_servers(target)
     target.cut_off(whole)
     target.reconnect(short)
     await asyncio.sleep(4.0)
@@ -212,7 +212,7 @@ async def crash_at_opening(target: Target, fault: Fault) -> None:
     partition_id = fault.victim % target.world.options.partitions
     alone, other = draw.sample(target.cluster.replicas[partition_id], 2)
     target.say(fault, alone.name, "is left alone, and servers end when the next session opens")
-    around = _around(target, alone)
+    around = around_storage(target, alone)
     to_others = [
         (server.name, storage.name)
         for server in target.cluster.servers
@@ -221,12 +221,12 @@ async def crash_at_opening(target: Target, fault: Fault) -> None:
     ]
     target.cut_off(to_others)
     await asyncio.sleep(0.3)
-    _end_servers(target, power_loss=True)
+    end_servers(target, power_loss=True)
     target.cut_off(around)
     target.reconnect(to_others)
     await _wait_for_mark(target, other, partition_id)
     await asyncio.sleep(0.1 * draw.random())
-    _end_servers(target)
+    end_servers(target)
     target.reconnect(around)
     await asyncio.sleep(3.0)
 

@@ -11,7 +11,8 @@ import functools
 import os
 import posixpath
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple, NoReturn, TypeVar
 
 from tests.simulation.loop import Process
@@ -22,6 +23,9 @@ T = TypeVar("T")
 SECTOR_BYTES = 512
 """What a disk writes as a whole or not at all."""
 
+PLENTY_BYTES = 1 << 40
+"""Room on a disk."""
+
 DELAY_MAX_S = 30.0
 """The longest that one call takes, however slow the disk is: what began during a fault must end some time after it."""
 
@@ -30,27 +34,61 @@ class ProcessEndedError(BaseException):
     """The process died within a blocking call; whatever it still tries has no effect. No code catches this."""
 
 
+class HungError(BaseException):
+    """The call never returns. Leaves the function that made it, without a trace; no code catches this."""
+
+
+CALLS = (
+    *("read", "write", "grow", "shrink", "sync", "open", "create", "rename", "remove"),
+    *("make-directory", "sync-directory", "list", "stat"),
+)
+"""Kinds of calls that can fail."""
+
+
+def _nothing() -> None:
+    pass
+
+
+def _everything(path: str) -> bool:
+    return True
+
+
 class _Change(NamedTuple):
     """A write (``data``) or a change of size (``data`` is None)."""
 
     offset: int
     data: bytes | None
 
+    @property
+    def end(self) -> int:
+        """Where it ends; the new size, for a change of size."""
+        return self.offset if self.data is None else self.offset + len(self.data)
+
 
 class _Node:
     """A file: what readers see, and what survives."""
 
-    __slots__ = ("durable", "locked_by", "seen", "unsynced")
+    __slots__ = ("bad_sectors", "durable", "locked_by", "seen", "unsynced")
 
-    def __init__(self) -> None:
-        self.seen = bytearray()
-        self.durable = bytearray()
+    def __init__(self, durable: bytes = b"") -> None:
+        self.seen = bytearray(durable)
+        self.durable = bytearray(durable)
         self.unsynced: list[_Change] = []
         self.locked_by: Process | None = None
+        self.bad_sectors: set[int] = set()
+        """Numbers of sectors that the medium does not give back, until they are written again."""
 
     def change(self, change: _Change) -> None:
         _apply(self.seen, change)
         self.unsynced.append(change)
+        if self.bad_sectors:
+            end = len(self.seen) if change.data is None else change.end
+            written = range(change.offset // SECTOR_BYTES, -(-end // SECTOR_BYTES))
+            self.bad_sectors = {
+                number
+                for number in self.bad_sectors
+                if number not in written and number * SECTOR_BYTES < len(self.seen)
+            }
 
     def sync(self) -> None:
         for change in self.unsynced:
@@ -64,18 +102,71 @@ class _Node:
 
     def keep_some(self, random_source: random.Random) -> None:
         """Of what is unsynced an arbitrary part becomes durable, the rest never will."""
-        fate = random_source.random()
-        for change in self.unsynced:
-            if fate < 0.35 or (fate > 0.7 and random_source.random() < 0.5):
-                continue
-            if change.data is None or fate < 0.7:
-                _apply(self.durable, change)
-                continue
-            for start, end in _sectors(change.offset, change.offset + len(change.data)):
-                if random_source.random() < 0.5:
-                    piece = change.data[start - change.offset : end - change.offset]
-                    _apply(self.durable, _Change(start, piece))
+        if self.unsynced:
+            self.durable = surviving(self.durable, self.unsynced, random_source)
         self.unsynced.clear()
+
+
+def surviving(durable: bytearray, changes: Sequence[_Change], random_source: random.Random) -> bytearray:
+    """What a loss of power may leave of unsynced changes over a durable state.
+
+    Of the writes to one sector the first few have happened, of each sector as many as chance wants. Changes of size are
+    metadata: the first few have happened, and what was written behind such a place comes after it. The size may be
+    ahead of the data; then zeros fill the gap.
+    """
+    fate = random_source.random()
+    if fate < 0.3:
+        return durable
+    left = bytearray(durable)
+    if fate < 0.7:
+        count = len(changes) if fate < 0.6 else random_source.randint(0, len(changes))
+        for change in changes[:count]:
+            _apply(left, change)
+        return left
+    resized = [at for at, change in enumerate(changes) if change.data is None]
+    done = random_source.randint(0, len(resized))
+    for at in resized[:done]:
+        _apply(left, changes[at])
+    size = len(left)
+    begin = resized[done - 1] + 1 if done else 0
+    for number, writes in _writes_by_sector(changes).items():
+        start, end = number * SECTOR_BYTES, (number + 1) * SECTOR_BYTES
+        before = [at for at in resized[:done] if changes[at].offset < end]
+        after = [at for at in resized[done:] if changes[at].offset < end]
+        least = before[-1] + 1 if before else 0
+        most = after[0] if after else len(changes)
+        count = random_source.choice([least, *(at + 1 for at in writes if least <= at < most)])
+        happened = [at for at in sorted((*before, *writes)) if at < count]
+        left.extend(bytes(max(end - len(left), 0)))
+        left[start:end] = _sector_after(durable, start, [changes[at] for at in happened])
+        size = max([size, *(min(changes[at].end, end) for at in happened if at >= begin)])
+    if fate > 0.9:
+        size = max([size, *(change.end for change in changes[begin : resized[done] if done < len(resized) else None])])
+    del left[size:]
+    return left.ljust(size, b"\0")
+
+
+def _writes_by_sector(changes: Sequence[_Change]) -> dict[int, list[int]]:
+    """Which of the changes write to each sector, in order."""
+    touched: dict[int, list[int]] = {}
+    for at, change in enumerate(changes):
+        if change.data:
+            for number in range(change.offset // SECTOR_BYTES, -(-change.end // SECTOR_BYTES)):
+                touched.setdefault(number, []).append(at)
+    return touched
+
+
+def _sector_after(durable: bytearray, start: int, changes: Sequence[_Change]) -> bytes:
+    """The sector that begins at ``start``, after these changes; what the file has not got are zeros."""
+    sector = durable[start : start + SECTOR_BYTES].ljust(SECTOR_BYTES, b"\0")
+    for offset, data in changes:
+        place = max(offset - start, 0)
+        if data is None:
+            sector[place:] = bytes(SECTOR_BYTES - place)
+        else:
+            piece = data[max(start - offset, 0) : start + SECTOR_BYTES - offset]
+            sector[place : place + len(piece)] = piece
+    return bytes(sector)
 
 
 def _apply(content: bytearray, change: _Change) -> None:
@@ -89,11 +180,36 @@ def _apply(content: bytearray, change: _Change) -> None:
         content[offset:end] = data
 
 
-def _sectors(start: int, end: int) -> Iterator[tuple[int, int]]:
-    while start < end:
-        limit = min(end, (start // SECTOR_BYTES + 1) * SECTOR_BYTES)
-        yield start, limit
-        start = limit
+_DIRECTORY = _Node()
+"""Stands for every directory among the entries of a disk."""
+
+
+class _DirectoryChange(NamedTuple):
+    """What happens to entries of one directory, as a whole or not at all: their paths, and what they are then."""
+
+    directory: str
+    entries: tuple[tuple[str, _Node | None], ...]
+
+
+@dataclass(slots=True)
+class Trouble:
+    """Calls of some kinds, on some files, that fail."""
+
+    kinds: frozenset[str]
+    """Of :data:`CALLS`."""
+    error: int | None
+    """``errno``; ``None``: the calls never return."""
+    concerns: Callable[[str], bool] = _everything
+    times: int | None = None
+    """So many calls; ``None``: all, until the trouble is over."""
+
+    def meets(self, kind: str, path: str) -> bool:
+        """Whether a call fails; counts it if it does."""
+        if kind not in self.kinds or self.times == 0 or not self.concerns(path):
+            return False
+        if self.times is not None:
+            self.times -= 1
+        return True
 
 
 class SimulatedDisk:
@@ -104,121 +220,185 @@ class SimulatedDisk:
         self.delay_factor = delay_factor
         self.slowness = 1.0
         """How much slower than in ordinary times it is."""
-        self.write_error: int | None = None
-        """``errno`` that every write fails with (``ENOSPC``, ``EIO``)."""
-        self.write_errors_to_come = 0
-        """So many of the next writes fail with ``EIO``, after having been done in part."""
-        self.sync_errors_to_come = 0
-        """So many of the next syncs fail with ``EIO``; what they should have made durable never will be."""
+        self.troubles: list[Trouble] = []
+        """What is wrong with it."""
         self.operations_until_crash: int | None = None
-        """After so many writes and syncs :attr:`crash` is called, in the middle of whatever is going on."""
+        """After so many writes, syncs and changes of directories :attr:`crash` is called, in the middle of the last."""
         self.crash: Callable[[], None] = _nothing
+        self.hung: Process | None = None
+        """The last process of which a call has not returned and never will."""
+        self.unwinding = False
+        """Whether a call that never returns is just being left: what is done on the way out is not done."""
         self._random = random_source
-        self._directories = {directory}
-        self._seen: dict[str, _Node] = {}
-        self._durable: dict[str, _Node] = {}
-        self._unsynced: list[tuple[str, str, _Node | None]] = []
-        """Changes of directories in order: directory, path, the file it is from now on."""
+        self._seen: dict[str, _Node] = {directory: _DIRECTORY}
+        self._durable: dict[str, _Node] = {directory: _DIRECTORY}
+        self._unsynced: list[_DirectoryChange] = []
 
     # What faults and checkers call
 
     def lose_power(self) -> None:
         """Forget what is not durable, except for an arbitrary part."""
         journal = self._random.randint(0, len(self._unsynced))
-        for _, path, node in self._unsynced[:journal]:
-            _enter(self._durable, path, node)
+        for change in self._unsynced[:journal]:
+            _enter(self._durable, change)
         self._unsynced.clear()
+        for path in sorted(self._durable):
+            if path.count("/") > 1 and posixpath.dirname(path) not in self._durable:
+                del self._durable[path]
         self._seen = dict(self._durable)
         for node in self._seen.values():
             node.lose_power(self._random)
 
-    def flip_bit(self, choose: Callable[[str], bool]) -> str | None:
-        """Damage one bit of a file that ``choose`` accepts, as if the medium had; says where, None without a file."""
-        paths = sorted(path for path, node in self._seen.items() if node.durable and choose(path))
-        if not paths:
+    def heal(self) -> None:
+        """End all troubles; what the medium has lost stays lost."""
+        self.slowness, self.operations_until_crash = 1.0, None
+        self.troubles.clear()
+
+    def flip_bit(
+        self,
+        choose: Callable[[str], bool],
+        *,
+        within: bytes | None = None,
+        after: int = 0,
+        draw: random.Random | None = None,
+    ) -> str | None:
+        """Damage one durable bit of a file that ``choose`` accepts, as if the medium had; says where.
+
+        ``within``: somewhere in these bytes of it; ``after``: not before this offset. None without such a place.
+        """
+        draw = self._random if draw is None else draw
+        places: list[tuple[str, int, int]] = []
+        for path, node in sorted(self._seen.items()):
+            if choose(path):
+                start = after if within is None else node.durable.find(within)
+                end = len(node.durable) if within is None else start + len(within)
+                if 0 <= start < end:
+                    places.append((path, start, end))
+        if not places:
             return None
-        path = self._random.choice(paths)
-        node = self._seen[path]
-        offset = self._random.randrange(len(node.durable))
-        mask = 1 << self._random.randrange(8)
+        path, start, end = draw.choice(places)
+        node, offset, mask = self._seen[path], draw.randrange(start, end), 1 << draw.randrange(8)
         node.durable[offset] ^= mask
         if offset < len(node.seen):
             node.seen[offset] ^= mask
         return f"{path} byte {offset}"
 
+    def lose_sector(self, choose: Callable[[str], bool]) -> str | None:
+        """Make a sector unreadable until it is written again; says where, None without a file."""
+        paths = sorted(path for path, node in self._seen.items() if node.durable and choose(path))
+        if not paths:
+            return None
+        path = self._random.choice(paths)
+        number = self._random.randrange(-(-len(self._seen[path].durable) // SECTOR_BYTES))
+        self._seen[path].bad_sectors.add(number)
+        return f"{path} sector {number}"
+
     def durable_copy(self) -> "SimulatedDisk":
         """A disk that holds what would be left after a loss of power without any luck."""
         copy = SimulatedDisk(random.Random(0), "/")
-        copy._directories = set(self._directories)
         for path, node in self._durable.items():
-            twin = _Node()
-            twin.durable, twin.seen = bytearray(node.durable), bytearray(node.durable)
+            twin = _DIRECTORY if node is _DIRECTORY else _Node(bytes(node.durable))
+            twin.bad_sectors |= node.bad_sectors
             copy._seen[path] = copy._durable[path] = twin
         return copy
 
+    def replace(self, image: "SimulatedDisk") -> None:
+        """Put in a medium with what is durable on another; the machine is off."""
+        copy = image.durable_copy()
+        self._seen, self._durable = copy._seen, copy._durable
+        self._unsynced.clear()
+
+    def exchange(self, other: "SimulatedDisk") -> None:
+        """Put the medium of one into the other, and the other way round; the machines are off."""
+        assert not self._unsynced
+        assert not other._unsynced
+        self._seen, other._seen = other._seen, self._seen
+        self._durable, other._durable = other._durable, self._durable
+
     # What files ask
+
+    def check(self, kind: str, path: str) -> None:
+        """Fail as the troubles demand, if a call of this kind is about to."""
+        if self.unwinding:
+            raise HungError
+        for trouble in self.troubles:
+            if trouble.meets(kind, path):
+                if trouble.error is None:
+                    self.unwinding = True
+                    raise HungError
+                raise OSError(trouble.error, os.strerror(trouble.error), path)
 
     def node(self, path: str) -> _Node | None:
         """The file of that name."""
         return self._seen.get(path)
 
-    def enter(self, path: str, node: _Node | None) -> None:
-        """Change a directory."""
+    def enter(self, kind: str, *entries: tuple[str, _Node | None]) -> None:
+        """Change entries of one directory."""
+        path = entries[0][0]
+        self.check(kind, path)
         directory = posixpath.dirname(path)
-        if directory not in self._directories:
+        if directory not in self._seen:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
-        _enter(self._seen, path, node)
-        self._unsynced.append((directory, path, node))
+        change = _DirectoryChange(directory, entries)
+        _enter(self._seen, change)
+        self._unsynced.append(change)
+        self.count_operation()
 
-    def directories(self) -> set[str]:
-        """All directories. They are durable at once: the node syncs the parent, and nothing depends on less."""
-        return self._directories
+    def make_directory(self, path: str) -> None:
+        """Add a directory."""
+        self.enter("make-directory", (path, _DIRECTORY))
 
     def names(self, directory: str) -> list[str]:
         """What a directory holds."""
-        if directory not in self._directories:
+        if directory not in self._seen:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), directory)
-        paths = [*self._seen, *self._directories]
-        return sorted({posixpath.basename(path) for path in paths if posixpath.dirname(path) == directory} - {""})
+        return sorted({posixpath.basename(path) for path in self._seen if posixpath.dirname(path) == directory} - {""})
 
     def sync_directory(self, directory: str) -> None:
         """Make the changes of one directory durable."""
+        self.check("sync-directory", directory)
         self.count_operation()
-        for where, path, node in self._unsynced:
-            if where == directory:
-                _enter(self._durable, path, node)
-        self._unsynced = [change for change in self._unsynced if change[0] != directory]
+        for change in self._unsynced:
+            if change.directory == directory:
+                _enter(self._durable, change)
+        self._unsynced = [change for change in self._unsynced if change.directory != directory]
 
     def count_operation(self) -> None:
-        """One more write or sync; perhaps the one in which the host goes down."""
+        """One more write, sync or change of a directory; perhaps the one in which the host goes down."""
         if self.operations_until_crash is None:
             return
         self.operations_until_crash -= 1
         if self.operations_until_crash <= 0:
             self.operations_until_crash = None
             self.crash()
+            raise ProcessEndedError
 
     def write(self, node: _Node, path: str, offset: int, data: bytes) -> None:
-        """Write, or fail as the faults demand."""
-        self.count_operation()
-        failure = self.write_error
-        if failure is None and self.write_errors_to_come:
-            self.write_errors_to_come -= 1
-            failure = errno.EIO
-        if failure is not None:
+        """Write, or fail as the troubles demand; then a part may have been written."""
+        try:
+            self.check("write", path)
+        except OSError:
             done = self._random.randint(0, len(data) - 1) if data else 0
             if done:
                 node.change(_Change(offset, data[:done]))
-            raise OSError(failure, os.strerror(failure), path)
+            raise
         node.change(_Change(offset, data))
+        self.count_operation()
+
+    def resize(self, node: _Node, path: str, size: int) -> None:
+        """Cut a file, or let it grow."""
+        self.check("shrink" if size <= len(node.seen) else "grow", path)
+        node.change(_Change(size, None))
+        self.count_operation()
 
     def sync(self, node: _Node, path: str) -> None:
-        """Sync, or fail as the faults demand."""
-        self.count_operation()
-        if self.sync_errors_to_come:
-            self.sync_errors_to_come -= 1
+        """Sync, or fail as the troubles demand."""
+        try:
+            self.check("sync", path)
+        except OSError:
             node.keep_some(self._random)
-            raise OSError(errno.EIO, os.strerror(errno.EIO), path)
+            raise
+        self.count_operation()
         node.sync()
 
     def delay_s(self) -> float:
@@ -230,15 +410,12 @@ class SimulatedDisk:
         return min(delay_s * self.delay_factor * self.slowness, DELAY_MAX_S)
 
 
-def _enter(directory: dict[str, _Node], path: str, node: _Node | None) -> None:
-    if node is None:
-        directory.pop(path, None)
-    else:
-        directory[path] = node
-
-
-def _nothing() -> None:
-    pass
+def _enter(entries: dict[str, _Node], change: _DirectoryChange) -> None:
+    for path, node in change.entries:
+        if node is None:
+            entries.pop(path, None)
+        else:
+            entries[path] = node
 
 
 class SimulatedFile(File):
@@ -253,27 +430,28 @@ class SimulatedFile(File):
 
     def read(self, offset: int, size: int) -> bytes:
         self._check()
+        self._disk.check("read", self._path)
+        bad = self._node.bad_sectors
+        if bad and any(number in bad for number in range(offset // SECTOR_BYTES, -(-(offset + size) // SECTOR_BYTES))):
+            raise OSError(errno.EIO, os.strerror(errno.EIO), self._path)
         return bytes(self._node.seen[offset : offset + size])
 
     def write(self, offset: int, chunks: Sequence[bytes]) -> None:
         self._check()
         self._disk.write(self._node, self._path, offset, b"".join(chunks))
-        self._check()
 
     def size(self) -> int:
         self._check()
+        self._disk.check("stat", self._path)
         return len(self._node.seen)
 
     def truncate(self, size: int) -> None:
         self._check()
-        if self._disk.write_error is not None and size > len(self._node.seen):
-            raise OSError(self._disk.write_error, os.strerror(self._disk.write_error), self._path)
-        self._node.change(_Change(size, None))
+        self._disk.resize(self._node, self._path, size)
 
     def sync(self) -> None:
         self._check()
         self._disk.sync(self._node, self._path)
-        self._check()
 
     def datasync(self) -> None:
         self.sync()
@@ -319,43 +497,54 @@ class SimulatedFiles(Files):
         if node is None:
             if not create:
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
-            if self._disk.write_error is not None:
-                raise OSError(self._disk.write_error, os.strerror(self._disk.write_error), path)
             node = _Node()
-            self._disk.enter(path, node)
-        elif node.locked_by is not None and node.locked_by is self._process:
+            self._disk.enter("create", (path, node))
+            return SimulatedFile(self._disk, self._process, path, node)
+        self._disk.check("open", path)
+        if node.locked_by is not None and node.locked_by is self._process:
             raise BlockingIOError(errno.EAGAIN, "locked by this process", path)
         return SimulatedFile(self._disk, self._process, path, node)
 
     def exists(self, path: str) -> bool:
         self._check()
-        return self._disk.node(path) is not None or path in self._disk.directories()
+        self._disk.check("stat", path)
+        return self._disk.node(path) is not None
 
     def list_directory(self, path: str) -> list[str]:
         self._check()
+        self._disk.check("list", path)
         return self._disk.names(path)
 
     def make_directory(self, path: str) -> None:
         self._check()
         if self.exists(path):
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
-        self._disk.directories().add(path)
+        self._disk.make_directory(path)
 
     def remove(self, path: str) -> None:
         self._check()
         self._existing(path)
-        self._disk.enter(path, None)
+        self._disk.enter("remove", (path, None))
 
     def rename(self, source: str, target: str) -> None:
         self._check()
         node = self._existing(source)
-        self._disk.enter(target, node)
-        self._disk.enter(source, None)
+        self._disk.enter("rename", (target, node), (source, None))
+
+    def link(self, source: str, target: str) -> None:
+        self._check()
+        if self._disk.node(target) is not None:
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), target)
+        self._disk.enter("create", (target, self._existing(source)))
 
     def sync_directory(self, path: str) -> None:
         self._check()
         self._disk.sync_directory(path)
+
+    def free_bytes(self, path: str) -> int:
         self._check()
+        self._disk.check("stat", path)
+        return PLENTY_BYTES
 
     def time_ms(self) -> int:
         seconds = 0.0 if self._process is None else self._process.loop.time()
@@ -386,6 +575,9 @@ class SimulatedFiles(Files):
         try:
             settle = functools.partial(future.set_result, function())
         except ProcessEndedError:
+            return
+        except HungError:
+            self._disk.unwinding, self._disk.hung = False, process
             return
         except Exception as error:
             settle = functools.partial(future.set_exception, error)

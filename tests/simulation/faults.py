@@ -2,11 +2,11 @@
 
 import asyncio
 import contextlib
-import errno
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
-from tests.simulation.cluster import Host, StorageHost
+from tests.simulation.cluster import Host
+from tests.simulation.liveness import check_nothing_left
 from tests.simulation.loop import Process
 from tests.simulation.target import Fault, Pair, Target
 from waltz.common.errors import WaltzError
@@ -56,17 +56,6 @@ async def power_off_all_storages(target: Target, fault: Fault) -> None:
         storage.start_in(fault.duration_s * (0.5 + 0.1 * (fault.other % 5)))
 
 
-async def crash_while_writing(target: Target, fault: Fault) -> None:
-    """A loss of power between two of the next writes and syncs."""
-    storage = target.storage(fault)
-    target.say(fault, storage.name, "will lose power while it writes")
-    storage.disk.operations_until_crash = 1 + fault.other % 7
-    await asyncio.sleep(fault.duration_s / 2)
-    storage.disk.operations_until_crash = None
-    if not storage.running:
-        storage.start_in(fault.duration_s / 2)
-
-
 async def pause(target: Target, fault: Fault) -> None:
     """SIGSTOP, and SIGCONT."""
     await _pause(target, fault, target.any_host(fault))
@@ -107,6 +96,10 @@ async def stop_in_order(target: Target, fault: Fault) -> None:
         target.world.trace.line("FAULT", f"{host.name} has not ended within 30 s")
     elif process.alive and task.exception() is not None:
         target.world.fail(f"{host.name} failed while it ended: {task.exception()!r}")
+    elif process.alive and not host.paused:
+        await asyncio.sleep(0.5)
+        if process.alive and not process.resumed_at_s > target.world.loop.time() - 0.5 and not host.paused:
+            check_nothing_left(target.world, host, process)
     if process is host.process:
         host.crash(power_loss=False)
         host.start_in(fault.duration_s / 4)
@@ -170,52 +163,6 @@ async def break_connections(target: Target, fault: Fault) -> None:
         transport.break_off()
         if not half_open:
             transport.peer.break_off()
-
-
-async def slow_disk(target: Target, fault: Fault) -> None:
-    """Every write and sync takes long."""
-    storage = target.storage(fault)
-    factor = (10.0, 100.0, 1000.0)[fault.other % 3]
-    target.say(fault, storage.name, f"has a disk {factor:g} times slower")
-    storage.disk.slowness = factor
-    await asyncio.sleep(fault.duration_s)
-    storage.disk.slowness = 1.0
-
-
-async def full_disk(target: Target, fault: Fault) -> None:
-    """No space is left."""
-    storage = target.storage(fault)
-    target.say(fault, storage.name, "has no space left on its disk")
-    storage.disk.write_error = errno.ENOSPC
-    await asyncio.sleep(fault.duration_s)
-    storage.disk.write_error = None
-    await _replace_process(target, storage)
-
-
-async def failing_write(target: Target, fault: Fault) -> None:
-    """A write fails; an operator restarts the node."""
-    storage = target.storage(fault)
-    target.say(fault, storage.name, "will fail to write")
-    storage.disk.write_errors_to_come = 1
-    await asyncio.sleep(fault.duration_s)
-    storage.disk.write_errors_to_come = 0
-    await _replace_process(target, storage)
-
-
-async def failing_sync(target: Target, fault: Fault) -> None:
-    """A sync fails; an operator restarts the node."""
-    storage = target.storage(fault)
-    target.say(fault, storage.name, "will fail to sync")
-    storage.disk.sync_errors_to_come = 1
-    await asyncio.sleep(fault.duration_s)
-    storage.disk.sync_errors_to_come = 0
-    await _replace_process(target, storage)
-
-
-async def _replace_process(target: Target, storage: StorageHost) -> None:
-    if storage.running and not storage.paused:
-        storage.crash(power_loss=False)
-        storage.start_in(0.2)
 
 
 async def expire_session(target: Target, fault: Fault) -> None:

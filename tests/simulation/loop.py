@@ -49,6 +49,8 @@ class Process:
         self.state = ProcessState.RUNNING
         self.resources: dict[int, ProcessResource] = {}
         """What ends with the process: sockets, open files, ZooKeeper clients; by number, in order of creation."""
+        self.resumed_at_s = -1.0
+        """When it went on after it had been stopped, the last time."""
         self._resource_number = 0
         self._kept: deque[_Handle] = deque()
         self.context = contextvars.Context()
@@ -90,6 +92,7 @@ class Process:
         """Go on, as SIGCONT does: timers that became due meanwhile run at once, in order."""
         if self.state is ProcessState.PAUSED:
             self.state = ProcessState.RUNNING
+            self.resumed_at_s = self.loop.time()
             self.loop.take_back(self._kept)
             self._kept = deque()
 
@@ -261,13 +264,20 @@ class SimulatedLoop(BaseEventLoop):
         heapq.heappush(self._timers, (when, self._timer_number, handle))
         return handle
 
-    def call_soon_threadsafe(self, *args: Any, **kwargs: Any) -> NoReturn:  # type: ignore[override]  # always raises
-        """There are no threads."""
-        raise NotImplementedError("a simulated process has no threads")
+    def call_soon_threadsafe(  # type: ignore[override]  # as call_soon
+        self, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
+    ) -> asyncio.Handle:
+        """See asyncio; there are no threads, but asyncio itself ends generators in this way."""
+        return self.call_soon(callback, *args, context=context)
 
     def run_in_executor(self, *args: Any, **kwargs: Any) -> NoReturn:  # type: ignore[override]  # always raises
         """There are no threads."""
         raise NotImplementedError("a simulated process has no threads")
+
+    def timers_of(self, process: Process) -> list[Callable[..., object]]:
+        """What is still to be called for a process at some time."""
+        handles = [timer[2] for timer in self._timers if timer[2].process is process and not timer[2].cancelled()]
+        return [cast("Callable[..., object]", handle._callback) for handle in handles]  # type: ignore[attr-defined]
 
     def take_back(self, handles: deque[_Handle]) -> None:
         """Run the handles that were kept while their process was paused."""

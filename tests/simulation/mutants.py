@@ -12,7 +12,7 @@ from unittest import mock
 
 from tests.simulation import planted_borders as borders
 from tests.simulation import planted_storage as storage
-from tests.simulation.disk import SimulatedFile
+from tests.simulation.disk import SimulatedFile, SimulatedFiles
 from tests.simulation.options import CONDITIONS
 from waltz.client.appends import PartitionAppends
 from waltz.common.zk import replicas
@@ -23,8 +23,10 @@ from waltz.server.store.metadata_node import MetadataNode
 from waltz.server.store.recovery import RecoveryMachine
 from waltz.server.store.replica import Replica
 from waltz.server.store.ring import BatchRing
+from waltz.storage import recovery as storage_recovery
 from waltz.storage import session_rule
 from waltz.storage.log import PartitionLog
+from waltz.storage.scan import SegmentScan
 
 Plant = Callable[[], AbstractContextManager[object]]
 
@@ -50,8 +52,17 @@ def _patch(target: object, name: str, replacement: object) -> Plant:
 
 MUTANTS: dict[str, Mutant] = {
     "quorum-off-by-one": Mutant("half of the replicas are taken for a majority", 10, 2, storage.quorum_off_by_one),
+    "live-counted-as-quorum": Mutant(
+        "a majority of the replicas that are live is taken for a majority of all", 20, 5, storage.count_live_replicas
+    ),
     "ack-before-sync": Mutant(
         "a storage syncs no file", 10, 1, _patch(SimulatedFile, "datasync", storage.sync_nothing)
+    ),
+    "one-storage-acknowledges-before-sync": Mutant(
+        "one of the storages syncs no segment", 10, 0, storage.one_storage_acknowledges_before_sync
+    ),
+    "directory-not-synced": Mutant(
+        "storages sync no directory", 10, 0, _patch(SimulatedFiles, "sync_directory", storage.sync_no_directory)
     ),
     "skip-truncate": Mutant(
         "a storage says that it has truncated, and has not",
@@ -144,6 +155,31 @@ MUTANTS: dict[str, Mutant] = {
         _patch(BatchRing, "trim", storage.keep_for_all),
         conditions=CONDITIONS["slow-storage"],
     ),
+    "S9-zeros-taken-for-a-lost-sector": Mutant(
+        "a record with a flipped bit and a sector of zeros in its payload is cut off as a torn write",
+        20,
+        1,
+        _patch(storage_recovery, "is_torn", storage.cut_at_a_sector_of_zeros),
+        ("bit-rot",),
+        {"zero_bytes": 2_000, "fault_count": 24},
+    ),
+    "S9-everything-is-torn": Mutant(
+        "whatever is not intact behind the last checkpoint is cut off as a torn write",
+        20,
+        1,
+        _patch(storage_recovery, "is_torn", lambda *_: True),
+        ("bit-rot",),
+        {"fault_count": 24},
+    ),
+    "unreadable-replica-accepted": Mutant(
+        "a scan overlooks damage, so that nobody repairs it",
+        10,
+        0,
+        _patch(SegmentScan, "_add_damage", storage.find_nothing),
+        ("bit-rot",),
+        {"fault_count": 24},
+    ),
+    "request-id-twice": Mutant("a client gives one request id to two transactions", 10, 0, borders.reuse_request_ids),
     "H1-settle-by-id": Mutant(
         "after a change of session ids alone decide what became of appends",
         30,
@@ -226,6 +262,14 @@ MUTANTS: dict[str, Mutant] = {
         },
     ),
     "trust-everything": Mutant("no replica is cut to what can be trusted", 10, 2, storage.trust_everything),
+    "older-storage-trusted": Mutant(
+        "a storage whose disk was rolled back votes as if it were not older than the metadata",
+        20,
+        0,
+        storage.trust_older_storages,
+        ("roll-back-disk",),
+        {"storages": 3, "replicas": 3, "away_storages": 0, "fault_count": 6},
+    ),
     "decide-lowest": Mutant(
         "a recovery takes the lowest mark of a majority",
         10,

@@ -15,11 +15,9 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, cast
 
+from tests.simulation.lines import IDLE_S, SEGMENT_BYTES, SLOW_START_BYTES, WINDOW_BYTES, Condition, Line
 from tests.simulation.loop import Process, SimulatedLoop, current_process
 from tests.simulation.trace import Trace
-
-WINDOW_BYTES = 256 << 10
-"""Bytes of one direction that may be between a write and the read on the other side."""
 
 READ_BYTES = 256 << 10
 """The most that one read takes, as in asyncio."""
@@ -46,17 +44,6 @@ FIN = "FIN"
 RESET = "RESET"
 
 
-class Condition:
-    """How one direction between two hosts behaves."""
-
-    __slots__ = ("bytes_per_s", "cut", "extra_delay_s")
-
-    def __init__(self) -> None:
-        self.cut = False
-        self.extra_delay_s = 0.0
-        self.bytes_per_s: float | None = None
-
-
 class SimulatedSocket:
     """What asyncio's servers show of their sockets."""
 
@@ -66,6 +53,20 @@ class SimulatedSocket:
     def getsockname(self) -> tuple[str, int]:
         """Host and port."""
         return self._name
+
+
+class ConnectedSocket:
+    """What a transport shows of its socket."""
+
+    family = 0
+
+    def __init__(self, transport: "SimulatedTransport") -> None:
+        self._transport = transport
+
+    @property
+    def unacknowledged_bytes(self) -> int:
+        """Bytes that were sent and have not been acknowledged by the kernel on the other side."""
+        return self._transport.unacknowledged_bytes
 
 
 class SimulatedServer(asyncio.AbstractServer):
@@ -144,8 +145,13 @@ class SimulatedTransport(asyncio.Transport):
         self._lost_on_the_way: list[_Item] = []
         self._last_arrival_s = 0.0
         self._arrival_scheduled = False
+        self.unacknowledged_bytes = 0
+        """Of what was sent: that the kernel on the other side has not acknowledged."""
         self._unread_bytes = 0
         self._withheld_bytes = 0
+        self._blackholed = False
+        self._started_bytes = SLOW_START_BYTES
+        self._last_sent_s = 0.0
 
     def __repr__(self) -> str:
         (host, port), (peer, peer_port) = self.addresses
@@ -154,7 +160,9 @@ class SimulatedTransport(asyncio.Transport):
     # What asyncio's users call
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        """See asyncio; there is no socket object."""
+        """See asyncio."""
+        if name == "socket":
+            return ConnectedSocket(self)
         return {"sockname": self.addresses[0], "peername": self.addresses[1]}.get(name, default)
 
     def is_closing(self) -> bool:
@@ -213,7 +221,7 @@ class SimulatedTransport(asyncio.Transport):
             if self._arrived_end == RESET:
                 self._fail(ConnectionResetError(errno.ECONNRESET, os.strerror(errno.ECONNRESET)))
                 return
-            room = WINDOW_BYTES - self._unread_bytes
+            room = self._room()
             if room >= len(data):
                 self._send(bytes(data))
                 return
@@ -328,7 +336,7 @@ class SimulatedTransport(asyncio.Transport):
     def _write_ready(self) -> None:
         if self._connection_lost or not self._buffer:
             return
-        room = WINDOW_BYTES - self._unread_bytes
+        room = self._room()
         if room <= 0:
             return
         self._send(bytes(self._buffer[:room]))
@@ -352,6 +360,8 @@ class SimulatedTransport(asyncio.Transport):
         if not self.socket_open:
             return
         self._leave()
+        if self._blackholed or self.peer._blackholed:
+            self._watch_peer()
         if not self._given_up:
             self._put_on_the_way(b"", RESET if self._arrived else FIN)
         self._arrived.clear()
@@ -364,8 +374,7 @@ class SimulatedTransport(asyncio.Transport):
         self._on_the_way.clear()
         self._lost_on_the_way.clear()
         self._arrived.clear()
-        peer = self.peer
-        self._loop.call_later(KEEP_ALIVE_S, peer.keep_alive_failed, context=self._network.context)
+        self._watch_peer()
 
     def break_off(self) -> None:
         """The kernel gives the connection up and tells the application; the peer is not told."""
@@ -376,8 +385,17 @@ class SimulatedTransport(asyncio.Transport):
         self._given_up = True
         self._arrived.clear()
         self._reset()
-        peer = self.peer
-        self._loop.call_later(KEEP_ALIVE_S, peer.keep_alive_failed, context=self._network.context)
+        self._watch_peer()
+
+    def blackhole(self) -> None:
+        """From here on nothing of this connection gets from this end to the other, for good; nobody is told."""
+        self._blackholed = True
+        self._on_the_way.clear()
+        self._lost_on_the_way.clear()
+
+    def _watch_peer(self) -> None:
+        """The other end is not told that this one has gone; its kernel notices in the end."""
+        self._loop.call_later(KEEP_ALIVE_S, self.peer.keep_alive_failed, context=self._network.context)
 
     def keep_alive_failed(self) -> None:
         """Nobody answers on the other side."""
@@ -396,13 +414,31 @@ class SimulatedTransport(asyncio.Transport):
             self._read_scheduled = True
             self.process.call_soon(self._read_ready)
 
+    def _room(self) -> int:
+        """How many bytes may leave for the window, which grows with what arrives on long lines, as TCP's does."""
+        condition = self._network.way(self.host, self.peer.host)
+        if condition is None or condition.line is None:
+            return WINDOW_BYTES - self._unread_bytes
+        if not self._unread_bytes and self._loop.time() - self._last_sent_s > IDLE_S:
+            self._started_bytes = SLOW_START_BYTES
+        return min(condition.line.window_bytes, self._started_bytes) - self._unread_bytes
+
     def _send(self, data: bytes) -> None:
         self._unread_bytes += len(data)
-        self._put_on_the_way(data, None)
+        self.unacknowledged_bytes += len(data)
+        self._last_sent_s = self._loop.time()
+        condition = self._network.way(self.host, self.peer.host)
+        if condition is None or condition.rate is None:
+            self._put_on_the_way(data, None)
+            return
+        for start in range(0, len(data), SEGMENT_BYTES):
+            self._put_on_the_way(data[start : start + SEGMENT_BYTES], None)
 
     def _put_on_the_way(self, data: bytes, end: str | None) -> None:
-        delay_s = self._network.delay_s(self.host, self.peer.host, len(data))
-        self._last_arrival_s = max(self._last_arrival_s, self._loop.time() + delay_s)
+        if self._blackholed:
+            return
+        arrival_s = self._network.arrival_s(self.host, self.peer.host, self.number, len(data))
+        self._last_arrival_s = max(self._last_arrival_s, arrival_s)
         self._on_the_way.append(_Item(self._last_arrival_s, data, end))
         self._schedule_arrival()
 
@@ -420,6 +456,8 @@ class SimulatedTransport(asyncio.Transport):
         now_s = self._loop.time()
         while self._on_the_way and self._on_the_way[0].arrival_s <= now_s:
             item = self._on_the_way.popleft()
+            if self.peer.socket_open and not self.peer._blackholed:
+                self.unacknowledged_bytes -= len(item.data)
             self.peer.arrived(item.data, item.end)
         self._schedule_arrival()
 
@@ -447,13 +485,16 @@ class SimulatedTransport(asyncio.Transport):
 
     def acknowledged(self, size_bytes: int) -> None:
         """The peer has read; acknowledgements travel against the bytes."""
+        if self.peer._blackholed:
+            return
         if self._network.is_cut(self.peer.host, self.host):
             self._withheld_bytes += size_bytes
             return
         self._unread_bytes -= size_bytes
+        self._started_bytes += size_bytes
         if self._buffer:
             self._loop.call_later(
-                self._network.delay_s(self.peer.host, self.host, 0), self._write_ready, context=self.process.context
+                self._network.delay_s(self.peer.host, self.host), self._write_ready, context=self.process.context
             )
 
     def healed(self, source: str, target: str) -> None:
@@ -500,6 +541,10 @@ class Network:
             found = self._conditions[source, target] = Condition()
         return found
 
+    def set_line(self, one: str, other: str, line: Line) -> None:
+        """What the line between two hosts is like, in both directions, for good."""
+        self.condition(one, other).line = self.condition(other, one).line = line
+
     def set_cut(self, source: str, target: str, cut: bool) -> None:
         """Lose everything from ``source`` to ``target``, or let it pass again (what was lost is sent again then)."""
         self.condition(source, target).cut = cut
@@ -533,19 +578,30 @@ class Network:
         condition = self._conditions.get((source, target))
         return condition is not None and condition.cut
 
-    def delay_s(self, source: str, target: str, size_bytes: int) -> float:
-        """How long bytes take: a fraction of a millisecond mostly, sometimes much longer."""
+    def way(self, source: str, target: str) -> Condition | None:
+        """How bytes get from ``source`` to ``target``; ``None``: as in ordinary times."""
+        return self._conditions.get((source, target))
+
+    def delay_s(self, source: str, target: str) -> float:
+        """How long a byte is on its way: a fraction of a millisecond mostly, sometimes much longer."""
         draw = self._random.random()
         delay_s = (0.0001 + 0.0004 * draw) * self.delay_factor
         if draw > 0.995:
             delay_s += 0.03 * self._random.random()
         condition = self._conditions.get((source, target))
         if condition is not None:
+            if condition.line is not None:
+                delay_s += condition.line.delay_s
             if condition.extra_delay_s:
                 delay_s += condition.extra_delay_s * (0.5 + self._random.random())
-            if condition.bytes_per_s is not None:
-                delay_s += size_bytes / condition.bytes_per_s
         return delay_s
+
+    def arrival_s(self, source: str, target: str, connection: int, size_bytes: int) -> float:
+        """When the last of these bytes arrives, if they are sent at present."""
+        now_s = self.loop.time()
+        condition = self._conditions.get((source, target))
+        left_at_s = now_s if condition is None else condition.left_at_s(now_s, connection, size_bytes)
+        return left_at_s + self.delay_s(source, target)
 
     def retransmission_s(self) -> float:
         """How long after a cut has healed the lost bytes arrive."""
@@ -673,7 +729,7 @@ class _Attempt:
             return
         source, target = self._process.host, self._address[0]
         if not self._network.is_cut(source, target):
-            self._later(self._network.delay_s(source, target, 0), self._request_arrived)
+            self._later(self._network.delay_s(source, target), self._request_arrived)
         retry_s = next(self._retries_s, None)
         if retry_s is None:
             self._settle(None, TimeoutError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT)))
@@ -684,7 +740,7 @@ class _Attempt:
         source, target = self._process.host, self._address[0]
         if self._abandoned or not self._process.alive or self._network.is_cut(target, source):
             return  # the answer would be lost: the request is sent again
-        delay_s = self._network.delay_s(target, source, 0)
+        delay_s = self._network.delay_s(target, source)
         server = self._network.listeners.get(self._address)
         if server is None:
             refused = ConnectionRefusedError(errno.ECONNREFUSED, os.strerror(errno.ECONNREFUSED))

@@ -38,14 +38,38 @@ class SimulationOptions:
     checkpoint_interval: int = 400
     concurrent_transactions: int = 10
     data_size_bytes: int = 200
+    zero_bytes: int = 0
+    """That the payloads of transactions hold beside their data: a sector of zeros may be all right."""
     network_delay_factor: float = 1.0
     """How slow the network is in ordinary times; 1: a third of a millisecond one way."""
+    slow_lines: float = 0.0
+    """Share of the lines between servers and other machines that are slow or long for good."""
+    line_bytes_per_s: float = math.inf
+    """How fast bytes leave on those lines."""
+    line_delay_s: float = 0.0
+    """How long a byte is on its way there, in one direction."""
+    line_shared: bool = True
+    """Whether all connections of such a line share its rate."""
     disk_delay_factor: float = 1.0
     """How slow the disks are in ordinary times; 1: two milliseconds for a write and sync."""
     zookeeper_delay_factor: float = 1.0
     """How slow ZooKeeper is in ordinary times; 1: three milliseconds for an operation."""
+    zookeeper_lag_s: float = 0.0
+    """How far the followers of ZooKeeper are behind that processes read from, at most."""
     apply_pause_s: float = 0.0
     """How long the application takes to apply one transaction in ten."""
+    old_clients: float = 0.0
+    """Share of the applications that speak an older version of the protocol, 0 to 4."""
+    plain_share: float = 0.0
+    """Share of the applications that use the plain face of the client."""
+    database_share: float = 0.0
+    """Share of the applications that use `DatabaseCallbacks`."""
+    database_pause_s: float = 0.002
+    """How long a transaction of a database takes, on average."""
+    wandering: bool = False
+    """Applications leave partitions and join them again."""
+    outstanding_max: int = 60
+    """Transactions that one application has under way."""
     read_share: float = 0.2
     """Share of applied transactions whose data the application reads."""
     fewest_write_locks: int = 0
@@ -58,10 +82,18 @@ class SimulationOptions:
     """How much slower the disk of the first storage is, until everything heals."""
     decision_max_s: float = math.inf
     """How long an application may wait for the decision of a transaction, once the cluster has come up."""
+    recovery_max_s: float = 60.0
+    """Time within which every partition must have a healthy owner after the last fault."""
+    append_memory_bytes: int = 0
+    """What appends may use of the memory of a server; 0: what servers use when nobody says anything."""
+    max_transaction_bytes: int = 32 << 20
+    """The largest transaction that servers and clients take."""
     forgetful_storages: bool = False
     """Storages forget, when they restart, a fence that no low-water mark followed, as those of the original do."""
     bulk_read_interval_s: float = 0.0
     """Pause between two reads of the whole log from its replicas, as Spark reads it; 0: there are none."""
+    away_storages: int = 0
+    """So many storages, now these and now those, are away from the beginning to the end of the faults."""
     fault_count: int = 16
     fault_kinds: tuple[str, ...] = ()
     """The only kinds of faults; none: whatever the seed selects."""
@@ -74,9 +106,15 @@ def draw_options(
     """The options of a seed."""
     draw = random.Random(f"{seed}/options")
     storages = draw.choice((3, 3, 3, 4, 5))
+    replicas = 5 if storages == 5 and draw.random() < 0.5 else 3
+    away_storages = 0
+    if seed % 3 == 2:
+        storages = replicas = 5
+        away_storages = 2
     return SimulationOptions(
         storages=storages,
-        replicas=5 if storages == 5 and draw.random() < 0.5 else 3,
+        replicas=replicas,
+        away_storages=away_storages,
         servers=draw.choice((2, 2, 3)),
         clients=draw.choice((2, 3, 3, 4)),
         partitions=draw.choice((1, 2, 2, 3)),
@@ -97,6 +135,13 @@ def draw_options(
         read_share=draw.choice((0.0, 0.05, 0.3)),
         fault_count=draw.randint(12, 36),
         write_ahead_bytes=draw.choice((0, 2_000, 256 << 10)),
+        zookeeper_lag_s=draw.choice((0.0, 0.0, 0.0, 0.5, 3.0)),
+        old_clients=draw.choice((0.0, 0.0, 0.5)),
+        database_share=draw.choice((0.0, 0.0, 0.4)),
+        slow_lines=draw.choice((0.0, 0.0, 0.0, 0.5)),
+        line_bytes_per_s=draw.choice((math.inf, 1.25e6, 300e3)),
+        line_delay_s=draw.choice((0.0, 0.03, 0.15)),
+        line_shared=draw.random() < 0.5,
         fault_kinds=fault_kinds,
         log_level=log_level,
     )
@@ -106,7 +151,61 @@ CONDITIONS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
     {
         "bulk-reader": {"bulk_read_interval_s": 1.0},
         "small-windows": {"window_size_bytes": 1_500, "ring_size_bytes": 6_000, "data_size_bytes": 200},
+        "few-alive": {"storages": 5, "replicas": 5, "away_storages": 2},
         "forgetful-storages": {"forgetful_storages": True},
+        "lagging-followers": {"zookeeper_lag_s": 3.0, "bulk_read_interval_s": 0.3},
+        "long-lines": {"slow_lines": 1.0, "line_bytes_per_s": math.inf, "line_delay_s": 0.25},
+        "slow-lines": {"slow_lines": 1.0, "line_bytes_per_s": 300e3, "line_delay_s": 0.05},
+        "plain-client": {"plain_share": 1.0},
+        "wandering": {"wandering": True},
+        "one-dead-partition": {
+            "storages": 6,
+            "replicas": 3,
+            "away_storages": 0,
+            "partitions": 2,
+            "servers": 2,
+            "clients": 2,
+            "transactions": 6_000,
+            "outstanding_max": 3_000,
+            "concurrent_transactions": 2_048,
+            "data_size_bytes": 200,
+            "max_batch_size": 100,
+            "lock_names": 1_000,
+            "lock_table_size": 30_000,
+            "checkpoint_interval": 250_000,
+            "segment_size_bytes": 1 << 20,
+            "network_delay_factor": 1.0,
+            "disk_delay_factor": 1.0,
+            "zookeeper_delay_factor": 1.0,
+            "zookeeper_lag_s": 0.0,
+            "apply_pause_s": 0.0,
+            "old_clients": 0.0,
+            "database_share": 0.0,
+            "wandering": False,
+            "slow_lines": 0.0,
+            "decision_max_s": 1.5,
+            "fault_count": 1,
+            "fault_kinds": ("dead-partition",),
+        },
+        "large-transactions": {
+            "transactions": 40,
+            "concurrent_transactions": 4,
+            "outstanding_max": 4,
+            "data_size_bytes": 2 << 20,
+            "segment_size_bytes": 1 << 30,
+            "feed_cache_bytes": 1 << 20,
+            "transaction_cache_bytes": 64 << 20,
+            "lock_names": 1_000,
+            "read_share": 0.0,
+            "slow_lines": 1.0,
+            "line_bytes_per_s": 1.25e6,
+            "line_delay_s": 0.05,
+            "database_share": 0.0,
+            "away_storages": 0,
+            "fault_count": 4,
+            "healing_s": 900.0,
+            "recovery_max_s": 300.0,
+        },
         "slow-storage": {
             "slow_storage_factor": 500.0,
             "fault_count": 0,

@@ -6,11 +6,12 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 from unittest import mock
 
-from tests.simulation.disk import SimulatedFile
+from tests.simulation.disk import SECTOR_BYTES, SimulatedFile, SimulatedFiles
+from tests.simulation.loop import running_process
 from waltz.common.wire import storage as wire
 from waltz.common.zk.client import ANY_VERSION
 from waltz.common.zk.znodes import UNRESOLVED, PartitionMetadata
-from waltz.server.store import recovery, session
+from waltz.server.store import recovery, session, voting
 from waltz.server.store.interface import Append
 from waltz.server.store.metadata_node import MetadataNode
 from waltz.server.store.recovery import RecoveryMachine, Step
@@ -22,6 +23,8 @@ from waltz.server.store.session import StoreSession
 from waltz.server.store.settlement import Settlement
 from waltz.storage.log import PartitionLog
 from waltz.storage.partition import StoragePartition
+from waltz.storage.scan import SegmentScan
+from waltz.storage.segment_format import Reader, find_later_record
 
 
 @contextlib.contextmanager
@@ -33,8 +36,44 @@ def quorum_off_by_one() -> Iterator[None]:
         yield
 
 
+@contextlib.contextmanager
+def count_live_replicas() -> Iterator[None]:
+    """The majority of a session is that of the replicas that are live at the moment."""
+    acknowledged = StoreSession.acknowledged
+
+    def with_quorum_of_live(store_session: StoreSession) -> None:
+        quorum = store_session._quorum
+        live = sum(replica.live for replica in store_session._members)
+        store_session._quorum = min(quorum, voting.quorum_of(live)) if live else quorum
+        try:
+            acknowledged(store_session)
+        finally:
+            store_session._quorum = quorum
+
+    with mock.patch.object(StoreSession, "acknowledged", with_quorum_of_live):
+        yield
+
+
 def sync_nothing(file: SimulatedFile) -> None:
     """Say that it is durable."""
+
+
+@contextlib.contextmanager
+def one_storage_acknowledges_before_sync() -> Iterator[None]:
+    """One storage answers appends when they are written; what is in fact synced is whatever another cause syncs."""
+    datasync = SimulatedFile.datasync
+
+    def hasty(file: SimulatedFile) -> None:
+        process = running_process()
+        if process is None or process.host != "storage-1" or not file._path.endswith(".seg"):
+            datasync(file)
+
+    with mock.patch.object(SimulatedFile, "datasync", hasty):
+        yield
+
+
+def sync_no_directory(files: SimulatedFiles, path: str) -> None:
+    """Say that the entries are durable."""
 
 
 def truncate_nothing(partition_log: PartitionLog, transaction_id: int) -> int:
@@ -137,6 +176,34 @@ def trust_everything() -> Iterator[None]:
 
     with mock.patch.object(RecoveryMachine, "_inspect", inspect):
         yield
+
+
+@contextlib.contextmanager
+def trust_older_storages() -> Iterator[None]:
+    """A storage that is older than the metadata say is taken for what it was."""
+    inspect = RecoveryMachine._inspect
+
+    def trusting(machine: RecoveryMachine, replica: Any) -> None:
+        state = machine._metadata.replicas.get(replica.replica_id)
+        if state is not None:
+            replica.session_id = max(replica.session_id, state.session_id)
+        inspect(machine, replica)
+
+    with mock.patch.object(RecoveryMachine, "_inspect", trusting):
+        yield
+
+
+def cut_at_a_sector_of_zeros(reader: Reader, offset: int, end: int, transaction_id: int) -> bool:
+    """S9: a sector of zeros, whatever it belongs to, is taken for one that never reached the medium."""
+    found = find_later_record(reader, offset, end, transaction_id)
+    if found is None:
+        return True
+    first = offset + -offset % SECTOR_BYTES
+    return any(not any(reader.read(at, SECTOR_BYTES)) for at in range(first, found[1] - SECTOR_BYTES + 1, SECTOR_BYTES))
+
+
+def find_nothing(scan: SegmentScan, end_id: int) -> None:
+    """A scan overlooks damage."""
 
 
 def record_nothing(machine: RecoveryMachine, mark: int, support: Any) -> dict[Any, Any]:

@@ -5,7 +5,7 @@ import random
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
-from tests.simulation import courses, faults
+from tests.simulation import courses, damage, disk_courses, disk_faults, faults, isolation, line_faults
 from tests.simulation.target import Fault, Target
 
 
@@ -47,7 +47,7 @@ FAULTS: dict[str, tuple[int, Callable[[Target, Fault], Coroutine[Any, Any, None]
     "power-off-storage": (3, faults.power_off_storage),
     "power-off-server": (2, faults.power_off_server),
     "power-off-all-storages": (1, faults.power_off_all_storages),
-    "crash-while-writing": (3, faults.crash_while_writing),
+    "crash-while-writing": (3, disk_faults.crash_while_writing),
     "pause": (4, faults.pause),
     "pause-server": (3, faults.pause_server),
     "stop-in-order": (2, faults.stop_in_order),
@@ -56,10 +56,12 @@ FAULTS: dict[str, tuple[int, Callable[[Target, Fault], Coroutine[Any, Any, None]
     "isolate": (3, faults.isolate),
     "slow-link": (3, faults.slow_link),
     "break-connections": (4, faults.break_connections),
-    "slow-disk": (2, faults.slow_disk),
-    "full-disk": (1, faults.full_disk),
-    "failing-write": (1, faults.failing_write),
-    "failing-sync": (1, faults.failing_sync),
+    "slow-disk": (2, disk_faults.slow_disk),
+    "full-disk": (1, disk_faults.full_disk),
+    "failing-write": (1, disk_faults.failing_write),
+    "failing-sync": (1, disk_faults.failing_sync),
+    "failing-call": (2, disk_faults.failing_call),
+    "hung-disk": (2, disk_faults.hung_disk),
     "expire-session": (3, faults.expire_session),
     "disconnect-zookeeper": (3, faults.disconnect_zookeeper),
     "slow-zookeeper": (1, faults.slow_zookeeper),
@@ -72,6 +74,10 @@ FAULTS: dict[str, tuple[int, Callable[[Target, Fault], Coroutine[Any, Any, None]
     "rotate-minority": (3, courses.rotate_minority),
     "storm": (2, storm),
     "move-replica": (3, faults.move_replica),
+    "blackhole": (3, line_faults.blackhole),
+    "stall": (2, line_faults.stall),
+    "lag-follower": (2, line_faults.lag_follower),
+    "land-late": (2, line_faults.land_late),
 }
 """The kinds of faults that seeds draw from, with their weights."""
 
@@ -81,6 +87,10 @@ TARGETED_FAULTS: dict[str, tuple[int, Callable[[Target, Fault], Coroutine[Any, A
     "recover-twice": (1, courses.recover_twice),
     "crash-at-opening": (1, courses.crash_at_opening),
     "begin-in-the-dark": (1, courses.begin_in_the_dark),
+    "dead-partition": (1, isolation.dead_partition),
+    "bit-rot": (1, damage.bit_rot),
+    "roll-back-disk": (1, disk_courses.roll_back_disk),
+    "exchange-disks": (1, disk_courses.exchange_disks),
 }
 """Kinds that happen only where they are asked for: whole courses of events for one rule."""
 
@@ -120,14 +130,14 @@ def heal(target: Target) -> None:
             if condition.cut:
                 world.network.set_cut(one, other, False)
     world.ensemble.deafness_s.clear()
+    world.ensemble.lags_s.clear()
     world.ensemble.slowness_s = world.ensemble.watch_delay_s = 0.0
     for storage in target.cluster.storages:
-        disk = storage.disk
-        disk.slowness, disk.write_error, disk.operations_until_crash = 1.0, None, None
-        disk.write_errors_to_come = disk.sync_errors_to_come = 0
-        if storage.running and storage.node is not None and storage.node.manager.out_of_service():
-            storage.crash(power_loss=False)  # an operator looks after what a failing disk put out of service
+        storage.disk.heal()
+        if storage.running and storage.needs_operator:
+            storage.crash(power_loss=False)
     for host in target.hosts:
+        host.kept_away = False
         if host.process is not None and host.paused:
             host.process.resume()
         if host.running and not host.wanted:

@@ -5,33 +5,44 @@ import contextlib
 import functools
 import gc
 import logging
+import random
 import signal
+import sys
 import time
 import traceback
 import warnings
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from types import FrameType
+from types import FrameType, SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 from unittest import mock
 
-from tests.simulation.application import ClientHost
+from tests.simulation.absence import keep_storages_away
+from tests.simulation.applications import make_applications
 from tests.simulation.checker import Checker, Entry, Outcome
 from tests.simulation.cluster import CLUSTER_KEY, DIRECTORY, LogToTrace, SimulatedCluster, StorageHost, World
+from tests.simulation.damage import finish_repairs
+from tests.simulation.database_application import DatabaseHost
 from tests.simulation.disk import SimulatedFiles
 from tests.simulation.hashes import reproducible_hashes
+from tests.simulation.line_faults import lay_lines
+from tests.simulation.liveness import Watch, lock_failures_are_told
 from tests.simulation.loop import SimulatedLoop, SimulationStalledError, SpinningError, running_process
+from tests.simulation.network import ConnectedSocket
 from tests.simulation.options import SimulationOptions
 from tests.simulation.schedule import ALL_FAULTS, draw_faults, heal
 from tests.simulation.target import Fault, Target
 from tests.simulation.trace import Trace
+from waltz.client import reader
 from waltz.common.errors import WaltzError
+from waltz.common.net import channel
 from waltz.common.records import Record
 from waltz.server import node as server_node
 from waltz.server.partition import ServerPartition
 from waltz.server.store.interface import Append, StoreOptions
 from waltz.server.store.ring import BatchRing
 from waltz.server.store.session import StoreSession
+from waltz.spark import marks
 from waltz.storage import partition as storage_partition
 from waltz.storage.control_file import ControlFile
 from waltz.storage.fence import FenceFile
@@ -64,13 +75,16 @@ class Result:
     lock_failures: int = 0
     simulated_s: float = 0.0
     failed_at_s: float = 0.0
+    recovered_s: float = 0.0
+    """How long after the last fault every partition had a healthy owner."""
     cpu_s: float = 0.0
 
     def __str__(self) -> str:
         state = "FAILED" if self.failures else "ok"
         return (
             f"seed {self.seed:<6} {state:<6} {self.committed} committed, {self.lock_failures} lock failures, "
-            f"{len(self.faults)} faults, {self.simulated_s:.0f} s simulated in {self.cpu_s:.1f} s, "
+            f"{len(self.faults)} faults, healthy after {self.recovered_s:.0f} s, "
+            f"{self.simulated_s:.0f} s simulated in {self.cpu_s:.1f} s, "
             f"{self.events} events, digest {self.digest:08x}"
         )
 
@@ -95,12 +109,10 @@ class Simulation:
         self.world = World(seed, options, self.loop, self.trace, self.fail)
         self.checker = Checker(options.partitions, self.fail)
         self.cluster = SimulatedCluster(self.world)
-        share = -(-options.transactions // options.clients)
-        self.clients = [
-            ClientHost(self.world, f"client-{number}", self.checker, share) for number in range(options.clients)
-        ]
+        self.clients = make_applications(self.world, self.checker)
         self.bulk_reader = self._make_bulk_reader()
         self.target = Target(self.world, self.cluster, self.clients)
+        self.watch = Watch(self.world, self.cluster)
 
     def run(self) -> Result:
         """Run to the end, or to the first failure."""
@@ -168,9 +180,13 @@ class Simulation:
         )
         with contextlib.ExitStack() as stack:
             stack.enter_context(mock.patch.object(server_node, "StoreOptions", store_options))
+            stack.enter_context(mock.patch.object(marks, "random", SimpleNamespace(Random=lambda: random.Random(0))))
             stack.enter_context(mock.patch.object(storage_partition, "WRITE_AHEAD_BYTES", options.write_ahead_bytes))
             if options.forgetful_storages:
                 stack.enter_context(mock.patch.object(FenceFile, "raise_to", _forget))
+            feeds = SimpleNamespace(Random=lambda: self.world.random("feeds"))
+            stack.enter_context(mock.patch.object(reader, "random", feeds))
+            stack.enter_context(mock.patch.object(channel, "unacknowledged_bytes", _unacknowledged_bytes))
             if self.bulk_reader is not None:
                 stack.enter_context(self.bulk_reader.seeded())
             yield
@@ -178,7 +194,9 @@ class Simulation:
     @contextlib.contextmanager
     def _observing(self) -> Iterator[None]:
         """See what servers commit, and what everybody logs."""
-        with self._observing_sessions(), self._observing_partitions(), self._observing_logs():
+        storages = self.world.storage_checks.observing()
+        told = lock_failures_are_told(self.fail)
+        with storages, told, self._observing_sessions(), self._observing_partitions(), self._observing_logs():
             yield
 
     @contextlib.contextmanager
@@ -222,6 +240,7 @@ class Simulation:
                 appends[0].transaction_id,
                 [Entry(bytes(append.req_id), append.header) for append in appends],
             )
+            self.watch.committed(partition)
             committed(partition, appends)
 
         with (
@@ -247,13 +266,17 @@ class Simulation:
     # The course of events
 
     async def _main(self) -> None:
+        lay_lines(self.target)
         await self.cluster.set_up()
         self.cluster.storages[0].disk.slowness = self.options.slow_storage_factor
+        self.watch.look()
         for client in self.clients:
             client.start()
         if self.bulk_reader is not None:
             self.bulk_reader.start()
         tasks = [asyncio.create_task(self._inject(fault)) for fault in self.result.faults]
+        if self.options.away_storages:
+            tasks.append(asyncio.create_task(keep_storages_away(self.target)))
         await asyncio.sleep(max(self.options.duration_s - self.loop.time(), 0))
         heal(self.target)
         healed_s = self.loop.time()
@@ -265,13 +288,28 @@ class Simulation:
             if not task.cancelled() and task.exception() is not None:
                 raise task.exception() or AssertionError
         heal(self.target)
+        if not await self._all_owned(healed_s + self.options.recovery_max_s):
+            return
+        self.result.recovered_s = self.loop.time() - healed_s
+        await self._repaired(healed_s + self.options.healing_s)
         if not await self._all_ended(healed_s + self.options.healing_s):
             return
         if self.bulk_reader is not None and not self.bulk_reader.reads:
             self.fail(f"{self.bulk_reader.name} has never read the whole log")
         await self._check_disks()
         self.checker.check_clients({client.name: client.database for client in self.clients})
+        for client in self.clients:
+            if isinstance(client, DatabaseHost):
+                client.close_database()
         self.checker.check_outcomes()
+
+    async def _repaired(self, deadline_s: float) -> None:
+        """An operator repairs what is still damaged."""
+        try:
+            async with asyncio.timeout_at(deadline_s):
+                await finish_repairs(self.target)
+        except TimeoutError:
+            self.fail(f"not repaired: {sorted(self.world.storage_checks.to_be_repaired)}")
 
     async def _inject(self, fault: Fault) -> None:
         await asyncio.sleep(max(fault.at_s - self.loop.time(), 0))
@@ -287,6 +325,17 @@ class Simulation:
                 self.fail(f"{self.options.healing_s:.0f} s after the last fault: " + "; ".join(waiting_for))
                 return False
             await asyncio.sleep(0.5)
+
+    async def _all_owned(self, deadline_s: float) -> bool:
+        """Every partition gets a healthy owner."""
+        while missing := set(range(self.options.partitions)) - self.watch.owned():
+            if self.loop.time() > deadline_s:
+                after_s = self.options.recovery_max_s
+                self.fail(f"{after_s:.0f} s after the last fault no healthy server owns partitions {sorted(missing)}")
+                return False
+            await asyncio.sleep(0.5)
+        self.trace.line("-", "every partition has a healthy owner")
+        return True
 
     def _waiting_for(self) -> list[str]:
         waiting: list[str] = []
@@ -321,7 +370,7 @@ class Simulation:
                 partition_id, {storage.name: self._stored(storage, partition_id) for storage in storages}
             )
 
-    def _stored(self, storage: StorageHost, partition_id: int) -> list[Record] | None:
+    def _stored(self, storage: StorageHost, partition_id: int) -> list[Record]:
         files = SimulatedFiles(storage.disk.durable_copy(), None)
         try:
             control_file = ControlFile.open(files, DIRECTORY, CLUSTER_KEY, self.options.partitions)
@@ -339,9 +388,14 @@ class Simulation:
             while log.max_transaction_id >= len(records):
                 records += log.read(len(records), 1000)
         except (WaltzError, OSError) as error:
-            self.trace.line(storage.name, f"partition {partition_id} cannot be read: {error}")
-            return None
+            self.world.storage_checks.unreadable(storage.name, partition_id, error)
+            return []
+        self.world.storage_checks.left(storage.name, partition_id, records)
         return records
+
+
+def _unacknowledged_bytes(socket: ConnectedSocket) -> int:
+    return socket.unacknowledged_bytes
 
 
 def _running_host() -> str:
@@ -377,7 +431,7 @@ def _close_silently(loop: SimulatedLoop) -> None:
     """What the coroutines of dead processes still say while they are closed concerns nobody."""
     logging.disable(logging.CRITICAL)
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), mock.patch.object(sys, "unraisablehook"):
             warnings.simplefilter("ignore")
             loop.close()
     finally:

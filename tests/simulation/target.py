@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from tests.simulation.application import ClientHost
+from tests.simulation.application import ApplicationHost
 from tests.simulation.cluster import Host, ServerHost, SimulatedCluster, StorageHost, World
 
 Pair = tuple[str, str]
@@ -28,7 +28,7 @@ class Target(NamedTuple):
 
     world: World
     cluster: SimulatedCluster
-    clients: Sequence[ClientHost]
+    clients: Sequence[ApplicationHost]
 
     @property
     def hosts(self) -> list[Host]:
@@ -43,7 +43,7 @@ class Target(NamedTuple):
         """The server that the fault means."""
         return self.cluster.servers[fault.victim % len(self.cluster.servers)]
 
-    def client(self, fault: Fault) -> ClientHost:
+    def client(self, fault: Fault) -> ApplicationHost:
         """The application that the fault means."""
         return self.clients[fault.victim % len(self.clients)]
 

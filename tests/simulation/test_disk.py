@@ -3,10 +3,13 @@
 import asyncio
 import errno
 import random
+from collections.abc import Sequence
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from tests.simulation.disk import SECTOR_BYTES, SimulatedDisk, SimulatedFiles
+from tests.simulation.disk import SECTOR_BYTES, ProcessEndedError, SimulatedDisk, SimulatedFiles, Trouble
 from tests.simulation.loop import Process
 from tests.simulation.worlds import SmallWorld, run
 
@@ -59,6 +62,88 @@ def test_sectors_of_one_write_are_lost_independently() -> None:
     assert torn > 0
 
 
+def _naive_states(changes: Sequence[tuple[int, bytes | None]], before: bytes) -> list[bytes]:
+    """The file before and after each change."""
+    states = [before]
+    for offset, data in changes:
+        state = states[-1]
+        if data is None:
+            states.append(state[:offset].ljust(offset, b"\0"))
+        else:
+            states.append(state[:offset].ljust(offset, b"\0") + data + state[offset + len(data) :])
+    return states
+
+
+_CHANGES = st.lists(
+    st.tuples(st.integers(0, 5 * SECTOR_BYTES), st.none() | st.integers(1, 3 * SECTOR_BYTES)), min_size=1, max_size=8
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(_CHANGES, st.integers(0, 8), st.integers(0, 1 << 16))
+def test_every_sector_is_as_it_was_at_some_time_since_the_last_sync(
+    drawn: list[tuple[int, int | None]], synced: int, seed: int
+) -> None:
+    changes = [
+        (offset, None if size is None else bytes([number + 1]) * size) for number, (offset, size) in enumerate(drawn)
+    ]
+    disk, files = disk_and_files(seed)
+    file = files.open("/d/f", create=True)
+    files.sync_directory("/d")
+    for number, (offset, data) in enumerate(changes):
+        if data is None:
+            file.truncate(offset)
+        else:
+            file.write(offset, [data])
+        if number + 1 == synced:
+            file.datasync()
+    states = _naive_states(changes, b"")
+    assert content(files, "/d/f") == states[-1]
+    states = states[synced if synced <= len(changes) else 0 :]
+    disk.lose_power()
+    left = content(files, "/d/f")
+    assert left is not None
+    assert len(left) <= max(map(len, states))
+    assert len(left) >= min(map(len, states))
+    for start in range(0, len(left), SECTOR_BYTES):
+        end = min(start + SECTOR_BYTES, len(left))
+        assert left[start:end] in {state[start:end].ljust(end - start, b"\0") for state in states}
+
+
+def test_two_writes_to_one_sector_survive_in_order() -> None:
+    fates = set()
+    for seed in range(RUNS * 4):
+        disk, files = disk_and_files(seed)
+        file = files.open("/d/f", create=True)
+        file.write(0, [b"...."])
+        file.sync()
+        files.sync_directory("/d")
+        file.write(0, [b"a"])
+        file.write(1, [b"b"])
+        disk.lose_power()
+        fates.add(content(files, "/d/f"))
+    assert fates == {b"....", b"a...", b"ab.."}
+
+
+def test_a_write_during_which_power_is_lost_may_be_torn_and_nothing_comes_after_it() -> None:
+    fates: set[bytes | None] = set()
+    for seed in range(RUNS * 4):
+        disk, files = disk_and_files(seed)
+        file = files.open("/d/f", create=True)
+        file.write(0, [bytes(4 * SECTOR_BYTES)])
+        file.sync()
+        files.sync_directory("/d")
+        disk.crash = disk.lose_power
+        disk.operations_until_crash = 1
+        with pytest.raises(ProcessEndedError):
+            file.write(0, [b"x" * (4 * SECTOR_BYTES)])
+        left = content(files, "/d/f") or b""
+        disk.lose_power()
+        assert content(files, "/d/f") == left, "all that is left is durable"
+        fates.add(bytes(left[start] for start in range(0, len(left), SECTOR_BYTES)))
+    assert {b"\0\0\0\0", b"xxxx"} < fates
+
+
 def test_a_new_file_survives_only_with_its_directory() -> None:
     fates = set()
     for seed in range(RUNS):
@@ -71,7 +156,7 @@ def test_a_new_file_survives_only_with_its_directory() -> None:
     assert fates == {None, b"x"}
 
 
-def test_removals_and_renames_take_effect_in_order_or_not_at_all() -> None:
+def test_a_rename_happens_as_a_whole_or_not_at_all() -> None:
     fates = set()
     for seed in range(RUNS):
         disk, files = disk_and_files(seed)
@@ -83,9 +168,24 @@ def test_removals_and_renames_take_effect_in_order_or_not_at_all() -> None:
         files.rename("/d/a", "/d/b")
         disk.lose_power()
         fates.add((content(files, "/d/a"), content(files, "/d/b")))
-    assert (b"a", b"b") in fates
-    assert (None, b"a") in fates
-    assert all(survived in (b"a", b"b") for _, survived in fates)
+    assert fates == {(b"a", b"b"), (None, b"a")}
+
+
+def test_a_new_directory_takes_with_it_what_is_in_it() -> None:
+    fates = set()
+    for seed in range(RUNS):
+        disk, files = disk_and_files(seed)
+        files.make_directory("/d/0")
+        file = files.open("/d/0/f", create=True)
+        file.write(0, [b"x"])
+        file.sync()
+        files.sync_directory("/d/0")
+        disk.lose_power()
+        fates.add((files.exists("/d/0"), content(files, "/d/0/f")))
+        if files.exists("/d/0"):
+            disk.lose_power()
+            assert content(files, "/d/0/f") == b"x"
+    assert fates == {(False, None), (True, b"x")}
 
 
 def test_a_killed_process_loses_nothing() -> None:
@@ -106,7 +206,7 @@ def test_a_failed_sync_leaves_in_memory_what_never_becomes_durable() -> None:
         disk, files = disk_and_files(seed)
         file = files.open("/d/f", create=True)
         file.write(0, [b"gone"])
-        disk.sync_errors_to_come = 1
+        disk.troubles.append(Trouble(frozenset(("sync",)), errno.EIO, times=1))
         with pytest.raises(OSError, match="Input/output"):
             file.datasync()
         assert file.read(0, 10) == b"gone"
@@ -119,7 +219,7 @@ def test_a_failed_sync_leaves_in_memory_what_never_becomes_durable() -> None:
 def test_writes_fail_when_the_disk_is_full() -> None:
     disk, files = disk_and_files()
     file = files.open("/d/f", create=True)
-    disk.write_error = errno.ENOSPC
+    disk.troubles.append(Trouble(frozenset(("write", "create")), errno.ENOSPC))
     with pytest.raises(OSError, match="No space"):
         file.write(0, [b"x" * 100])
     assert file.size() < 100
@@ -191,9 +291,53 @@ def test_power_is_lost_in_the_middle_of_a_blocking_call() -> None:
             said.append("done")
 
         disk.crash = crash
-        disk.operations_until_crash = 2
+        disk.operations_until_crash = 3
         process.run(program())
         await asyncio.sleep(1)
         return said
 
     assert run(0, main) == ["written"]
+
+
+def test_a_call_that_never_returns_leaves_no_trace() -> None:
+    async def main(world: SmallWorld) -> list[str]:
+        said: list[str] = []
+        disk = SimulatedDisk(random.Random(0), "/d")
+        process: Process = world.process("a")
+        files = SimulatedFiles(disk, process)
+
+        def work() -> None:
+            file = files.open("/d/f", create=True)
+            try:
+                file.sync()
+            finally:
+                files.remove("/d/f")
+            said.append("synced")
+
+        async def program() -> None:
+            await files.run(work)
+            said.append("done")
+
+        disk.troubles.append(Trouble(frozenset(("sync",)), None))
+        process.run(program())
+        await asyncio.sleep(1)
+        assert disk.hung is process
+        disk.heal()
+        await asyncio.sleep(100)
+        assert files.exists("/d/f")
+        return said
+
+    assert run(0, main) == []
+
+
+def test_a_lost_sector_cannot_be_read_until_it_is_written() -> None:
+    disk, files = disk_and_files()
+    file = files.open("/d/f", create=True)
+    file.write(0, [bytes(SECTOR_BYTES)])
+    file.sync()
+    assert disk.lose_sector(lambda path: True) == "/d/f sector 0"
+    with pytest.raises(OSError, match="Input/output"):
+        file.read(10, 1)
+    assert file.read(SECTOR_BYTES, 1) == b""
+    file.write(0, [bytes(SECTOR_BYTES)])
+    assert file.read(10, 1) == b"\0"

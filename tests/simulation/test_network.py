@@ -7,8 +7,9 @@ from typing import Any, cast
 
 import pytest
 
+from tests.simulation.lines import WINDOW_BYTES
 from tests.simulation.loop import Process
-from tests.simulation.network import WINDOW_BYTES, SimulatedTransport
+from tests.simulation.network import SimulatedTransport
 from tests.simulation.worlds import SmallWorld, run
 
 

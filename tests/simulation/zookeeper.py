@@ -1,16 +1,24 @@
 """The ZooKeeper of a simulated cluster, as one process sees it.
 
-The tree and its sessions are those of :mod:`waltz.common.zk.memory`. Here is what belongs to the process: watches and
-listeners are called inside of it, late if the fault demands, and its session ends some time after the process did.
+The tree and its sessions are those of :mod:`waltz.common.zk.memory`, and each session reads from a follower of its own
+(:mod:`tests.simulation.followers`). Here is what belongs to the process: watches and listeners are called inside of it,
+late if the fault demands, and its session ends some time after the process did.
 """
 
+import asyncio
+import contextlib
 import contextvars
 import random
+from collections import defaultdict
 from collections.abc import Callable
+from typing import TypeVar
 
-from tests.simulation.loop import Process, running_process
-from waltz.common.zk.client import ANY_VERSION, Listener, Stat, State, Watch
-from waltz.common.zk.memory import MemoryZooKeeper, MemoryZooKeeperServer
+from tests.simulation.followers import Follower, Leader
+from tests.simulation.loop import Process, SimulatedLoop, running_process
+from waltz.common.zk.client import ANY_VERSION, ConnectionLossError, Listener, Stat, State, Watch, ZooKeeperError
+from waltz.common.zk.memory import MemoryZooKeeper
+
+_T = TypeVar("_T")
 
 OPERATION_TIMEOUT_S = 10.0
 """Deadline of one operation."""
@@ -19,9 +27,15 @@ OPERATION_TIMEOUT_S = 10.0
 class SimulatedEnsemble:
     """The ZooKeeper ensemble."""
 
-    def __init__(self, random_source: random.Random, *, delay_factor: float = 1.0) -> None:
-        """``delay_factor``: how slow it is in ordinary times."""
+    def __init__(
+        self, loop: SimulatedLoop, random_source: random.Random, *, delay_factor: float = 1.0, lag_s: float = 0.0
+    ) -> None:
+        """``delay_factor``: how slow it is in ordinary times; ``lag_s``: how far followers are behind then, at most."""
+        self.loop = loop
         self.delay_factor = delay_factor
+        self.lag_s = lag_s
+        self.lags_s: dict[str, float] = {}
+        """How far the followers are behind that hosts read from, at most, instead."""
         self.slowness_s = 0.0
         """Added to every operation, on average."""
         self.watch_delay_s = 0.0
@@ -29,7 +43,7 @@ class SimulatedEnsemble:
         self.deafness_s: dict[str, float] = {}
         """Added to every operation and every watch of a host, on average."""
         self._random = random_source
-        self.server = MemoryZooKeeperServer(self.latency_s)
+        self.server = Leader(self.latency_s)
         self.context = contextvars.Context()
 
     def latency_s(self) -> float:
@@ -51,15 +65,79 @@ class SimulatedEnsemble:
 
     async def connect(self, process: Process, session_timeout_s: float) -> "ProcessZooKeeper":
         """A new session of a process; to be called inside of it."""
-        return ProcessZooKeeper(self, _Client(self.server), process, session_timeout_s)
+        follower = Follower(self.server, self.loop, self.context, lambda: self._lag_s(process.host))
+        return ProcessZooKeeper(self, _Client(self, follower), process, session_timeout_s)
+
+    def landing_s(self) -> float:
+        """How long after its author has given it up a write still happens."""
+        return self._random.choice((0.001, 0.01, 0.1, 1.0, 3.0)) * self._random.random()
+
+    def _lag_s(self, host: str) -> float:
+        most_s = self.lags_s.get(host, self.lag_s)
+        return most_s * (0.3 + 0.7 * self._random.random()) if most_s else 0.0
 
 
 class _Client(MemoryZooKeeper):
-    """Watches are called by the face, not in the context of whoever made the change: that may be dead by then."""
+    """Reads from its follower, and writes to the leader.
 
-    def __init__(self, server: MemoryZooKeeperServer) -> None:
-        super().__init__(server, OPERATION_TIMEOUT_S)
+    Watches are called by the face, not in the context of whoever made the change: that may be dead by then.
+    """
+
+    def __init__(self, ensemble: SimulatedEnsemble, follower: Follower) -> None:
+        super().__init__(ensemble.server, OPERATION_TIMEOUT_S)
         self.fire: Callable[[Watch], None]
+        self.follower = follower
+        self.late: defaultdict[str, int] = defaultdict(int)
+        """How many of the next writes of each kind happen after they were given up."""
+        self._ensemble = ensemble
+
+    async def get(self, path: str, watch: Watch | None = None) -> tuple[bytes | None, Stat]:
+        """See the base class."""
+        return await self._read("get", path, lambda: self.follower.get(path, self, watch))
+
+    async def exists(self, path: str, watch: Watch | None = None) -> Stat | None:
+        """See the base class."""
+        return await self._read("exists", path, lambda: self.follower.exists(path, self, watch))
+
+    async def children(self, path: str, watch: Watch | None = None) -> list[str]:
+        """See the base class."""
+        return await self._read("children", path, lambda: self.follower.children(path, self, watch))
+
+    async def sync(self, path: str) -> None:
+        """See the base class."""
+        await self._read("sync", path, lambda: self._decided(lambda: self._server.sync(path)))
+
+    def begin_session(self) -> None:
+        """See the base class; a session is known to its follower, and so is what came before it."""
+        super().begin_session()
+        self.follower.catch_up()
+
+    async def _write(self, operation: str, path: str, apply: Callable[[], _T]) -> _T:
+        return await super()._write(operation, path, lambda: self._decided(apply))
+
+    def _decided(self, apply: Callable[[], _T]) -> _T:
+        """Have the leader decide; the answer comes behind everything that it has decided before."""
+        try:
+            return apply()
+        finally:
+            self.follower.catch_up()
+
+    async def _attempt(self, operation: str, path: str, apply: Callable[[], _T]) -> _T:
+        if not self.late[operation] or self.state is not State.CONNECTED:
+            return await super()._attempt(operation, path, apply)
+        self.late[operation] -= 1
+        await asyncio.sleep(self._server.latency_s())
+        ensemble = self._ensemble
+        ensemble.loop.call_later(ensemble.landing_s(), self._land, apply, self.session_id, context=ensemble.context)
+        self._server.disconnect(self)
+        self._server.reconnect(self)
+        raise ConnectionLossError(f"{operation} {path}: the connection broke before the answer")
+
+    def _land(self, apply: Callable[[], object], session_id: int | None) -> None:
+        """The ensemble takes a write up that its author has given up, unless the session has ended."""
+        if session_id is not None and session_id == self.session_id and not self.closed:
+            with contextlib.suppress(ZooKeeperError):
+                apply()
 
     def call_watches(self, watches: dict[Watch, None]) -> None:
         """See the base class."""
@@ -106,6 +184,10 @@ class ProcessZooKeeper:
         """See :class:`~waltz.common.zk.client.ZooKeeper`; in an order that is the same in every run."""
         return sorted(await self._inner.children(path, watch))
 
+    async def sync(self, path: str) -> None:
+        """See :class:`~waltz.common.zk.client.ZooKeeper`."""
+        await self._inner.sync(path)
+
     async def create(
         self,
         path: str,
@@ -141,6 +223,7 @@ class ProcessZooKeeper:
         self._process.disown(self._number)
         self._listeners.clear()
         await self._inner.close()
+        self._inner.follower.leave()
 
     # What faults call
 
@@ -174,11 +257,16 @@ class ProcessZooKeeper:
         """The next operation of that kind is lost with its connection."""
         self._inner.lose_request(operation)
 
+    def land_late(self, operation: str) -> None:
+        """The next operation of that kind happens some time after its author was told that its connection is lost."""
+        self._inner.late[operation] += 1
+
     # The process
 
     def process_died(self, *, power_loss: bool) -> None:
         """The ensemble hears nothing any more: the session expires when its time is over."""
         self._listeners.clear()
+        self._inner.follower.leave()
         server, session_id = self._ensemble.server, self._inner.session_id
         server.disconnect(self._inner)
         if session_id is not None:

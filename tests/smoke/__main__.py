@@ -24,6 +24,8 @@ def main() -> int:
     parser.add_argument("--storages", type=int, default=3)
     parser.add_argument("--partitions", type=int, default=4)
     parser.add_argument("--in-flight", type=int, default=32, help="transactions that each client has under way")
+    parser.add_argument("--large", type=int, default=20, metavar="N", help="about so many transactions are large")
+    parser.add_argument("--large-bytes", type=int, default=4 << 20, metavar="BYTES", help="how large (default: 4 MiB)")
     parser.add_argument("--directory", type=Path, help="where nodes write (default: a temporary directory)")
     parser.add_argument("--keep", action="store_true", help="keep the logs and the data of a good run, too")
     arguments = vars(parser.parse_args())

@@ -8,7 +8,15 @@ from tests.smoke.faults import ZOOKEEPER, Kind
 
 INTERVAL_WITHOUT_TERMINAL_S = 5.0
 UP = "●"
-MARKS = {Kind.KILL: "✗", Kind.TERMINATE: "○", Kind.PAUSE: "‖", Kind.CUT: "≠", Kind.RESET: "~"}
+MARKS = {
+    Kind.KILL: "✗",
+    Kind.TERMINATE: "○",
+    Kind.PAUSE: "‖",
+    Kind.CUT: "≠",
+    Kind.RESET: "~",
+    Kind.SLOW: "…",
+    Kind.BLACKHOLE: "?",
+}
 
 
 class Display:

@@ -5,6 +5,8 @@ import random
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from tests.smoke.line import Shape
+
 ZOOKEEPER = "zookeeper"
 
 
@@ -21,6 +23,10 @@ class Kind(enum.Enum):
     """Nothing comes through to its port or from there; its connections stay open, and what was sent comes later."""
     RESET = "disconnected"
     """All connections to its port are reset; new ones can be made at once."""
+    SLOW = "slow"
+    """The line to it is slow and long; what moves on it is late, and all of it comes."""
+    BLACKHOLE = "not heard"
+    """Nothing comes through its connections any more, for good, and nobody is told; new ones can be made at once."""
 
 
 class Fault(NamedTuple):
@@ -32,9 +38,12 @@ class Fault(NamedTuple):
     kind: Kind
     lasting_s: float
     """Until it is started again, woken up or reachable again."""
+    shape: Shape = Shape()
+    """Of a line that is slow."""
 
     def __str__(self) -> str:
-        return f"{self.at_s:6.1f} s  {self.node:<10} {self.kind.value:<12} for {self.lasting_s:4.1f} s"
+        text = f"{self.at_s:6.1f} s  {self.node:<10} {self.kind.value:<12} for {self.lasting_s:4.1f} s"
+        return f"{text}  {self.shape}" if self.kind is Kind.SLOW else text
 
 
 MEAN_PAUSE_S = 2.0
@@ -47,8 +56,19 @@ RESTART_S = 3.0
 CALM_S = 5.0
 """Without faults at the beginning."""
 
-_WEIGHTS = {Kind.KILL: 4, Kind.TERMINATE: 2, Kind.PAUSE: 3, Kind.CUT: 2, Kind.RESET: 1}
-_ZOOKEEPER_WEIGHTS = {Kind.KILL: 1, Kind.PAUSE: 1}
+_WEIGHTS = {
+    Kind.KILL: 4,
+    Kind.TERMINATE: 2,
+    Kind.PAUSE: 3,
+    Kind.CUT: 2,
+    Kind.RESET: 1,
+    Kind.SLOW: 3,
+    Kind.BLACKHOLE: 1,
+}
+_ZOOKEEPER_WEIGHTS = {Kind.KILL: 2, Kind.PAUSE: 2, Kind.BLACKHOLE: 1}
+_MOMENTARY = (Kind.RESET, Kind.BLACKHOLE)
+_MEGABITS = (10, 20, 50, 100)
+_ROUND_TRIPS_S = (0.05, 0.1, 0.3, 0.5)
 
 
 def plan(seed: int, duration_s: float, nodes: Sequence[str]) -> list[Fault]:
@@ -63,9 +83,10 @@ def plan(seed: int, duration_s: float, nodes: Sequence[str]) -> list[Fault]:
         node = draw.choice(candidates)
         weights = _ZOOKEEPER_WEIGHTS if node == ZOOKEEPER else _WEIGHTS
         kind = draw.choices(list(weights), list(weights.values()))[0]
-        lasting_s = 0.0 if kind is Kind.RESET else min(draw.expovariate(1 / MEAN_LASTING_S), LONGEST_S)
+        lasting_s = 0.0 if kind in _MOMENTARY else min(draw.expovariate(1 / MEAN_LASTING_S), LONGEST_S)
+        shape = Shape.of(draw.choice(_MEGABITS), draw.choice(_ROUND_TRIPS_S)) if kind is Kind.SLOW else Shape()
         if now_s > duration_s:
             return faults
         if well_at_s.get(node, 0.0) <= now_s:
-            faults.append(Fault(now_s, node, kind, lasting_s))
+            faults.append(Fault(now_s, node, kind, lasting_s, shape))
             well_at_s[node] = now_s + lasting_s + RESTART_S

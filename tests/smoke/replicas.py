@@ -14,13 +14,8 @@ from waltz.common.errors import ConnectFailedError, WaltzError
 from waltz.common.ids import Endpoint
 from waltz.common.net.tls import client_context
 from waltz.common.records import Record
-from waltz.common.zk.replicas import choose_replicas
-from waltz.common.zk.store_admin import (
-    read_connections,
-    read_partition_metadata,
-    read_replica_assignments,
-    read_store_params,
-)
+from waltz.common.zk.replicas import read_replicas
+from waltz.common.zk.store_admin import read_store_params
 from waltz.local.cluster import LocalCluster
 from waltz.local.layout import NODE_HOST, ROOT
 from waltz.storage.admin_client import StorageAdminClient
@@ -101,10 +96,8 @@ class Replicas:
 
     async def _members(self, partition_id: int) -> set[str]:
         """The storages of the current session. What they hold up to a mark that is committed already is right."""
-        metadata = await read_partition_metadata(self._zookeeper, ROOT, partition_id)
-        assignments = await read_replica_assignments(self._zookeeper, ROOT)
-        connections = await read_connections(self._zookeeper, ROOT)
-        admins = {source.admin for source in choose_replicas(partition_id, metadata, assignments, connections).sources}
+        choice = (await read_replicas(self._zookeeper, ROOT, [partition_id])).choose(partition_id)
+        admins = {source.admin for source in choice.sources}
         nodes = self._cluster.layout.storages
         return {node.name for node in nodes if Endpoint(NODE_HOST, node.admin_port) in admins}
 

@@ -14,7 +14,8 @@ from typing import NamedTuple
 from tests.smoke.display import Display
 from tests.smoke.faults import ZOOKEEPER, Fault, Kind, plan
 from tests.smoke.journal import Journal, Outcome
-from tests.smoke.proxy import Proxy
+from tests.smoke.line import Shape
+from tests.smoke.lines import Lines
 from tests.smoke.replicas import ReplicasDifferError
 from tests.smoke.trial import check, client_config, committed_marks
 from tests.smoke.worker import Options as WorkerOptions
@@ -22,13 +23,9 @@ from tests.smoke.worker import command
 from tests.smoke.workload import Application
 from waltz.client.client import WaltzClient
 from waltz.common.errors import WaltzError
-from waltz.local.cluster import LocalCluster
 from waltz.local.layout import Node
-from waltz.local.ports import HOST
 from waltz.local.processes import Child, Children
 
-BEHIND = "127.0.0.2"
-"""Where nodes listen; on the ordinary loopback address there are the proxies."""
 TICK_S = 0.2
 SLOWNESS = 4.0
 """The load may take so many times what it should: faults and slow machines hold it up. Faults go on as long."""
@@ -49,6 +46,9 @@ class Options(NamedTuple):
     partitions: int
     in_flight: int
     """Of each client."""
+    large: int
+    """So many transactions are large, about."""
+    large_bytes: int
 
 
 class Report(NamedTuple):
@@ -134,20 +134,12 @@ class Smoke:
     def __init__(self, options: Options, directory: Path) -> None:
         self._options = options
         self._directory = directory
-        self._cluster = LocalCluster(
-            directory,
-            storages=options.storages,
-            servers=options.servers,
-            partitions=options.partitions,
-            server_overrides={"server.bindAddress": BEHIND},
-            storage_overrides={"storage.bindAddress": BEHIND},
+        self._lines = Lines(
+            directory, storages=options.storages, servers=options.servers, partitions=options.partitions
         )
+        self._cluster = self._lines.cluster
         layout = self._cluster.layout
         self._nodes: dict[str, Node] = {node.name: node for node in (*layout.servers, *layout.storages)}
-        self._proxies = {
-            node.name: [Proxy(HOST, port, BEHIND) for port in (node.port, node.admin_port) if port]
-            for node in self._nodes.values()
-        }
         self._workers: list[Worker] = []
         self._done: list[Fault] = []
         self._unwell: dict[str, Kind] = {}
@@ -159,11 +151,10 @@ class Smoke:
 
     async def run(self) -> Report:
         """Raises :class:`WaltzError` and :class:`TimeoutError` when it cannot be brought to its end."""
-        opening = [asyncio.create_task(proxy.open()) for proxies in self._proxies.values() for proxy in proxies]
         try:
             with Children() as children:
-                async with self._cluster:
-                    await asyncio.gather(*opening)
+                async with self._lines, self._cluster:
+                    await self._lines.opened()
                     await self._start_workers(children)
                     started_at_s = time.monotonic()
                     async with asyncio.TaskGroup() as group:
@@ -172,11 +163,9 @@ class Smoke:
                     seconds = time.monotonic() - started_at_s
                     journals, violations = await self._verdict()
         finally:
-            for task in (*opening, *(worker.reader for worker in self._workers if worker.reader is not None)):
-                task.cancel()
-            for proxies in self._proxies.values():
-                for proxy in proxies:
-                    await proxy.close()
+            for worker in self._workers:
+                if worker.reader is not None:
+                    worker.reader.cancel()
         return Report(violations, journals, self._done, seconds, started_at_s)
 
     # Clients
@@ -193,6 +182,9 @@ class Smoke:
                 + (number < options.transactions % options.clients),
                 rate=options.rate / options.clients,
                 in_flight=options.in_flight,
+                large=options.large / options.transactions,
+                large_bytes=options.large_bytes,
+                zookeeper=self._lines.zookeeper_for_clients,
                 seed=options.seed,
             )
             name = f"client-{number + 1}"
@@ -268,7 +260,7 @@ class Smoke:
             del self._unwell[fault.node]
 
     async def _begin(self, fault: Fault) -> None:
-        cluster, proxies = self._cluster, self._proxies.get(fault.node, [])
+        cluster, proxies = self._cluster, self._lines.all_to(fault.node)
         if fault.kind is Kind.KILL:
             await asyncio.to_thread(cluster.kill, fault.node)
         elif fault.kind is Kind.TERMINATE:
@@ -280,14 +272,21 @@ class Smoke:
                 proxy.cut()
             elif fault.kind is Kind.RESET:
                 proxy.reset()
+            elif fault.kind is Kind.SLOW:
+                proxy.shape(fault.shape)
+            elif fault.kind is Kind.BLACKHOLE:
+                proxy.blackhole()
 
     async def _end(self, fault: Fault) -> None:
         cluster, node = self._cluster, self._nodes.get(fault.node)
         if fault.kind is Kind.PAUSE:
             cluster.child(fault.node).signal(signal.SIGCONT)
         elif fault.kind is Kind.CUT:
-            for proxy in self._proxies[fault.node]:
+            for proxy in self._lines.all_to(fault.node):
                 proxy.mend()
+        elif fault.kind is Kind.SLOW:
+            for proxy in self._lines.all_to(fault.node):
+                proxy.shape(Shape())
         elif fault.kind in (Kind.KILL, Kind.TERMINATE):
             if fault.node == ZOOKEEPER:
                 await asyncio.to_thread(cluster.start_zookeeper)

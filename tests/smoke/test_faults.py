@@ -3,6 +3,7 @@
 import itertools
 
 from tests.smoke.faults import CALM_S, LONGEST_S, RESTART_S, ZOOKEEPER, Kind, plan
+from tests.smoke.line import Shape
 
 NODES = ["server-1", "server-2", "server-3", "storage-1", "storage-2", "storage-3"]
 
@@ -20,4 +21,9 @@ def test_every_kind_happens_and_a_node_gets_well_between_two_faults() -> None:
     for node in (*NODES, ZOOKEEPER):
         for fault, following in itertools.pairwise(fault for fault in faults if fault.node == node):
             assert fault.at_s + fault.lasting_s + RESTART_S <= following.at_s
-    assert {fault.kind for fault in faults if fault.node == ZOOKEEPER} == {Kind.KILL, Kind.PAUSE}
+    assert {fault.kind for fault in faults if fault.node == ZOOKEEPER} == {
+        Kind.KILL,
+        Kind.PAUSE,
+        Kind.BLACKHOLE,
+    }
+    assert all((fault.kind is Kind.SLOW) == (fault.shape != Shape()) for fault in faults)

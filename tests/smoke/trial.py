@@ -3,13 +3,14 @@
 import asyncio
 import contextlib
 import random
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 
 from tests.smoke.checker import Checker
 from tests.smoke.journal import Journal, Outcome, Sample
 from tests.smoke.replicas import Replicas
 from tests.smoke.workload import Application, Load, Workload
 from waltz.client.client import WaltzClient
+from waltz.client.options import ClientOptions
 from waltz.client.rpc import RpcClient
 from waltz.common.config import ClientConfig, load
 from waltz.common.errors import WaltzError
@@ -97,15 +98,26 @@ class Trial:
     @classmethod
     @contextlib.asynccontextmanager
     async def running(
-        cls, cluster: LocalCluster, *, clients: int = 3, load: Load | None = None, seed: int = 0
+        cls,
+        cluster: LocalCluster,
+        *,
+        clients: int = 3,
+        load: Load | None = None,
+        seed: int = 0,
+        settings: Mapping[str, object] | None = None,
+        options: ClientOptions | None = None,
     ) -> "AsyncIterator[Trial]":
-        """Start the clients and their workloads; :meth:`finish` is what tells whether all went well."""
+        """Start the clients and their workloads; :meth:`finish` is what tells whether all went well.
+
+        ``settings`` replace fields of the clients' configuration.
+        """
         trial = cls(cluster)
         load = load or Load()
         try:
             for number in range(clients):
                 application = Application(Journal(number), cluster.layout.partitions)
-                client = await WaltzClient.open(application, client_config(cluster, load.in_flight))
+                config = client_config(cluster, load.in_flight).model_copy(update=settings)
+                client = await WaltzClient.open(application, config, options=options)
                 trial._clients.append(client)
                 workload = Workload(client, application, load, random.Random(f"{seed} {number}"))
                 workload.on_commit = trial._committed

@@ -37,6 +37,9 @@ class Options(NamedTuple):
     transactions: int
     rate: float
     in_flight: int
+    large: float
+    large_bytes: int
+    zookeeper: str
     seed: int
 
 
@@ -68,10 +71,12 @@ async def report(workload: Workload) -> None:
 async def run(options: Options) -> None:
     """The life of a client process."""
     application = Application(Journal(options.number), options.partitions)
-    config = load(options.config, ClientConfig).model_copy(update={"max_concurrent_transactions": options.in_flight})
+    settings = {"max_concurrent_transactions": options.in_flight, "zookeeper_connect_string": options.zookeeper}
+    config = load(options.config, ClientConfig).model_copy(update=settings)
     client = await WaltzClient.open(application, config)
     draw = random.Random(f"{options.seed} {options.number}")
-    workload = Workload(client, application, Load(in_flight=options.in_flight, rate=options.rate), draw)
+    what = Load(options.in_flight, options.rate, large=options.large, large_bytes=options.large_bytes)
+    workload = Workload(client, application, what, draw)
     say(ready=True)
     reporter = asyncio.create_task(report(workload))
     try:
@@ -101,7 +106,7 @@ def main() -> int:
     """Entry point of the process."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     parser = argparse.ArgumentParser(prog="python -m tests.smoke.worker", description=__doc__)
-    kinds = {"config": Path, "journal": Path, "rate": float}
+    kinds = {"config": Path, "journal": Path, "rate": float, "large": float, "zookeeper": str}
     for name in Options._fields:
         parser.add_argument(f"--{name.replace('_', '-')}", type=kinds.get(name, int), required=True)
     try:

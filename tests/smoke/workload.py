@@ -36,6 +36,10 @@ class Load:
     """Different locks per partition; the first hundredth of them is wanted as often as all others."""
     impatient: float = 0.05
     """Share of the transactions that give up after one attempt."""
+    large: float = 0.0
+    """Share of the transactions that are large."""
+    large_bytes: int = 0
+    """Size of the data of those."""
 
 
 @dataclass(slots=True)
@@ -112,12 +116,23 @@ class Workload:
             one = Submitted(len(submitted), partition_id)
             submitted.append(one)
             await self._wait_until(started_at_s + one.number / self._load.rate)
-            context = Context(self, one, self._draw)
-            self.pending += 1
-            with contextlib.suppress(WaltzError):  # the context was told before
-                await self._client.submit(context)
-            await context.ended.wait()
-            self.pending -= 1
+            size_bytes = self._load.large_bytes if self._draw.random() < self._load.large else 0
+            await self._submit(one, size_bytes)
+
+    async def append_large(self, partition_id: int, size_bytes: int) -> None:
+        """Beside everything else append a transaction of this size, and return when it has been applied."""
+        one = Submitted(len(self.journal.submitted), partition_id)
+        self.journal.submitted.append(one)
+        await self._submit(one, size_bytes)
+        assert one.outcome is Outcome.COMMITTED, f"{size_bytes} bytes: {one.outcome.value} ({one.reason})"
+
+    async def _submit(self, one: Submitted, large_bytes: int) -> None:
+        context = Context(self, one, self._draw, large_bytes)
+        self.pending += 1
+        with contextlib.suppress(WaltzError):  # the context was told before
+            await self._client.submit(context)
+        await context.ended.wait()
+        self.pending -= 1
 
     async def _wait_until(self, at_s: float) -> None:
         delay_s = at_s - time.monotonic()
@@ -145,13 +160,15 @@ class Workload:
 
 
 class Context(TransactionContext):
-    """One transaction."""
+    """One transaction. One that is large has this size and no locks: it would be sent again and again for them."""
 
-    __slots__ = ("_completed", "_draw", "_one", "_started_at_s", "_workload", "ended", "retry_policy")
+    __slots__ = ("_completed", "_draw", "_large_bytes", "_one", "_started_at_s", "_workload", "ended", "retry_policy")
 
-    def __init__(self, workload: Workload, one: Submitted, draw: random.Random) -> None:
+    def __init__(self, workload: Workload, one: Submitted, draw: random.Random, large_bytes: int) -> None:
         self.ended = asyncio.Event()
-        self.retry_policy = _ONE_ATTEMPT if draw.random() < workload.load.impatient else None
+        impatient = not large_bytes and draw.random() < workload.load.impatient
+        self.retry_policy = _ONE_ATTEMPT if impatient else None
+        self._large_bytes = large_bytes
         self._workload = workload
         self._one = one
         self._draw = draw
@@ -165,8 +182,9 @@ class Context(TransactionContext):
     def execute(self, builder: TransactionBuilder) -> bool:
         """Other locks and other data at each attempt, so that attempts can be told apart in the log."""
         one, workload = self._one, self._workload
-        write_locks, read_locks = workload.some_locks(2), workload.some_locks(1)
-        append_locks = workload.some_locks(1)
+        most = 0 if self._large_bytes else 1
+        write_locks, read_locks = workload.some_locks(2 * most), workload.some_locks(most)
+        append_locks = workload.some_locks(most)
         builder.set_header(one.number)
         builder.set_write_locks(write_locks)
         builder.set_read_locks(read_locks)
@@ -180,7 +198,11 @@ class Context(TransactionContext):
             builder.read_locks,
             builder.append_locks,
         )
-        data = payload.encode(self._draw.randbytes(self._draw.randint(0, 2 * workload.load.size_bytes)))
+        if self._large_bytes:
+            filling_bytes = max(0, self._large_bytes - len(payload.encode(b"")))
+        else:
+            filling_bytes = self._draw.randint(0, 2 * workload.load.size_bytes)
+        data = payload.encode(self._draw.randbytes(filling_bytes))
         builder.set_data(data)
         workload.journal.retries += one.attempts > 0
         one.attempts += 1

@@ -2,7 +2,7 @@
 
 import argparse
 
-from waltz.cli.session import Nouns, Session, cluster_command, noun
+from waltz.cli.session import Nouns, Session, cluster_command, noun, number
 from waltz.common.zk.ensure import StorageAddress, ensure_cluster
 
 
@@ -13,7 +13,9 @@ def register(nouns: Nouns) -> None:
         verbs, "create", "create a cluster with its storage nodes, or what is missing of it; may be repeated", _create
     )
     parser.add_argument("-n", "--name", required=True, help="name of the cluster")
-    parser.add_argument("-p", "--partitions", type=int, required=True, help="number of partitions, for ever")
+    parser.add_argument(
+        "-p", "--partitions", type=number(minimum=1), required=True, help="number of partitions, for ever"
+    )
     parser.add_argument(
         "-s",
         "--storage",

@@ -1,10 +1,20 @@
 """``waltz demo``: the bank."""
 
 import argparse
+import importlib.util
 from pathlib import Path
 
-from waltz.cli.session import Nouns
-from waltz.demo import bank
+from waltz.cli.session import Nouns, number
+from waltz.common.errors import WaltzError
+from waltz.common.version import with_extra
+
+NEEDED = ("tqdm", "pyspark", "pyarrow")
+"""What the demo imports and an installation without extras lacks. A missing matplotlib costs it a plot only."""
+
+_DESCRIPTION = (
+    "Several processes, each with a database of its own, move money between accounts through the log, under locks. At "
+    "the end all databases must agree, no money may have come or gone, and Spark must find the same in the log."
+)
 
 
 def register(nouns: Nouns) -> None:
@@ -12,15 +22,17 @@ def register(nouns: Nouns) -> None:
     parser = nouns.add_parser(
         "demo",
         help="the bank: transfers under locks through a real cluster, then Spark over its log and streams of it",
-        description=bank.__doc__,
+        description=_DESCRIPTION,
     )
-    parser.add_argument("--transactions", type=_positive, default=100_000, help="how many transfers to make up")
+    parser.add_argument("--transactions", type=number(minimum=1), default=100_000, help="how many transfers to make up")
     parser.add_argument("--input", type=Path, metavar="FILE.csv", help="transfers from,to,amount[,time] instead")
-    parser.add_argument("--opening", type=_positive, default=1_000, help="opening balance of an account")
-    parser.add_argument("--accounts", type=_accounts, default=5_000, help="accounts to make up")
-    parser.add_argument("--tellers", type=_positive, default=2, help="client processes, each with its own database")
-    parser.add_argument("--in-flight", type=_positive, default=64, help="transfers under way per teller")
-    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--opening", type=number(minimum=1), default=1_000, help="opening balance of an account")
+    parser.add_argument("--accounts", type=number(minimum=2), default=5_000, help="accounts to make up")
+    parser.add_argument(
+        "--tellers", type=number(minimum=1), default=2, help="client processes, each with its own database"
+    )
+    parser.add_argument("--in-flight", type=number(minimum=1), default=64, help="transfers under way per teller")
+    parser.add_argument("--seed", type=number(), default=1)
     parser.add_argument("--plaintext", action="store_true", help="no TLS between the nodes")
     parser.add_argument("--directory", type=Path, help="keep data and logs here (default: temporary, removed)")
     parser.add_argument("--rejects", type=Path, metavar="FILE.csv", help="write every rejected row's line and reason")
@@ -28,21 +40,12 @@ def register(nouns: Nouns) -> None:
     parser.set_defaults(run=_run)
 
 
-def _positive(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError("must be at least 1")
-    return value
-
-
-def _accounts(text: str) -> int:
-    value = int(text)
-    if value < 2:
-        raise argparse.ArgumentTypeError("must be at least 2: a transfer needs two")
-    return value
-
-
 def _run(options: argparse.Namespace) -> int:
+    missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
+    if missing:
+        raise WaltzError(f"the demo needs {' and '.join(missing)}: {with_extra('demo')}")
+    from waltz.demo import bank
+
     return bank.run(
         bank.Options(
             transactions=options.transactions,

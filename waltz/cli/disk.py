@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 
-from waltz.cli.session import Nouns, noun
+from waltz.cli.session import Nouns, noun, number
 from waltz.common.errors import WaltzError
 from waltz.common.ids import ReqId
 from waltz.common.records import Record
@@ -31,19 +31,19 @@ def register(nouns: Nouns) -> None:
     """Add the noun and its verbs."""
     verbs = noun(nouns, "disk", "look into the files of a storage node that is stopped; changes nothing")
     parser = _segment_verb(verbs, "verify-segment", "check the index and the checksum of records", _verify)
-    parser.add_argument("-t", "--transaction", type=int, metavar="ID", help="this record only")
+    parser.add_argument("-t", "--transaction", type=number(minimum=0), metavar="ID", help="this record only")
     _segment_verb(verbs, "segment-statistic", "print number and sizes of the records", _statistic)
     parser = _segment_verb(verbs, "dump-segment", "print what a segment holds", _dump)
     parser.add_argument("-m", "--metadata", action="store_true", help="the header")
     parser.add_argument("-r", "--record", action="store_true", help="the records")
-    parser.add_argument("-t", "--transaction", type=int, metavar="ID", help="this record only")
+    parser.add_argument("-t", "--transaction", type=number(minimum=0), metavar="ID", help="this record only")
     parser.add_argument(
         "-d", "--deserializer", type=_deserializer, metavar="MODULE:FUNCTION", help="makes payloads readable"
     )
     help_text = "print the control file"
     parser = verbs.add_parser("dump-control-file", help=help_text, description=help_text)
     only = parser.add_mutually_exclusive_group()
-    only.add_argument("-p", "--partition", type=int, metavar="ID", help="this partition only")
+    only.add_argument("-p", "--partition", type=number(minimum=0), metavar="ID", help="this partition only")
     # The original's option takes an argument that means nothing.
     only.add_argument("-a", "--assigned", nargs="?", const="", metavar="ANYTHING", help="assigned partitions only")
     parser.add_argument("path", type=Path, nargs="?", metavar=f"DIRECTORY/{FILE_NAME}")
@@ -163,8 +163,16 @@ def _record_row(record: Record, deserializer: Deserializer | None) -> list[str]:
     text = f"ReqId(c:{req_id.client_id},g:{req_id.generation},p:{req_id.partition_id},s:{req_id.seq_num})"
     data = "\n".join(_hex_rows(record.data))
     if deserializer is not None:
-        data += f"\n({deserializer(record.data)})"
+        data += f"\n({_readable(deserializer, record.data)})"
     return [str(record.transaction_id), text, str(record.header), str(record.checksum), data]
+
+
+def _readable(deserializer: Deserializer, data: bytes) -> str:
+    """What the user's function makes of a payload, or why it makes nothing of it: the others are worth seeing too."""
+    try:
+        return str(deserializer(data))
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
 
 
 def _hex_rows(data: bytes) -> Iterator[str]:

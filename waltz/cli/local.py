@@ -3,12 +3,14 @@
 import argparse
 from pathlib import Path
 
-from waltz.cli.session import Nouns, noun
+from waltz.cli.session import Nouns, noun, number
+from waltz.common.errors import WaltzError
 from waltz.local import keeper
 from waltz.local.cluster import LocalCluster
 from waltz.local.layout import Layout
-from waltz.local.zookeeper import find_java
+from waltz.local.zookeeper import find_java, zookeeper_jars
 
+NEW_CLUSTER = {"storages": 3, "servers": 2, "partitions": 4}
 DEFAULT_DIRECTORY = Path("waltz-local")
 
 
@@ -20,11 +22,19 @@ def register(nouns: Nouns) -> None:
         ("run", "run a cluster until Ctrl-C", _run),
     ):
         parser = _verb(verbs, name, help_text)
-        parser.add_argument("--storages", type=_positive, default=3)
-        parser.add_argument("--servers", type=_positive, default=2)
-        parser.add_argument("--partitions", type=_positive, default=4)
-        parser.add_argument("--plaintext", action="store_true", help="no TLS between the nodes")
+        for what, count in NEW_CLUSTER.items():
+            parser.add_argument(
+                f"--{what}",
+                type=number(minimum=1),
+                metavar="N",
+                help=f"default: as many as there are, {count} in a new cluster",
+            )
+        parser.add_argument(
+            "--plaintext", action=argparse.BooleanOptionalAction, help="no TLS between the nodes (default: as it is)"
+        )
         parser.set_defaults(run=run)
+        if run is _start:
+            parser.add_argument("node", nargs="?", metavar="NODE", help="bring back this node, e.g. server-1")
     _verb(verbs, "stop", "stop the cluster; its data stays").set_defaults(run=_stop)
     _verb(verbs, "status", "print what runs and where").set_defaults(run=_status)
     verbs.add_parser("java", help="check that a suitable Java is installed").set_defaults(run=_java)
@@ -38,32 +48,26 @@ def _verb(verbs: Nouns, name: str, help_text: str) -> argparse.ArgumentParser:
     return parser
 
 
-def _positive(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError("must be at least 1")
-    return value
-
-
 def _run(options: argparse.Namespace) -> int:
-    keeper.keep(
-        LocalCluster(
-            options.directory,
-            storages=options.storages,
-            servers=options.servers,
-            partitions=options.partitions,
-            plaintext=options.plaintext,
-        )
-    )
+    shape = {what: getattr(options, what) for what in NEW_CLUSTER}
+    if Layout.read(options.directory) is None:
+        shape = {what: count if shape[what] is None else shape[what] for what, count in NEW_CLUSTER.items()}
+    keeper.keep(LocalCluster(options.directory, **shape, plaintext=options.plaintext))
     return 0
 
 
 def _start(options: argparse.Namespace) -> int:
-    counts = [f"--{name}={getattr(options, name)}" for name in ("storages", "servers", "partitions")]
-    keeper.start(
-        options.directory,
-        keeper.keeper_command(options.directory, *counts, *(["--plaintext"] if options.plaintext else [])),
-    )
+    asked = [f"--{what}={getattr(options, what)}" for what in NEW_CLUSTER if getattr(options, what) is not None]
+    if options.plaintext is not None:
+        asked.append("--plaintext" if options.plaintext else "--no-plaintext")
+    if options.node is not None:
+        if asked:
+            raise WaltzError(f"{asked[0]} is for a whole cluster, not for the node {options.node}")
+        if not keeper.bring_back(options.directory, options.node):
+            print(f"{options.node} is running already")
+    else:
+        find_java(), zookeeper_jars()  # what this machine lacks is told here and not in the log of the keeper
+        keeper.start(options.directory, keeper.keeper_command(options.directory, *asked))
     return _status(options)
 
 
@@ -77,14 +81,21 @@ def _status(options: argparse.Namespace) -> int:
     if kept is None or layout is None:
         print(f"nothing runs in {options.directory}")
         return 1
-    print("ready" if kept.ready else "starting")
+    ended = [name for name in layout.names if kept.ready and name not in kept.nodes]
+    if not kept.ready:
+        print("starting")
+    elif ended:
+        print(f"not all nodes run; bring one back with: waltz local start --directory {options.directory} {ended[0]}")
+    else:
+        print("ready")
     addresses = {"zookeeper": layout.zookeeper_connect_string}
     addresses |= {node.name: f"{node.connect_string} (HTTP {node.http_port})" for node in layout.storages}
     addresses |= {node.name: f"{node.connect_string} (HTTP {node.http_port})" for node in layout.servers}
     for name, address in addresses.items():
-        print(f"  {name:<12} process {kept.nodes.get(name, '-'):<8} {address}")
+        state = "has ended" if name in ended else f"process {kept.nodes.get(name, '-')}"
+        print(f"  {name:<12} {state:<16} {address}")
     print(f"  client configuration: {layout.client_config_path}\n  tools: -c {layout.cli_config_path}")
-    return 0
+    return 1 if ended else 0
 
 
 def _java(options: argparse.Namespace) -> int:

@@ -63,6 +63,27 @@ def _run(options: argparse.Namespace, command: Command) -> int:
     return 0
 
 
+def number(minimum: int | None = None, maximum: int | None = None) -> Callable[[str], int]:
+    """A whole number within bounds, for argparse."""
+
+    def parse(text: str) -> int:
+        try:
+            value = int(text)
+        except ValueError:
+            raise argparse.ArgumentTypeError(f"not a whole number: {text!r}") from None
+        if minimum is not None and value < minimum:
+            raise argparse.ArgumentTypeError(f"must be at least {minimum}, not {value}")
+        if maximum is not None and value > maximum:
+            raise argparse.ArgumentTypeError(f"must be at most {maximum}, not {value}")
+        return value
+
+    return parse
+
+
+port = number(1, 65535)
+"""A port, for argparse."""
+
+
 def partition_ranges(text: str) -> list[int]:
     """Parse ``0-6,7,10-16``: sorted, without duplicates. Raises ``argparse.ArgumentTypeError``."""
     found: set[int] = set()

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
-from waltz.cli.session import Nouns, Session, cluster_command, endpoint, failed, noun, partition_ranges
+from waltz.cli.session import Nouns, Session, cluster_command, endpoint, failed, noun, number, partition_ranges, port
 from waltz.common.config import TlsConfig, load
 from waltz.common.errors import WaltzError
 from waltz.common.ids import Endpoint
@@ -51,7 +51,7 @@ def register(nouns: Nouns) -> None:
     cluster_command(verbs, "validate", "open both ports of every storage node", _validate)
     parser = cluster_command(verbs, "max-transaction-id", "print the highest transaction id on a node", _max_id)
     _node_and_partition(parser)
-    parser.add_argument("-sp", "--storage-port", type=int, required=True, metavar="PORT")
+    parser.add_argument("-sp", "--storage-port", type=port, required=True, metavar="PORT")
     parser.add_argument("-o", "--offline", action="store_true", help="the partition is switched off")
     _register_recovery(verbs)
     help_text = "restore damaged records of a node from the other replicas of the partition"
@@ -64,9 +64,12 @@ def _register_recovery(verbs: Nouns) -> None:
     parser = cluster_command(verbs, "recover-partition", help_text, _recover)
     parser.add_argument("-s", "--source-storage", type=endpoint, required=True, metavar="HOST:ADMIN_PORT")
     parser.add_argument("-d", "--destination-storage", type=endpoint, required=True, metavar="HOST:ADMIN_PORT")
-    parser.add_argument("-dp", "--destination-storage-port", type=int, required=True, metavar="PORT")
-    parser.add_argument("-p", "--partition", type=int, required=True)
-    parser.add_argument("-b", "--batch-size", type=int, default=20, help="records copied at once (default: 20)")
+    parser.add_argument("-dp", "--destination-storage-port", type=port, required=True, metavar="PORT")
+    parser.add_argument("-p", "--partition", type=number(minimum=0), required=True)
+    parser.add_argument("-b", "--batch-size", type=number(), default=20, help="records copied at once (default: 20)")
+    parser.add_argument(
+        "--truncate", action="store_true", help="remove what the destination has above its low-water mark first"
+    )
     for name, letter in (("source", "s"), ("destination", "d")):
         parser.add_argument(
             f"-{letter}ssl",
@@ -84,7 +87,7 @@ def _node_and_partitions(parser: argparse.ArgumentParser) -> None:
 
 def _node_and_partition(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-s", "--storage", type=endpoint, required=True, metavar="HOST:ADMIN_PORT")
-    parser.add_argument("-p", "--partition", type=int, required=True)
+    parser.add_argument("-p", "--partition", type=number(minimum=0), required=True)
 
 
 def _admin(session: Session, node: Endpoint) -> AbstractAsyncContextManager[StorageAdminClient]:
@@ -156,8 +159,8 @@ async def _recover(options: argparse.Namespace, session: Session) -> None:
             admin_connection(zookeeper, root, destination, destination_tls) as destination_admin,
             data_connection(zookeeper, root, data_port, destination_tls) as data,
         ):
-            recovery = Recovery(source, destination_admin, data, partition_id, print)
-            reached = await recovery.run(options.batch_size)
+            recovery = Recovery(zookeeper, root, source, destination_admin, data, partition_id, print)
+            reached = await recovery.run(options.batch_size, truncate=options.truncate)
     except WaltzError as error:
         raise failed(f"Partition {partition_id} failed to recover.", error) from error
     print(f"partition {partition_id} on {destination} reaches up to transaction {reached}")

@@ -2,7 +2,7 @@
 
 import argparse
 
-from waltz.cli.session import Nouns, Session, cluster_command, endpoint, noun, partition_ranges
+from waltz.cli.session import Nouns, Session, cluster_command, endpoint, noun, number, partition_ranges, port
 from waltz.common.ids import LONG_MIN
 from waltz.common.zk import store_admin
 from waltz.common.zk.paths import ClusterPaths
@@ -15,7 +15,9 @@ def register(nouns: Nouns) -> None:
     )
     parser = cluster_command(verbs, "create", "create the cluster's tree", _create)
     parser.add_argument("-n", "--name", required=True, help="name of the cluster")
-    parser.add_argument("-p", "--partitions", type=_count, required=True, help="number of partitions, for ever")
+    parser.add_argument(
+        "-p", "--partitions", type=number(minimum=0), required=True, help="number of partitions, for ever"
+    )
     parser = cluster_command(verbs, "delete", "delete the cluster's tree; all data becomes unreachable", _delete)
     parser.add_argument("-n", "--name", required=True, help="name of the cluster, as a safeguard")
     parser.add_argument("-f", "--force", action="store_true", help="delete it whatever its name is")
@@ -23,8 +25,8 @@ def register(nouns: Nouns) -> None:
     cluster_command(verbs, "show-cluster-key", "print the cluster key", _show_cluster_key)
     parser = cluster_command(verbs, "add-storage-node", "make a storage node known", _add_storage_node)
     _storage_option(parser)
-    parser.add_argument("-a", "--storage-admin-port", type=int, required=True, metavar="PORT")
-    parser.add_argument("-g", "--group", type=int, required=True, help="id of the storage group, e.g. a region")
+    parser.add_argument("-a", "--storage-admin-port", type=port, required=True, metavar="PORT")
+    parser.add_argument("-g", "--group", type=number(), required=True, help="id of the storage group, e.g. a region")
     parser = cluster_command(verbs, "remove-storage-node", "forget a storage node without partitions", _remove)
     _storage_option(parser)
     parser = cluster_command(verbs, "assign-partition", "give a storage node partitions to hold", _assign)
@@ -34,14 +36,7 @@ def register(nouns: Nouns) -> None:
     _storage_option(parser)
     _partition_option(parser)
     parser = cluster_command(verbs, "auto-assign", "deal all partitions out among the nodes of a group", _auto_assign)
-    parser.add_argument("-g", "--group", type=int, required=True)
-
-
-def _count(text: str) -> int:
-    value = int(text)
-    if value < 0:
-        raise argparse.ArgumentTypeError("must not be negative")
-    return value
+    parser.add_argument("-g", "--group", type=number(), required=True)
 
 
 def _storage_option(parser: argparse.ArgumentParser) -> None:
@@ -89,6 +84,7 @@ async def _auto_assign(options: argparse.Namespace, session: Session) -> None:
 async def _list(options: argparse.Namespace, session: Session) -> None:
     zookeeper, root = session.zookeeper, session.root
     paths = ClusterPaths.of(root)
+    await store_admin.sync_cluster(zookeeper, root)  # operators wait with this for what others have changed
     params = await store_admin.read_cluster_params(zookeeper, root)
     print(f"cluster [{root}]:\n  name: {params.name}, numPartitions: {params.partition_count}")
     await _list_servers(session)
@@ -100,8 +96,8 @@ async def _list(options: argparse.Namespace, session: Session) -> None:
     for storage in sorted(replicas.keys() | groups.keys()):
         print(f"  {storage} = {list(replicas.get(storage, ()))}, GroupId: {groups.get(storage)}")
     print(f"store [{paths.connection}] connections:")
-    for storage, port in sorted((await store_admin.read_connections(zookeeper, root)).admin_ports.items()):
-        print(f"  {storage} has admin port: {port}")
+    for storage, admin_port in sorted((await store_admin.read_connections(zookeeper, root)).admin_ports.items()):
+        print(f"  {storage} has admin port: {admin_port}")
     for partition_id in range(params.partition_count):
         await _list_replica_states(session, paths, partition_id)
 

@@ -13,6 +13,7 @@ from waltz.client.deferred import DeferredDecisions
 from waltz.client.errors import (
     ClientAheadError,
     ClientClosedError,
+    ClientError,
     ClientTimeoutError,
     PartitionInactiveError,
     TransactionTooLargeError,
@@ -23,9 +24,11 @@ from waltz.client.mount import Mount
 from waltz.client.places import Places
 from waltz.client.settings import PartitionSettings
 from waltz.client.submission import ContextSubmission, RetryQueue, Submission, tell_exception
-from waltz.client.tasks import Signal
+from waltz.client.tasks import STOPS_THE_LOOP, Signal, is_being_cancelled
 from waltz.common.checksum import checksum
+from waltz.common.errors import WaltzError
 from waltz.common.ids import ReqId
+from waltz.common.net.backoff import Backoff
 from waltz.common.wire.client_server import (
     AppendFailed,
     AppendFailure,
@@ -64,6 +67,11 @@ class PartitionAppends:
         self._req_id_start = b""
         self._max_size_bytes = settings.max_transaction_size_bytes
         self._max_locks = settings.max_locks
+        self._refusals = Backoff(
+            settings.options.refused_initial_s, settings.options.refused_maximum_s, settings.random_source
+        )
+        self._refused = False
+        self._pause: asyncio.TimerHandle | None = None  # while it is set, nothing is sent
         self.set_generation(-1)
         self._mount: Mount
         self._feed: PartitionFeed
@@ -95,6 +103,18 @@ class PartitionAppends:
         """Id of the last transaction that was applied."""
         return self._feed.applied
 
+    @property
+    def obstacle(self) -> WaltzError | None:
+        """What keeps appends from being sent at present, as far as that is known."""
+        mount = self._mount
+        if mount.channel is not None:
+            return None
+        if mount.ahead:
+            return ClientAheadError(self._partition_id)
+        if mount.link is None:
+            return ClientError("no server is known to own the partition")
+        return mount.link.failure
+
     def stop(self) -> None:
         """Take nothing any more; what is registered is still decided."""
         self.monitor.stop()
@@ -109,7 +129,7 @@ class PartitionAppends:
         """Closed: nobody waits any longer. What was undecided is returned, for :meth:`tell_closed`."""
         undecided = self.monitor.close()
         self._places.fail(ClientClosedError)
-        self.signal.notify()
+        self._end_pause()
         return undecided
 
     async def close(self, undecided: Sequence[Submission], caller: asyncio.Task[Any] | None) -> None:
@@ -136,6 +156,7 @@ class PartitionAppends:
         if (
             channel is None
             or not channel.writable
+            or self._pause is not None
             or self.monitor.state is not MonitorState.STARTED
             or not self._places.try_take()
         ):
@@ -157,6 +178,7 @@ class PartitionAppends:
         if (
             channel is None
             or not channel.writable
+            or self._pause is not None
             or self.monitor.state is not MonitorState.STARTED
             or not self._places.try_take()
         ):
@@ -188,20 +210,19 @@ class PartitionAppends:
 
     async def _submit_slowly(self, submission: Submission) -> None:
         try:
-            await self._take_place()
-            await self._attempt(submission)
+            await self.submit_attempt(submission)
         except Exception as error:
             await tell_exception(submission.context, error)
             raise
 
     async def submit_attempt(self, submission: Submission) -> None:
         """Wait for a place and attempt ``submission``. Errors are raised, and not told to its context."""
-        await self._take_place()
-        await self._attempt(submission)
+        await self._take_place(submission)
+        await self._attempt(submission, self._now_s())
 
     async def begin_flush(self) -> Entry[Submission] | None:
         """Have everything registered decided; returns the entry to wait for with :meth:`flushed`."""
-        await self._ready(writable=False)
+        await self._ready(self._now_s(), sending=False)
         self.flush_now()
         return self.monitor.last_enqueued
 
@@ -231,20 +252,25 @@ class PartitionAppends:
     @property
     def _sendable(self) -> bool:
         channel = self._mount.channel
-        return channel is not None and channel.writable and self.monitor.state is MonitorState.STARTED
+        return (
+            channel is not None
+            and channel.writable
+            and self._pause is None
+            and self.monitor.state is MonitorState.STARTED
+        )
 
-    async def _take_place(self) -> None:
+    async def _take_place(self, submission: Submission) -> None:
         while True:
-            await self._ready()
+            await self._ready(self._now_s(), submission)
             if await self._places.take(self._options.place_wait_s):
                 return
             self.flush_now()
 
-    async def _attempt(self, submission: Submission) -> None:
+    async def _attempt(self, submission: Submission, since_s: float) -> None:
         """One attempt of a submission that has a place."""
         try:
             if not self._sendable:
-                await self._ready()
+                await self._ready(since_s, submission)
             builder = TransactionBuilder(self._feed.applied)
             accepted = submission.context.execute(builder)
         except BaseException:
@@ -265,7 +291,7 @@ class PartitionAppends:
                     raise TypeError(f"execute must return True or False, not {accepted!r}")
             if accepted:
                 if not self._sendable:
-                    await self._ready()
+                    await self._ready(self._now_s(), submission)
                 self._append_built(submission, builder)
                 return
         except BaseException:
@@ -276,17 +302,20 @@ class PartitionAppends:
         if result is not None and inspect.isawaitable(result):
             await result
 
-    async def _attempt_again(self, submission: Submission) -> None:
+    async def _attempt_again(self, submission: Submission, since_s: float) -> None:
         try:
-            await self._attempt(submission)
-        except asyncio.CancelledError:
-            if self.monitor.state is MonitorState.CLOSED:
-                await tell_exception(submission.context, ClientClosedError())
+            await self._attempt(submission, since_s)
+        except STOPS_THE_LOOP:
             raise
-        except Exception as error:
-            await tell_exception(submission.context, error)
+        except BaseException as error:
+            if isinstance(error, asyncio.CancelledError) and is_being_cancelled():
+                if self.monitor.state is MonitorState.CLOSED:
+                    await tell_exception(submission.context, ClientClosedError())
+                raise
+            await tell_exception(submission.context, _as_exception(error))
 
     def _append_built(self, submission: Submission, builder: TransactionBuilder) -> None:
+        builder.check_locks(self._max_locks)
         self._append(
             submission,
             builder.checked_data(self._max_size_bytes),
@@ -310,8 +339,6 @@ class PartitionAppends:
         """Register and send in one step, so that the order of registration is the order on the wire."""
         channel = self._mount.channel
         assert channel is not None
-        if write_locks or read_locks or append_locks:
-            self._check_locks(len(write_locks) + len(read_locks) + len(append_locks))
         req_id = self._next_req_id()
         frame = encode_append(
             channel.version,
@@ -330,38 +357,40 @@ class PartitionAppends:
         submission.in_flight = True
         channel.send(frame)
 
-    def _check_locks(self, count: int) -> None:
-        if count > self._max_locks:
-            raise TransactionTooLargeError(
-                f"the transaction has {count} locks; client.maxLocksPerTransaction is {self._max_locks}"
-            )
+    async def _ready(self, since_s: float, submission: Submission | None = None, *, sending: bool = True) -> None:
+        """Return when the partition is mounted and (where wanted) takes appends; raises what keeps it from that.
 
-    async def _ready(self, *, writable: bool = True) -> None:
-        """Return when the partition is mounted and (where wanted) takes bytes; raises what keeps it from that."""
+        Mounting may take ``mount_wait_s``, counted from ``since_s``, or as long as ``submission`` has itself.
+        """
         mount = self._mount
-        deadline_s: float | None = None
+        own_deadline_s = None if submission is None else submission.waits_until_s
+        deadline_s = since_s + self._options.mount_wait_s if own_deadline_s is None else own_deadline_s
         while True:
             if self.monitor.state is MonitorState.CLOSED:
                 raise ClientClosedError
             if self.monitor.state is MonitorState.STOPPED:
                 raise PartitionInactiveError(self._partition_id)
-            if mount.ahead:
+            if mount.ahead and own_deadline_s is None:
                 raise ClientAheadError(self._partition_id)
             if mount.channel is not None:
-                if mount.channel.writable or not writable:
+                if not sending or (mount.channel.writable and self._pause is None):
                     return
-                deadline_s = None
                 await self.signal.wait()
+                if own_deadline_s is None:
+                    deadline_s = self._loop.time() + self._options.mount_wait_s
                 continue
-            if deadline_s is None:
-                deadline_s = self._loop.time() + self._options.mount_wait_s
             remaining_s = deadline_s - self._loop.time()
             if remaining_s <= 0:
-                elapsed_ms = round(self._options.mount_wait_s * 1000)
-                raise ClientTimeoutError(
-                    f"Partition ensure mounted timeout: partitionId={self._partition_id} elapsed={elapsed_ms} ms"
-                )
+                raise self._not_mounted()
             await self.signal.wait(remaining_s)
+
+    def _not_mounted(self) -> ClientTimeoutError:
+        elapsed_ms = round(self._options.mount_wait_s * 1000)
+        text = f"Partition ensure mounted timeout: partitionId={self._partition_id} elapsed={elapsed_ms} ms"
+        obstacle = self.obstacle
+        error = ClientTimeoutError(text if obstacle is None else f"{text}: {obstacle}")
+        error.__cause__ = obstacle
+        return error
 
     # What servers say
 
@@ -387,17 +416,17 @@ class PartitionAppends:
         """The append is not in the log and never will be (version 5): there is no need to wait for a flush."""
         if message.reason is not AppendFailure.TOO_LARGE:
             logger.debug("partition %d: an append failed: %s", self._partition_id, message.reason.name)
-            self._aborted(
-                message.req_id, refused=message.reason is AppendFailure.MOVED and self._mount.channel is not None
-            )
+            if message.reason is AppendFailure.MOVED:
+                self._begin_pause()
+            self._aborted(message.req_id)
             return
         submission = self.monitor.abort(message.req_id)
         if submission is not None:
             submission.in_flight = False
             submission.data = b""
-            self._places.release()
-            error = TransactionTooLargeError(message.text or "the transaction is too large for the server")
-            self._settings.tasks.spawn(tell_exception(submission.context, error), "telling of a large transaction")
+            self._end(
+                submission, TransactionTooLargeError(message.text or "the transaction is too large for the server")
+            )
             self.signal.notify()
 
     # The feed's side
@@ -410,6 +439,10 @@ class PartitionAppends:
         submission, failed = commit
         if failed:
             self._failed(failed)
+        if self._refused:
+            self._refused = False
+            self._refusals.reset()
+            self._end_pause()
         self.signal.notify()
         if submission is None:
             return None
@@ -434,28 +467,64 @@ class PartitionAppends:
         self._failed(self.monitor.flush(req_id))
         self.signal.notify()
 
-    def _aborted(self, req_id: bytes, *, refused: bool = False) -> None:
+    def _aborted(self, req_id: bytes) -> None:
         submission = self.monitor.abort(req_id)
         if submission is not None:
-            self._failed((submission,), refused=refused)
+            self._failed((submission,))
             self.signal.notify()
 
-    def _failed(self, submissions: Sequence[Submission], *, refused: bool = False) -> None:
+    def _failed(self, submissions: Sequence[Submission]) -> None:
         for submission in submissions:
             submission.failures += 1
             submission.data = b""
             submission.in_flight = False
-            if not (self._settings.retries and self._retries.add(submission, refused=refused)):
+            try:
+                again = self._settings.retries and self._retries.add(submission)
+            except STOPS_THE_LOOP:
+                raise
+            except BaseException as error:
+                self._end(submission, _as_exception(error))
+                continue
+            if not again:
                 self._places.release()
                 self._tell(submission.context.on_completion, False)
+
+    def _end(self, submission: Submission, error: Exception) -> None:
+        self._places.release()
+        self._settings.tasks.spawn(
+            tell_exception(submission.context, error), f"telling of an error in partition {self._partition_id}"
+        )
+
+    def _begin_pause(self) -> None:
+        """The partition cannot be written at present: asking again at once would only keep its server busy."""
+        self._refused = True
+        if self._pause is None:
+            self._pause = self._loop.call_later(self._refusals.next_delay_s(), self._end_pause)
+
+    def _end_pause(self) -> None:
+        if self._pause is not None:
+            self._pause.cancel()
+            self._pause = None
+        self.signal.notify()
 
     # Callbacks outside of the feed
 
     def _tell(self, callback: Callable[..., Awaitable[None] | None], *arguments: object) -> None:
         try:
             result = callback(*arguments)
-        except Exception:
+        except STOPS_THE_LOOP:
+            raise
+        except BaseException:
             logger.exception("a transaction context failed in partition %d", self._partition_id)
             return
         if result is not None and inspect.isawaitable(result):
             self._settings.tasks.spawn(result, f"a transaction context in partition {self._partition_id}")
+
+
+def _as_exception(error: BaseException) -> Exception:
+    """What a context can be told."""
+    if isinstance(error, Exception):
+        return error
+    wrapped = ClientError(f"a transaction context raised {error!r}")
+    wrapped.__cause__ = error
+    return wrapped

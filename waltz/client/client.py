@@ -3,12 +3,14 @@
 import asyncio
 import random
 import ssl
-from collections.abc import Awaitable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Self
 
+from waltz.client.arguments import check_integer, check_loop, check_seconds
 from waltz.client.assignments import Assigned
 from waltz.client.context import TransactionContext, WaltzClientCallbacks
+from waltz.client.decisions import Decide, DecidedSubmission, check_attempts, transact_applied
 from waltz.client.errors import ClientClosedError, ClientTimeoutError, InvalidOperationError, PartitionNotFoundError
 from waltz.client.link import Connector
 from waltz.client.options import ClientOptions
@@ -26,13 +28,14 @@ from waltz.common.zk.client import ZooKeeper
 from waltz.common.zk.client import connect as connect_zookeeper
 
 _CONNECT_TIMEOUT_S = 30.0
+TRANSACT_TIMEOUT_S = 30.0
 
 
 class WaltzClient:
     """Appends transactions and applies all committed ones, in order; see :mod:`waltz.client.context` for its callbacks.
 
     Made by :meth:`open`; to be closed, or used as an asynchronous context manager. Everything happens on the loop on
-    which it was opened.
+    which it was opened; a call on another one raises ``InvalidOperationError`` before it does anything.
     """
 
     def __init__(
@@ -76,6 +79,7 @@ class WaltzClient:
         self._client_id: int | None = None
         self._active: frozenset[int] = frozenset()
         self._changing_partitions = asyncio.Lock()
+        self._loop = asyncio.get_running_loop()
         self._cluster: ClusterManager | None = None
         self._own_zookeeper: ZooKeeper | None = None
         self._closed = False
@@ -182,6 +186,7 @@ class WaltzClient:
         Returns when what was submitted to the partitions left is decided, which needs their servers. Raises
         :class:`InvalidOperationError` with ``client.autoMount``, and what the callback for the high-water mark raises.
         """
+        check_loop(self._loop)
         if self._config.auto_mount:
             raise InvalidOperationError("failed to set partitions: client.autoMount is on, all partitions are mounted")
         await self._set_active(partition_ids)
@@ -195,6 +200,8 @@ class WaltzClient:
         ``TransactionTooLargeError``, ``ProtocolError`` (locks that the server's version does not know), and what the
         context raises.
         """
+        if asyncio.get_running_loop() is not self._loop:
+            check_loop(self._loop)
         partitions = self._stream.partitions
         partition_id = -1
         try:
@@ -210,12 +217,50 @@ class WaltzClient:
         if rest is not None:
             await rest
 
+    async def transact(
+        self,
+        partition_id: int,
+        decide: Decide,
+        *,
+        timeout_s: float = TRANSACT_TIMEOUT_S,
+        max_attempts: int | None = None,
+    ) -> int | None:
+        """Decide on what has been applied and append what was decided; returns its id when that has been applied.
+
+        ``decide`` (plain or async) is called with a :class:`~waltz.client.decisions.Basis` and returns an ``Append``,
+        bytes, or ``None``, which is returned. It is called again when the append got lost, and when one of its locks
+        was changed meanwhile, as soon as the change has been applied: ``max_attempts`` times, within ``timeout_s``.
+
+        Not to be awaited by a callback of the same partition. Raises ``LockConflict`` after ``max_attempts``;
+        ``NotAppendedError`` and ``OutcomeUnknownError`` at the deadline and when the client is closed;
+        ``PartitionNotFoundError``, ``TransactionTooLargeError``, and what ``decide`` raises. When it is cancelled a
+        note on the ``CancelledError`` tells whether anything was sent.
+        """
+        check_loop(self._loop)
+        check_integer(partition_id, "partition_id")
+        check_seconds(timeout_s, "timeout_s")
+        check_attempts(max_attempts)
+        if self._closed:
+            raise ClientClosedError
+        if not 0 <= partition_id < self.partition_count:
+            raise PartitionNotFoundError(partition_id)
+        submission = DecidedSubmission(
+            partition_id,
+            self._stream.partitions[partition_id].appends,
+            decide,
+            now_s=self._loop.time(),
+            timeout_s=timeout_s,
+            max_attempts=max_attempts,
+        )
+        return await transact_applied(submission)
+
     async def flush_transactions(self, *, timeout_s: float | None = None) -> None:
         """Return when every append sent until now is decided (and, if committed, about to be applied).
 
         Raises ``PartitionInactiveError`` if any partition is inactive, ``ClientTimeoutError`` if one cannot be mounted
         or the outcome is not known in time (60 s by default), ``ClientAheadError`` and ``ClientClosedError``.
         """
+        check_loop(self._loop)
         if self._closed:
             raise ClientClosedError
         timeout_s = self._options.flush_timeout_s if timeout_s is None else timeout_s
@@ -242,8 +287,12 @@ class WaltzClient:
     async def high_water_mark(self, partition_id: int, *, timeout_s: float | None = None) -> int:
         """Id of the last committed transaction of a partition, asked of its server; -1 when there is none.
 
+        Right after the partition has moved it may be that of the server before, until the client hears of the new one:
+        then it is behind.
+
         Raises ``PartitionNotFoundError``, ``DeadlineExceededError`` (10 s by default) and ``ClientClosedError``.
         """
+        check_loop(self._loop)
         if self._closed:
             raise ClientClosedError
         return await self._rpc.high_water_mark(partition_id, timeout_s)
@@ -252,22 +301,27 @@ class WaltzClient:
 
     async def check_server_connections(self, endpoints: Iterable[Endpoint]) -> dict[Endpoint, dict[str, bool]]:
         """For each server, which storages (``host:port``) it reaches; servers that cannot be asked are left out."""
+        check_loop(self._loop)
         return await self._rpc.check_server_connections(endpoints)
 
     async def server_partition_assignments(self, endpoint: Endpoint) -> list[int]:
         """The partitions that a server owns."""
+        check_loop(self._loop)
         return await self._rpc.server_partition_assignments(endpoint)
 
     async def server_partition_health(self, endpoint: Endpoint) -> dict[int, bool]:
         """Each partition of a server, and whether it is healthy."""
+        check_loop(self._loop)
         return await self._rpc.server_partition_health(endpoint)
 
     async def add_preferred_partitions(self, endpoint: Endpoint, partition_ids: Sequence[int]) -> bool:
         """Have the cluster give these partitions to a server by preference; whether the server agreed."""
+        check_loop(self._loop)
         return await self._rpc.add_preferred_partitions(endpoint, partition_ids)
 
     async def remove_preferred_partitions(self, endpoint: Endpoint, partition_ids: Sequence[int]) -> bool:
         """Take the preference back; whether the server agreed."""
+        check_loop(self._loop)
         return await self._rpc.remove_preferred_partitions(endpoint, partition_ids)
 
     async def close(self) -> None:
@@ -278,6 +332,7 @@ class WaltzClient:
         """
         if self._closed:
             return
+        check_loop(self._loop)
         self._closed = True
         if self._cluster is not None:
             self._cluster.unmanage_client(self)
@@ -291,24 +346,22 @@ class WaltzClient:
 
     async def _set_active(self, partition_ids: Collection[int]) -> None:
         async with self._changing_partitions:
-            await self._activate_only(partition_ids)
+            await self._activate_only(partition_ids, self._read_high_water_mark)
 
-    async def _activate_only(self, partition_ids: Collection[int]) -> None:
+    async def _activate_only(
+        self, partition_ids: Collection[int], read_high_water_mark: Callable[[int], Awaitable[int]]
+    ) -> None:
         if self._closed:
             raise ClientClosedError
         try:
-            await self._stream.set_active(partition_ids, self._call_read_high_water_mark)
+            await self._stream.set_active(partition_ids, read_high_water_mark)
         finally:
             self._active = frozenset(
                 partition.partition_id for partition in self._stream.partitions if partition.active
             )
 
-    async def _call_read_high_water_mark(self, partition_id: int) -> int:
-        high_water_mark = self._read_high_water_mark(partition_id)
+    async def _read_high_water_mark(self, partition_id: int) -> int:
+        high_water_mark = self._callbacks.client_high_water_mark(partition_id)
         if isinstance(high_water_mark, int):
             return high_water_mark
         return await high_water_mark
-
-    def _read_high_water_mark(self, partition_id: int) -> int | Awaitable[int]:
-        """Where to begin with a partition."""
-        return self._callbacks.client_high_water_mark(partition_id)

@@ -1,17 +1,17 @@
 """What the plain face rests on: a client that follows the log of the partitions that are used, and applies nothing."""
 
 import weakref
-from collections.abc import Awaitable
 from typing import Protocol, runtime_checkable
 
 from waltz.client.client import WaltzClient
 from waltz.client.context import WaltzClientCallbacks
 from waltz.client.errors import ClientClosedError, PartitionInactiveError, PartitionNotFoundError
 from waltz.client.feed import Followed
+from waltz.client.joined import JoinedPartition
 from waltz.client.options import ClientOptions
-from waltz.client.submission import Submission
 from waltz.client.transaction import Transaction
 from waltz.common.config import ClientConfig
+from waltz.common.errors import WaltzError
 from waltz.common.records import Record
 from waltz.common.zk.client import ZooKeeper
 from waltz.common.zk.client import connect as connect_zookeeper
@@ -35,32 +35,6 @@ class ListRequest(Protocol):
         ...
 
 
-class JoinedPartition(Protocol):
-    """A partition that is followed; see :class:`~waltz.client.appends.PartitionAppends`."""
-
-    @property
-    def high_water_mark(self) -> int:
-        """Id of the last transaction that is known to be committed."""
-        ...
-
-    def append_now(
-        self,
-        submission: Submission,
-        data: bytes,
-        header: int,
-        client_high_water_mark: int,
-        write_locks: tuple[int, ...],
-        read_locks: tuple[int, ...],
-        append_locks: tuple[int, ...],
-    ) -> bool:
-        """Send at once if that is possible."""
-        ...
-
-    async def submit_attempt(self, submission: Submission) -> None:
-        """Wait until it can be sent, then have it built and sent."""
-        ...
-
-
 class Core(Protocol):
     """The members of :class:`FollowingClient` that the plain face uses; the mock driver has them, too."""
 
@@ -81,6 +55,10 @@ class Core(Protocol):
 
     async def join(self, partition_id: int) -> JoinedPartition:
         """Follow a partition from its present high-water mark on."""
+        ...
+
+    def obstacle(self, partition_id: int) -> WaltzError | None:
+        """What keeps the partition from being asked for anything at present, as far as that is known."""
         ...
 
     async def advanced(self, partition_id: int, transaction_id: int) -> None:
@@ -169,9 +147,19 @@ class FollowingClient(WaltzClient):
         if not 0 <= partition_id < self.partition_count:
             raise PartitionNotFoundError(partition_id)
         if partition_id not in self._active:
+            high_water_mark = await self._rpc.high_water_mark(partition_id)  # nobody else has to wait for that
+
+            async def known(partition_id: int) -> int:
+                return high_water_mark
+
             async with self._changing_partitions:
-                await self._activate_only(self._active | {partition_id})
+                if partition_id not in self._active:
+                    await self._activate_only(self._active | {partition_id}, known)
         return self._stream.partitions[partition_id].appends
+
+    def obstacle(self, partition_id: int) -> WaltzError | None:
+        """What keeps the partition from being asked for anything at present, as far as that is known."""
+        return self._rpc.partitions[partition_id].obstacle
 
     async def advanced(self, partition_id: int, transaction_id: int) -> None:
         """Return when the transaction is known to be committed; raises when the client is closed."""
@@ -186,9 +174,6 @@ class FollowingClient(WaltzClient):
     def request_list(self, partition_id: int, first_id: int, max_count: int, max_bytes: int) -> ListRequest:
         """Begin a bulk read."""
         return self._rpc.partitions[partition_id].request_list(first_id, max_count, max_bytes)
-
-    def _read_high_water_mark(self, partition_id: int) -> Awaitable[int]:
-        return self._rpc.high_water_mark(partition_id)
 
 
 class ClusterCores:

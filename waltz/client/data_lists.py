@@ -6,6 +6,7 @@ from collections.abc import Callable
 from waltz.client.errors import BulkReadsNotSupportedError, ClientClosedError, RpcError
 from waltz.client.link import ServerLink
 from waltz.common.errors import DeadlineExceededError, WaltzError
+from waltz.common.java_text import for_people
 from waltz.common.records import Record
 from waltz.common.wire.client_server import (
     FIRST_WITH_DATA_LISTS,
@@ -118,15 +119,20 @@ class DataLists:
         elif message.status is DataListStatus.NOT_READY:
             request.finish(RpcError("partition not ready"))
         else:
-            request.finish(RpcError(message.error or "the server gave no reason"))
+            request.finish(RpcError(for_people(message.error or "the server gave no reason")))
 
-    def sweep(self, now_s: float, resend_s: float, lifetime_s: float) -> None:
-        """Have sent again what was not answered, and give up what is too old."""
+    def sweep(self, now_s: float, receiving_at_s: float, resend_s: float, lifetime_s: float) -> None:
+        """Have sent again what was not answered, and give up what is too old; no time counts before ``receiving_at_s``.
+
+        At that time a part of a large answer came.
+        """
         for req_id, request in list(self._sent.items()):
-            if now_s - request.sent_at_s >= resend_s:
+            if now_s - max(request.sent_at_s, receiving_at_s) >= resend_s:
                 del self._sent[req_id]
                 self.unsent.append(request)
-        for request in [request for request in self.unsent if now_s - request.created_at_s >= lifetime_s]:
+        for request in list(self.unsent):
+            if now_s - max(request.created_at_s, receiving_at_s) < lifetime_s:
+                continue
             self.unsent.remove(request)
             request.finish(DeadlineExceededError(f"no transactions from {request.first_id} on within {lifetime_s:g} s"))
 

@@ -13,19 +13,24 @@ import random
 from abc import abstractmethod
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from waltz.client.context import WaltzClientCallbacks
 from waltz.client.databases import Connection, Database, DbApiDatabase, ForbiddenDatabaseCallError, SqlAlchemyDatabase
 from waltz.client.transaction import Transaction
-from waltz.common.ids import NO_TRANSACTION
+from waltz.common.errors import WaltzError
 from waltz.common.net.backoff import Backoff
 
-__all__ = ["DatabaseCallbacks", "DbApiDatabase", "ForbiddenDatabaseCallError", "SqlAlchemyDatabase"]
+__all__ = ["DatabaseCallbacks", "DbApiDatabase", "ForbiddenDatabaseCallError", "SqlAlchemyDatabase", "StoredMarkError"]
 
 logger = logging.getLogger(__name__)
 
-C = TypeVar("C", bound=Connection)
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar as TypeVarWithDefault  # for type checkers, which know it without installing
+
+    C = TypeVarWithDefault("C", bound=Connection, default=Any)
+else:
+    C = TypeVar("C", bound=Connection)
 T = TypeVar("T")
 
 _INITIAL_DELAY_S = 0.01
@@ -37,11 +42,20 @@ class _NoRowError(Exception):
     """A row could neither be read nor made; the next attempt may succeed, or tell why."""
 
 
+class StoredMarkError(WaltzError):
+    """The high-water mark in the database went back, or its row is gone: transactions would be left out.
+
+    Perhaps the database was restored from a backup while a client was running. Once the client takes part in the
+    partition anew (in this process or another one), it goes on behind the mark that is stored.
+    """
+
+
 class DatabaseCallbacks(WaltzClientCallbacks, Generic[C]):
     """Implement :meth:`apply`. To be closed after its client.
 
     Errors of the database are tried again for ever, with growing delays: the database may be down. Any other exception
-    of :meth:`apply` rolls back, goes to ``uncaught_exception``, and has the transaction applied again.
+    of :meth:`apply` rolls back, goes to ``uncaught_exception``, and has the transaction applied again; so does a
+    :class:`StoredMarkError`, when the database does not know of transactions that it had applied.
     """
 
     def __init__(
@@ -104,15 +118,18 @@ class DatabaseCallbacks(WaltzClientCallbacks, Generic[C]):
                 self.on_error_getting_high_water_mark(attempt, error)
                 await asyncio.sleep(backoff.next_delay_s())
                 continue
-            self._marks[partition_id] = max(mark, self._marks.get(partition_id, NO_TRANSACTION))
-            return self._marks[partition_id]
+            self._marks[partition_id] = mark
+            return mark
 
     async def apply_transaction(self, transaction: Transaction) -> None:
-        """Apply it here, unless somebody else has applied it."""
+        """Apply it here, unless somebody else has applied it.
+
+        Raises :class:`StoredMarkError` when transactions before it are not applied in the database any more.
+        """
         partition_id = transaction.partition_id
         backoff = self._backoff()
         data: bytes | None = None
-        while transaction.transaction_id - 1 == self._marks[partition_id]:
+        while self._marks[partition_id] < transaction.transaction_id:
             if data is None:
                 data = await transaction.data_bytes()
             try:
@@ -126,7 +143,11 @@ class DatabaseCallbacks(WaltzClientCallbacks, Generic[C]):
                 )
                 await asyncio.sleep(backoff.next_delay_s())
                 continue
-            self._marks[partition_id] = max(mark, self._marks[partition_id])
+            if mark is None or mark < transaction.transaction_id - 1:
+                raise _went_back(transaction, mark)
+            self._marks[partition_id] = mark
+            if mark < transaction.transaction_id:  # whoever had the row before us has rolled back
+                await asyncio.sleep(backoff.next_delay_s())
 
     def _backoff(self) -> Backoff:
         return Backoff(_INITIAL_DELAY_S, _MAXIMUM_DELAY_S, self._random)
@@ -153,11 +174,11 @@ class DatabaseCallbacks(WaltzClientCallbacks, Generic[C]):
             raise _NoRowError(f"no row for partition {partition_id} could be made")
         return mark
 
-    def _applying(self, transaction: Transaction, data: bytes) -> Callable[[], int]:
+    def _applying(self, transaction: Transaction, data: bytes) -> Callable[[], int | None]:
         return lambda: self._apply_in_thread(transaction, data)
 
-    def _apply_in_thread(self, transaction: Transaction, data: bytes) -> int:
-        """One database transaction; returns the mark as it is now."""
+    def _apply_in_thread(self, transaction: Transaction, data: bytes) -> int | None:
+        """One database transaction; returns the mark as it is now, ``None`` if there is none."""
         database = self._database
         partition_id, transaction_id = transaction.partition_id, transaction.transaction_id
         connection = database.connect()
@@ -172,12 +193,21 @@ class DatabaseCallbacks(WaltzClientCallbacks, Generic[C]):
                 return transaction_id
             mark = database.read_mark(connection, partition_id)
             connection.rollback()
-            return NO_TRANSACTION if mark is None else mark
+            return mark
         except BaseException:
             _roll_back(connection)
             raise
         finally:
             connection.close()
+
+
+def _went_back(transaction: Transaction, mark: int | None) -> StoredMarkError:
+    stored = "is gone from the database" if mark is None else f"in the database is {mark}"
+    return StoredMarkError(
+        f"transaction {transaction.transaction_id} of partition {transaction.partition_id} cannot be applied: the "
+        f"stored high-water mark of the partition {stored}, although it was at least {transaction.transaction_id - 1}. "
+        "Was the database restored while the client was running? Restart the client to go on behind the stored mark"
+    )
 
 
 def _roll_back(connection: Connection) -> None:

@@ -35,10 +35,16 @@ class ClientTimeoutError(ClientError):
 
 
 class ClientAheadError(ClientError):
-    """The application claims to have applied transactions that the log does not have."""
+    """The application claims to have seen transactions that the log does not have.
 
-    def __init__(self, partition_id: int) -> None:
-        super().__init__(f"client is ahead of store for partition: {partition_id}")
+    Either this is another cluster than the one that they were read from, or it was made anew.
+    """
+
+    def __init__(self, partition_id: int, transaction_id: int | None = None, last_id: int | None = None) -> None:
+        text = f"client is ahead of store for partition: {partition_id}"
+        if transaction_id is not None:
+            text += f": there is no transaction {transaction_id}, the last one is {last_id}; is this the right cluster?"
+        super().__init__(text)
         self.partition_id = partition_id
 
 
@@ -61,12 +67,18 @@ class NotAppendedError(AppendError):
 class LockConflict(NotAppendedError):  # the name says what happened
     """One of the locks has changed since the high-water mark of the append; it is not in the log.
 
-    ``transaction_id`` is the committed transaction at which it changed, at the latest. Locks that share a hash can
-    conflict without a need. Read the feed up to it, and decide again.
+    ``transaction_id`` is the committed transaction at which it changed, at the latest (-1 if the server lost count).
+    Locks that share a hash can conflict without a need. Read the feed up to it, and decide again.
     """
 
-    def __init__(self, partition_id: int, transaction_id: int) -> None:
-        super().__init__(f"a lock was changed by transaction {transaction_id} of partition {partition_id}")
+    def __init__(self, partition_id: int, transaction_id: int, high_water_mark: int | None = None) -> None:
+        what = f"transaction {transaction_id}" if transaction_id >= 0 else "a transaction that is not known"
+        text = f"a lock was changed by {what} of partition {partition_id}"
+        if high_water_mark is not None:
+            text += f", after transaction {high_water_mark}, on which the append was based"
+        if transaction_id >= 0:
+            text += f"; read the feed up to transaction {transaction_id} and decide again"
+        super().__init__(text)
         self.partition_id = partition_id
         self.transaction_id = transaction_id
 
@@ -81,13 +93,27 @@ class AppendManyError(AppendError):
     """Some of the transactions given to ``append_many`` were not seen to be committed.
 
     ``outcomes`` has one entry for each of them, in order: its id, or its :class:`AppendError` (or other error).
+    ``not_appended``, ``unknown`` and ``other`` count the errors: known not to be in the log, perhaps in the log, and
+    errors that are no :class:`AppendError` (a transaction too large for the server, for example: not in the log).
     """
 
     def __init__(self, outcomes: "list[int | Exception]") -> None:
         errors = [outcome for outcome in outcomes if isinstance(outcome, Exception)]
-        super().__init__(f"{len(errors)} of {len(outcomes)} transactions were not appended; the first: {errors[0]}")
         self.outcomes = outcomes
-        self.outcome_known = not any(isinstance(error, OutcomeUnknownError) for error in errors)
+        self.not_appended = sum(isinstance(error, AppendError) and error.outcome_known for error in errors)
+        self.unknown = sum(isinstance(error, AppendError) and not error.outcome_known for error in errors)
+        self.other = len(errors) - self.not_appended - self.unknown
+        self.outcome_known = self.unknown == 0
+        counts = (
+            (self.not_appended, "not appended"),
+            (self.unknown, "of unknown outcome, perhaps committed"),
+            (self.other, "failed otherwise"),
+        )
+        text = "; ".join(f"{count} {what}" for count, what in counts if count)
+        super().__init__(
+            f"{len(errors)} of {len(outcomes)} transactions were not seen to be committed ({text}); "
+            f"the first error: {errors[0]}"
+        )
 
 
 class BulkReadsNotSupportedError(ClientError):

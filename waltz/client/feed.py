@@ -6,7 +6,11 @@ by not asking for more of the feed and, should that not do, by not reading from 
 
 A transaction whose application fails stays at the head and is applied again after a delay, with the guarantees of the
 original, which drops the connection and is fed the same transaction again: in order, ``on_completion`` once,
-``on_application`` once it has been applied.
+``on_application`` once it has been applied. Whatever a callback raises counts as such a failure, be it an ``Exception``
+or not; only ``KeyboardInterrupt`` and ``SystemExit`` leave the loop.
+
+Whatever else ends the handling of a transaction early (its task is cancelled by somebody who does not own it, a defect)
+is logged, and the feed begins again behind the last transaction that was applied.
 """
 
 import asyncio
@@ -20,7 +24,7 @@ from typing import Any, Protocol
 from waltz.client.context import TransactionContext, WaltzClientCallbacks
 from waltz.client.options import ClientOptions
 from waltz.client.prefetch import Prefetcher
-from waltz.client.tasks import Signal
+from waltz.client.tasks import STOPS_THE_LOOP, Signal, is_being_cancelled
 from waltz.client.transaction import Transaction
 from waltz.common.ids import NO_TRANSACTION
 from waltz.common.net.backoff import Backoff
@@ -60,6 +64,9 @@ class FeedOwner(Protocol):
     def backlog_changed(self, size: int) -> None:
         """So many transactions wait; called when the queue crosses one of its limits."""
 
+    def feed_broke_off(self) -> None:
+        """What was received and not applied is forgotten, and has to be fed again."""
+
 
 class PartitionFeed:
     """Applies transactions and knows the client's high-water mark. Inactive until :meth:`start`."""
@@ -94,12 +101,14 @@ class PartitionFeed:
         self._random = random_source
         self._queue: deque[FeedData | MountResponse] = deque()
         self._task: asyncio.Task[None] | None = None
+        self._under_way: tuple[Transaction, TransactionContext | None] | None = None
         self._stopped = asyncio.Event()
 
     def start(self, high_water_mark: int) -> None:
         """Expect the transaction after ``high_water_mark``."""
         assert self._task is None, "the feed is still running"
         self.applied = self.received = high_water_mark
+        self._under_way = None
         self._stopped.clear()
         self.active = True
 
@@ -132,7 +141,11 @@ class PartitionFeed:
             return
         self.received = item.transaction_id
         if self._task is None:
-            rest = self._step(item)
+            try:
+                rest = self._step(item)
+            except BaseException:
+                self._forget_received()  # the connection does not outlive this, and the next one begins there
+                raise
             if rest is not None:
                 self._begin(rest)
             return
@@ -148,28 +161,52 @@ class PartitionFeed:
         else:
             self._queue.append(item)
 
-    def _begin(self, rest: Coroutine[Any, Any, None] | None) -> None:
-        if rest is not None:
-            self._task = asyncio.get_running_loop().create_task(self._run(rest))
+    def _begin(self, rest: Coroutine[Any, Any, None]) -> None:
+        self._task = task = asyncio.get_running_loop().create_task(self._run(rest))
+
+        def done(task: asyncio.Task[None]) -> None:
+            rest.close()  # a task that is cancelled before it begins never comes to awaiting it
+            self._ended(task)
+
+        task.add_done_callback(done)
 
     async def _run(self, rest: Coroutine[Any, Any, None]) -> None:
         queue = self._queue
         low = self._options.feed_queue_low
         next_step: Coroutine[Any, Any, None] | None = rest
-        try:
-            while True:
-                if next_step is not None:
-                    await next_step
-                if not queue:
-                    return
-                item = queue.popleft()
-                if len(queue) == low:
-                    self._owner.backlog_changed(low)
-                next_step = self._take(item)
-        except Exception:
-            logger.exception("the feed of partition %d stops: defect of the client", self._partition_id)
-        finally:
-            self._task = None
+        while True:
+            if next_step is not None:
+                await next_step
+            if not queue:
+                self._task = None
+                return
+            item = queue.popleft()
+            if len(queue) == low:
+                self._owner.backlog_changed(low)
+            next_step = self._take(item)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        """The task is over; if that was not the end of its work, what it had not done is fed again."""
+        if self._task is not task:
+            return  # the queue was empty
+        self._task = None
+        if not self.active:
+            if not task.cancelled():
+                task.exception()
+            return
+        logger.error(
+            "the feed of partition %d broke off behind transaction %d and begins again there",
+            self._partition_id,
+            self.applied,
+            exc_info=None if task.cancelled() else task.exception(),
+        )
+        self._forget_received()
+        self._owner.feed_broke_off()
+
+    def _forget_received(self) -> None:
+        self._queue.clear()
+        self._prefetcher.clear()
+        self.received = self.applied
 
     def _take(self, item: FeedData | MountResponse) -> Coroutine[Any, Any, None] | None:
         if isinstance(item, FeedData):
@@ -193,6 +230,9 @@ class PartitionFeed:
         req_id, transaction_id, header = item
         own = self._decisions.take_committed(req_id)
         if own is None:
+            if self._under_way is not None:  # it broke off; its context is not told of the commit again
+                transaction, context = self._under_way
+                return self._apply_slowly(transaction, context)
             context = None
             transaction = Transaction(req_id, transaction_id, header, None, self._prefetcher)
         else:
@@ -200,28 +240,46 @@ class PartitionFeed:
             transaction = Transaction(req_id, transaction_id, header, data, self._prefetcher)
             try:
                 completing = context.on_completion(True)
-            except Exception as error:
+            except STOPS_THE_LOOP:
+                raise
+            except BaseException as error:
                 completing = self._report(transaction, error)
             if completing is not None and inspect.isawaitable(completing):
-                return self._apply_slowly(transaction, context, completing=completing)
+                return self._begun(transaction, context, completing=completing)
         try:
             applying = self._callbacks.apply_transaction(transaction)
-        except Exception as error:
-            return self._apply_slowly(transaction, context, failure=error)
+        except STOPS_THE_LOOP:
+            raise
+        except BaseException as error:
+            return self._begun(transaction, context, failure=error)
         if applying is not None and inspect.isawaitable(applying):
-            return self._apply_slowly(transaction, context, applying=applying)
+            return self._begun(transaction, context, applying=applying)
         self.applied = transaction_id
         if self._task is not None:
             self._prefetcher.applied(transaction_id, was_read=transaction.data_was_read)
         if context is not None:
             try:
                 notifying = context.on_application()
-            except Exception as error:
+            except STOPS_THE_LOOP:
+                raise
+            except BaseException as error:
                 notifying = self._report(transaction, error)
             if notifying is not None and inspect.isawaitable(notifying):
                 return self._finish_slowly(transaction, notifying)
         self._decisions.transaction_applied(transaction_id)
         return None
+
+    def _begun(
+        self,
+        transaction: Transaction,
+        context: TransactionContext | None,
+        *,
+        completing: Awaitable[None] | None = None,
+        applying: Awaitable[None] | None = None,
+        failure: BaseException | None = None,
+    ) -> Coroutine[Any, Any, None]:
+        self._under_way = transaction, context
+        return self._apply_slowly(transaction, context, completing=completing, applying=applying, failure=failure)
 
     async def _apply_slowly(
         self,
@@ -248,6 +306,7 @@ class PartitionFeed:
                 backoff = Backoff(options.apply_retry_initial_s, options.apply_retry_maximum_s, self._random)
             if await self._stopped_within(backoff.next_delay_s()):
                 return
+        self._under_way = None
         self._advance(transaction)
         if context is not None:
             notifying = self._call(transaction, context.on_application)
@@ -267,11 +326,13 @@ class PartitionFeed:
                 applying = self._callbacks.apply_transaction(transaction)
             if applying is not None and inspect.isawaitable(applying):
                 await applying
+        except STOPS_THE_LOOP:
+            raise
         except asyncio.CancelledError as cancelled:
-            if _is_being_cancelled():
+            if is_being_cancelled():
                 raise
             return cancelled  # the application cancelled something of its own
-        except Exception as error:
+        except BaseException as error:
             return error
         finally:
             self._applying.release()
@@ -302,18 +363,22 @@ class PartitionFeed:
         """Call a callback; what it returns if that has to be awaited (with :meth:`_guard`)."""
         try:
             result = callback(*arguments)
-        except Exception as error:
+        except STOPS_THE_LOOP:
+            raise
+        except BaseException as error:
             return self._report(transaction, error)
         return result if result is not None and inspect.isawaitable(result) else None
 
     async def _guard(self, transaction: Transaction, awaitable: Awaitable[None]) -> None:
         try:
             await awaitable
+        except STOPS_THE_LOOP:
+            raise
         except asyncio.CancelledError as cancelled:
-            if _is_being_cancelled():
+            if is_being_cancelled():
                 raise
             await self._report(transaction, cancelled)
-        except Exception as error:
+        except BaseException as error:
             await self._report(transaction, error)
 
     async def _report(self, transaction: Transaction, error: BaseException) -> None:
@@ -321,14 +386,13 @@ class PartitionFeed:
             result = self._callbacks.uncaught_exception(self._partition_id, transaction.transaction_id, error)
             if result is not None and inspect.isawaitable(result):
                 await result
-        except Exception:
+        except STOPS_THE_LOOP:
+            raise
+        except BaseException as failure:
+            if isinstance(failure, asyncio.CancelledError) and is_being_cancelled():
+                raise
             logger.exception(
                 "uncaught_exception failed for transaction %d of partition %d",
                 transaction.transaction_id,
                 self._partition_id,
             )
-
-
-def _is_being_cancelled() -> bool:
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0

@@ -2,21 +2,34 @@
 
 import asyncio
 import logging
+import math
 import random
 import ssl
 from collections.abc import Hashable
 from typing import Protocol
 
 from waltz.client.options import ClientOptions
+from waltz.client.silence import Silence
 from waltz.common.errors import ConnectFailedError, ConnectionClosedError, DeadlineExceededError
-from waltz.common.ids import Endpoint
+from waltz.common.ids import Endpoint, ReqId
 from waltz.common.net.backoff import Backoff
 from waltz.common.net.channel import Channel, ChannelHandler, connect
+from waltz.common.net.quiet_log import OutageLog
+from waltz.common.tasks import owned, restarting
+from waltz.common.wire.client_server import (
+    FIRST_WITH_ASSIGNMENT,
+    Message,
+    ServerPartitionsAssignmentRequest,
+    ServerPartitionsAssignmentResponse,
+    encode,
+)
 from waltz.common.wire.frames import CLIENT_SERVER, Bounds, Family
 
 logger = logging.getLogger(__name__)
 
 HELLO_TEXT = "Waltz Client"
+
+_PING = ServerPartitionsAssignmentRequest(ReqId.of(0, 0, 0, 0))
 
 
 class Connector(Protocol):
@@ -94,6 +107,8 @@ class ServerLink:
         """The connection, while it is ready for messages."""
         self.seq_num = -1
         """Sequence number of the present connection."""
+        self.failure: ConnectFailedError | None = None
+        """Why the last attempt to connect failed; ``None`` when it succeeded, or was not made."""
         self.closed = False
         self._user = user
         self._seq_nums = seq_nums
@@ -101,18 +116,24 @@ class ServerLink:
         self._options = options
         self._backoff = Backoff(options.reconnect_initial_s, options.reconnect_maximum_s, random_source)
         self._loop = asyncio.get_running_loop()
+        self._outage = OutageLog(logger, self._loop.time)
         self._task: asyncio.Task[None] | None = None
         self._waiters: set[asyncio.Future[Channel]] = set()
         self._paused_by: set[Hashable] = set()
         self._useful = False
-        self._awaiting_since_s: float | None = None
+        self.receiving_at_s = -math.inf
+        """When :meth:`check_silence` last saw that a part of a large message had come; by the loop's clock."""
+        self._pinged = False
+        self._pings = 0
+        self._silence = Silence(self._loop.time())
 
     def __repr__(self) -> str:
         return f"<ServerLink {self.endpoint} #{self.seq_num}>"
 
     def start(self) -> None:
         """Begin to connect."""
-        self._task = self._loop.create_task(self._run())
+        what = f"the connection to {self.endpoint}"
+        self._task = owned(restarting(self._run_or_tell, what), what)
 
     async def close(self) -> None:
         """Close the connection for good; waiters get ``ConnectionClosedError``."""
@@ -154,16 +175,50 @@ class ServerLink:
 
     def expect_answer(self) -> None:
         """Something was sent that the server has to answer."""
-        if self._awaiting_since_s is None:
-            self._awaiting_since_s = self._loop.time()
+        if self.channel is not None:
+            self._silence.expect(self.channel.taken_bytes, self._loop.time())
 
-    def check_silence(self) -> None:
-        """Replace the connection if an answer is awaited and nothing at all came for too long."""
-        since_s = self._awaiting_since_s
-        if since_s is None or self._paused_by or self._loop.time() - since_s < self._options.silence_limit_s:
+    def check_silence(self, *, idle: bool = False) -> None:
+        """Replace the connection if nothing at all has moved on it for too long. Called often.
+
+        When half of the time is over the server is asked something that it answers at once, whatever keeps it from
+        answering other things. Without ``idle`` that is done only while an answer is awaited; with it a connection
+        that only brings a feed is known to be alive, too.
+        """
+        channel, silence, now_s = self.channel, self._silence, self._loop.time()
+        if channel is None:
             return
-        self._awaiting_since_s = None
-        self.reconnect(f"no sign of life for {self._options.silence_limit_s:g} s")
+        if silence.look(channel.left_bytes(), channel.received_bytes, now_s) and channel.receiving:
+            self.receiving_at_s = now_s
+        if self._paused_by:
+            silence.excuse(now_s)
+        limit_s = self._options.silence_limit_s
+        quiet_s = silence.quiet_s(now_s)
+        if quiet_s < limit_s / 2 or not (idle or silence.expecting):
+            return
+        if not self._pinged and channel.version >= FIRST_WITH_ASSIGNMENT:
+            self._pinged = True
+            self._pings += 1
+            channel.send(encode(_PING, channel.version))
+            silence.expect(channel.taken_bytes, now_s - quiet_s)
+        elif silence.expecting and quiet_s >= limit_s:
+            self.reconnect(f"no sign of life for {limit_s:g} s")
+
+    def answers_ping(self, message: Message) -> bool:
+        """Whether a message is the answer to what :meth:`check_silence` has asked; called once for each."""
+        if not self._pings or type(message) is not ServerPartitionsAssignmentResponse:
+            return False
+        self._pings -= 1
+        return True
+
+    @property
+    def taken_bytes(self) -> int:
+        """Where in all that was handed to the present connection the last request ends."""
+        return 0 if self.channel is None else self.channel.taken_bytes
+
+    def left_bytes(self) -> int:
+        """How much of that has left this machine."""
+        return 0 if self.channel is None else self.channel.left_bytes()
 
     def pause(self, who: Hashable) -> None:
         """Read nothing until everyone who called this has called :meth:`resume`."""
@@ -186,8 +241,10 @@ class ServerLink:
             channel.abort()
             return
         self.channel = channel
-        self._useful = False
-        self._awaiting_since_s = None
+        self.failure = None
+        self._useful = self._pinged = False
+        self._pings = 0
+        self._silence = Silence(self._loop.time())
         if self._paused_by:
             channel.pause_reading()
         for waiter in self._waiters:
@@ -199,7 +256,8 @@ class ServerLink:
         """Hand on what came."""
         if channel is self.channel:
             self._useful = True
-            self._awaiting_since_s = None
+            self._pinged = False
+            self._silence.answered()
             self._user.link_received(self, buffer, bounds)
 
     def channel_writable(self, channel: Channel) -> None:
@@ -212,10 +270,17 @@ class ServerLink:
         if channel is not self.channel:
             return
         self.channel = None
-        self._awaiting_since_s = None
         cause = error or ConnectionClosedError(f"{self.endpoint} closed the connection")
         logger.info("connection to %s lost: %s", self.endpoint, cause)
         self._user.link_lost(self, cause)
+
+    async def _run_or_tell(self) -> None:
+        try:
+            await self._run()
+        except Exception as error:
+            self.reconnect(f"a defect: {error!r}")
+            self._fail_waiters(ConnectFailedError(f"cannot connect to {self.endpoint}: {error!r}"))
+            raise
 
     async def _run(self) -> None:
         while not self.closed:
@@ -239,9 +304,11 @@ class ServerLink:
                 keep_alive_interval_s=options.keep_alive_interval_s,
             )
         except ConnectFailedError as error:
-            logger.warning("%s; trying again", error)
+            self._outage.failed(str(error))
+            self.failure = error
             self._fail_waiters(error)
             return False
+        self._outage.over()
         await channel.wait_closed()
         return self._useful
 

@@ -14,7 +14,7 @@ class PartitionLocalLock:
     """A lock: a name (a kind of thing) and a signed 64-bit id (which one). Equal iff both are equal.
 
     Different locks may share a hash; that can only make an append fail without need. Raises ``TypeError`` for a name
-    that is no string and ``ValueError`` for an id beyond 64 bits.
+    that is no string and an id that is no integer, and ``ValueError`` for an id beyond 64 bits.
     """
 
     name: str
@@ -23,6 +23,8 @@ class PartitionLocalLock:
     def __post_init__(self) -> None:
         if not isinstance(self.name, str):
             raise TypeError(f"the name of a lock must be a string, not {type(self.name).__name__}")
+        if not isinstance(self.id, int):
+            raise TypeError(f"the id of a lock must be an integer, not {type(self.id).__name__}")
         if not -(1 << 63) <= self.id < 1 << 63:
             raise ValueError(f"the id of a lock must fit into 64 bits, not {self.id}")
 

@@ -55,6 +55,7 @@ class Mount:
         self._timeout_s = options.mount_timeout_s
         self._ahead_delay_s = options.ahead_retry_initial_s
         self._feed_wanted = False
+        self._request_end_bytes = 0
 
     def attach(self, link: ServerLink) -> None:
         """Mount on this server from now on."""
@@ -72,6 +73,11 @@ class Mount:
         """Mount again on the same connection, because the partition on the server may be another one now."""
         if self.link is not None and self.link.channel is not None:
             self._send_request()
+
+    def restart_later(self) -> None:
+        """The same after a moment, because what made it necessary may happen again at once."""
+        self._reset()
+        self._timer = self._call_later(self._options.not_ready_retry_s, self._send_request)
 
     def link_ready(self) -> None:
         """The link has a connection."""
@@ -156,15 +162,22 @@ class Mount:
         self._session = self._next_req_id()
         request = MountRequest(self._session, self._feed.received, link.seq_num)
         link.channel.send(encode(request, link.channel.version))
-        self._watch(self._feed.received)
+        self._request_end_bytes = link.taken_bytes
+        self._watch(link.left_bytes())
 
-    def _watch(self, received: int) -> None:
-        self._timer = self._call_later(self._timeout_s, lambda: self._check_progress(received))
+    def _watch(self, left_bytes: int) -> None:
+        received = self._feed.received
+        self._timer = self._call_later(self._timeout_s, lambda: self._check_progress(received, left_bytes))
 
-    def _check_progress(self, received: int) -> None:
-        if self._feed.received != received or self._feed.backlog:
-            self._watch(self._feed.received)
-        elif self.link is not None:
+    def _check_progress(self, received: int, left_bytes: int) -> None:
+        """Progress is a feed that comes, and a request that is still leaving, behind large appends for example."""
+        if self.link is None:
+            return
+        now_bytes = self.link.left_bytes()
+        leaving = left_bytes < self._request_end_bytes and now_bytes > left_bytes
+        if leaving or self._feed.received != received or self._feed.backlog:
+            self._watch(now_bytes)
+        else:
             waited_s = self._timeout_s
             self._timeout_s = min(2 * waited_s, self._options.mount_timeout_maximum_s)
             self.link.reconnect(f"partition {self._partition_id} was not mounted within {waited_s:g} s")

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from waltz.client.retry_policy import RetryPolicy
 
 _PATIENT = RetryPolicy()
-_REFUSED = RetryPolicy(initial_delay_s=0.02, maximum_delay_s=2.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +25,9 @@ class ClientOptions:
     place_wait_s: float = 10.0
     """After so long without a free place the undecided appends are flushed (the original's limit)."""
     not_ready_retry_s: float = 0.5
+    refused_initial_s: float = 0.05
+    refused_maximum_s: float = 2.0
+    """How long nothing is appended to a partition whose server said that it cannot be written at present."""
     ahead_retry_initial_s: float = 1.0
     ahead_retry_maximum_s: float = 30.0
     """Delays between mounts while servers say that the client has applied more than the log has."""
@@ -40,8 +42,6 @@ class ClientOptions:
     apply_retry_maximum_s: float = 5.0
     retry_policy: RetryPolicy = _PATIENT
     """For contexts that have none of their own."""
-    refused_retry_policy: RetryPolicy = _REFUSED
-    """The least delays of what a server had no room for, while the partition stays mounted there."""
     flush_timeout_s: float = 60.0
     """How long flushing, and leaving a partition, wait for what was submitted to be decided."""
     feed_queue_high: int = 4096

@@ -56,7 +56,12 @@ class StreamPartition:
         return self.appends.monitor.state is MonitorState.STARTED
 
     async def activate(self, read_high_water_mark: Callable[[], Awaitable[int]]) -> None:
-        """Take part, from the high-water mark that the application tells (once nothing is being applied any more)."""
+        """Take part, from the high-water mark that the application tells (once nothing is being applied any more).
+
+        Not mounted afterwards: a mount of an earlier time would go on behind the mark of that time. Cancelled or failed
+        it leaves the partition inactive.
+        """
+        self.detach()
         await self.feed.stop(None)
         high_water_mark = await read_high_water_mark()
         if high_water_mark < NO_TRANSACTION:
@@ -138,6 +143,12 @@ class StreamPartition:
     def mount_reached(self, session_id: bytes) -> None:
         """See :class:`~waltz.client.feed.FeedOwner`."""
         self.mount.reached(session_id)
+
+    def feed_broke_off(self) -> None:
+        """See :class:`~waltz.client.feed.FeedOwner`."""
+        if self.mount.link is not None:
+            self.mount.link.resume(self)
+        self.mount.restart_later()
 
     def backlog_changed(self, size: int) -> None:
         """See :class:`~waltz.client.feed.FeedOwner`."""

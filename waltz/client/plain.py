@@ -1,17 +1,19 @@
 """The plain face: append transactions and read the feed, without callbacks."""
 
 import asyncio
+import inspect
 import os
-import weakref
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from waltz.client.builder import checked_data, checked_header, lock_hashes
+from waltz.client.arguments import check_integer, check_loop, check_mark, check_seconds
+from waltz.client.builder import check_lock_count, checked_data, checked_header, lock_hashes
 from waltz.client.client import WaltzClient
 from waltz.client.context import WaltzClientCallbacks
-from waltz.client.core import ClusterCores, Core, Cores, Driver, JoinedPartition
+from waltz.client.core import ClusterCores, Core, Cores, Driver
+from waltz.client.decisions import Decide, check_attempts, chosen_append
 from waltz.client.errors import (
     AppendManyError,
     ClientClosedError,
@@ -21,12 +23,14 @@ from waltz.client.errors import (
     PartitionNotFoundError,
     TransactionTooLargeError,
 )
+from waltz.client.joined import JoinedPartition
 from waltz.client.locks import PartitionLocalLock
 from waltz.client.options import ClientOptions
 from waltz.client.plain_append import Append, Deadlines, PlainAppend
-from waltz.client.reader import BatchFeed, Feed, TransactionFeed
-from waltz.common.config import ClientConfig, from_mapping, load
-from waltz.common.errors import DeadlineExceededError
+from waltz.client.reader import BatchFeed, Feed, PartitionFeeds, TransactionFeed, confirm_mark
+from waltz.client.transact import Transact, check_followed
+from waltz.common.config import MAX_LOCKS, ClientConfig, from_mapping, load
+from waltz.common.errors import DeadlineExceededError, WaltzError
 from waltz.common.ids import NO_TRANSACTION
 from waltz.common.zk.client import ZooKeeper
 
@@ -58,6 +62,7 @@ def connect(
     return Client(
         ClusterCores(config, options, zookeeper),
         max_transaction_size_bytes=config.max_transaction_size_bytes,
+        max_locks=config.max_locks_per_transaction,
         options=options,
     )
 
@@ -81,7 +86,14 @@ async def open_client(
 def _loaded(config: ClientConfig | Mapping[str, object] | str | os.PathLike[str]) -> ClientConfig:
     if isinstance(config, str | os.PathLike):
         return load(Path(config), ClientConfig)
-    return config if isinstance(config, ClientConfig) else from_mapping(config, ClientConfig)
+    if isinstance(config, ClientConfig):
+        return config
+    if not isinstance(config, Mapping):
+        raise TypeError(
+            "config must be the path of a configuration file, its content as a mapping, a ClientConfig or a mock "
+            f"driver, not {config!r}"
+        )
+    return from_mapping(config, ClientConfig)
 
 
 class Client:
@@ -95,16 +107,18 @@ class Client:
         cores: Cores,
         *,
         max_transaction_size_bytes: int = 32 << 20,
+        max_locks: int = MAX_LOCKS,
         options: ClientOptions | None = None,
     ) -> None:
         self._cores = cores
         self._max_transaction_size_bytes = max_transaction_size_bytes
+        self._max_locks = max_locks
         self._options = options or ClientOptions()
         self._open_core: Core | None = None
         self._joined: dict[int, JoinedPartition] = {}
-        self._feeds: weakref.WeakSet[Feed] = weakref.WeakSet()
+        self._feeds: dict[int, PartitionFeeds] = {}
         self._closed = False
-        self._loop: asyncio.AbstractEventLoop
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._deadlines: Deadlines
 
     async def open(self) -> Self:
@@ -128,9 +142,12 @@ class Client:
         """
         if self._closed:
             return
+        if self._loop is not None:
+            check_loop(self._loop)
         self._closed = True
-        for feed in list(self._feeds):
-            await feed.aclose()
+        for feeds in self._feeds.values():
+            for feed in feeds.open:
+                await feed.aclose()
         if self._open_core is not None:
             await self._open_core.close()
             self._deadlines.close()
@@ -151,6 +168,13 @@ class Client:
             if self._closed:
                 raise ClientClosedError
             raise InvalidOperationError("the client is not open; use it in `async with waltz.connect(...) as client:`")
+        return core
+
+    def _used(self) -> Core:
+        """The core; raises unless this is the client's own event loop."""
+        core = self._core
+        assert self._loop is not None
+        check_loop(self._loop)
         return core
 
     @property
@@ -183,20 +207,32 @@ class Client:
         """Append a transaction; returns its id when it is committed.
 
         Locks are checked against ``high_water_mark``: the id of the last transaction that the decision to append this
-        one rests on. By default that is the position of this client's open feed of the partition (the least if there
-        are several); without a feed, the last transaction that is known to be committed.
+        one rests on. By default that is the newest transaction of the partition that any feed of this client, open or
+        closed, has handed out (in the loop over a feed, the one at hand), at least the one that an open feed begins
+        after; if there was no feed, the last transaction that is known to be committed.
 
         What gets lost on its way is sent again until ``timeout_s`` is over. Raises ``LockConflict``; at the deadline
-        and when the client is closed ``NotAppendedError`` (it is not in the log) or ``OutcomeUnknownError``;
-        ``PartitionNotFoundError``, ``TransactionTooLargeError``, and ``TypeError`` and ``ValueError`` for what is no
-        data, header or lock. When it is cancelled the same holds: a note on the ``CancelledError`` tells whether
-        anything was sent.
+        and when the client is closed ``NotAppendedError`` (it is not in the log) or ``OutcomeUnknownError``; and,
+        before anything is sent, ``ClientAheadError`` when the log does not have ``high_water_mark``,
+        ``PartitionNotFoundError``, ``TransactionTooLargeError`` (also for too many locks), ``InvalidOperationError`` on
+        another event loop than that of the client, and ``TypeError`` and ``ValueError`` for wrong arguments. When it is
+        cancelled a note on the ``CancelledError`` tells whether anything was sent.
         """
+        loop = asyncio.get_running_loop()
+        if loop is not self._loop:
+            self._used()
+        now_s = loop.time()
         partition = self._joined.get(partition_id)
         if partition is None:
-            partition, timeout_s = await self._join(partition_id, timeout_s)
+            partition = await self._join(partition_id, timeout_s)
+        if high_water_mark is None and partition_id not in self._feeds:
+            mark = partition.high_water_mark
+        else:
+            mark = self._mark(partition_id, partition, high_water_mark)
+            if mark > partition.high_water_mark:
+                await self._confirm(partition_id, partition, mark, now_s, timeout_s)
         append = self._made(
-            partition_id, partition, data, header, write_locks, read_locks, append_locks, high_water_mark, timeout_s
+            partition_id, partition, data, header, mark, write_locks, read_locks, append_locks, now_s, timeout_s
         )
         deadlines = self._deadlines
         deadlines.add(append)
@@ -230,9 +266,13 @@ class Client:
         sent again, their ids are not. Raises :class:`AppendManyError`, which tells the outcome of each; and, before
         anything is sent, what :meth:`append` raises for wrong arguments.
         """
+        now_s = self._used_at()
         partition = self._joined.get(partition_id)
         if partition is None:
-            partition, timeout_s = await self._join(partition_id, timeout_s)
+            partition = await self._join(partition_id, timeout_s)
+        mark = self._mark(partition_id, partition, high_water_mark)
+        if mark > partition.high_water_mark:
+            await self._confirm(partition_id, partition, mark, now_s, timeout_s)
         appends: list[PlainAppend] = []
         for item in items:
             each = item if isinstance(item, Append) else Append(item)
@@ -242,10 +282,11 @@ class Client:
                     partition,
                     each.data,
                     each.header,
+                    mark,
                     each.write_locks,
                     each.read_locks,
                     each.append_locks,
-                    high_water_mark,
+                    now_s,
                     timeout_s,
                 )
             )
@@ -260,52 +301,172 @@ class Client:
                 _abandon(append.future)
         return _results([append.future for append in appends])
 
+    async def transact(
+        self,
+        partition_id: int,
+        decide: Decide,
+        *,
+        feed: Feed | None = None,
+        reads_log: bool = False,
+        timeout_s: float = APPEND_TIMEOUT_S,
+        max_attempts: int | None = None,
+    ) -> int | None:
+        """Decide on the present state and append what was decided; returns its id, ``None`` if that was nothing.
+
+        ``decide`` (plain or async) is called with a :class:`~waltz.client.decisions.Basis` and returns an ``Append``,
+        bytes, or ``None``. When one of its locks was changed meanwhile, it is called again as soon as the state is new
+        enough: ``max_attempts`` times in all, within ``timeout_s``.
+
+        The state is what the loops over this client's feeds of the partition without ``until`` have made of it
+        (``feed`` if that is given): they are waited for, and the basis is the transaction that the last of them is done
+        with. Where there is no such feed the basis is that of :meth:`append`. With ``reads_log`` it is the last
+        transaction that is known to be committed, and ``decide`` reads the log up to it.
+
+        Raises as :meth:`append` (``OutcomeUnknownError``, too: what may be committed is not decided again), what
+        ``decide`` raises, and ``LockConflict`` after ``max_attempts``, or when nobody reads on: the feed is closed, or
+        this is called in the loop over it.
+        """
+        steps = await self.transacting(
+            partition_id,
+            feed=feed,
+            reads_log=reads_log,
+            caller=asyncio.current_task(),
+            timeout_s=timeout_s,
+            max_attempts=max_attempts,
+        )
+        while True:
+            basis = await steps.basis()
+            choice = decide(basis)
+            if inspect.isawaitable(choice):
+                choice = await steps.decision(choice)
+            chosen = chosen_append(choice)
+            if chosen is None:
+                return None
+            transaction_id = await steps.append(basis, chosen)
+            if transaction_id is not None:
+                return transaction_id
+
+    async def transacting(
+        self,
+        partition_id: int,
+        *,
+        feed: Feed | None,
+        reads_log: bool,
+        caller: object,
+        timeout_s: float,
+        max_attempts: int | None,
+    ) -> Transact:
+        """The steps of :meth:`transact`, for those who decide elsewhere: on the task or thread ``caller``."""
+        now_s = self._used_at()
+        check_seconds(timeout_s, "timeout_s")
+        check_attempts(max_attempts)
+        check_followed(feed, partition_id)
+        partition = self._joined.get(partition_id)
+        if partition is None:
+            partition = await self._join(partition_id, timeout_s)
+        return Transact(
+            self,
+            partition_id,
+            partition,
+            self._feeds.get(partition_id),
+            feed=feed,
+            reads_log=reads_log,
+            caller=caller,
+            deadline_s=now_s + timeout_s,
+            timeout_s=timeout_s,
+            max_attempts=max_attempts,
+        )
+
+    async def append_chosen(self, partition_id: int, chosen: Append, high_water_mark: int, timeout_s: float) -> int:
+        """See :class:`~waltz.client.transact.Appender`."""
+        return await self.append(
+            partition_id,
+            chosen.data,
+            header=chosen.header,
+            write_locks=chosen.write_locks,
+            read_locks=chosen.read_locks,
+            append_locks=chosen.append_locks,
+            high_water_mark=high_water_mark,
+            timeout_s=timeout_s,
+        )
+
     def feed(self, partition_id: int, *, after: int, until: int | None = None) -> TransactionFeed:
         """The transactions of a partition with an id above ``after`` (-1: all), one by one, with their data.
 
         ``async for transaction in client.feed(...)`` gives records (``transaction_id``, ``req_id``, ``header``,
         ``data``), and goes on with what will be committed, up to ``until`` if that is given. They are read in bulk,
-        ahead of their consumer.
-        Raises ``DeadlineExceededError`` when servers fail for a minute, ``DataChecksumError``, ``ClientClosedError``.
+        ahead of their consumer. Reading raises ``ClientAheadError`` when the log ends before ``after``,
+        ``DeadlineExceededError`` when servers fail for a minute, ``DataChecksumError`` and ``ClientClosedError``.
         """
-        core = self._checked(partition_id, after)
-        feed = TransactionFeed(core, self._cores, partition_id, after, until, self._options)
-        self._feeds.add(feed)
-        return feed
+        core, feeds = self._checked(partition_id, after, until)
+        return TransactionFeed(core, self._cores, partition_id, after, until, self._options, feeds)
 
     def feed_batches(self, partition_id: int, *, after: int, until: int | None = None) -> BatchFeed:
         """The same in lists, as many at a time as came together: the fastest way to read a log."""
-        core = self._checked(partition_id, after)
-        feed = BatchFeed(core, self._cores, partition_id, after, until, self._options)
-        self._feeds.add(feed)
-        return feed
+        core, feeds = self._checked(partition_id, after, until)
+        return BatchFeed(core, self._cores, partition_id, after, until, self._options, feeds)
 
     async def high_water_mark(self, partition_id: int, *, timeout_s: float | None = None) -> int:
         """Id of the last committed transaction of a partition, asked of its server; -1 when there is none.
 
+        Right after the partition has moved it may be that of the server before, until the client hears of the new one:
+        then it is behind.
+
         Raises ``PartitionNotFoundError``, ``DeadlineExceededError`` (10 s by default) and ``ClientClosedError``.
         """
-        return await self._core.high_water_mark(partition_id, timeout_s=timeout_s)
+        return await self._used().high_water_mark(partition_id, timeout_s=timeout_s)
 
     # Appending
 
-    async def _join(self, partition_id: int, timeout_s: float) -> tuple[JoinedPartition, float]:
-        """Join a partition; returns it and what is left of ``timeout_s``."""
-        core = self._core
-        deadline_s = self._loop.time() + timeout_s
-        reason = "its server does not answer"
+    def _used_at(self) -> float:
+        self._used()
+        assert self._loop is not None
+        return self._loop.time()
+
+    async def _join(self, partition_id: int, timeout_s: float) -> JoinedPartition:
+        """Join a partition."""
+        core = self._used()
+        check_integer(partition_id, "partition_id")
+        check_seconds(timeout_s, "timeout_s")
+        obstacle: WaltzError | None = None
         try:
-            async with asyncio.timeout_at(deadline_s):
+            async with asyncio.timeout(timeout_s):
                 while True:
                     try:
                         partition = self._joined[partition_id] = await core.join(partition_id)
-                        return partition, deadline_s - self._loop.time()
+                        return partition
                     except DeadlineExceededError as error:
-                        reason = str(error)
+                        obstacle = error
         except TimeoutError:
+            obstacle = core.obstacle(partition_id) or obstacle
+            reason = "its server does not answer" if obstacle is None else str(obstacle)
             raise NotAppendedError(
                 f"partition {partition_id} could not be joined within {timeout_s:g} s: {reason}; nothing was sent"
-            ) from None
+            ) from obstacle
+
+    def _mark(self, partition_id: int, partition: JoinedPartition, high_water_mark: int | None) -> int:
+        """What the locks of an append are checked against."""
+        if high_water_mark is None:
+            feeds = self._feeds.get(partition_id)
+            high_water_mark = None if feeds is None else feeds.handed_out
+            return partition.high_water_mark if high_water_mark is None else high_water_mark
+        check_mark(high_water_mark, "high_water_mark")
+        return high_water_mark
+
+    async def _confirm(
+        self, partition_id: int, partition: JoinedPartition, mark: int, now_s: float, timeout_s: float
+    ) -> None:
+        """Refuse a mark that the log does not have: it would switch the check of the locks off."""
+        core = self._used()
+        check_seconds(timeout_s, "timeout_s")
+        try:
+            async with asyncio.timeout_at(now_s + timeout_s):
+                await confirm_mark(core, partition, partition_id, mark, self._options)
+        except (TimeoutError, DeadlineExceededError) as error:
+            raise NotAppendedError(
+                f"it could not be found out within {timeout_s:g} s whether partition {partition_id} has transaction "
+                f"{mark}, the high-water mark of the append; nothing was sent"
+            ) from error
 
     def _made(
         self,
@@ -313,10 +474,11 @@ class Client:
         partition: JoinedPartition,
         data: Data,
         header: int,
+        high_water_mark: int,
         write_locks: Locks,
         read_locks: Locks,
         append_locks: Locks,
-        high_water_mark: int | None,
+        now_s: float,
         timeout_s: float,
     ) -> PlainAppend:
         if self._closed:
@@ -328,39 +490,25 @@ class Client:
                 f"the transaction data has {len(data)} bytes; "
                 f"client.maxTransactionSize is {self._max_transaction_size_bytes}"
             )
-        if high_water_mark is None:
-            high_water_mark = self._position(partition_id) if self._feeds else partition.high_water_mark
-            if high_water_mark is None:
-                high_water_mark = partition.high_water_mark
+        writes = lock_hashes(write_locks) if write_locks != () else ()
+        reads = lock_hashes(read_locks) if read_locks != () else ()
+        appends = lock_hashes(append_locks) if append_locks != () else ()
+        check_lock_count(len(writes) + len(reads) + len(appends), self._max_locks)
+        request = (data, checked_header(header), high_water_mark, writes, reads, appends)
         loop = self._loop
-        request = (
-            data,
-            checked_header(header),
-            high_water_mark,
-            lock_hashes(write_locks) if write_locks != () else (),
-            lock_hashes(read_locks) if read_locks != () else (),
-            lock_hashes(append_locks) if append_locks != () else (),
-        )
-        return PlainAppend(partition_id, partition, request, loop.create_future(), loop.time(), timeout_s)
-
-    def _position(self, partition_id: int) -> int | None:
-        """How far the open feeds of a partition are, the one that is least far."""
-        return min(
-            (feed.position for feed in self._feeds if feed.partition_id == partition_id and not feed.closed),
-            default=None,
-        )
+        assert loop is not None
+        try:
+            return PlainAppend(partition_id, partition, request, loop.create_future(), now_s, timeout_s)
+        except TypeError:
+            check_seconds(timeout_s, "timeout_s")
+            raise
 
     async def _send(self, partition: JoinedPartition, append: PlainAppend) -> None:
-        """Send as soon as the partition takes it; returns, too, when its future is done."""
+        """Send as soon as the partition takes it, or end it at its deadline."""
         try:
             async with asyncio.timeout_at(append.deadline_s):
-                while not append.future.done():
-                    try:
-                        await partition.submit_attempt(append)
-                        return
-                    except ClientTimeoutError:
-                        continue  # not mounted yet, but there may be time left
-        except TimeoutError:
+                await partition.submit_attempt(append)
+        except (TimeoutError, ClientTimeoutError):
             append.expire()
         except Exception as error:
             append.on_exception(error)
@@ -376,13 +524,17 @@ class Client:
             if not append.future.done():
                 await asyncio.wait((append.future,))
 
-    def _checked(self, partition_id: int, after: int) -> Core:
-        core = self._core
+    def _checked(self, partition_id: int, after: int, until: int | None) -> tuple[Core, PartitionFeeds]:
+        core = self._used()
+        check_integer(partition_id, "partition_id")
         if not 0 <= partition_id < core.partition_count:
             raise PartitionNotFoundError(partition_id)
+        check_integer(after, "after")
         if after < NO_TRANSACTION:
             raise ValueError(f"a feed begins after a transaction, or after -1 for the first one, not after {after}")
-        return core
+        if until is not None:
+            check_integer(until, "until")
+        return core, self._feeds.setdefault(partition_id, PartitionFeeds())
 
 
 def _abandon(future: "asyncio.Future[int]") -> None:

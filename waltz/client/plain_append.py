@@ -6,17 +6,18 @@ from dataclasses import dataclass
 
 from waltz.client.builder import TransactionBuilder
 from waltz.client.context import TransactionContext
-from waltz.client.core import JoinedPartition
 from waltz.client.errors import (
     AppendError,
-    ClientClosedError,
     LockConflict,
     NotAppendedError,
     OutcomeUnknownError,
+    TransactionTooLargeError,
 )
+from waltz.client.joined import JoinedPartition
 from waltz.client.locks import PartitionLocalLock
 from waltz.client.retry_policy import RetryPolicy
 from waltz.client.submission import Submission
+from waltz.common.errors import WaltzError
 
 _ONCE = RetryPolicy(max_attempts=1)
 
@@ -66,6 +67,11 @@ class PlainAppend(Submission, TransactionContext):
         return self
 
     @property
+    def waits_until_s(self) -> float:
+        """Its deadline."""
+        return self.deadline_s
+
+    @property
     def retry_policy(self) -> RetryPolicy | None:  # type: ignore[override]  # a constant of the class elsewhere
         """What got lost is sent again until the deadline; a conflict is the application's business."""
         return _ONCE if self.conflict is not None or self.future.done() else None
@@ -100,7 +106,7 @@ class PlainAppend(Submission, TransactionContext):
             if self.conflict is None:
                 self.future.set_exception(NotAppendedError("it failed too often"))
             else:
-                self.future.set_exception(LockConflict(self._partition_id, self.conflict))
+                self.future.set_exception(LockConflict(self._partition_id, self.conflict, self.request[2]))
 
     def on_lock_conflict(self, transaction_id: int) -> None:
         """Refused; it ends when the conflicting transaction was fed."""
@@ -112,22 +118,32 @@ class PlainAppend(Submission, TransactionContext):
             self.future.set_exception(self.error(error))
 
     def error(self, cause: Exception) -> Exception:
-        """What to raise for ``cause``: with a word on the outcome, unless the cause says it."""
-        if isinstance(cause, AppendError):
-            return cause
-        if self.in_flight:
-            error: Exception = OutcomeUnknownError(f"{cause}; the transaction was sent and may be committed")
-        elif isinstance(cause, ClientClosedError | TimeoutError):
-            error = NotAppendedError(f"{cause}; the transaction is not in the log")
-        else:
-            return cause  # nothing is in the log, and the cause is the plainest way to say why
-        error.__cause__ = cause
-        return error
+        """What to raise for ``cause``."""
+        return told_outcome(cause, in_flight=self.in_flight)
 
     def expire(self) -> None:
         """The deadline has come."""
-        if not self.future.done():
-            self.future.set_exception(self.error(TimeoutError(f"no outcome within {self.timeout_s:g} s")))
+        if self.future.done():
+            return
+        text = f"no outcome within {round(self.timeout_s, 3):g} s"
+        obstacle = self._partition.obstacle
+        cause = TimeoutError(text if obstacle is None else f"{text}: {obstacle}")
+        cause.__cause__ = obstacle
+        self.future.set_exception(self.error(cause))
+
+
+def told_outcome(cause: Exception, *, in_flight: bool) -> Exception:
+    """``cause`` with a word on the outcome of an append, unless it says that itself."""
+    if isinstance(cause, AppendError):
+        return cause
+    if in_flight:
+        error: Exception = OutcomeUnknownError(f"{cause}; the transaction was sent and may be committed")
+    elif isinstance(cause, WaltzError | TimeoutError) and not isinstance(cause, TransactionTooLargeError):
+        error = NotAppendedError(f"{cause}; the transaction is not in the log")
+    else:
+        return cause  # nothing is in the log, and the cause is the plainest way to say why
+    error.__cause__ = cause
+    return error
 
 
 class Deadlines:

@@ -2,14 +2,23 @@
 
 import asyncio
 import random
+import weakref
 from collections import deque
 from collections.abc import AsyncGenerator
 from types import TracebackType
 from typing import Self
 
+from waltz.client.arguments import check_loop
 from waltz.client.context import WaltzClientCallbacks
-from waltz.client.core import Core, Cores, JoinedPartition, ListRequest, ReadingClient
-from waltz.client.errors import BulkReadsNotSupportedError, ClientClosedError, DataChecksumError, RpcError
+from waltz.client.core import Core, Cores, ListRequest, ReadingClient
+from waltz.client.errors import (
+    BulkReadsNotSupportedError,
+    ClientAheadError,
+    ClientClosedError,
+    DataChecksumError,
+    RpcError,
+)
+from waltz.client.joined import JoinedPartition
 from waltz.client.options import ClientOptions
 from waltz.client.tasks import Signal
 from waltz.client.transaction import Transaction
@@ -189,24 +198,90 @@ class SingleReader(WaltzClientCallbacks):
         """The consumer is told."""
 
 
+class PartitionFeeds:
+    """What one client has read, and is reading, of one partition."""
+
+    __slots__ = ("_open", "_past")
+
+    def __init__(self) -> None:
+        self._open: weakref.WeakSet[Feed] = weakref.WeakSet()
+        self._past: int | None = None
+
+    @property
+    def open(self) -> "list[Feed]":
+        """Those that are not closed."""
+        return list(self._open)
+
+    @property
+    def handed_out(self) -> int | None:
+        """Id of the newest transaction that a feed, open or closed, has handed out; an open one begins with ``after``.
+
+        ``None`` when there was none.
+        """
+        newest = self._past
+        for feed in self._open:
+            mark = feed.handed_out
+            if newest is None or mark > newest:
+                newest = mark
+        return newest
+
+    def opened(self, feed: "Feed") -> None:
+        """A feed was made."""
+        self._open.add(feed)
+
+    def note(self, transaction_id: int) -> None:
+        """It was handed out, whatever becomes of the feed that did."""
+        if self._past is None or transaction_id > self._past:
+            self._past = transaction_id
+
+    def closed(self, feed: "Feed") -> None:
+        """It is not read any more."""
+        self._open.discard(feed)
+
+
 class Feed:
     """The committed transactions of one partition in order, and those to come: without an end, unless one was given.
 
     Closed when its loop is left, by :meth:`aclose`, as an asynchronous context manager, and with its client. To go on
-    later, open another one after :attr:`position`.
+    later, open another one after :attr:`position`. Made by clients, used on their loop.
     """
 
     def __init__(
-        self, core: Core, cores: Cores, partition_id: int, after: int, until: int | None, options: ClientOptions
+        self,
+        core: Core,
+        cores: Cores,
+        partition_id: int,
+        after: int,
+        until: int | None,
+        options: ClientOptions,
+        feeds: PartitionFeeds,
     ) -> None:
         self.partition_id = partition_id
         self.position = after
         """Id of the last transaction that its consumer is done with: it has asked for the next one."""
+        self.in_hand = 0
+        """How many transactions behind ``position`` were handed out: those that the consumer is busy with."""
+        self.consumer: object = None
+        """Who asked for transactions last: a task, or the id of a thread."""
         self.closed = False
+        self.endless = until is None
+        """Whether it follows the log for ever."""
+        self.awaiting: list[tuple[int, asyncio.Future[None]]] = []
+        """Who waits for :attr:`position` to get to a transaction; :meth:`wake` is called when it has moved."""
         self._last_id = _NEVER if until is None else until
         self._core = core
         self._cores = cores
+        self._options = options
+        self._feeds = feeds
+        self._begun = False
+        self._loop = asyncio.get_running_loop()
         self._reader: BulkReader | SingleReader = BulkReader(core, partition_id, after, options)
+        feeds.opened(self)
+
+    @property
+    def handed_out(self) -> int:
+        """Id of the last transaction that its consumer was given; at first the one that the feed begins after."""
+        return self.position + self.in_hand
 
     async def __aenter__(self) -> Self:
         return self
@@ -221,20 +296,59 @@ class Feed:
         if self.closed:
             return
         self.closed = True
+        if self._begun:
+            self._feeds.note(self.handed_out)
+        self._feeds.closed(self)
+        self.wake()
         if isinstance(self._reader, SingleReader):
             await self._reader.close()
 
     async def next_batch(self) -> list[Record]:
-        """The next transactions; an empty list at the end, if there is one.
+        """The next transactions, as many as came together; an empty list at the end, if there is one.
 
-        Raises ``DeadlineExceededError`` when servers fail for too long, ``DataChecksumError``, ``ClientClosedError``.
+        Asking says that the consumer is done with those before: ``position`` moves up to them. May be given up (by
+        ``asyncio.wait_for``, say) and called again. Raises ``ClientAheadError`` when the log ends before the
+        transaction that the feed begins after, ``DeadlineExceededError`` when servers fail for too long,
+        ``DataChecksumError``, ``ClientClosedError``, and ``InvalidOperationError`` on another event loop.
         """
+        records = await self.fetch(asyncio.current_task())
+        self.in_hand = len(records)
+        if records:
+            self._feeds.note(records[-1][0])
+        return records
+
+    async def passed(self, transaction_id: int) -> bool:
+        """Return when the consumer is done with a transaction; ``False`` when the feed is closed before."""
+        waiter: asyncio.Future[None] = self._loop.create_future()
+        entry = (transaction_id, waiter)
+        self.awaiting.append(entry)  # before position is looked at, which may move on another thread
+        try:
+            if self.position < transaction_id and not self.closed:
+                await waiter
+        finally:
+            self.awaiting.remove(entry)
+        return self.position >= transaction_id
+
+    def wake(self) -> None:
+        """Tell those who wait for what :attr:`position` has come to."""
+        for transaction_id, waiter in self.awaiting:
+            if (self.closed or self.position >= transaction_id) and not waiter.done():
+                waiter.set_result(None)
+
+    async def fetch(self, consumer: object) -> list[Record]:
+        """What :meth:`next_batch` returns; how many of them are in hand is up to the caller."""
+        check_loop(self._loop)
+        self.consumer = consumer
+        self.position += self.in_hand
+        self.in_hand = 0
+        if self.awaiting:
+            self.wake()
         if self.closed:
             raise ClientClosedError
         if self._reader.next_id > self._last_id:
             return []
-        if isinstance(self._reader, BulkReader) and self._reader.partition is None:
-            self._reader.partition = await self._core.join(self.partition_id)
+        if not self._begun:
+            await self._begin()
         try:
             records = await self._reader.next_batch()
         except BulkReadsNotSupportedError:
@@ -244,16 +358,50 @@ class Feed:
         beyond = records[-1][0] - self._last_id
         return records[:-beyond] if beyond > 0 else records
 
+    async def _begin(self) -> None:
+        assert isinstance(self._reader, BulkReader)
+        partition = await self._core.join(self.partition_id)
+        try:
+            await confirm_mark(self._core, partition, self.partition_id, self.position, self._options)
+        except ClientAheadError:
+            await self.aclose()
+            raise
+        self._reader.partition = partition
+        self._begun = True
+
+
+async def confirm_mark(
+    core: Core, partition: JoinedPartition, partition_id: int, transaction_id: int, options: ClientOptions
+) -> None:
+    """Return when the log is known to have a transaction.
+
+    Raises ``ClientAheadError`` when its server says twice, a while apart, that it has not: one that has lost the
+    partition without knowing it yet may be wrong. Raises ``DeadlineExceededError`` and ``ClientClosedError``, too.
+    """
+    if transaction_id <= partition.high_water_mark:
+        return
+    for delay_s in (0.0, options.ahead_retry_initial_s):
+        await asyncio.sleep(delay_s)
+        last_id = max(await core.high_water_mark(partition_id), partition.high_water_mark)
+        if transaction_id <= last_id:
+            return
+    raise ClientAheadError(partition_id, transaction_id, last_id)
+
 
 class TransactionFeed(Feed):
     """One by one."""
 
     async def __aiter__(self) -> AsyncGenerator[Record, None]:
+        awaiting = self.awaiting
         try:
-            while batch := await self.next_batch():
+            while batch := await self.fetch(asyncio.current_task()):
+                self.in_hand = 1
                 for record in batch:
                     yield record
                     self.position = record[0]
+                    if awaiting:
+                        self.wake()
+                self.in_hand = 0
         finally:
             await self.aclose()
 
@@ -263,8 +411,8 @@ class BatchFeed(Feed):
 
     async def __aiter__(self) -> AsyncGenerator[list[Record], None]:
         try:
-            while batch := await self.next_batch():
+            while batch := await self.fetch(asyncio.current_task()):
+                self.in_hand = len(batch)
                 yield batch
-                self.position = batch[-1][0]
         finally:
             await self.aclose()

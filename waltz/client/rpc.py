@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from waltz.client.admin import AdminCalls
+from waltz.client.arguments import check_endpoint, check_integer, check_seconds
 from waltz.client.assignments import Assigned, Assignments
 from waltz.client.errors import ClientClosedError, InvalidOperationError, PartitionNotFoundError
 from waltz.client.link import Connector, SequenceNumbers, ServerLink
@@ -91,7 +92,7 @@ class RpcClient:
         ]
         for partition_id, partition in enumerate(self.partitions):
             partition.connect = functools.partial(self._connect, partition_id)
-        self._tasks.spawn(self._sweep_for_ever(), "the sweep of unanswered requests")
+        self._tasks.keep(self._sweep_for_ever, "the sweep of unanswered requests")
 
     def set_endpoints(self, endpoints: Mapping[Endpoint, Sequence[Assigned]]) -> None:
         """The cluster tells which server owns which partitions."""
@@ -123,8 +124,11 @@ class RpcClient:
 
         Raises ``PartitionNotFoundError``, ``DeadlineExceededError`` and ``ClientClosedError``.
         """
+        check_integer(partition_id, "partition_id")
         if not 0 <= partition_id < len(self.partitions):
             raise PartitionNotFoundError(partition_id)
+        if timeout_s is not None:
+            check_seconds(timeout_s, "timeout_s")
         return await self.partitions[partition_id].high_water_mark(
             self._options.rpc_timeout_s if timeout_s is None else timeout_s
         )
@@ -135,6 +139,8 @@ class RpcClient:
     async def check_server_connections(self, endpoints: Iterable[Endpoint]) -> dict[Endpoint, dict[str, bool]]:
         """For each server, which storages (``host:port``) it reaches; servers that cannot be asked are left out."""
         wanted = list(endpoints)
+        for endpoint in wanted:
+            check_endpoint(endpoint)
         answers = await asyncio.gather(*(self._check_connectivity(endpoint) for endpoint in wanted))
         return {endpoint: answer for endpoint, answer in zip(wanted, answers, strict=True) if answer is not None}
 
@@ -189,6 +195,7 @@ class RpcClient:
     async def _call(self, endpoint: Endpoint, request: Message, response_type: type[Response]) -> Response:
         if self._closed:
             raise ClientClosedError
+        check_endpoint(endpoint)
         self._link(endpoint)
         return await self._admin[endpoint].call(request, response_type, self._options.rpc_timeout_s)
 
@@ -247,7 +254,7 @@ class RpcClient:
                 self._partition_of(message.req_id).list_response(message)
             elif isinstance(message, HighWaterMarkResponse):
                 self._partition_of(message.req_id).mark_response(message)
-            elif not self._admin[link.endpoint].resolve(message):
+            elif not self._admin[link.endpoint].resolve(message) and not link.answers_ping(message):
                 raise ProtocolError(f"unexpected {type(message).__name__}")
 
     def _partition_of(self, req_id: bytes) -> RpcPartition:
@@ -267,8 +274,8 @@ class RpcClient:
     async def _sweep_for_ever(self) -> None:
         while True:
             await asyncio.sleep(self._options.rpc_sweep_interval_s)
+            for link in self._links.values():
+                link.check_silence()
             for partition in self.partitions:
                 if not partition.idle:
                     partition.sweep()
-            for link in self._links.values():
-                link.check_silence()

@@ -3,6 +3,15 @@
 from typing import Protocol, TypeVar
 
 T = TypeVar("T")
+Made = TypeVar("Made", covariant=True)
+
+
+class Deserializer(Protocol[Made]):
+    """Turns bytes into objects. Must be a pure function of its argument."""
+
+    def deserialize(self, data: bytes) -> Made:
+        """The object that ``data`` was made of."""
+        ...
 
 
 class Serializer(Protocol[T]):

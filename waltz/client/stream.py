@@ -65,7 +65,7 @@ class StreamClient:
             StreamPartition(partition_id, client_id, self._settings, fetcher(partition_id))
             for partition_id in range(partition_count)
         ]
-        self._tasks.spawn(self._nudge_for_ever(), "the nudge timer")
+        self._tasks.keep(self._nudge_for_ever, "the nudge timer")
 
     async def set_active(
         self, partition_ids: Collection[int], read_high_water_mark: Callable[[int], Awaitable[int]]
@@ -75,7 +75,10 @@ class StreamClient:
         Raises what ``read_high_water_mark`` raises; the call can be repeated.
         """
         leaving = [partition for partition in self.partitions if partition.partition_id not in partition_ids]
-        await asyncio.gather(*(partition.deactivate() for partition in leaving))
+        left = await asyncio.gather(*(partition.deactivate() for partition in leaving), return_exceptions=True)
+        for error in left:  # when all have ended: none may leave a partition that is joined again meanwhile
+            if error is not None:
+                raise error
         for partition in self.partitions:
             partition_id = partition.partition_id
             if partition_id in partition_ids and not partition.active:
@@ -184,7 +187,7 @@ class StreamClient:
                 partition.appends.append_failed(message)
             elif isinstance(message, PartitionClosed):
                 partition.mount.closed(message)
-            else:
+            elif not link.answers_ping(message):
                 raise ProtocolError(f"{type(message).__name__} is not for a client's stream connection")
 
     async def _nudge_for_ever(self) -> None:
@@ -196,4 +199,4 @@ class StreamClient:
                 except Exception:  # must not end the nudging of the others (a defect of the original)
                     logger.exception("partition %d could not be nudged", partition.partition_id)
             for link in list(self._links.values()):
-                link.check_silence()
+                link.check_silence(idle=True)

@@ -3,9 +3,20 @@
 import asyncio
 import inspect
 import logging
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable, Coroutine
+
+from waltz.common.tasks import restarting
 
 logger = logging.getLogger(__name__)
+
+STOPS_THE_LOOP = (KeyboardInterrupt, SystemExit)
+"""What a callback may raise to end the process: asyncio lets it out of the loop. All else is a failure of its own."""
+
+
+def is_being_cancelled() -> bool:
+    """Whether somebody has cancelled this task; otherwise a ``CancelledError`` is the doing of a callback."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
 
 
 class TaskOwner:
@@ -27,6 +38,10 @@ class TaskOwner:
                 work.close()  # a task that is cancelled before it begins never comes to awaiting it
 
         task.add_done_callback(done)
+
+    def keep(self, work: Callable[[], Coroutine[None, None, None]], what: str) -> None:
+        """Run ``work`` for ever: it begins again, with a word, when it lets out an exception."""
+        self.spawn(restarting(work, what), what)
 
     async def _guard(self, work: Awaitable[None], what: str) -> None:
         try:

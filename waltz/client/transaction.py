@@ -2,7 +2,7 @@
 
 from typing import Protocol, TypeVar
 
-from waltz.client.serializer import Serializer
+from waltz.client.serializer import Deserializer
 from waltz.common.ids import ReqId
 
 T = TypeVar("T")
@@ -45,7 +45,7 @@ class Transaction:
         """The partition of the transaction."""
         return ReqId(self.req_id).partition_id
 
-    async def data(self, serializer: Serializer[T], *, timeout_s: float = DATA_TIMEOUT_S) -> T:
+    async def data(self, serializer: Deserializer[T], *, timeout_s: float = DATA_TIMEOUT_S) -> T:
         """The data as an object; raises as :meth:`data_bytes` does, and what ``serializer`` raises."""
         return serializer.deserialize(await self.data_bytes(timeout_s=timeout_s))
 

@@ -2,17 +2,19 @@
 
 import asyncio
 import logging
+import math
 import random
 from collections import deque
 from collections.abc import Callable
 
 from waltz.client.data_lists import DataLists, PendingList
-from waltz.client.errors import ClientClosedError, DataChecksumError, RpcError
+from waltz.client.errors import ClientClosedError, ClientError, DataChecksumError, RpcError
 from waltz.client.link import ServerLink
 from waltz.client.options import ClientOptions
 from waltz.client.prefetch import DataRequest
 from waltz.common.errors import DeadlineExceededError, WaltzError
 from waltz.common.ids import LONG_MIN, ReqId
+from waltz.common.java_text import for_people
 from waltz.common.net.backoff import Backoff
 from waltz.common.wire.client_server import (
     HighWaterMarkRequest,
@@ -105,6 +107,13 @@ class RpcPartition:
         """Whether nothing is asked for."""
         return not (self._pending or self._mark_asked or self._mark_wanted) and self._lists.idle
 
+    @property
+    def obstacle(self) -> WaltzError | None:
+        """What keeps requests from being sent at present, as far as that is known."""
+        if self.link is None:
+            return ClientError("no server is known to own the partition")
+        return self.link.failure
+
     # Many transactions at once
 
     def request_list(self, first_id: int, max_count: int, max_bytes: int) -> PendingList:
@@ -176,7 +185,7 @@ class RpcPartition:
         if request is None:
             return
         if message.data is None:
-            request.finish(None, RpcError(message.error or "the server gave no reason"))
+            request.finish(None, RpcError(for_people(message.error or "the server gave no reason")))
         else:
             self._average_size_bytes += (len(message.data) - self._average_size_bytes) / 8
             request.finish(message.data, None)
@@ -233,7 +242,7 @@ class RpcPartition:
     # High-water mark
 
     async def high_water_mark(self, timeout_s: float) -> int:
-        """The committed high-water mark of the partition, not older than this call.
+        """The committed high-water mark of the partition, as the server knows it that this client takes for the owner.
 
         Raises ``DeadlineExceededError`` and ``ClientClosedError``.
         """
@@ -247,9 +256,9 @@ class RpcPartition:
             async with asyncio.timeout(timeout_s):
                 return await waiter
         except TimeoutError:
-            raise DeadlineExceededError(
-                f"no high-water mark of partition {self._partition_id} within {timeout_s:g} s"
-            ) from None
+            text = f"no high-water mark of partition {self._partition_id} within {timeout_s:g} s"
+            obstacle = self.obstacle
+            raise DeadlineExceededError(text if obstacle is None else f"{text}: {obstacle}") from obstacle
         finally:
             for waiters in (self._mark_asked, self._mark_wanted):
                 if waiter in waiters:
@@ -284,6 +293,7 @@ class RpcPartition:
             req_id = self._next_req_id()
             self._mark_req_ids.append(req_id)
             link.channel.send(encode(HighWaterMarkRequest(req_id), link.channel.version))
+            link.expect_answer()
 
     # The connection
 
@@ -302,19 +312,23 @@ class RpcPartition:
             self._send_mark_request()
 
     def sweep(self) -> None:
-        """Send again what is never going to be answered, and give up what is too old. Called now and then."""
+        """Send again what is never going to be answered, and give up what is too old. Called now and then.
+
+        No time counts before a part of a large message came: it, or what is behind it, may be the answer.
+        """
         now_s = self._loop.time()
         options = self._options
-        self._lists.sweep(now_s, options.rpc_resend_s, options.data_request_lifetime_s)
+        receiving_at_s = -math.inf if self.link is None else self.link.receiving_at_s
+        self._lists.sweep(now_s, receiving_at_s, options.rpc_resend_s, options.data_request_lifetime_s)
         silent_s = options.rpc_resend_s
-        if self._sent and now_s - self._last_data_at_s >= silent_s:
+        if self._sent and now_s - max(self._last_data_at_s, receiving_at_s) >= silent_s:
             oldest = next(iter(self._sent.values()))
             if now_s - oldest.sent_at_s >= silent_s:
                 self._unsend()
         expired = [
             request
             for request in self._pending.values()
-            if now_s - request.created_at_s >= options.data_request_lifetime_s
+            if now_s - max(request.created_at_s, receiving_at_s) >= options.data_request_lifetime_s
         ]
         for request in expired:
             self._pending.pop(request.transaction_id)

@@ -3,6 +3,7 @@
 import argparse
 import gc
 import logging
+import signal
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -23,7 +24,8 @@ GC_THRESHOLD = 10_000
 def run_daemon(program: str, model: type[Config], run: Callable[[Config], Awaitable[None]]) -> int:
     """Run a daemon whose only argument is its configuration file; the exit code.
 
-    0: ended on request. 1: one line on standard error says what is wrong and what to do. 2: wrong usage.
+    0: ended on request. 1: one line on standard error says what is wrong and what to do. 2: wrong usage. 130: ended by
+    Ctrl-C before it was up.
     """
     parser = argparse.ArgumentParser(prog=program)
     parser.add_argument("config", type=Path, metavar="CONFIG.yml", help="configuration file")
@@ -43,7 +45,7 @@ def run_daemon(program: str, model: type[Config], run: Callable[[Config], Awaita
         print(f"Error: {error}", file=sys.stderr)  # noqa: T201 - the daemon's last word
         return 1
     except KeyboardInterrupt:
-        return 1
+        return 128 + signal.SIGINT
     return 0
 
 

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple, TypeVar
 
-from waltz.common.metrics import Gauge, Json, Meter, MetricId, Registry, Timer
+from waltz.common.metrics import Gauge, GaugeForm, Json, Meter, MetricId, Registry, Timer
 
 _JSON_VERSION = "4.0.0"
 """What the original's JSON says, whatever its own version is."""
@@ -24,6 +24,9 @@ _ADMIN_QUANTILES = (
 )
 _PROMETHEUS_QUANTILES = (0.5, 0.75, 0.95, 0.99, 0.999)
 _PARTITION_GROUP = re.compile(r"(.+)\.partition-(\d+)")
+_DURATION_DIGITS = 6
+"""Of seconds: what is measured is not more exact than a microsecond."""
+_NO_FORM = GaugeForm()
 _NOT_A_NAME = re.compile(r"[^a-zA-Z0-9_]")
 
 _T = TypeVar("_T")
@@ -97,11 +100,11 @@ def _http_timer(timer: Timer) -> dict[str, Json]:
     snapshot = timer.snapshot()
     return {
         **_http_meter(timer.meter),
-        "max": snapshot.maximum,
-        "mean": snapshot.mean,
-        "min": snapshot.minimum,
-        **{f"p{digits}": snapshot.quantile(part) for digits, part in _HTTP_QUANTILES},
-        "stddev": snapshot.deviation,
+        "max": _seconds(snapshot.maximum),
+        "mean": _seconds(snapshot.mean),
+        "min": _seconds(snapshot.minimum),
+        **{f"p{digits}": _seconds(snapshot.quantile(part)) for digits, part in _HTTP_QUANTILES},
+        "stddev": _seconds(snapshot.deviation),
         "duration_units": "seconds",
         "rate_units": "calls/second",
     }
@@ -133,6 +136,10 @@ def _admin_timer(timer: Timer) -> dict[str, Json]:
     }
 
 
+def _seconds(seconds: float) -> float:
+    return round(seconds, _DURATION_DIGITS)
+
+
 def _nanoseconds(seconds: float) -> int:
     return round(seconds * 1e9)
 
@@ -143,17 +150,22 @@ def _nanoseconds(seconds: float) -> int:
 def prometheus_text(registry: Registry) -> str:
     """The text format of Prometheus, version 0.0.4.
 
-    A group ``waltz-server.partition-7`` becomes the prefix ``waltz_server`` with the label ``partition="7"``. Meters
-    are counters (rates are the reader's business), timers are summaries in seconds, texts are labels of an ``_info``
-    metric; lists and maps are left out.
+    A group ``waltz-server.partition-7`` becomes the prefix ``waltz_server_partition`` with the label ``partition="7"``:
+    no family has samples of partitions beside those of the node. Meters are counters (rates are the reader's business),
+    timers are summaries in seconds, texts are labels of an ``_info`` metric. Lists are left out, and maps unless they
+    say what their keys are.
     """
     families: dict[str, _Family] = {}
     for metric_id, gauge in registry.gauges.items():
-        value = _read(gauge).get("value")
-        if isinstance(value, str):
-            _sample(families, metric_id, "gauge", "_info", 1, {"value": value})
-        elif isinstance(value, (bool, int, float)):
-            _sample(families, metric_id, "gauge", "", value)
+        value, form = _read(gauge).get("value"), registry.forms.get(metric_id, _NO_FORM)
+        if form.counts and isinstance(value, (int, float)):
+            counted = metric_id._replace(name=metric_id.name.removeprefix("total-"))
+            _sample(families, counted, "counter", "_total", value)
+        elif form.label is not None and isinstance(value, Mapping):
+            for key, entry in value.items():
+                _gauge_sample(families, metric_id, entry, {form.label: str(key)})
+        else:
+            _gauge_sample(families, metric_id, value, {})
     for metric_id, counter in registry.counters.items():
         _sample(families, metric_id, "counter", "_total", counter.count)
     for metric_id, meter in registry.meters.items():
@@ -161,8 +173,9 @@ def prometheus_text(registry: Registry) -> str:
     for metric_id, timer in registry.timers.items():
         snapshot = timer.snapshot()
         for part in _PROMETHEUS_QUANTILES:
-            _sample(families, metric_id, "summary", "_seconds", snapshot.quantile(part), {"quantile": str(part)})
-        _sample(families, metric_id, "summary", "_seconds", timer.total_s, part_of_summary="_sum")
+            duration_s = _seconds(snapshot.quantile(part))
+            _sample(families, metric_id, "summary", "_seconds", duration_s, {"quantile": str(part)})
+        _sample(families, metric_id, "summary", "_seconds", _seconds(timer.total_s), part_of_summary="_sum")
         _sample(families, metric_id, "summary", "_seconds", timer.meter.count, part_of_summary="_count")
     lines = []
     for name, family in sorted(families.items()):
@@ -178,6 +191,13 @@ class _Family(NamedTuple):
     samples: list[str]
 
 
+def _gauge_sample(families: dict[str, _Family], metric_id: MetricId, value: Json, labels: Mapping[str, str]) -> None:
+    if isinstance(value, str):
+        _sample(families, metric_id, "gauge", "_info", 1, {**labels, "value": value})
+    elif isinstance(value, (bool, int, float)):
+        _sample(families, metric_id, "gauge", "", value, labels)
+
+
 def _sample(
     families: dict[str, _Family],
     metric_id: MetricId,
@@ -189,7 +209,7 @@ def _sample(
 ) -> None:
     prefix, partition = metric_id.group, None
     if (match := _PARTITION_GROUP.fullmatch(metric_id.group)) is not None:
-        prefix, partition = match.groups()
+        prefix, partition = f"{match[1]}-partition", match[2]
     name = metric_id.name if metric_id.name.startswith(f"{prefix}-") else f"{prefix}-{metric_id.name}"
     name = _NOT_A_NAME.sub("_", name) + suffix
     all_labels = {**({} if partition is None else {"partition": partition}), **(labels or {})}

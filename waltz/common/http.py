@@ -5,7 +5,6 @@ and bodies are the original's; ``/metrics/prometheus`` and the choice by ``Accep
 """
 
 import asyncio
-import importlib.metadata
 import logging
 from collections.abc import Callable, Mapping
 from typing import NamedTuple, Self, cast
@@ -14,6 +13,7 @@ from urllib.parse import parse_qs, urlsplit
 from waltz.common.exposition import http_document, prometheus_text, to_json
 from waltz.common.metrics import Json, Registry
 from waltz.common.net.listener import bound_port, start_server
+from waltz.common.version import installed_version
 
 logger = logging.getLogger(__name__)
 
@@ -212,7 +212,7 @@ class HttpServer:
     @classmethod
     async def open(cls, host: str, port: int, registry: Registry, *, health: Health | None = None) -> Self:
         """Listen on all addresses that ``host`` resolves to. Raises ``WaltzError`` when the port cannot be had."""
-        server = cls(Pages(registry, health, _installed_version()))
+        server = cls(Pages(registry, health, installed_version()))
         server._server = await start_server(lambda: _Connection(server), host, port)
         server.port = bound_port(server._server)
         return server
@@ -288,10 +288,3 @@ class _Connection(asyncio.Protocol):
     def abort(self) -> None:
         if self._transport is not None:
             self._transport.abort()
-
-
-def _installed_version() -> str | None:
-    try:
-        return importlib.metadata.version("waltz")
-    except importlib.metadata.PackageNotFoundError:
-        return None

@@ -196,6 +196,15 @@ class Timer:
         return self._reservoir.snapshot()
 
 
+class GaugeForm(NamedTuple):
+    """How a gauge is to be understood where that shows: in the text format of Prometheus. JSON knows only gauges."""
+
+    label: str | None = None
+    """What the keys of a mapping are: every entry is a sample with this label. Without it mappings are left out."""
+    counts: bool = False
+    """The value only grows while the process lives: a counter."""
+
+
 class MetricId(NamedTuple):
     """Group and name of a metric."""
 
@@ -218,16 +227,23 @@ class Registry:
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic, random_source: random.Random | None = None) -> None:
-        self._clock = clock
+        self.clock = clock
+        """Monotonic seconds, for durations that timers are given: finer than a loop's time."""
         self._random = random.Random() if random_source is None else random_source
         self.gauges: dict[MetricId, Gauge] = {}
+        self.forms: dict[MetricId, GaugeForm] = {}
+        """Of those gauges that are more than a number or a text."""
         self.counters: dict[MetricId, Counter] = {}
         self.meters: dict[MetricId, Meter] = {}
         self.timers: dict[MetricId, Timer] = {}
 
-    def gauge(self, group: str, name: str, read: Gauge) -> None:
+    def gauge(self, group: str, name: str, read: Gauge, form: GaugeForm | None = None) -> None:
         """Register a gauge; one of the same name is replaced. ``ValueError`` if the name is another kind's."""
-        self.gauges[self._free(group, name, self.gauges)] = read
+        metric_id = self._free(group, name, self.gauges)
+        self.gauges[metric_id] = read
+        self.forms.pop(metric_id, None)
+        if form is not None:
+            self.forms[metric_id] = form
 
     def counter(self, group: str, name: str) -> Counter:
         """The counter of this name, made if need be. ``ValueError`` if the name is another kind's."""
@@ -235,17 +251,18 @@ class Registry:
 
     def meter(self, group: str, name: str) -> Meter:
         """The meter of this name, made if need be. ``ValueError`` if the name is another kind's."""
-        return self.meters.setdefault(self._free(group, name, self.meters), Meter(self._clock))
+        return self.meters.setdefault(self._free(group, name, self.meters), Meter(self.clock))
 
     def timer(self, group: str, name: str) -> Timer:
         """The timer of this name, made if need be. ``ValueError`` if the name is another kind's."""
-        return self.timers.setdefault(self._free(group, name, self.timers), Timer(self._clock, self._random))
+        return self.timers.setdefault(self._free(group, name, self.timers), Timer(self.clock, self._random))
 
     def remove_group(self, group: str) -> None:
         """Forget all metrics of a group: its partition, say, has been closed."""
         for metrics in self._kinds():
             for metric_id in [metric_id for metric_id in metrics if metric_id.group == group]:
                 del metrics[metric_id]
+                self.forms.pop(metric_id, None)
 
     def _kinds(self) -> tuple[_Kind, ...]:
         return self.gauges, self.counters, self.meters, self.timers

@@ -21,6 +21,7 @@ from typing import IO, NamedTuple, NoReturn
 from tqdm import tqdm
 
 from waltz.common.errors import WaltzError
+from waltz.common.version import with_extra
 from waltz.demo import analysis, pipeline, teller
 from waltz.demo.ledger import digest
 from waltz.demo.transfers import Rejected, Transfers
@@ -293,7 +294,7 @@ def _report(options: Options, outcome: Outcome, found: Findings) -> int:
 def _where(options: Options, outcome: pipeline.Outcome) -> str:
     """Where the results of the pipeline are."""
     if outcome.plot is None:
-        return "no plot of the streams: matplotlib is not installed (pip install 'waltz[demo]')"
+        return f"no plot of the streams: matplotlib is not installed; {with_extra('demo')}"
     if options.directory is None:
         return "--directory DIR keeps the streams' Parquet files, and a plot of throughput and lag, in DIR/pipeline"
     return f"throughput and lag of the streams: {outcome.plot}"

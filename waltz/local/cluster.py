@@ -37,7 +37,9 @@ CLUSTER_NAME = "local"
 class LocalCluster:
     """A cluster in ``directory``: the one that is described there already, or else a new one as the arguments say.
 
-    :param partitions: every storage holds all of them
+    What is not given is as in the cluster that is there; in a new one 3 storages, 2 servers and TLS.
+
+    :param partitions: every storage holds all of them; 1 in a new cluster
     :param plaintext: no TLS on any connection, for benchmarks
     :param server_overrides: configuration keys for every server, by the original's names
     :param storage_overrides: the same for every storage node
@@ -48,31 +50,29 @@ class LocalCluster:
         self,
         directory: Path,
         *,
-        storages: int = 3,
-        servers: int = 2,
-        partitions: int = 1,
-        plaintext: bool = False,
+        storages: int | None = None,
+        servers: int | None = None,
+        partitions: int | None = None,
+        plaintext: bool | None = None,
         server_overrides: Overrides | None = None,
         storage_overrides: Overrides | None = None,
     ) -> None:
         found = Layout.read(directory)
-        if found is not None and (len(found.storages), len(found.servers), found.partitions, found.plaintext) != (
-            storages,
-            servers,
-            partitions,
-            plaintext,
-        ):
-            raise WaltzError(
-                f"{directory} holds a cluster of {len(found.storages)} storages, {len(found.servers)} servers and "
-                f"{found.partitions} partitions ({'plaintext' if found.plaintext else 'TLS'}); ask for the same, "
-                "or choose another directory"
-            )
+        if found is not None:
+            there = (len(found.storages), len(found.servers), found.partitions, found.plaintext)
+            asked = (storages, servers, partitions, plaintext)
+            if any(wish not in (None, is_there) for wish, is_there in zip(asked, there, strict=True)):
+                raise WaltzError(
+                    f"{directory} holds a cluster of {len(found.storages)} storages, {len(found.servers)} servers and "
+                    f"{found.partitions} partitions ({'plaintext' if found.plaintext else 'TLS'}); start it without "
+                    "asking for another shape, or choose another directory"
+                )
         self.layout = found or Layout.plan(
             directory,
-            storages=storages,
-            servers=servers,
-            partitions=partitions,
-            plaintext=plaintext,
+            storages=3 if storages is None else storages,
+            servers=2 if servers is None else servers,
+            partitions=1 if partitions is None else partitions,
+            plaintext=bool(plaintext),
             server_overrides=server_overrides or {},
             storage_overrides=storage_overrides or {},
         )
@@ -137,6 +137,20 @@ class LocalCluster:
         """End a node with SIGTERM and wait for it."""
         assert self._children is not None
         self._children.stop(self._running.pop(node if isinstance(node, str) else node.name), STOP_TIMEOUT_S)
+
+    def bring_back(self, name: str) -> None:
+        """Start the node of that name (or ``"zookeeper"``) again if it has ended; it may not answer yet."""
+        assert self._children is not None
+        old = self._running[name]
+        if old.running:
+            return
+        self._children.kill(old)
+        if name == "zookeeper":
+            self.start_zookeeper()
+        else:
+            start = {node.name: self.start_storage for node in self.layout.storages}
+            start |= {node.name: self.start_server for node in self.layout.servers}
+            start[name](self.layout.node(name))
 
     def start_zookeeper(self) -> None:
         """Start ZooKeeper and return when it answers."""

@@ -5,6 +5,7 @@ import fcntl
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -14,13 +15,16 @@ from typing import NamedTuple
 
 from waltz.common.errors import WaltzError
 from waltz.local.cluster import LocalCluster
+from waltz.local.layout import Layout
+from waltz.local.ports import HOST
 
 LOCK_FILE = "keeper.lock"
 LOG_FILE = "keeper.log"
+REQUESTS = "keeper.requests"
+"""Directory in which an empty file asks the keeper to bring back the node of that name."""
 START_TIMEOUT_S = 120.0
 STOP_TIMEOUT_S = 60.0
 POLL_INTERVAL_S = 0.1
-CHECK_INTERVAL_S = 1.0
 
 
 class Kept(NamedTuple):
@@ -30,7 +34,7 @@ class Kept(NamedTuple):
     """Process id of the keeper."""
     ready: bool
     nodes: dict[str, int]
-    """Process ids of the nodes."""
+    """Process ids of the nodes that run."""
 
 
 def keep(cluster: LocalCluster) -> None:
@@ -45,12 +49,18 @@ def keep(cluster: LocalCluster) -> None:
             signal.signal(number, _interrupt)
         try:
             write(Kept(os.getpid(), ready=False, nodes={}))
+            requests = _no_requests(directory)
             with cluster:
-                nodes = cluster.processes()
-                write(Kept(os.getpid(), ready=True, nodes=nodes))
+                nodes: dict[str, int] = {}
                 while True:
-                    time.sleep(CHECK_INTERVAL_S)
-                    _report_ended(cluster, nodes)
+                    if cluster.processes() != nodes:
+                        for name in nodes.keys() - cluster.processes().keys():
+                            # The others go on: to lose one is what the cluster is made for.
+                            print(f"{name} has ended; see {cluster.layout.log_path(name)}", flush=True)
+                        nodes = cluster.processes()
+                        write(Kept(os.getpid(), ready=True, nodes=nodes))
+                    time.sleep(POLL_INTERVAL_S)
+                    _bring_back(cluster, requests)
         except KeyboardInterrupt:
             return
 
@@ -59,11 +69,24 @@ def _interrupt(number: int, frame: object) -> None:
     raise KeyboardInterrupt
 
 
-def _report_ended(cluster: LocalCluster, nodes: dict[str, int]) -> None:
-    """Say once of each node that it has ended. The others go on: to lose one is what the cluster is made for."""
-    for name in set(nodes) - set(cluster.processes()):
-        del nodes[name]
-        print(f"{name} has ended; see {cluster.layout.log_path(name)}", flush=True)
+def _no_requests(directory: Path) -> Path:
+    """The directory of requests, without those that an earlier keeper was too late for."""
+    requests = directory / REQUESTS
+    requests.mkdir(exist_ok=True)
+    for request in requests.iterdir():
+        request.unlink()
+    return requests
+
+
+def _bring_back(cluster: LocalCluster, requests: Path) -> None:
+    for request in list(requests.iterdir()):
+        request.unlink()
+        if request.name in cluster.layout.names:
+            print(f"{request.name} is started again", flush=True)
+            try:
+                cluster.bring_back(request.name)
+            except WaltzError as error:
+                print(error, flush=True)
 
 
 class _Writer:
@@ -83,14 +106,18 @@ def _lock(directory: Path) -> Iterator[_Writer]:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise WaltzError(f"a cluster is running in {directory}; stop it first: waltz local stop") from None
+            raise _running_already(directory) from None
         yield _Writer(descriptor)
     finally:
         os.close(descriptor)
 
 
+def _running_already(directory: Path) -> WaltzError:
+    return WaltzError(f"a cluster is running in {directory}; stop it first: waltz local stop --directory {directory}")
+
+
 def running(directory: Path) -> Kept | None:
-    """What runs in ``directory``, ``None`` if nothing does."""
+    """What runs in ``directory``, ``None`` if nothing does. A node that has ended is left out at once."""
     try:
         descriptor = os.open(directory / LOCK_FILE, os.O_RDONLY)
     except FileNotFoundError:
@@ -99,11 +126,54 @@ def running(directory: Path) -> Kept | None:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         content = os.pread(descriptor, 1 << 20, 0)
-        return Kept(**json.loads(content)) if content else Kept(0, ready=False, nodes={})
+        kept = Kept(**json.loads(content)) if content else Kept(0, ready=False, nodes={})
+        return kept._replace(nodes={name: number for name, number in kept.nodes.items() if _alive(number)})
     else:
         return None
     finally:
         os.close(descriptor)
+
+
+def _alive(process_id: int) -> bool:
+    """Whether the process runs. One that has ended stays in the process table until its keeper has looked at it."""
+    try:
+        stat = Path(f"/proc/{process_id}/stat").read_text()
+    except OSError:
+        return False
+    return stat.rpartition(")")[2].split()[0] != "Z"
+
+
+def bring_back(directory: Path, name: str) -> bool:
+    """Have a node that has ended started again and wait until it listens; ``False`` if it ran already.
+
+    :raises WaltzError: nothing runs in ``directory``, there is no such node, or it did not come up
+    """
+    kept, layout = running(directory), Layout.read(directory)
+    if kept is None or layout is None or not kept.ready:
+        raise WaltzError(f"no cluster is running in {directory}; start it first: waltz local start")
+    if name not in layout.names:
+        raise WaltzError(f"there is no node {name!r} in {directory}: it has {', '.join(layout.names)}")
+    if name in kept.nodes:
+        return False
+    (directory / REQUESTS / name).touch()
+    deadline = time.monotonic() + STOP_TIMEOUT_S
+    started = False
+    while not (started and _listening(layout.ports(name))):
+        kept = running(directory)
+        if kept is None or time.monotonic() > deadline or (started and name not in kept.nodes):
+            raise WaltzError(f"{name} did not come up; see {layout.log_path(name)}")
+        started = started or name in kept.nodes
+        time.sleep(POLL_INTERVAL_S)
+    return True
+
+
+def _listening(ports: list[int]) -> bool:
+    for port in ports:
+        try:
+            socket.create_connection((HOST, port), timeout=1.0).close()
+        except OSError:
+            return False
+    return True
 
 
 def start(directory: Path, run_command: list[str]) -> Kept:
@@ -112,7 +182,7 @@ def start(directory: Path, run_command: list[str]) -> Kept:
     :raises WaltzError: it runs already, or it did not come up; the text ends with the log
     """
     if running(directory) is not None:
-        raise WaltzError(f"a cluster is running in {directory}; stop it first: waltz local stop")
+        raise _running_already(directory)
     directory.mkdir(parents=True, exist_ok=True)
     log = directory / LOG_FILE
     with log.open("wb") as output:

@@ -106,6 +106,22 @@ class Layout:
         temporary.replace(self.directory / STATE_FILE)
 
     @property
+    def names(self) -> list[str]:
+        """The names of all nodes, ZooKeeper's among them, in the order in which they are started."""
+        return ["zookeeper", *(node.name for node in (*self.storages, *self.servers))]
+
+    def node(self, name: str) -> Node:
+        """The storage or server of that name."""
+        return next(node for node in (*self.storages, *self.servers) if node.name == name)
+
+    def ports(self, name: str) -> list[int]:
+        """Where the node of that name listens once it is up."""
+        if name == "zookeeper":
+            return [self.zookeeper_port]
+        node = self.node(name)
+        return [port for port in (node.port, node.admin_port, node.http_port) if port]
+
+    @property
     def zookeeper_connect_string(self) -> str:
         """``host:port`` of ZooKeeper."""
         return f"{HOST}:{self.zookeeper_port}"

@@ -1,5 +1,8 @@
 """A real ZooKeeper on this machine, from the jars that come with PySpark: no Docker, no installation.
 
+Without PySpark the environment variable ``WALTZ_ZOOKEEPER_JARS`` names a directory with the jars: ``lib`` of a
+ZooKeeper distribution, or PySpark's ``jars``.
+
 It listens on the loopback interface only, logs to ``zookeeper.log`` in its data directory, and never outlives the
 process that started it.
 """
@@ -18,7 +21,11 @@ from pathlib import Path
 from types import TracebackType
 
 from waltz.common.errors import WaltzError
+from waltz.common.version import with_extra
 from waltz.local.processes import Child, Children
+
+JARS_VARIABLE = "WALTZ_ZOOKEEPER_JARS"
+"""The environment variable that names the directory of ZooKeeper's jars; it goes before PySpark's."""
 
 _MINIMUM_JAVA = 17
 _HOST = "127.0.0.1"
@@ -178,7 +185,7 @@ def zookeeper_command(directory: Path, port: int, *, tick_time_ms: int = 500) ->
         "-XX:TieredStopAtLevel=1",  # a short life: quick to start beats quick to run
         "-Dlog4j2.level=WARN",
         "-cp",
-        _class_path(),
+        os.pathsep.join(map(str, zookeeper_jars())),
         "org.apache.zookeeper.server.ZooKeeperServerMain",
         str(configuration),
     ]
@@ -226,16 +233,41 @@ def find_java() -> str:
     return java
 
 
-def _class_path() -> str:
+def zookeeper_jars() -> list[Path]:
+    """The jars that ZooKeeper is started with, from ``WALTZ_ZOOKEEPER_JARS`` or PySpark.
+
+    :raises LocalZooKeeperError: there are none
+    """
+    given = os.environ.get(JARS_VARIABLE)
+    if given is not None:
+        return _jars_given(Path(given))
     spec = importlib.util.find_spec("pyspark")  # looked up, not imported: that would take a second
     if spec is None or spec.origin is None:
-        raise LocalZooKeeperError("ZooKeeper comes with PySpark, which is not installed: pip install 'waltz[spark]'")
+        raise LocalZooKeeperError(
+            f"no ZooKeeper to run: its jars come with PySpark, which is not installed: {with_extra('local')}; "
+            f"or set {JARS_VARIABLE} to a directory that holds them"
+        )
     directory = Path(spec.origin).parent / "jars"
-    jars = [sorted(directory.glob(pattern)) for pattern in _JARS]
-    missing = [pattern for pattern, found in zip(_JARS, jars, strict=True) if not found]
+    jars, missing = _jars_needed(directory)
     if missing:
         raise LocalZooKeeperError(f"{directory} lacks {', '.join(missing)}: this PySpark cannot run ZooKeeper")
-    return os.pathsep.join(str(jar) for found in jars for jar in found)
+    return jars
+
+
+def _jars_given(directory: Path) -> list[Path]:
+    """What is needed out of a directory like PySpark's with hundreds of jars, everything out of any other."""
+    jars, missing = _jars_needed(directory)
+    if missing:
+        jars = sorted(directory.glob("*.jar"))
+    if not any(jar.match(_JARS[0]) for jar in jars):
+        raise LocalZooKeeperError(f"{JARS_VARIABLE}={directory}: there is no {_JARS[0]} in this directory")
+    return [jar.absolute() for jar in jars]
+
+
+def _jars_needed(directory: Path) -> tuple[list[Path], list[str]]:
+    """The jars in ``directory``, and the patterns for which there are none."""
+    found = {pattern: sorted(directory.glob(pattern)) for pattern in _JARS}
+    return [jar for jars in found.values() for jar in jars], [pattern for pattern in _JARS if not found[pattern]]
 
 
 def _free_port() -> int:

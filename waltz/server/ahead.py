@@ -6,9 +6,13 @@ client, so the log is asked for proof first: that nobody else has written since.
 """
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
 
+from waltz.common.tasks import owned
 from waltz.server.waiting import Pending
+
+logger = logging.getLogger(__name__)
 
 MAX_WAITING = 10_000
 """When so many wait for one proof, more are decided without it."""
@@ -34,7 +38,7 @@ class AheadClients:
             return
         self._waiting.append(pending)
         if self._task is None:
-            self._task = asyncio.get_running_loop().create_task(self._run(), name=self._name)
+            self._task = owned(self._run(), self._name)
 
     async def close(self) -> None:
         """Decide nothing any more."""
@@ -47,6 +51,11 @@ class AheadClients:
         try:
             while self._waiting:
                 pendings, self._waiting = self._waiting, []
-                self._decide(pendings, await self._prove())
+                try:
+                    proved = await self._prove()
+                except Exception:
+                    logger.exception("%s failed for an unforeseen reason", self._name)
+                    proved = False
+                self._decide(pendings, proved)
         finally:
             self._task = None

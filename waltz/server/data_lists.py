@@ -12,6 +12,7 @@ from collections.abc import Callable
 from waltz.common.errors import WaltzError
 from waltz.common.ids import LONG_MIN
 from waltz.common.records import Record, encode_record
+from waltz.common.tasks import owned
 from waltz.common.wire.client_server import (
     DataListStatus,
     TransactionDataListRequest,
@@ -96,10 +97,8 @@ class TransactionListReader:
             return
         self._waiting.append((link, request, high_water_mark))
         if len(self._readers) < MAX_READERS:
-            reader = asyncio.get_running_loop().create_task(
-                self._read_waiting(), name=f"bulk reads of partition {self._partition_id}"
-            )
-            self._readers.add(reader)
+            what = f"a reader of lists of partition {self._partition_id}"
+            self._readers.add(owned(self._read_waiting(), what))
 
     async def close(self) -> None:
         """End all reads; whoever still waits is told to try again, elsewhere."""
@@ -138,8 +137,12 @@ class TransactionListReader:
         assert task is not None
         try:
             while self._waiting:
-                self._being_read[task] = self._waiting.popleft()
-                await self._serve(*self._being_read[task])
+                waiting = self._being_read[task] = self._waiting.popleft()
+                try:
+                    await self._serve(*waiting)
+                except Exception as error:
+                    logger.exception("partition %d: a bulk read failed for an unforeseen reason", self._partition_id)
+                    fail_list(*waiting, f"the server has failed: {error!r}")
                 del self._being_read[task]
         finally:  # at once, so that a request that comes now finds a place for a reader
             self._readers.discard(task)

@@ -24,6 +24,7 @@ from waltz.common.errors import ProtocolError, WaltzError
 from waltz.common.ids import NO_TRANSACTION
 from waltz.common.net.backoff import Backoff
 from waltz.common.records import RecordHeader
+from waltz.common.tasks import owned, restarting
 from waltz.common.wire.client_server import encode_feed_data
 from waltz.server.caches import FEED_BLOCK_COUNT, FeedCache
 from waltz.server.feed_frames import FEED_FRAME_SIZE_BYTES, FEED_VERSION, with_version
@@ -102,9 +103,8 @@ class Feed:
 
     def start(self) -> None:
         """Start the task that reads what the cache has not got."""
-        self._task = asyncio.get_running_loop().create_task(
-            self._read_missing(), name=f"feed of partition {self._partition_id}"
-        )
+        what = f"the feed of partition {self._partition_id}"
+        self._task = owned(restarting(self._read_missing_or_fail, what), what)
 
     async def close(self) -> None:
         """Drop all contexts; nothing is sent any more."""
@@ -281,6 +281,16 @@ class Feed:
                 self._wake.set()
         if self._behind and self._pump_handle is None:
             self._pump_handle = asyncio.get_running_loop().call_soon(self._pump)
+
+    async def _read_missing_or_fail(self) -> None:
+        """A defect breaks the connections that are fed, whose clients mount again: what they were sent is uncertain."""
+        try:
+            await self._read_missing()
+        except Exception as error:
+            for link in list(self._of_link):
+                self.forget(link)
+                link.fail(WaltzError(f"the feed of partition {self._partition_id} has failed: {error!r}"))
+            raise
 
     async def _read_missing(self) -> None:
         backoff = Backoff(RETRY_INITIAL_S, RETRY_MAXIMUM_S, self._random)

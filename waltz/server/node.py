@@ -2,7 +2,6 @@
 
 import asyncio
 import dataclasses
-import importlib.metadata
 import logging
 import random
 import signal
@@ -20,6 +19,7 @@ from waltz.common.net.guard import TrafficGuard
 from waltz.common.net.limits import listener_limits, traffic_limits
 from waltz.common.net.listener import Listener
 from waltz.common.net.tls import client_context, server_context
+from waltz.common.version import installed_version
 from waltz.common.wire.frames import CLIENT_SERVER
 from waltz.common.zk.client import State, ZooKeeper, connect
 from waltz.common.zk.store_admin import read_store_params
@@ -29,11 +29,13 @@ from waltz.server.caches import FeedCache, TransactionCache
 from waltz.server.memory import MemoryBudget
 from waltz.server.partition import PartitionOptions, ServerPartition
 from waltz.server.partition_metrics import SERVER_GROUP, PartitionMetrics
+from waltz.server.replica_journal import ReplicaJournal, under_replicated
 from waltz.server.replica_watch import ReplicaWatch
 from waltz.server.service import ServerService
 from waltz.server.store.connections import ConnectFunction, StorageConnections, storage_connector
 from waltz.server.store.interface import StoreOptions
 from waltz.server.store.log import ReplicatedLog
+from waltz.server.store.replica_view import ReplicaView
 
 logger = logging.getLogger(__name__)
 
@@ -47,6 +49,9 @@ CLOSE_STEP_TIMEOUT_S = 10.0
 
 CONNECTIVITY_TIMEOUT_S = 5.0
 """How long a storage may take to be found reachable when a tool asks."""
+
+REPLICA_LOOK_INTERVAL_S = 1.0
+"""How often the states of the replicas are compared with what the log says of them."""
 
 HEALTHY_SESSION_TIMEOUTS = 2
 """ZooKeeper counts as healthy while it has been away for less than this many session time-outs."""
@@ -111,6 +116,8 @@ class WaltzServer:
         self._zookeeper_away_since_s: float | None = None
         self._managed = False
         self._closed = False
+        self._journal = ReplicaJournal()
+        self._next_look: asyncio.TimerHandle | None = None
 
     # Beginning and end
 
@@ -151,6 +158,7 @@ class WaltzServer:
         self._add_gauges()
         await manager.manage_server(self)
         self._managed = True
+        self._look_at_replicas()
 
     async def _listen(self, service: ServerService) -> None:
         config = self._config
@@ -185,6 +193,8 @@ class WaltzServer:
         if self._closed:
             return
         self._closed = True
+        if self._next_look is not None:
+            self._next_look.cancel()
         if self._manager is not None and self._managed:
             await _step("leaving the cluster", self._manager.unmanage_server(self))
         if self._service is not None:
@@ -278,7 +288,25 @@ class WaltzServer:
         }
         healthy = zookeeper and all(partitions.values())
         document: dict[str, Json] = {"healthy": healthy, "zookeeper": zookeeper, "partitions": partitions}
+        replicas: dict[str, Json] = {
+            str(partition_id): {
+                view.storage: {"state": view.status.value, "lag": view.lag_transactions} for view in views
+            }
+            for partition_id, views in sorted(self._replica_views().items())
+            if under_replicated(views)
+        }
+        if replicas:
+            document["underReplicated"] = replicas
         return healthy, {"server-health-check": document}
+
+    def _replica_views(self) -> dict[int, Sequence[ReplicaView]]:
+        return {partition_id: partition.replica_views for partition_id, partition in self.partitions.items()}
+
+    def _look_at_replicas(self) -> None:
+        """Log what has become of replicas, and look again after a while."""
+        self._next_look = asyncio.get_running_loop().call_later(REPLICA_LOOK_INTERVAL_S, self._look_at_replicas)
+        for level, text in self._journal.look(self._replica_views()):
+            logger.log(level, "%s", text)
 
     def _follow_zookeeper(self) -> None:
         self._zookeeper_changed(self._zookeeper.state)
@@ -298,8 +326,11 @@ class WaltzServer:
             "endpoint": lambda: str(self.endpoint),
             "waltz-server-num-partitions": lambda: len(self.partitions),
             "replica-info": self._replica_info,
+            "under-replicated-partitions": lambda: sum(map(under_replicated, self._replica_views().values())),
+            "unhealthy-partitions": lambda: sum(not partition.healthy for partition in self.partitions.values()),
+            "zookeeper-connected": lambda: self._zookeeper_away_since_s is None,
+            "waltz-version-id": lambda: installed_version() or "unknown",
             "append-memory": lambda: self._memory.used_bytes,
-            "waltz-version-id": _version,
         }
         for name, gauge in gauges.items():
             self.registry.gauge(SERVER_GROUP, name, gauge)
@@ -316,13 +347,6 @@ class WaltzServer:
 def _storages(assignments: ReplicaAssignments) -> set[str]:
     """The storages that hold at least one replica."""
     return {storage for storage, partition_ids in assignments.partitions.items() if partition_ids}
-
-
-def _version() -> str:
-    try:
-        return importlib.metadata.version("waltz")
-    except importlib.metadata.PackageNotFoundError:
-        return "unknown"
 
 
 async def _step(name: str, work: Awaitable[None]) -> None:

@@ -50,6 +50,7 @@ from waltz.server.partition_metrics import PartitionMetrics
 from waltz.server.registrations import Registrations
 from waltz.server.replicated import LogFactory
 from waltz.server.store.interface import Append
+from waltz.server.store.replica_view import ReplicaView
 from waltz.server.transaction_data import NOT_READY_TEXT, TransactionDataReader, error_response
 from waltz.server.undecided import AcceptedRun, UndecidedAppends
 from waltz.server.waiting import AwaitedCommits, Deadlines, Pending, WaitingRequest, WaitingRoom
@@ -157,12 +158,17 @@ class ServerPartition:
                 "is-closed": lambda: self.closed,
                 "generation": lambda: self.generation,
                 "high-water-mark": lambda: self.high_water_mark,
+            }
+        )
+        self._metrics.add_counts(
+            {
                 "total-real-time-feed-context-added": lambda: self._feed.contexts_added,
                 "total-real-time-feed-context-removed": lambda: self._feed.contexts_removed,
                 "total-catchup-feed-context-added": lambda: self._feed.catch_up_added,
                 "total-catchup-feed-context-removed": lambda: self._feed.catch_up_removed,
             }
         )
+        self._metrics.add_replicas(lambda: self.replica_views)
         self._feed.start()
         self._log.start()
 
@@ -221,6 +227,11 @@ class ServerPartition:
     def healthy(self) -> bool:
         """Whether the log says that it is."""
         return self._log.healthy
+
+    @property
+    def replica_views(self) -> Sequence[ReplicaView]:
+        """Every replica as the log's session sees it."""
+        return self._log.replica_views
 
     @property
     def registered_count(self) -> int:
@@ -314,13 +325,17 @@ class ServerPartition:
             self._lists.request(link, request, self.high_water_mark)
 
     def ask_high_water_mark(self, link: ClientLink, request: HighWaterMarkRequest) -> None:
-        """Answer at once when the mark is known, else as soon as it is; in the end with "unknown"."""
-        if self.high_water_mark is None and len(self._questions) >= self._options.max_undecided_count:
-            link.send(HighWaterMarkResponse(request.req_id, LONG_MIN))
-        elif self.high_water_mark is None:
-            self._questions.add(Pending(link, request, next(self._order)))
-        else:
+        """Answer at once when the mark is known, else as soon as it is; in the end with "unknown".
+
+        Not known is also a mark of a generation that is older than the one that the peer has heard of: another owner
+        may have committed more between the two.
+        """
+        if self.high_water_mark is not None and ReqId(request.req_id).generation <= self._log.opened_generation:
             link.send(HighWaterMarkResponse(request.req_id, self.high_water_mark))
+        elif len(self._questions) >= self._options.max_undecided_count:
+            link.send(HighWaterMarkResponse(request.req_id, LONG_MIN))
+        else:
+            self._questions.add(Pending(link, request, next(self._order)))
 
     # The log's side
 
@@ -329,6 +344,10 @@ class ServerPartition:
         if self.high_water_mark is None or high_water_mark != self.high_water_mark:
             self._move_mark(high_water_mark)
             changed = True
+        for pending in self._questions.waiting():
+            if ReqId(pending.request.req_id).generation <= self._log.opened_generation:
+                pending.answered = True
+                pending.link.send(HighWaterMarkResponse(pending.request.req_id, high_water_mark))
         self._admission.begin(high_water_mark, changed)
         self._undecided.settled()
         self._session_open = True
@@ -367,7 +386,7 @@ class ServerPartition:
         self._feed_cache.add(self.partition_id, first, frames)
         self.high_water_mark = first + count - 1
         self._metrics.successful_append.mark(count)
-        now_s = asyncio.get_running_loop().time()
+        now_s = self._metrics.clock()
         for run in self._undecided.commit(appends):
             self._metrics.response_latency.update(now_s - run.accepted_s, len(run.appends))
         decided = self._after.take(self.high_water_mark) if self._after else ()
@@ -447,7 +466,7 @@ class ServerPartition:
             self._conflict(link, conflict)
         if appends:
             last_id = self._admission.next_id - 1
-            self._undecided.accept(AcceptedRun(last_id, link, appends, asyncio.get_running_loop().time(), lock_count))
+            self._undecided.accept(AcceptedRun(last_id, link, appends, self._metrics.clock(), lock_count))
             self._log.append(appends)
             assert appends[-1].transaction_id == last_id, "the log gives the ids that locks were raised to"
             if self._undecided.count > 1 or lock_count or len(appends[0].body) > _NOT_COUNTED_BYTES:
@@ -624,8 +643,6 @@ class ServerPartition:
             self._feed_cache.forget(self.partition_id)
             self._transaction_cache.forget(self.partition_id)
         self._feed.advance(high_water_mark)
-        for pending in self._questions.take():
-            pending.link.send(HighWaterMarkResponse(pending.request.req_id, high_water_mark))
 
     def _mount_expired(self, pending: Pending) -> None:
         pending.answered = True

@@ -1,8 +1,9 @@
 """The metrics of one partition of a server; the names are the original's, what it lacks comes after them."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 
-from waltz.common.metrics import Gauge, Registry
+from waltz.common.metrics import Gauge, GaugeForm, Registry
+from waltz.server.store.replica_view import ReplicaStatus, ReplicaView
 
 SERVER_GROUP = "waltz-server"
 
@@ -12,6 +13,8 @@ class PartitionMetrics:
 
     def __init__(self, registry: Registry, partition_id: int) -> None:
         self._registry = registry
+        self.clock = registry.clock
+        """What response latencies are measured with."""
         self._group = f"{SERVER_GROUP}.partition-{partition_id}"
         self.transaction = registry.meter(self._group, "transaction")
         """Append requests received."""
@@ -36,6 +39,27 @@ class PartitionMetrics:
         """Register gauges by name."""
         for name, gauge in gauges.items():
             self._registry.gauge(self._group, name, gauge)
+
+    def add_counts(self, counts: Mapping[str, Gauge]) -> None:
+        """Register, by name, numbers that only grow; the original shows them as gauges."""
+        for name, count in counts.items():
+            self._registry.gauge(self._group, name, count, GaugeForm(counts=True))
+
+    def add_replicas(self, read: Callable[[], Sequence[ReplicaView]]) -> None:
+        """Register what ``read`` says of the partition's replicas."""
+        form = GaugeForm(label="storage")
+        gauges: dict[str, Gauge] = {
+            "replica-lag-transactions": lambda: {view.storage: view.lag_transactions for view in read()},
+            "replica-state": lambda: {view.storage: view.status.value for view in read()},
+        }
+        for name, gauge in gauges.items():
+            self._registry.gauge(self._group, name, gauge, form)
+        self.add_gauges(
+            {
+                "replicas": lambda: len(read()),
+                "current-replicas": lambda: sum(view.status is ReplicaStatus.CURRENT for view in read()),
+            }
+        )
 
     def remove(self) -> None:
         """Forget the metrics of the partition."""

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from waltz.common.errors import ProtocolError, WaltzError
 from waltz.common.net.backoff import Backoff
+from waltz.common.tasks import owned, restarting
 from waltz.common.zk.client import ZooKeeper
 from waltz.common.zk.store_admin import read_replica_assignments
 from waltz.common.zk.znodes import ReplicaAssignments
@@ -45,7 +46,7 @@ class ReplicaWatch:
         Raises ``WaltzError`` when they cannot be read.
         """
         self.assignments = await self._read()
-        self._task = asyncio.get_running_loop().create_task(self._follow(), name="replica assignments")
+        self._task = owned(restarting(self._follow, "the watch of the replica assignments"), "replica assignments")
 
     async def close(self) -> None:
         """Follow no longer."""
@@ -72,10 +73,14 @@ class ReplicaWatch:
                 await asyncio.sleep(backoff.next_delay_s())
             else:
                 backoff.reset()
-                self._apply(assignments)
+                try:
+                    self._apply(assignments)
+                except Exception:
+                    self._changed.set()  # to be applied again
+                    raise
 
     def _apply(self, assignments: ReplicaAssignments) -> None:
-        before, self.assignments = self.assignments, assignments
-        if before != assignments:
+        if self.assignments != assignments:
             logger.info("the replica assignments have changed")
             self._on_change(assignments)
+            self.assignments = assignments

@@ -5,6 +5,7 @@ from typing import Protocol
 
 from waltz.common.records import Record, RecordHeader
 from waltz.server.store.interface import Append, LogListener
+from waltz.server.store.replica_view import ReplicaView
 
 
 class PartitionLog(Protocol):
@@ -29,6 +30,10 @@ class PartitionLog(Protocol):
     @property
     def healthy(self) -> bool:
         """Whether the last attempt to have a session did not fail."""
+
+    @property
+    def replica_views(self) -> Sequence[ReplicaView]:
+        """Every assigned replica as the session sees it, for operators."""
 
     def start(self) -> None:
         """Begin to open sessions."""

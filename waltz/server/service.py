@@ -9,6 +9,7 @@ from waltz.common.errors import ProtocolError, WaltzError
 from waltz.common.ids import LONG_MIN, ReqId
 from waltz.common.net.channel import Channel
 from waltz.common.net.quiet_log import QuietLog
+from waltz.common.tasks import owned
 from waltz.common.wire.client_server import (
     AddPreferredPartitionRequest,
     AddPreferredPartitionResponse,
@@ -130,7 +131,7 @@ class ServerService:
         if predecessor is None:
             partition.start()
         else:  # requests wait in the partition meanwhile
-            self._own(self._start_after(predecessor, partition), f"opening of partition {partition_id}")
+            self._own(self._start_after(predecessor, partition), f"the opening of partition {partition_id}")
 
     def _close(self, partition_id: int) -> None:
         logger.info("closing partition %d", partition_id)
@@ -267,7 +268,7 @@ class ServerService:
             if self.links.get(link, 0) >= MAX_ADMIN_REQUESTS:
                 raise ProtocolError(f"more than {MAX_ADMIN_REQUESTS} administrative requests at a time")
             self.links[link] += 1
-            self._own(self._answer_admin(link, request), "administrative request")
+            self._own(self._answer_admin(link, request), "an administrative request", link)
 
     async def _answer_admin(
         self,
@@ -303,15 +304,16 @@ class ServerService:
             self._preferred = wanted
             return True
 
-    def _own(self, work: Coroutine[None, None, None], name: str) -> None:
-        task = asyncio.get_running_loop().create_task(work, name=name)
-        self._tasks.add(task)
-        task.add_done_callback(self._task_done)
+    def _own(self, work: Coroutine[None, None, None], what: str, link: ClientLink | None = None) -> None:
+        """Run ``work``; a defect breaks the connection that it works for, if there is one."""
 
-    def _task_done(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            logger.error("%s failed", task.get_name(), exc_info=error)
+        def defect(error: Exception) -> None:
+            if link is not None:
+                link.fail(WaltzError(f"{what} failed: {error!r}"))
+
+        task = owned(work, what, defect)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
 
 def _key(partition_id: int) -> bytes:

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable
 
 from waltz.common.errors import WaltzError
 from waltz.common.records import Record, encode_records
+from waltz.common.tasks import owned
 from waltz.common.wire.client_server import TransactionDataRequest, TransactionDataResponse
 from waltz.server.caches import TransactionCache
 from waltz.server.link import ClientLink
@@ -95,10 +96,8 @@ class TransactionDataReader:
             return
         self._wanted.setdefault(transaction_id, []).append((link, request))
         if len(self._readers) < MAX_READERS:
-            reader = asyncio.get_running_loop().create_task(
-                self._read_wanted(), name=f"transaction data of partition {self._partition_id}"
-            )
-            self._readers.add(reader)
+            what = f"a reader of data of partition {self._partition_id}"
+            self._readers.add(owned(self._read_wanted(), what, self._reader_died))
 
     async def close(self) -> None:
         """End all reads; whoever still waits is told to try again, elsewhere."""
@@ -110,6 +109,12 @@ class TransactionDataReader:
             self._fail(waiters, NOT_READY_TEXT)
         self._wanted.clear()
         self._being_read.clear()
+
+    def _reader_died(self, error: Exception) -> None:
+        """Nobody may be left who would read what is wanted."""
+        wanted, self._wanted = self._wanted, {}
+        for waiters in wanted.values():
+            self._fail(waiters, f"the server has failed: {error!r}")
 
     async def _read_wanted(self) -> None:
         task = asyncio.current_task()
@@ -130,11 +135,13 @@ class TransactionDataReader:
             self._being_read.update(taken)
             try:
                 records = await self._read_records(first, count, MAX_BYTES_PER_READ)
+                self._read_succeeded(first, taken, records)
             except (WaltzError, OSError) as error:
                 logger.warning("partition %d: cannot read transaction %d: %s", self._partition_id, first, error)
                 self._read_failed(taken, str(error))
-            else:
-                self._read_succeeded(first, taken, records)
+            except Exception as error:
+                logger.exception("partition %d: a read failed for an unforeseen reason", self._partition_id)
+                self._read_failed(taken, f"the server has failed: {error!r}")
 
     def _next_read(self) -> tuple[int, int]:
         """The range around the id that was asked for first, out of those that wait."""
@@ -175,7 +182,7 @@ class TransactionDataReader:
 
     def _read_failed(self, taken: dict[int, list[_Waiter]], text: str) -> None:
         for transaction_id in taken:
-            self._fail(self._being_read.pop(transaction_id), text)
+            self._fail(self._being_read.pop(transaction_id, []), text)
 
     def _fail(self, waiters: list[_Waiter], text: str) -> None:
         self._waiting_count -= len(waiters)

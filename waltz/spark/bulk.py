@@ -62,7 +62,7 @@ class BulkClient:
         tls: ssl.SSLContext | None,
         timeout_s: float,
     ) -> "BulkClient":
-        """Connect and open; ``timeout_s`` is the deadline of every later request, too.
+        """Connect and open; after ``timeout_s`` in which nothing moves any later request is given up, too.
 
         Raises ``ConnectFailedError`` or ``RemoteStorageError`` (foreign cluster, node closing).
         """
@@ -143,9 +143,10 @@ class BulkClient:
     ) -> _Payload:
         if self._channel is None:
             raise ConnectionClosedError(f"the connection to storage admin {self.endpoint} is not open")
+        channel, what = self._channel, type(request).__name__
         future = self._calls.expect(request.seq_num)
-        self._channel.send(admin_wire.encode(request, self._channel.version))
-        return await self._calls.wait(request.seq_num, future, self._timeout_s, type(request).__name__)
+        channel.send(admin_wire.encode(request, channel.version))
+        return await self._calls.wait(request.seq_num, future, self._timeout_s, what, channel)
 
     def _decode_other(self, answer: _Payload, expected: type[admin_wire.Message]) -> None:
         """Raise what an answer that is no record list says, unless it is ``expected``."""

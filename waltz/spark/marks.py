@@ -16,7 +16,7 @@ from waltz.common.net.channel import Channel, connect
 from waltz.common.wire import client_server as wire
 from waltz.common.wire.frames import CLIENT_SERVER, Bounds
 from waltz.common.zk.client import ZooKeeper
-from waltz.common.zk.store_admin import read_partition_assignment, read_server_descriptors
+from waltz.common.zk.store_admin import read_partition_assignment, read_server_descriptors, sync_cluster
 from waltz.common.zk.znodes import PartitionGeneration
 from waltz.spark.errors import PlanningError
 
@@ -50,12 +50,18 @@ async def ask_committed_marks(
 ) -> tuple[dict[int, int], dict[int, str]]:
     """The marks that are to be had until ``deadline_s``, and for the other partitions the reason why they are not.
 
+    Everything whose commit anybody was told before the call is up to the marks: whoever owned the partition then is in
+    the assignment by now, or was replaced by somebody who is, and a server tells no mark of an older assignment than it
+    is asked by. (A server of the original may, for a moment after it has lost a partition and got it back.)
+
     A server that has just taken a partition over may not know the mark yet, and an owner may change while it is asked:
     then the assignment is read again and the new owner asked. Raises ``WaltzError`` of ZooKeeper.
     """
     loop = asyncio.get_running_loop()
     backoff = Backoff(INITIAL_DELAY_S, MAXIMUM_DELAY_S, random.Random())
     missing = set(partition_ids)
+    if missing:
+        await sync_cluster(zookeeper, root)
     marks: dict[int, int] = {}
     reasons: dict[int, str] = {}
     while missing:

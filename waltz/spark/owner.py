@@ -18,6 +18,7 @@ from waltz.common.errors import (
 from waltz.common.ids import Endpoint, ReqId
 from waltz.common.net.backoff import Backoff
 from waltz.common.net.channel import Channel, connect
+from waltz.common.net.progress import while_moving
 from waltz.common.wire.client_server import (
     FIRST_WITH_DATA_LISTS,
     DataListStatus,
@@ -27,7 +28,7 @@ from waltz.common.wire.client_server import (
     encode,
 )
 from waltz.common.wire.frames import CLIENT_SERVER, Bounds
-from waltz.common.zk.store_admin import read_partition_assignment, read_server_descriptors
+from waltz.common.zk.store_admin import read_partition_assignment, read_server_descriptors, sync_cluster
 from waltz.spark.chunk import Chunk, decode_chunk
 from waltz.spark.marks import HELLO_TEXT, INITIAL_DELAY_S, MAXIMUM_DELAY_S, TOOL_CLIENT_ID
 from waltz.spark.options import ClusterOptions
@@ -96,6 +97,7 @@ class OwnerReader:
         root = self._options.cluster_root
         zookeeper = await connect_zookeeper(self._options)
         try:
+            await sync_cluster(zookeeper, root)  # one that was replaced may take for uncommitted what is committed
             assignment = await read_partition_assignment(zookeeper, root)
             servers = {server.server_id: server.endpoint for server in await read_server_descriptors(zookeeper, root)}
         finally:
@@ -111,7 +113,7 @@ class OwnerClient:
     """One connection to a server, over which one partition is read; a ``ChannelHandler``."""
 
     def __init__(self, endpoint: Endpoint, generation: int, timeout_s: float) -> None:
-        """``timeout_s`` is the deadline of every request."""
+        """After ``timeout_s`` in which nothing moves a request is given up."""
         self.peer = f"server {endpoint}"
         self._endpoint = endpoint
         self._generation = generation
@@ -143,8 +145,7 @@ class OwnerClient:
         self._asked[req_id] = answer
         channel.send(encode(TransactionDataListRequest(req_id, first, max_count, MAX_ANSWER_BYTES), channel.version))
         try:
-            async with asyncio.timeout(self._timeout_s):
-                return await answer
+            return await while_moving(answer, channel, self._timeout_s)
         except TimeoutError:
             raise DeadlineExceededError(f"{self.peer} did not answer within {self._timeout_s:g} s") from None
         finally:

@@ -1,7 +1,7 @@
 """From options to splits: what a batch read asks of a cluster before it reads.
 
 The order is that of rule S6: first the committed high-water marks from the owners, then metadata, assignment and admin
-ports from ZooKeeper.
+ports from ZooKeeper, none of them older than the marks.
 """
 
 import asyncio
@@ -14,14 +14,8 @@ from uuid import UUID
 from waltz.common.net.backoff import Backoff
 from waltz.common.net.tls import client_context
 from waltz.common.zk.client import ZooKeeper, connect
-from waltz.common.zk.replicas import Choice, Source, choose_replicas
-from waltz.common.zk.store_admin import (
-    StoreAdminError,
-    read_connections,
-    read_partition_metadata,
-    read_replica_assignments,
-    read_store_params,
-)
+from waltz.common.zk.replicas import Choice, Source, read_replicas
+from waltz.common.zk.store_admin import StoreAdminError, read_store_params
 from waltz.common.zk.znodes import StoreParams
 from waltz.spark.errors import PlanningError
 from waltz.spark.filters import NOTHING_PUSHED, Pushed
@@ -157,14 +151,8 @@ async def read_sources(
 
 
 async def _choose(zookeeper: ZooKeeper, root: str, partition_ids: Iterable[int]) -> dict[int, Choice]:
-    assignments = await read_replica_assignments(zookeeper, root)
-    connections = await read_connections(zookeeper, root)
-    return {
-        partition_id: choose_replicas(
-            partition_id, await read_partition_metadata(zookeeper, root, partition_id), assignments, connections
-        )
-        for partition_id in sorted(partition_ids)
-    }
+    replicas = await read_replicas(zookeeper, root, partition_ids)
+    return {partition_id: replicas.choose(partition_id) for partition_id in sorted(replicas.metadata)}
 
 
 def _no_source(partition_id: int, choice: Choice) -> PlanningError:

@@ -36,7 +36,8 @@ class StorageAdminClient:
 
     Every method raises ``RemoteStorageError`` when the node refuses, ``DeadlineExceededError`` and
     ``ConnectionClosedError`` when the outcome is unknown. The deadline of each request is the ``timeout_s`` of
-    :meth:`connect`: an assignment includes the recovery scan of the partition's files.
+    :meth:`connect`, and is moved for as long as bytes move: an assignment includes the recovery scan of the
+    partition's files.
     """
 
     def __init__(self, endpoint: Endpoint, timeout_s: float) -> None:
@@ -179,7 +180,11 @@ class StorageAdminClient:
         future = self._calls.expect(request.seq_num)
         self._channel.send(frame)
         answer = await self._calls.wait(
-            request.seq_num, future, self._timeout_s if timeout_s is None else timeout_s, type(request).__name__
+            request.seq_num,
+            future,
+            self._timeout_s if timeout_s is None else timeout_s,
+            type(request).__name__,
+            self._channel,
         )
         if isinstance(answer, wire.AdminFailureResponse):
             raise RemoteStorageError(answer.error.message or "")

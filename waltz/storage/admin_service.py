@@ -15,6 +15,7 @@ from waltz.common.errors import DeadlineExceededError, ProtocolError
 from waltz.common.exposition import admin_document, to_json
 from waltz.common.metrics import Registry
 from waltz.common.net.channel import Channel
+from waltz.common.tasks import owned
 from waltz.common.wire import admin as wire
 from waltz.common.wire.frames import Bounds
 from waltz.storage import admin_wire
@@ -79,7 +80,7 @@ class AdminService:
 
     def start_worker(self, connection: "AdminConnection") -> None:
         """Have the connection's requests executed until it closes."""
-        worker = asyncio.create_task(connection.run(), name="storage admin connection")
+        worker = owned(connection.run(), "a connection to the admin port", connection.give_up)
         self._workers.add(worker)
         worker.add_done_callback(self._workers.discard)
 
@@ -193,6 +194,11 @@ class AdminConnection:
             else:
                 channel.resume_reading()
                 await self._changed.wait()
+
+    def give_up(self, error: Exception) -> None:
+        """Nobody executes its requests any more."""
+        if self._channel is not None:
+            self._channel.abort(error)
 
     async def _wait_writable(self, channel: Channel) -> None:
         channel.pause_reading()

@@ -20,17 +20,26 @@ from waltz.common.errors import (
     WaltzError,
 )
 from waltz.common.ids import Endpoint
+from waltz.common.java_text import for_people
 from waltz.common.net.channel import KEEP_ALIVE_INTERVAL_S, Channel, connect
 from waltz.common.records import Record, RecordHeader
 from waltz.common.wire import storage as wire
 from waltz.common.wire.frames import STORAGE, Bounds
+from waltz.storage.owed_answers import OwedAnswers, Transfer
 from waltz.storage.pending_calls import OPEN_SEQ_NUM, PendingCalls
 
 logger = logging.getLogger(__name__)
 
 HELLO_TEXT = "Waltz Storage Client"
+NO_PARTITION = -1
 APPEND_TIMEOUT_S = 30.0
 CLOSE_TIMEOUT_S = 5.0
+
+SILENT_AFTER_S = 5.0
+"""A connection on which something is owed and nothing moves for so long is closed (rule L3)."""
+
+LOOK_INTERVAL_S = 0.25
+"""How often a connection on which something is owed is looked at."""
 
 LATE_S = 1.0
 """A deadline whose timer comes so late says something about this process, not about the peer."""
@@ -50,18 +59,25 @@ _FENCED = (
 
 
 class RemoteStorageError(WaltzError):
-    """A storage node answered a request with a failure; the text is the node's, with the original's class name."""
+    """A storage node answered a request with a failure; the text is the node's."""
+
+    def __init__(self, wire_text: str) -> None:
+        """``wire_text`` is what the node sent: the original's class name and a message."""
+        super().__init__(wire_text)
+        self.wire_text = wire_text
+
+    def __str__(self) -> str:
+        return for_people(self.wire_text)
 
     @property
     def is_session_fenced(self) -> bool:
         """A newer session has spoken to the partition (rule S1); this session can never write to it again."""
-        return str(self).startswith(_FENCED)
+        return self.wire_text.startswith(_FENCED)
 
     @property
     def is_unavailable(self) -> bool:
         """The partition is not assigned to the node, or is switched off there (by an operator or a disk failure)."""
-        text = str(self)
-        return text.endswith(
+        return self.wire_text.endswith(
             (" have been disabled on storage node", " is not assigned.", " is not assigned to storage node.")
         )
 
@@ -71,19 +87,32 @@ class DataCorruptionError(WaltzError):
 
 
 class StorageClient:
-    """One open connection to the data port of a storage node. All methods belong to the event loop's thread."""
+    """One open connection to the data port of a storage node. All methods belong to the event loop's thread.
 
-    def __init__(self, endpoint: Endpoint, append_timeout_s: float = APPEND_TIMEOUT_S) -> None:
+    Every ``timeout_s`` is a time in which nothing moves for the request (:mod:`waltz.storage.owed_answers`), not a time
+    for the whole of it: 32 MiB over a slow line take as long as they take. A connection that has fallen silent closes.
+    """
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        append_timeout_s: float = APPEND_TIMEOUT_S,
+        silent_after_s: float = SILENT_AFTER_S,
+    ) -> None:
         """Use :meth:`connect`."""
         self.endpoint = endpoint
         self._append_timeout_s = append_timeout_s
+        self._silent_after_s = silent_after_s
         self._loop = asyncio.get_running_loop()
         self._channel: Channel | None = None
         self._closed: ConnectionClosedError | None = None
         self._calls: PendingCalls[wire.Message] = PendingCalls(f"storage {endpoint}")
-        self._appends: dict[int, tuple[AppendDone, float]] = {}
-        self._append_timer: asyncio.TimerHandle | None = None
-        self._appends_due_s = 0.0
+        self._appends: dict[int, AppendDone] = {}
+        self._owed = OwedAnswers(silent_after_s)
+        self._look_interval_s = min(LOOK_INTERVAL_S, silent_after_s / 4)
+        self._look_timer: asyncio.TimerHandle | None = None
+        self._look_due_s = 0.0
+        self._stood_still_s = 0.0
         self._close_listeners: list[CloseListener] = []
 
     @classmethod
@@ -96,14 +125,15 @@ class StorageClient:
         tls: ssl.SSLContext | None,
         timeout_s: float,
         append_timeout_s: float = APPEND_TIMEOUT_S,
+        silent_after_s: float = SILENT_AFTER_S,
     ) -> "StorageClient":
         """Connect and open: the node must belong to the cluster.
 
-        ``tls`` is ``None`` for plaintext. ``append_timeout_s`` is the deadline of every :meth:`append_encoded`. Raises
-        ``ConnectFailedError`` (unreachable, or no answer to the open request in ``timeout_s``), ``RemoteStorageError``
-        (foreign cluster key or partition count, node closing).
+        ``tls`` is ``None`` for plaintext. ``append_timeout_s`` is the limit of every :meth:`append_encoded`,
+        ``silent_after_s`` that of the connection. Raises ``ConnectFailedError`` (unreachable, or no answer to the open
+        request in ``timeout_s``), ``RemoteStorageError`` (foreign cluster key or partition count, node closing).
         """
-        client = cls(endpoint, append_timeout_s)
+        client = cls(endpoint, append_timeout_s, silent_after_s)
         deadline = client._loop.time() + timeout_s
         client._channel = await connect(
             endpoint,
@@ -147,20 +177,24 @@ class StorageClient:
 
     # Requests
 
-    def append_encoded(self, session_id: int, partition_id: int, records: bytes, count: int, done: AppendDone) -> None:
+    def append_encoded(self, session_id: int, partition_id: int, records: bytes, count: int, done: AppendDone) -> int:
         """Append ``count`` records, encoded already; ``done`` tells the outcome, never from within this call.
 
-        The order of calls is the order in which the storage sees them. This is the hot path: no task, no future.
+        The order of calls is the order in which the storage sees them. Returns the append's position for
+        :meth:`transfer`. This is the hot path: no task, no future.
         """
         channel = self._channel
         if self._closed is not None or channel is None:
             self._loop.call_soon(done, ConnectionClosedError(str(self._closed)))
-            return
+            return 0
         seq_num = self._calls.next_seq_num()
-        self._appends[seq_num] = (done, self._loop.time() + self._append_timeout_s)
-        if self._append_timer is None:
-            self._watch_appends(self._loop.time() + self._append_timeout_s)
-        channel.send(wire.encode_append(session_id, seq_num, partition_id, records, count))
+        self._appends[seq_num] = done
+        self._send(channel, seq_num, wire.encode_append(session_id, seq_num, partition_id, records, count), None)
+        return channel.taken_bytes
+
+    def transfer(self, position: int) -> Transfer:
+        """How far the connection has come with what was sent on it up to ``position``. A system call."""
+        return self._owed.transfer(position, 0 if self._channel is None else self._channel.left_bytes())
 
     async def append(
         self, session_id: int, partition_id: int, records: Sequence[Record], *, offline: bool = False, timeout_s: float
@@ -255,12 +289,14 @@ class StorageClient:
 
     def frames_received(self, channel: Channel, buffer: bytes, bounds: Bounds) -> None:
         """Part of ``ChannelHandler``: bring every answer to its request."""
-        appends = self._appends
+        appends, owed = self._appends, self._owed
+        now_s = self._loop.time() - self._stood_still_s
         for message in wire.decode_batch(buffer, bounds):
+            owed.answered(message.seq_num, now_s)
             if isinstance(message, wire.SuccessResponse | wire.FailureResponse):
-                pending = appends.pop(message.seq_num, None)
-                if pending is not None:
-                    self._finish(pending[0], _outcome(message))
+                done = appends.pop(message.seq_num, None)
+                if done is not None:
+                    self._finish(done, _outcome(message))
                     continue
             self._calls.resolve(message.seq_num, message)
 
@@ -272,12 +308,12 @@ class StorageClient:
         reason = f": {error}" if error is not None else ""
         closed = ConnectionClosedError(f"the connection to storage {self.endpoint} closed{reason}")
         self._closed = closed
-        if self._append_timer is not None:
-            self._append_timer.cancel()
-            self._append_timer = None
+        if self._look_timer is not None:
+            self._look_timer.cancel()
+            self._look_timer = None
         appends, self._appends = self._appends, {}
         self._calls.close(closed)
-        for done, _ in appends.values():
+        for done in appends.values():
             self._finish(done, closed)
         listeners, self._close_listeners = self._close_listeners, []
         for listener in listeners:
@@ -292,27 +328,63 @@ class StorageClient:
         except Exception:  # the callback of one caller must not cost another its answer
             logger.exception("a callback of the storage client failed")
 
-    def _watch_appends(self, due_s: float) -> None:
-        self._appends_due_s = due_s
-        self._append_timer = self._loop.call_at(due_s, self._expire_appends)
+    def _send(self, channel: Channel, seq_num: int, frame: bytes, timeout_s: float | None) -> None:
+        now_s = self._loop.time() - self._stood_still_s
+        channel.send(frame)
+        limit_s = self._append_timeout_s if timeout_s is None else timeout_s
+        self._owed.sent(seq_num, len(frame), channel.taken_bytes, limit_s, now_s)
+        if self._look_timer is None or timeout_s is not None:
+            self._look_by(min(limit_s, self._look_interval_s))
 
-    def _expire_appends(self) -> None:
-        """Fail the appends whose deadline has passed; deadlines rise in the order of the table."""
-        self._append_timer = None
-        now_s = self._loop.time()
-        if now_s - self._appends_due_s > LATE_S:
-            # This process stood still. The answers may have come long ago: they are read before anything is judged.
-            self._watch_appends(now_s + LATE_S)
+    def _look_by(self, delay_s: float) -> None:
+        """Look at what is owed after this time, or before."""
+        due_s = self._loop.time() + delay_s
+        if self._look_timer is not None:
+            if self._look_due_s <= due_s:
+                return
+            self._look_timer.cancel()
+        self._look_due_s = due_s
+        self._look_timer = self._loop.call_at(due_s, self._look)
+
+    def _look(self) -> None:
+        """Fail what is late; give the connection up when it is silent."""
+        self._look_timer = None
+        channel = self._channel
+        if channel is None or channel.closed:
             return
-        while self._appends:
-            seq_num, (done, deadline_s) = next(iter(self._appends.items()))
-            if deadline_s > now_s:
-                self._watch_appends(deadline_s)
-                break
-            del self._appends[seq_num]
-            self._abandon(seq_num)
-            text = f"storage {self.endpoint} did not answer an append within {self._append_timeout_s:g} s"
-            self._finish(done, DeadlineExceededError(text))
+        late_s = self._loop.time() - self._look_due_s
+        if late_s > LATE_S:
+            # This process stood still. The answers may have come long ago: they are read before anything is judged.
+            self._stood_still_s += late_s
+            self._look_by(self._look_interval_s)
+            return
+        now_s = self._loop.time() - self._stood_still_s
+        verdict = self._owed.look(now_s, channel.left_bytes(), channel.received_bytes, receiving=channel.receiving)
+        for seq_num in verdict.late:
+            self._fail_late(seq_num)
+        if verdict.silent:
+            text = f"storage {self.endpoint} was silent for {self._silent_after_s:g} s although it owed answers"
+            channel.give_up(DeadlineExceededError(text))
+            return
+        if verdict.probe:
+            self._probe(channel)
+        if self._owed and not channel.closed:
+            self._look_by(min(max(verdict.next_look_s - now_s, 0), self._look_interval_s))
+
+    def _probe(self, channel: Channel) -> None:
+        """Ask something that every storage refuses at once, whatever its partitions and disks are busy with."""
+        seq_num = self._calls.next_seq_num()
+        self._calls.abandon(seq_num)
+        channel.send(wire.encode(wire.MaxTransactionIdRequest(-1, seq_num, NO_PARTITION, False)))
+
+    def _fail_late(self, seq_num: int) -> None:
+        done = self._appends.pop(seq_num, None)
+        if done is None:
+            self._calls.fail(seq_num, DeadlineExceededError(f"storage {self.endpoint} did not answer in time"))
+            return
+        self._abandon(seq_num)
+        text = f"storage {self.endpoint} did not answer an append within {self._append_timeout_s:g} s"
+        self._finish(done, DeadlineExceededError(text))
 
     def _abandon(self, seq_num: int) -> None:
         self._calls.abandon(seq_num)
@@ -329,9 +401,12 @@ class StorageClient:
         if self._channel is None:
             raise ConnectionClosedError(f"the connection to storage {self.endpoint} is not open")
         future = self._calls.expect(seq_num)
-        self._channel.send(frame)
+        self._send(self._channel, seq_num, frame, timeout_s)
         try:
-            answer = await self._calls.wait(seq_num, future, timeout_s, what)
+            answer = await self._calls.wait(seq_num, future, None, what)
+        except DeadlineExceededError:
+            text = f"storage {self.endpoint} did not answer {what}: nothing moved for {timeout_s:g} s"
+            raise DeadlineExceededError(text) from None
         finally:
             if self._calls.owes_too_much:
                 self._channel.abort(ProtocolError(f"storage {self.endpoint} leaves requests unanswered"))

@@ -1,9 +1,9 @@
 """The session fence of every partition, kept over restarts.
 
-The highest session that ever spoke to a partition fences off all older ones. The original keeps it in memory only and
-forgets it when it restarts before the session's low-water mark was set. Here it is kept in a small file of its own
-beside the control file, which the original does not look at; a directory without it has no fences but the sessions in
-the control file.
+The highest session that ever spoke to a partition fences off all older ones, as long as the partition has files. The
+original keeps it in memory only and forgets it when it restarts before the session's low-water mark was set. Here it is
+kept in a small file of its own beside the control file, which the original does not look at; a directory without it has
+no fences but the sessions in the control file.
 
 Layout (big-endian): a 128-byte header like the control file's, then two slots of 16 bytes for each partition: session
 id (8), sequence number (4), CRC-32 of the 12 bytes before (4). The valid slot with the larger sequence number counts.
@@ -32,6 +32,11 @@ _FIELDS = struct.Struct(">qi")
 _CRC = struct.Struct(">I")
 _SLOT_SIZE_BYTES = _FIELDS.size + _CRC.size
 _LAST_SEQUENCE_NUMBER = (1 << 31) - 1
+
+_DAMAGE = (
+    "the session fence is damaged, so an older session could not be kept from the partition's files; "
+    "begin the partition anew (waltz storage remove-partition -d, then add-partition)"
+)
 
 
 @dataclass(slots=True)
@@ -116,7 +121,7 @@ class FenceFile:
                 self._write(partition_id, fence, session_id)
 
     def reset(self, partition_id: int) -> None:
-        """Forget the fence of a partition whose control file entry is reset. Blocking."""
+        """Forget the fence of a partition that has no files any more. Blocking."""
         fence = self._fence(partition_id)
         with fence.lock:
             if fence.damage is not None or fence.session_id != NO_SESSION:
@@ -225,7 +230,7 @@ def _load(path: str, file: File, partition_id: int) -> _Fence:
             if abs(sequence_number) < _LAST_SEQUENCE_NUMBER:  # one without neighbours is none of ours
                 slots.append((sequence_number, session_id, slot))
     if not slots:
-        damage = CorruptionError(partition_id, None, path, "session fence corrupted")
+        damage = CorruptionError(partition_id, None, path, _DAMAGE)
         logger.error("fence file %s, partition %d is unusable: %s", path, partition_id, damage)
         return _Fence(NO_SESSION, 0, 0, damage)
     sequence_number, session_id, current = max(slots)

@@ -35,6 +35,7 @@ class Findings:
         self._files = files
         self._directory = directory
         registry.gauge(GROUP, f"{GROUP}-damaged-partition-ids", lambda: sorted(self.damaged()))
+        registry.gauge(GROUP, f"{GROUP}-num-damaged-partitions", lambda: len(self.damaged()))
         registry.gauge(GROUP, f"{GROUP}-free-bytes", self.free_bytes)
 
     def damaged(self) -> dict[int, str]:
@@ -62,7 +63,7 @@ class Findings:
         except OSError as error:
             return f"the storage directory cannot be examined: {error}"
         if free_bytes is not None and free_bytes < MIN_FREE_BYTES:
-            return f"the disk is full: {free_bytes} bytes are free"
+            return f"the disk is almost full: {free_bytes >> 20} MiB are free, less than {MIN_FREE_BYTES >> 20} MiB"
         return None
 
     def notes(self) -> dict[str, list[int]]:

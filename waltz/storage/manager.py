@@ -1,6 +1,7 @@
 """Everything in one storage directory: control file, session fences, and the partitions assigned to the node."""
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -10,12 +11,12 @@ from uuid import UUID
 
 from waltz.common.errors import WaltzError
 from waltz.common.ids import NO_TRANSACTION
-from waltz.common.metrics import Registry
+from waltz.common.metrics import GaugeForm, Registry
 from waltz.common.records import Record
 from waltz.common.wire.structures import SessionInfo
 from waltz.storage.clean_stop import CleanPartition, take_clean_stop, write_clean_stop
 from waltz.storage.control_file import ControlFile, PartitionInfo
-from waltz.storage.errors import PartitionNotAssignedError, StorageError
+from waltz.storage.errors import CorruptionError, PartitionNotAssignedError, StorageError
 from waltz.storage.fence import FenceFile
 from waltz.storage.files import Files
 from waltz.storage.findings import Findings
@@ -74,7 +75,8 @@ class StorageManager:
         registry.gauge(GROUP, f"{GROUP}-num-partitions", lambda: len(self.assigned_partition_status()))
         registry.gauge(GROUP, f"{GROUP}-partition-ids", lambda: sorted(self.assigned_partition_status()))
         registry.gauge(GROUP, f"{GROUP}-out-of-service-partition-ids", lambda: sorted(self.out_of_service()))
-        registry.gauge(GROUP, f"{GROUP}-scanned-bytes", lambda: self.scrubber.scanned_bytes)
+        registry.gauge(GROUP, f"{GROUP}-num-out-of-service-partitions", lambda: len(self.out_of_service()))
+        registry.gauge(GROUP, f"{GROUP}-scanned-bytes", lambda: self.scrubber.scanned_bytes, GaugeForm(counts=True))
         self.findings = Findings(self.partitions, control_file, fence_file, files, directory, registry)
         """What is known to be wrong with files and disk."""
 
@@ -205,8 +207,9 @@ class StorageManager:
                 await self._assign(partition_id)
 
     async def unassign(self, partition_ids: Iterable[int], *, delete_files: bool) -> None:
-        """Close partitions, forget their sessions, marks and flags, and delete their files if asked to.
+        """Close partitions, forget their marks and flags, and delete their files if asked to.
 
+        Their fences are forgotten with the files only: as long as these are kept no older session may write to them.
         All ids are checked before anything is changed. Raises ``PartitionNotAssignedError``, ``StorageError``,
         ``OSError``.
         """
@@ -266,6 +269,11 @@ class StorageManager:
             finally:
                 await self._files.run(partial(self._workshop.forget, partition_id))
                 await self._reopen(partition_id)
+            if partition_id in self._broken:
+                raise StorageError(
+                    f"the records of partition {partition_id} are whole, but it cannot be opened: "
+                    f"{self._broken[partition_id]}"
+                )
 
     def _check_repairable(self, partition_id: int) -> None:
         partition = self.partitions.get(partition_id)
@@ -358,8 +366,7 @@ class StorageManager:
     async def _assign(self, partition_id: int) -> None:
         info = self._control_file.partition(partition_id)
         if not info.assigned:
-            # Left behind by an unassignment, here or by the original, which knows no fence file.
-            await self._files.run(partial(self._fence_file.reset, partition_id))
+            await self._files.run(partial(self._check_fence, partition_id))
         if partition_id not in self._metrics:
             self._metrics[partition_id] = PartitionMetrics(self._registry, partition_id, self._control_file)
         try:
@@ -426,16 +433,40 @@ class StorageManager:
             return False
         return partition.failure is None
 
+    def _check_fence(self, partition_id: int) -> None:
+        """Forget the fence of a partition that was unassigned (here or by the original), if nothing is left of it that
+        the fence guards (rule S9); blocking. Raises ``StorageError`` when there is, and the fence is damaged."""
+        directory = self._partition_directory(partition_id)
+        if not self._segment_files(partition_id):
+            self._fence_file.reset(partition_id)
+            return
+        try:
+            self._fence_file.get(partition_id)
+        except CorruptionError as error:
+            raise StorageError(f"{error}; delete the segments in {directory}, or move them away, and repeat") from error
+
     def _forget(self, partition_id: int, delete_files: bool) -> None:
         """Reset what is recorded about a closed partition, then delete its segments if asked to; blocking."""
+        if not delete_files:
+            self._keep_fence(partition_id)
         self._control_file.reset(partition_id)
-        directory = self._partition_directory(partition_id)
-        if not delete_files or not self._files.exists(directory):
+        found = self._segment_files(partition_id)
+        if not delete_files or not found:
             return
-        for name in self._files.list_directory(directory):
-            if name.endswith((".seg", ".idx")):
-                self._files.remove(str(Path(directory) / name))
-        self._files.sync_directory(directory)
+        for path in found:
+            self._files.remove(path)
+        self._files.sync_directory(self._partition_directory(partition_id))
+
+    def _keep_fence(self, partition_id: int) -> None:
+        """Put into the fence file what only the control file knows, if the original was the last to use them."""
+        with contextlib.suppress(CorruptionError):  # a damaged entry has no session to be kept, or stays as it is
+            self._fence_file.raise_to(partition_id, self._control_file.partition(partition_id).session_id)
+
+    def _segment_files(self, partition_id: int) -> list[str]:
+        """Paths of the data and index files of a partition."""
+        directory = self._partition_directory(partition_id)
+        names = self._files.list_directory(directory) if self._files.exists(directory) else []
+        return [str(Path(directory) / name) for name in names if name.endswith((".seg", ".idx"))]
 
     def _partition_directory(self, partition_id: int) -> str:
         return str(Path(self._directory) / str(partition_id))

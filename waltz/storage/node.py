@@ -1,7 +1,6 @@
 """A storage node: the storage directory behind a data port, an admin port and HTTP endpoints."""
 
 import asyncio
-import importlib.metadata
 import logging
 import os
 import signal
@@ -19,6 +18,7 @@ from waltz.common.net.guard import TrafficGuard
 from waltz.common.net.limits import listener_limits, traffic_limits
 from waltz.common.net.listener import Listener
 from waltz.common.net.tls import server_context
+from waltz.common.version import installed_version
 from waltz.common.wire.frames import STORAGE, STORAGE_ADMIN
 from waltz.common.zk.client import ConnectionLossError, NoNodeError, SessionExpiredError, ZooKeeper, connect
 from waltz.common.zk.paths import ClusterPaths
@@ -64,7 +64,7 @@ class StorageNode:
         """
         tls = server_context(config.tls)
         store = await _read_store_params(config, zookeeper)
-        metrics.gauge(GROUP, "waltz-version-id", _version)
+        metrics.gauge(GROUP, "waltz-version-id", lambda: installed_version() or "unknown")
         try:
             manager = await StorageManager.open(
                 files,
@@ -265,10 +265,3 @@ def _explain(config: StorageConfig, store: StoreParams, error: Exception) -> str
             f" {store.partition_count} partitions); correct cluster.root or give the node a directory of its own"
         )
     return text + str(error)
-
-
-def _version() -> str:
-    try:
-        return importlib.metadata.version("waltz")
-    except importlib.metadata.PackageNotFoundError:
-        return "unknown"

@@ -16,6 +16,7 @@ from functools import partial
 from typing import NamedTuple, TypeVar
 
 from waltz.common.records import Record
+from waltz.common.tasks import owned
 from waltz.common.wire import storage as wire
 from waltz.storage import session_rule
 from waltz.storage.control_file import ControlFile, PartitionInfo
@@ -90,6 +91,7 @@ class StoragePartition:
         self._fenced_session_id = max(control_file.partition(partition_id).session_id, fence_file.get(partition_id))
         self._session_id = self._fenced_session_id
         self._failure: str | None = None
+        self._dead: str | None = None
         self.queue = RequestQueue(partition_id)
         """What waits to be taken up."""
         self._unfinished_truncates = 0
@@ -109,15 +111,18 @@ class StoragePartition:
     def start(self) -> None:
         """Begin to serve."""
         self._tasks = [
-            asyncio.create_task(self._run_writer(), name=f"partition {self.partition_id} writer"),
-            asyncio.create_task(self._run_reader(), name=f"partition {self.partition_id} reader"),
+            owned(self._run_writer(), f"the writer of partition {self.partition_id}", self._died),
+            owned(self._run_reader(), f"the reader of partition {self.partition_id}", self._died),
         ]
 
     # State
 
     @property
     def failure(self) -> str | None:
-        """Why the partition is out of service (a failed write or sync), or ``None``. Lasts until it is opened again."""
+        """Why the partition is out of service (a failed write or sync, or a defect), or ``None``.
+
+        Lasts until it is opened again.
+        """
         return self._failure or self._log.read_only_reason
 
     @property
@@ -147,6 +152,9 @@ class StoragePartition:
         message = request.message
         if self._closing:
             request.requester.answer(failure_frame(message, wire_text(PartitionNotAssignedError(self.partition_id))))
+            return
+        if self._dead is not None:
+            request.requester.answer(failure_frame(message, self._dead))
             return
         if message.session_id > self._session_id:
             self._session_id = message.session_id
@@ -188,7 +196,7 @@ class StoragePartition:
 
         Raises ``StorageError`` when the partition is closed or read-only, ``OSError``.
         """
-        if self._closing or not self._tasks:
+        if self._closing or self._dead is not None or not self._tasks:
             raise PartitionNotAssignedError(self.partition_id)
         future: asyncio.Future[object] = asyncio.get_running_loop().create_future()
         self._maintenance.append((partial(self._log.finish_scan, scan), future))
@@ -203,8 +211,10 @@ class StoragePartition:
         self._closing = True
         self._wake_writer.set()
         self._wake_reader.set()
-        for task in self._tasks:
-            await task
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+        if self._syncer is not None:
+            await asyncio.wait((self._syncer,))
         for _function, future in self._maintenance:
             if not future.done():
                 future.set_exception(PartitionNotAssignedError(self.partition_id))
@@ -327,7 +337,7 @@ class StoragePartition:
 
     async def _append(self, requests: list[PartitionRequest]) -> list[bytes]:
         """Write and sync a group of appends; one answer for each."""
-        started_s = asyncio.get_running_loop().time()
+        started_s = self._metrics.clock()
         try:
             prepared = await self._files.run(partial(self._write_and_sync, _batches(requests)))
         except Exception as error:
@@ -353,7 +363,7 @@ class StoragePartition:
                 )
             else:
                 frames.append(failure_frame(message, refused.wire_text()))
-        self._metrics.appended(len(frames), asyncio.get_running_loop().time() - written.started_s)
+        self._metrics.appended(len(frames), self._metrics.clock() - written.started_s)
         return frames
 
     async def _write_ahead(self, group: list[PartitionRequest]) -> None:
@@ -361,7 +371,7 @@ class StoragePartition:
         requests = [request for request in group if not self._refused(request)]
         if not requests:
             return
-        started_s = asyncio.get_running_loop().time()
+        started_s = self._metrics.clock()
         after = self._unsynced[-1].prepared if self._unsynced else None
         try:
             prepared, written = await self._files.run(partial(self._write, _batches(requests), after))
@@ -377,7 +387,7 @@ class StoragePartition:
             return
         self._unsynced.append(group_written)
         if self._syncer is None:
-            self._syncer = asyncio.create_task(self._run_syncer(), name=f"partition {self.partition_id} syncer")
+            self._syncer = owned(self._run_syncer(), f"the syncer of partition {self.partition_id}", self._syncer_died)
 
     def _write(self, batches: list[list[Record]], after: Prepared | None) -> tuple[Prepared, bool]:
         """Encode and write, unless another segment has to begin; blocking."""
@@ -507,6 +517,30 @@ class StoragePartition:
                 self.partition_id,
                 error,
             )
+
+    def _syncer_died(self, error: Exception) -> None:
+        self._unsynced.clear()
+        self._syncer = None
+        self._died(error)
+
+    def _died(self, error: Exception) -> None:
+        """One of the tasks has: what waits is answered, and so is everything that comes until the partition is closed.
+
+        What was in execution gets no answer, for it may have got one; its requester has a deadline.
+        """
+        self._dead = f"partition {self.partition_id} is out of service because of a defect: {error!r}"
+        if self._failure is None:
+            self._failure = self._dead
+            logger.critical(
+                "%s; restart the node or assign the partition anew; its other replicas serve it meanwhile", self._dead
+            )
+        for _function, future in self._maintenance:
+            if not future.done():
+                future.set_exception(StorageError(self._dead))
+        self._maintenance.clear()
+        for request in self.queue.take_all():
+            request.requester.answer(failure_frame(request.message, self._dead))
+        self._wake_writer.set()
 
 
 def _batches(requests: Sequence[PartitionRequest]) -> list[list[Record]]:

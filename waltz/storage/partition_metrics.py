@@ -35,6 +35,8 @@ class PartitionMetrics:
 
     def __init__(self, registry: Registry, partition_id: int, control_file: ControlFile) -> None:
         self._registry = registry
+        self.clock = registry.clock
+        """What append latencies are measured with."""
         self._group = f"{GROUP}.partition-{partition_id}"
         self._appends = registry.meter(self._group, "append")
         self._append_latency = registry.timer(self._group, "append-latency")

@@ -4,6 +4,7 @@ import asyncio
 from typing import Generic, TypeVar
 
 from waltz.common.errors import ConnectionClosedError, DeadlineExceededError, ProtocolError
+from waltz.common.net.progress import Moving, while_moving
 
 Answer = TypeVar("Answer")
 
@@ -44,9 +45,22 @@ class PendingCalls(Generic[Answer]):
         self._futures[seq_num] = future
         return future
 
-    async def wait(self, seq_num: int, future: asyncio.Future[Answer], timeout_s: float, what: str) -> Answer:
-        """The answer to ``seq_num``; raises ``DeadlineExceededError`` (naming ``what``), ``ConnectionClosedError``."""
+    async def wait(
+        self,
+        seq_num: int,
+        future: asyncio.Future[Answer],
+        timeout_s: float | None,
+        what: str,
+        channel: Moving | None = None,
+    ) -> Answer:
+        """The answer to ``seq_num``; raises ``DeadlineExceededError`` (naming ``what``), ``ConnectionClosedError``.
+
+        With ``channel`` the deadline is moved for as long as bytes move there. Without ``timeout_s`` somebody else sees
+        to it, and calls :meth:`fail`.
+        """
         try:
+            if channel is not None and timeout_s is not None:
+                return await while_moving(future, channel, timeout_s)
             async with asyncio.timeout(timeout_s):
                 return await future
         except TimeoutError:
@@ -54,6 +68,14 @@ class PendingCalls(Generic[Answer]):
         finally:
             if self._futures.pop(seq_num, None) is not None:
                 self.abandon(seq_num)
+
+    def fail(self, seq_num: int, error: Exception) -> None:
+        """Give the caller ``error`` instead of an answer; nothing happens when nobody waits."""
+        future = self._futures.pop(seq_num, None)
+        if future is not None:
+            self.abandon(seq_num)
+            if not future.done():
+                future.set_exception(error)
 
     def abandon(self, seq_num: int) -> None:
         """Remember that nobody waits for this answer any more."""

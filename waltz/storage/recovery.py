@@ -10,11 +10,9 @@ scan in the background). Where one is not intact,
   from another replica;
 - at or below the local low-water mark, or before a known end: damage as well. Where records go on is found by
   searching; where nothing follows and the end is not known, the segment is refused;
-- nothing complete behind it: a torn write that nobody was told of, it is cut;
-- a later intact record that the index does not know, and a sector between that holds nothing: a torn write too, whose
-  pieces reached the medium in another order;
-- a later intact record that the index does not know, and nothing is missing between: it is refused, because it cannot
-  be told what was durable.
+- it is what an interrupted write leaves, and nothing but that: nobody was told of it, nor of anything behind it, even
+  of records that are intact because pieces of the write reached the medium in another order. It is cut from there on;
+- else it may have been acknowledged, although the index does not know it: the segment is refused (rule S9).
 """
 
 import logging
@@ -30,11 +28,11 @@ from waltz.storage.segment_format import (
     Reader,
     decode_index,
     find_later_record,
-    has_lost_sector,
     index_offset,
     scan_records,
     valid_record_size,
 )
+from waltz.storage.torn_write import is_torn
 
 logger = logging.getLogger(__name__)
 
@@ -131,7 +129,7 @@ def recover(contents: SegmentContents, known: Known) -> Recovered:
     start_id, offset = _start(contents, known)
     entries: array[int] = array("q")
     damaged: list[tuple[int, int]] = []
-    next_id = start_id
+    next_id, index_end = start_id, contents.index_max + 1
     while True:
         offsets = scan_records(contents.data, offset, contents.data_size, next_id)
         entries.extend(offsets[:-1])
@@ -139,7 +137,10 @@ def recover(contents: SegmentContents, known: Known) -> Recovered:
         offset = offsets[-1]
         if offset == contents.data_size or next_id == known.following_first_id:
             break
-        later = _after_damage(contents, known, offset, next_id)
+        later = contents.later_indexed_record(offset, next_id, contents.data_size, index_end)
+        if later is None:
+            index_end = next_id  # it leads nowhere from here on, so it is not read again behind the next damage
+            later = _after_damage(contents, known, offset, next_id)
         if later is None:
             break
         later_id, later_offset = later
@@ -172,14 +173,11 @@ def _start(contents: SegmentContents, known: Known) -> tuple[int, int]:
 
 
 def _after_damage(contents: SegmentContents, known: Known, offset: int, transaction_id: int) -> tuple[int, int] | None:
-    """Where the records go on behind one that is not intact; ``None`` when it is a torn tail."""
+    """Where records go on behind one that is not intact, if the index does not tell; ``None`` for a torn tail."""
     size = contents.data_size
-    later = contents.later_indexed_record(offset, transaction_id, size, contents.index_max + 1)
-    if later is not None:
-        return later
-    found = find_later_record(contents.data, offset, size, transaction_id)
     if known.was_durable(transaction_id):
-        later = found or _known_end(contents, known, offset, transaction_id)
+        later = find_later_record(contents.data, offset, size, transaction_id)
+        later = later or _known_end(contents, known, offset, transaction_id)
         if later is not None:
             return later
         if known.following_first_id is not None:
@@ -190,13 +188,14 @@ def _after_damage(contents: SegmentContents, known: Known, offset: int, transact
             contents.path,
             f"no intact record at offset {offset}, but the local low-water mark is {known.local_low_water_mark}",
         )
-    if found is None or has_lost_sector(contents.data, offset, found[1]):
+    if is_torn(contents.data, offset, size, transaction_id):
         return None
     raise CorruptionError(
         contents.partition_id,
         transaction_id,
         contents.path,
-        f"no intact record at offset {offset}, but transaction {found[0]} at offset {found[1]} is intact",
+        f"no intact record at offset {offset}, and what is there is not what an interrupted write leaves: "
+        "it may have been acknowledged",
     )
 
 

@@ -9,8 +9,7 @@ from waltz.common.errors import WaltzError
 from waltz.common.ids import Endpoint
 from waltz.common.records import Record
 from waltz.common.zk.client import ZooKeeper
-from waltz.common.zk.replicas import Source, choose_replicas
-from waltz.common.zk.store_admin import read_connections, read_partition_metadata, read_replica_assignments
+from waltz.common.zk.replicas import Source, read_replicas
 from waltz.storage.admin_client import StorageAdminClient
 from waltz.storage.tools import admin_connection
 
@@ -20,11 +19,11 @@ FETCH_RECORDS = 1000
 """So many records are asked of another replica at once (it bounds the bytes)."""
 
 
-class Replicas(NamedTuple):
-    """Who may give records, and whether the damaged node takes part in the current session."""
+class Roles(NamedTuple):
+    """Who may give records, and whether the next recovery of the partition counts what the damaged node holds."""
 
     sources: tuple[Source, ...]
-    node_is_member: bool
+    node_may_vote: bool
 
 
 class Repaired(NamedTuple):
@@ -35,24 +34,18 @@ class Repaired(NamedTuple):
     uncommitted: tuple[tuple[int, int], ...]
 
 
-async def read_replicas(zookeeper: ZooKeeper, root: str, partition_id: int, node: Endpoint) -> Replicas:
+async def read_roles(zookeeper: ZooKeeper, root: str, partition_id: int, node: Endpoint) -> Roles:
     """Judge the replicas by rule S6, to be called after the committed mark was read.
 
     ``node`` is the damaged node's admin port. Raises ``WaltzError``.
     """
-    metadata = await read_partition_metadata(zookeeper, root, partition_id)
-    assignments = await read_replica_assignments(zookeeper, root)
-    connections = await read_connections(zookeeper, root)
-    if not any(
-        Endpoint(Endpoint.parse(storage).host, connections.admin_ports[storage]) == node
-        for storage in assignments.storages_of(partition_id)
-        if storage in connections.admin_ports
-    ):
+    replicas = await read_replicas(zookeeper, root, [partition_id])
+    storage = replicas.name_of(node)
+    if storage not in replicas.assignments.storages_of(partition_id):
         raise WaltzError(f"partition {partition_id} has no replica whose admin port is {node} in the cluster at {root}")
-    members = choose_replicas(partition_id, metadata, assignments, connections).sources
-    return Replicas(
-        tuple(source for source in members if source.admin != node),
-        any(source.admin == node for source in members),
+    sources = replicas.choose(partition_id).sources
+    return Roles(
+        tuple(source for source in sources if source.storage != storage), replicas.may_vote(partition_id, storage)
     )
 
 
@@ -82,7 +75,7 @@ class Repair:
 
         Raises ``WaltzError``; the node's files are then as before, or the repair has to be repeated.
         """
-        replicas = await read_replicas(self._zookeeper, self._root, self._partition_id, self._node)
+        roles = await read_roles(self._zookeeper, self._root, self._partition_id, self._node)
         async with admin_connection(self._zookeeper, self._root, self._node, self._tls) as client:
             missing, last_id, whole = await client.repair_survey(self._partition_id)
             if whole:
@@ -91,24 +84,28 @@ class Repair:
                 # Only a header, or what kept the partition from being opened is gone.
                 await client.repair_commit(self._partition_id, last_id)
                 return Repaired((), 0, ())
-            mark = committed_mark if committed_mark is not None else await self._mark_of_session(replicas)
+            mark = committed_mark
+            if mark is None:
+                mark = await self._mark_of_session(roles)
+                # Those that told it may be in a newer session, which left others of them behind.
+                roles = await read_roles(self._zookeeper, self._root, self._partition_id, self._node)
             wanted = [(first, min(last, mark)) for first, last in missing if first <= mark]
             uncommitted = tuple((max(first, mark + 1), last) for first, last in missing if last > mark)
-            if uncommitted and replicas.node_is_member:
+            if uncommitted and roles.node_may_vote:
                 raise WaltzError(
                     f"partition {self._partition_id}, transactions {_listed(uncommitted)} are damaged and not known "
                     f"to be committed (the mark is {mark}): repeat the repair when the servers have begun a new session"
                 )
             restored = 0
             for first, last in wanted:
-                restored += await self._restore(client, replicas, first, last)
+                restored += await self._restore(client, roles, first, last)
             await client.repair_commit(self._partition_id, mark)
             return Repaired(missing, restored, uncommitted)
 
-    async def _mark_of_session(self, replicas: Replicas) -> int:
+    async def _mark_of_session(self, roles: Roles) -> int:
         """A mark that is committed for certain: the highest low-water mark of the current session's replicas."""
         marks = []
-        for storage, endpoint in replicas.sources:
+        for storage, endpoint in roles.sources:
             try:
                 async with admin_connection(self._zookeeper, self._root, endpoint, self._tls) as source:
                     marks.append((await source.last_session_info(self._partition_id)).low_water_mark)
@@ -118,10 +115,10 @@ class Repair:
             raise WaltzError(f"no replica of partition {self._partition_id} in the current session can be asked")
         return max(marks)
 
-    async def _restore(self, client: StorageAdminClient, replicas: Replicas, first: int, last: int) -> int:
+    async def _restore(self, client: StorageAdminClient, roles: Roles, first: int, last: int) -> int:
         """Bring the records ``first`` to ``last``, from one source or another; their number."""
         next_id = first
-        for storage, endpoint in replicas.sources:
+        for storage, endpoint in roles.sources:
             try:
                 async with admin_connection(self._zookeeper, self._root, endpoint, self._tls) as source:
                     while next_id <= last:

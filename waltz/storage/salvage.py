@@ -19,6 +19,8 @@ from waltz.storage.scan import STEP_BYTES, Run, TolerantReader
 from waltz.storage.segment_format import (
     DATA_SUFFIX,
     HEADER_SIZE_BYTES,
+    RECORD_OVERHEAD_BYTES,
+    RECORD_PREFIX,
     Reader,
     SegmentHeader,
     data_file_name,
@@ -27,6 +29,7 @@ from waltz.storage.segment_format import (
     find_later_record,
     index_path,
     scan_records,
+    stored_id_and_size,
     valid_record_size,
 )
 
@@ -152,6 +155,10 @@ class Salvage:
                     recovered = recover(contents, known)
                 except CorruptionError as error:
                     logger.info("%s", error)
+                    if known.following_first_id is None and error.transaction_id is not None:
+                        last = max(
+                            last, error.transaction_id
+                        )  # even if nothing else tells that there was such a record
                 else:
                     if not recovered.damaged and recovered.next_transaction_id > last and not reader.unreadable:
                         run = Run(first, recovered.next_transaction_id - 1, HEADER_SIZE_BYTES, recovered.end_offset)
@@ -168,7 +175,8 @@ class Salvage:
         Where records are missing that were not staged: above ``certain_up_to`` the log is cut before them, else
         ``StorageError`` is raised and nothing has changed. Raises ``OSError``.
         """
-        staged_runs = () if staged is None else tuple(staged.runs)
+        borders = [segment.first for segment in survey.segments]
+        staged_runs = () if staged is None else tuple(_split_at(borders, staged.runs, staged.file))
         end_id = self._end_of_rebuilt(survey, staged_runs, certain_up_to)
         for segment in reversed(survey.segments):
             if segment.first >= end_id and segment.first > survey.segments[0].first:
@@ -305,7 +313,8 @@ def _intact_runs(contents: SegmentContents, stop: int | None) -> Iterator[Run]:
         if next_id > run_first:
             yield Run(run_first, next_id - 1, run_offset, offset)
         later = contents.later_indexed_record(offset, next_id, size, index_stop)
-        if later is None and offset < size:
+        if later is None:
+            index_stop = next_id  # it leads nowhere from here on, so it is not read again behind the next damage
             later = find_later_record(reader, offset, size, next_id)
         if later is None:
             return
@@ -333,16 +342,35 @@ def _first_absent(first: int, last: int, runs: Sequence[Run]) -> int | None:
     return first if first <= last else None
 
 
+def _split_at(borders: Sequence[int], runs: Sequence[Run], source: File) -> Iterator[Run]:
+    """The runs in pieces, none of which reaches from one side of an ascending border to the other."""
+    for run in runs:
+        rest = run
+        for border in borders:
+            if rest.first < border <= rest.last:
+                offset = _offset_of(border, rest, source)
+                yield rest._replace(last=border - 1, end_offset=offset)
+                rest = rest._replace(first=border, offset=offset)
+        yield rest
+
+
+def _offset_of(transaction_id: int, run: Run, source: Reader) -> int:
+    """Where a record of the run begins."""
+    offset = run.offset
+    for passed_id in range(run.first, transaction_id):
+        prefix = source.read(offset, RECORD_PREFIX.size)
+        found_id, size = stored_id_and_size(prefix) if len(prefix) == RECORD_PREFIX.size else (NO_TRANSACTION, 0)
+        if found_id != passed_id or size < RECORD_OVERHEAD_BYTES:
+            raise StorageError(
+                f"transaction {passed_id} can no longer be read as it was a moment ago; repeat the repair"
+            )
+        offset += size
+    return offset
+
+
 def _copy(run: Run, source: File, target: File, position: int, stop: int) -> int:
     """Append the records of a run before the id ``stop``; the position behind them."""
-    end = run.end_offset
-    if run.last >= stop:
-        offset, next_id = run.offset, run.first
-        while next_id < stop:
-            size = valid_record_size(source, offset, run.end_offset, next_id)
-            assert size is not None, "the run was intact"
-            offset, next_id = offset + size, next_id + 1
-        end = offset
+    end = run.end_offset if run.last < stop else _offset_of(stop, run, source)
     for start in range(run.offset, end, _COPY_BYTES):
         piece = source.read(start, min(_COPY_BYTES, end - start))
         target.write(position, [piece])

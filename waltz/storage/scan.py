@@ -69,6 +69,7 @@ class SegmentScan:
 
     __slots__ = (
         "_grows",
+        "_index_end",
         "_next_id",
         "_offset",
         "damaged",
@@ -96,6 +97,7 @@ class SegmentScan:
         self._next_id = segment.first_transaction_id
         self._offset = HEADER_SIZE_BYTES
         self._grows = grows
+        self._index_end = visible.next_transaction_id
 
     def step(self, handles: SegmentFiles) -> bool:
         """Check another piece; whether it was the last one. Blocking; ``OSError`` when the files are gone."""
@@ -172,8 +174,9 @@ class SegmentScan:
         # Where the damage begins is certain, and tells where the record before it ends.
         self._check_entries(contents, (self._offset, self._offset))
         stop_id, end = self.visible.next_transaction_id, self.visible.end_offset
-        later = contents.later_indexed_record(self._offset, self._next_id, end, stop_id)
+        later = contents.later_indexed_record(self._offset, self._next_id, end, min(stop_id, self._index_end))
         if later is None:
+            self._index_end = self._next_id  # it leads nowhere from here on
             found = find_later_record(contents.data, self._offset, end, self._next_id)
             later = found if found is not None and found[0] < stop_id else None
         if later is None:

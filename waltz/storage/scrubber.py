@@ -8,6 +8,7 @@ import logging
 from collections.abc import Mapping
 
 from waltz.common.errors import WaltzError
+from waltz.common.tasks import owned, restarting
 from waltz.storage.partition import StoragePartition
 from waltz.storage.segment import Segment
 
@@ -35,7 +36,7 @@ class Scrubber:
 
     def start(self) -> None:
         """Begin."""
-        self._task = asyncio.create_task(self._run(), name="storage scrubber")
+        self._task = owned(restarting(self._run, "the storage scrubber"), "the storage scrubber")
 
     def request(self, partition_id: int, *, suspicious: bool = False) -> None:
         """Have a partition scanned soon: all of it, or only the segments in which a read has met damage."""

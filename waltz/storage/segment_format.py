@@ -30,8 +30,9 @@ _HEADER = struct.Struct(">iq16siq")
 _LENGTH = struct.Struct(">i")
 _LENGTH_OFFSET = 28
 _ID = struct.Struct(">q")
+_FIRST_BLOCK_BYTES = 1 << 13
+"""Read at first, then twice as much each time up to :data:`_SCAN_BLOCK_BYTES`: a search that ends soon reads little."""
 _SCAN_BLOCK_BYTES = 1 << 20
-_SECTOR_BYTES = 512
 
 
 class Reader(Protocol):
@@ -205,13 +206,14 @@ def scan_records(reader: Reader, offset: int, end: int, transaction_id: int) -> 
     Stops at the first record that is not intact; so the result has one element more than there are records.
     """
     offsets = array("q", [offset])
-    block, block_start = b"", offset
+    block, block_start, block_size = b"", offset, _FIRST_BLOCK_BYTES
     while offset + RECORD_OVERHEAD_BYTES <= end:
         position = offset - block_start
         size = _size_at(block, position)
         if size is None or position + size > len(block):
             # The record is not (wholly) in the block: read a new one from here, large enough for it if it is plausible.
-            block, block_start, position = reader.read(offset, min(_SCAN_BLOCK_BYTES, end - offset)), offset, 0
+            block, block_start, position = reader.read(offset, min(block_size, end - offset)), offset, 0
+            block_size = min(2 * block_size, _SCAN_BLOCK_BYTES)
             size = _size_at(block, 0)
             if size is None or size < RECORD_OVERHEAD_BYTES or offset + size > end:
                 break
@@ -251,8 +253,11 @@ def find_later_record(reader: Reader, offset: int, end: int, transaction_id: int
     largest_id = transaction_id + (end - offset) // RECORD_OVERHEAD_BYTES
     pattern = _ids_pattern(transaction_id + 1, largest_id)
     overlap = _ID.size - 1
-    for block_start in range(offset, end, _SCAN_BLOCK_BYTES):
-        block = reader.read(block_start, min(_SCAN_BLOCK_BYTES + overlap, end - block_start))
+    next_start, block_size = offset, _FIRST_BLOCK_BYTES
+    while next_start < end:
+        block_start = next_start
+        block = reader.read(block_start, min(block_size + overlap, end - block_start))
+        next_start, block_size = block_start + block_size, min(2 * block_size, _SCAN_BLOCK_BYTES)
         if block.count(0) == len(block):
             continue
         for match in pattern.finditer(block):
@@ -264,26 +269,6 @@ def find_later_record(reader: Reader, offset: int, end: int, transaction_id: int
             ):
                 return found_id, found_offset
     return None
-
-
-def has_lost_sector(reader: Reader, offset: int, end: int) -> bool:
-    """Whether a sector between a damaged record at ``offset`` and the intact one at ``end`` was never written.
-
-    What is behind the end of a file reads as zeros until it is written. Of the sector in which the damaged record
-    begins only the bytes from there on count: at least 8, as a transaction id other than 0 has not so many zeros. For
-    the same reason the sector in which the intact record begins may be missing: it has nothing of that but zeros then.
-    """
-    first_sector_end = offset - offset % _SECTOR_BYTES + _SECTOR_BYTES
-    own = reader.read(offset, first_sector_end - offset)
-    if len(own) >= _ID.size and not any(own):
-        return True
-    nothing = bytes(_SECTOR_BYTES)
-    sectors_end = end + -end % _SECTOR_BYTES
-    for block_start in range(first_sector_end, sectors_end, _SCAN_BLOCK_BYTES):
-        block = reader.read(block_start, min(_SCAN_BLOCK_BYTES, sectors_end - block_start))
-        if any(block[at : at + _SECTOR_BYTES] == nothing for at in range(0, len(block), _SECTOR_BYTES)):
-            return True
-    return False
 
 
 def _ids_pattern(lowest: int, highest: int) -> re.Pattern[bytes]:

@@ -5,9 +5,16 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 from waltz.common.errors import WaltzError
-from waltz.common.ids import Endpoint
+from waltz.common.ids import NO_TRANSACTION, Endpoint
 from waltz.common.zk.client import ZooKeeper
-from waltz.common.zk.store_admin import read_connections, read_groups, read_replica_assignments, read_store_params
+from waltz.common.zk.replicas import read_replicas
+from waltz.common.zk.store_admin import (
+    read_connections,
+    read_groups,
+    read_replica_assignments,
+    read_store_params,
+    sync_cluster,
+)
 from waltz.storage.admin_client import StorageAdminClient
 from waltz.storage.client import StorageClient
 
@@ -61,6 +68,7 @@ async def sync_partitions(zookeeper: ZooKeeper, root: str, tls: ssl.SSLContext |
     Partitions that are offline are assigned once more, which opens those anew that a disk failure had put out of
     service. Files of partitions that are taken away are kept.
     """
+    await sync_cluster(zookeeper, root)
     assignments = await read_replica_assignments(zookeeper, root)
     for storage, partitions in sorted(assignments.partitions.items()):
         endpoint = await admin_endpoint(zookeeper, root, storage)
@@ -78,14 +86,14 @@ async def validate(zookeeper: ZooKeeper, root: str, tls: ssl.SSLContext | None) 
             async with data_connection(zookeeper, root, Endpoint.parse(storage), tls):
                 pass
         except (WaltzError, ValueError) as error:
-            raise WaltzError(f"Invalid hostname or port: {storage}: {error}") from error
+            raise WaltzError(f"the data port of storage {storage} does not answer as it should: {error}") from error
     for storage in sorted((await read_connections(zookeeper, root)).admin_ports):
         try:
             endpoint = await admin_endpoint(zookeeper, root, storage)
             async with admin_connection(zookeeper, root, endpoint, tls):
                 pass
         except (WaltzError, ValueError) as error:
-            raise WaltzError(f"Invalid hostname or admin port: {storage}: {error}") from error
+            raise WaltzError(f"the admin port of storage {storage} does not answer as it should: {error}") from error
 
 
 async def max_transaction_id(
@@ -112,12 +120,15 @@ async def max_transaction_id(
 class Recovery:
     """Copies what one node has of a partition, up to its local low-water mark, to another one.
 
-    The partition is assigned on both nodes, and switched off on the destination. Where the destination holds records
-    above its low-water mark, they are removed first: only up to there they are certain.
+    The partition is assigned on both nodes, and switched off on the destination. A destination that has any records is
+    refused while it is a member: what it holds may decide what is committed. Where it holds records above its low-water
+    mark, they have to be removed first, because only up to there they are certain.
     """
 
     def __init__(
         self,
+        zookeeper: ZooKeeper,
+        root: str,
         source: StorageAdminClient,
         destination_admin: StorageAdminClient,
         destination: StorageClient,
@@ -125,16 +136,19 @@ class Recovery:
         report: Callable[[str], None],
     ) -> None:
         """``report`` takes lines for the operator."""
+        self._zookeeper = zookeeper
+        self._root = root
         self._source = source
         self._destination_admin = destination_admin
         self._destination = destination
         self._partition_id = partition_id
         self._report = report
 
-    async def run(self, batch_size: int) -> int:
+    async def run(self, batch_size: int, *, truncate: bool = False) -> int:
         """Copy in batches of ``batch_size`` records; the destination's highest transaction id afterwards.
 
-        Raises ``WaltzError``; what was copied until then is there.
+        ``truncate``: remove what the destination holds above its low-water mark; without it such records end the
+        recovery before anything has changed. Raises ``WaltzError``; what was copied until then is there.
         """
         if batch_size < 1:
             raise WaltzError(f"a batch must have at least 1 record, not {batch_size}")
@@ -145,10 +159,21 @@ class Recovery:
         info = await self._destination_admin.last_session_info(partition_id)
         session_id = info.session_id
         await destination.last_session_info(session_id, partition_id, offline=True, timeout_s=TIMEOUT_S)
-        current = await destination.truncate(
-            session_id, partition_id, info.low_water_mark, offline=True, timeout_s=TIMEOUT_S
-        )
         target = (await self._source.last_session_info(partition_id)).local_low_water_mark
+        current = await destination.max_transaction_id(session_id, partition_id, offline=True, timeout_s=TIMEOUT_S)
+        if current > NO_TRANSACTION:
+            await self._check_no_member()
+        if current > info.low_water_mark:
+            cut = f"transactions {info.low_water_mark + 1} to {current}"
+            if not truncate:
+                raise WaltzError(
+                    f"the destination has {cut} above its low-water mark; they would be removed, and only those up to "
+                    f"{target} copied from the source; to have that done repeat with --truncate"
+                )
+            self._report(f"removing {cut} from the destination")
+            current = await destination.truncate(
+                session_id, partition_id, info.low_water_mark, offline=True, timeout_s=TIMEOUT_S
+            )
         while current < target:
             count = min(target - current, batch_size)
             records = await self._source.records(partition_id, current + 1, count)
@@ -163,3 +188,21 @@ class Recovery:
             if before // _PROGRESS_INTERVAL != current // _PROGRESS_INTERVAL:
                 self._report(f"transaction {current} of {target} ({100 * (current + 1) // (target + 1)} %)")
         return current
+
+    async def _check_no_member(self) -> None:
+        """Refuse a destination whose records the next recovery counts, or of which that cannot be told."""
+        partition_id, node = self._partition_id, self._destination_admin.endpoint
+        replicas = await read_replicas(self._zookeeper, self._root, [partition_id])
+        storage = replicas.name_of(node)
+        if storage is None:
+            raise WaltzError(
+                f"the cluster at {self._root} knows no storage node whose admin port is {node}, so whether it is a "
+                "member of the partition cannot be told; name it as waltz zookeeper list does, or add it first"
+            )
+        if replicas.may_vote(partition_id, storage):
+            raise WaltzError(
+                f"the metadata list the destination as a member: what {storage} holds may decide what is committed. "
+                "When it is online servers bring it up to date; damaged records are restored by waltz storage repair. "
+                "To fill it from the source begin it anew (waltz storage remove-partition -d, then add-partition), if "
+                "the partition's other replicas are well"
+            )

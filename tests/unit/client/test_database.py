@@ -2,6 +2,7 @@
 
 import asyncio
 import importlib.util
+import re
 import sqlite3
 import subprocess
 import sys
@@ -17,8 +18,15 @@ import pytest_asyncio
 import waltz
 from tests.unit.client.fake_server import until
 from tests.unit.client.postgres import PostgresServer, find_postgres
-from waltz.client.database import DatabaseCallbacks, DbApiDatabase, ForbiddenDatabaseCallError, SqlAlchemyDatabase
+from waltz.client.database import (
+    DatabaseCallbacks,
+    DbApiDatabase,
+    ForbiddenDatabaseCallError,
+    SqlAlchemyDatabase,
+    StoredMarkError,
+)
 from waltz.client.mock import MockDriver, MockServerPartition
+from waltz.client.options import ClientOptions
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -371,3 +379,39 @@ async def test_postgres(postgres: PostgresServer, level: str) -> None:
         each.close()
         assert not each.uncaught
     assert [(number, data) for number, data, _ in rows(connect)] == [(n, str(n)) for n in range(300)]
+
+
+@pytest.mark.parametrize(
+    ("statement", "text"),
+    [
+        ("UPDATE waltz_high_water_marks SET HIGH_WATER_MARK = -1", "in the database is -1, although .* at least 2"),
+        ("DELETE FROM waltz_high_water_marks", "is gone from the database, although"),
+    ],
+)
+async def test_a_stored_mark_that_went_back_is_told_and_not_asked_for_without_end(
+    ledger: Ledger, connect_sqlite: Connect, statement: str, text: str
+) -> None:
+    """The database is restored from a backup, or the row deleted, while a client is running."""
+    driver = MockDriver()
+    for number in range(3):
+        driver.partitions[0].add(b"%d" % number)
+    options = ClientOptions(apply_retry_initial_s=0.01, apply_retry_maximum_s=0.01)
+    async with await driver.open_client(ledger, auto_mount=False, options=options) as client:
+        await client.set_partitions({0})
+        await until(lambda: client.client_high_water_mark(0) == 2)
+        with closing(connect_sqlite()) as connection:
+            connection.execute(statement)
+            connection.execute("DELETE FROM ledger")
+            connection.commit()
+        driver.partitions[0].add(b"3")
+        await until(lambda: len(ledger.uncaught) >= 3)
+        assert client.client_high_water_mark(0) == 2
+        for error in ledger.uncaught:
+            assert isinstance(error, StoredMarkError)
+            assert re.search("transaction 3 of partition 0 cannot be applied: .*" + text, str(error))
+        executions = ledger.executions
+        assert executions == 3, "the application is not bothered"
+        await client.set_partitions(set())
+        await client.set_partitions({0})
+        await until(lambda: client.client_high_water_mark(0) == 3)
+    assert [number for number, _, _ in rows(connect_sqlite)] == [0, 1, 2, 3]

@@ -1,6 +1,10 @@
 """The documentation: every example runs, and every name that it mentions is there."""
 
+import logging
 import re
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -16,9 +20,31 @@ def test_the_examples_are_found() -> None:
     assert "Testing without a cluster" in EXAMPLES
 
 
+@pytest.mark.parametrize("written_before", [0, 7])
 @pytest.mark.parametrize("heading", EXAMPLES)
-def test_example(heading: str) -> None:
-    run(heading, MockDriver(4))
+def test_example(heading: str, written_before: int, caplog: pytest.LogCaptureFixture) -> None:
+    """On empty logs, and on logs of different lengths; nothing goes wrong unseen."""
+    driver = MockDriver(4)
+    for partition in driver.partitions:
+        for _ in range(written_before * (partition.partition_id + 1)):
+            partition.add(b"of somebody else")
+    run(heading, driver)
+    assert [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING] == []
+
+
+def test_type_checkers_accept_the_examples(tmp_path: Path) -> None:
+    """As strictly as that can be done with functions that have no annotations."""
+    for number, source in enumerate(EXAMPLES.values()):
+        (tmp_path / f"example_{number}.py").write_text(source + "\n")
+    strict = ["--strict", "--allow-untyped-defs", "--allow-untyped-calls", "--cache-dir", str(tmp_path / "cache")]
+    done = subprocess.run(
+        [sys.executable, "-m", "mypy", *strict, *map(str, tmp_path.glob("example_*.py"))],
+        cwd=PAGE.parent.parent,
+        capture_output=True,
+        text=True,
+        timeout=80,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("page", ["client.md", "migration-from-java.md"])

@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import re
 from typing import Any
 
 import pytest
@@ -123,14 +124,115 @@ async def test_by_default_locks_are_checked_against_the_open_feed(driver: MockDr
         with pytest.raises(waltz.LockConflict):
             await client.append(0, b"b", write_locks=[LOCK])
         await anext(transactions)
-        with pytest.raises(waltz.LockConflict):
-            await client.append(0, b"b", write_locks=[LOCK])
+        assert (feed.position, feed.handed_out) == (-1, 0)
+        assert await client.append(0, b"b", write_locks=[LOCK]) == 1, "the transaction at hand counts as seen"
         driver.partitions[0].add(b"other")
-        await anext(transactions)  # so the first is done with
-        assert feed.position == 0
-        assert await client.append(0, b"b", write_locks=[LOCK]) == 2
+        text = "changed by transaction 1 of partition 0, after transaction 0, .* read the feed up to transaction 1"
+        with pytest.raises(waltz.LockConflict, match=text):
+            await client.append(0, b"c", write_locks=[LOCK])
+        await anext(transactions)
+        assert (feed.position, feed.handed_out) == (0, 1)
+        assert await client.append(0, b"c", write_locks=[LOCK]) == 3
         await transactions.aclose()
-        assert await client.append(0, b"c", write_locks=[LOCK]) == 3, "without a feed, everything committed is known"
+        with pytest.raises(waltz.LockConflict):
+            await client.append(0, b"d", write_locks=[LOCK])
+
+
+async def test_an_append_in_the_loop_over_a_feed_is_based_on_the_transaction_at_hand(driver: MockDriver) -> None:
+    async with waltz.connect(driver) as client, waltz.connect(driver) as other:
+        for number in range(3):
+            await other.append(0, b"order %d" % number, write_locks=[LOCK])
+        idle = client.feed(0, after=-1)
+        answered = []
+        async for _ in client.feed(0, after=1):
+            answered.append(await client.append(0, b"paid", write_locks=[LOCK]))
+            break
+        assert answered == [3]
+        with pytest.raises(waltz.LockConflict) as raised:
+            await client.append(0, b"right after the loop", write_locks=[LOCK])
+        assert raised.value.transaction_id == 3
+        async for transaction in client.feed(0, after=2):
+            if transaction.transaction_id == raised.value.transaction_id:
+                break
+        assert await client.append(0, b"decided again", write_locks=[LOCK]) == 4
+        gc.collect()
+        await asyncio.sleep(0.01)
+        with pytest.raises(waltz.LockConflict):
+            await client.append(0, b"whenever the feed is closed", write_locks=[LOCK])
+        assert not idle.closed
+        assert await other.append(0, b"it never had a feed", write_locks=[LOCK]) == 5
+
+
+async def test_batches_are_handed_out_as_a_whole(driver: MockDriver) -> None:
+    async with waltz.connect(driver) as client, waltz.connect(driver) as other:
+        await other.append_many(0, [waltz.Append(b"%d" % number, append_locks=[LOCK]) for number in range(5)])
+        async for batch in (feed := client.feed_batches(0, after=-1)):
+            assert (feed.position, feed.handed_out) == (-1, len(batch) - 1)
+            if len(batch) == 5:
+                assert await client.append(0, b"a", write_locks=[LOCK]) == 5
+            break
+        async with client.feed(1, after=-1) as single:
+            await other.append_many(1, [b"x"] * 3)
+            read = 0
+            while read < 3:
+                read += len(await single.next_batch())
+                assert single.handed_out == read - 1
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(single.next_batch(), 0.01)
+            assert single.position == 2, "asking for more says that these are done with"
+            driver.partitions[1].add(b"y")
+            assert [each.transaction_id for each in await single.next_batch()] == [3]
+
+
+@pytest.mark.parametrize("batches", [False, True])
+async def test_a_feed_that_begins_beyond_the_end_of_the_log_is_refused(driver: MockDriver, batches: bool) -> None:
+    options = ClientOptions(ahead_retry_initial_s=0.02)
+    async with waltz.connect(driver, options=options) as client:
+        await client.append(0, b"0")
+        read = client.feed_batches if batches else client.feed
+        feed = read(0, after=2)
+        with pytest.raises(waltz.ClientAheadError, match="no transaction 2, the last one is 0; is this the right"):
+            async for _ in feed:
+                raise AssertionError("nothing can come")
+        assert feed.closed
+        with pytest.raises(waltz.ClientAheadError):
+            await read(1, after=10**9).next_batch()
+        assert await client.append(0, b"1", write_locks=[LOCK]) == 1, "a feed that never began says nothing"
+        late = read(0, after=2)
+        reading = asyncio.create_task(late.next_batch())
+        await asyncio.sleep(0)
+        driver.partitions[0].add(b"2")
+        driver.partitions[0].add(b"3")
+        assert (await reading)[-1].transaction_id == 3, "what is there when it is looked at again is no error"
+
+
+async def test_a_high_water_mark_that_the_log_does_not_have_is_refused(driver: MockDriver) -> None:
+    options = ClientOptions(ahead_retry_initial_s=0.02)
+    async with waltz.connect(driver, options=options) as client:
+        await client.append(0, b"a", write_locks=[LOCK])
+        for mark in (1, 10**9):
+            with pytest.raises(waltz.ClientAheadError, match=f"no transaction {mark}, the last one is 0"):
+                await client.append(0, b"b", write_locks=[LOCK], high_water_mark=mark)
+            with pytest.raises(waltz.ClientAheadError):
+                await client.append_many(0, [b"b"], high_water_mark=mark)
+        for wrong in (-2, -5):
+            with pytest.raises(ValueError, match=f"high_water_mark must be the id of a transaction.*{wrong}"):
+                await client.append(0, b"b", write_locks=[LOCK], high_water_mark=wrong)
+        driver.suspend_feed()
+        driver.partitions[0].add(b"of another client")
+        waiting = asyncio.create_task(client.append(0, b"c", write_locks=[LOCK], high_water_mark=1))
+        while driver.partitions[0].high_water_mark < 2:
+            await asyncio.sleep(0.001)
+        driver.resume_feed()
+        assert await waiting == 2, "the log has it, although this client has not seen it yet"
+
+
+async def test_a_mark_that_cannot_be_checked_in_time(driver: MockDriver) -> None:
+    async with waltz.connect(driver) as client:
+        await client.append(0, b"a")
+        with pytest.raises(waltz.NotAppendedError, match="within 0.01 s whether partition 0 has transaction 7"):
+            await client.append(0, b"b", high_water_mark=7, timeout_s=0.01)
+        assert driver.partitions[0].high_water_mark == 0
 
 
 async def test_what_gets_lost_is_sent_again(driver: MockDriver) -> None:
@@ -254,6 +356,8 @@ async def test_leaving_the_loop_closes_the_feed(driver: MockDriver) -> None:
         ({"partition_id": 2}, waltz.PartitionNotFoundError, "partitionId=2"),
         ({"partition_id": -1}, waltz.PartitionNotFoundError, "partitionId=-1"),
         ({"data": bytes(33 << 20)}, waltz.TransactionTooLargeError, "maxTransactionSize"),
+        ({"write_locks": [LOCK] * 10_001}, waltz.TransactionTooLargeError, "10001 locks; client.maxLocksPerTransac"),
+        ({"write_locks": [LOCK] * 6_000, "read_locks": [LOCK] * 6_000}, waltz.TransactionTooLargeError, "12000 locks"),
     ],
 )
 async def test_bad_input_is_refused_and_nothing_is_sent(
@@ -270,6 +374,49 @@ async def test_bad_input_is_refused_and_nothing_is_sent(
                 await client.append_many(0, items)
         assert driver.partitions[0].high_water_mark == 0
         assert await client.append(0, b"c") == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ({"partition_id": "0"}, "partition_id must be an integer, not '0'"),
+        ({"timeout_s": None}, "timeout_s must be a number of seconds, not None"),
+        ({"timeout_s": "1"}, "timeout_s must be a number of seconds, not '1'"),
+        ({"high_water_mark": "7"}, "high_water_mark must be the id of a transaction, or -1, not '7'"),
+    ],
+)
+async def test_wrong_arguments_are_named(driver: MockDriver, arguments: dict[str, Any], text: str) -> None:
+    for joined in (False, True):
+        async with waltz.connect(driver) as client:
+            if joined:
+                await client.append(0, b"a")
+            with pytest.raises(TypeError, match=re.escape(text)):
+                await client.append(**{"partition_id": 0, "data": b"b", **arguments})
+            with pytest.raises(TypeError, match=re.escape(text)):
+                await client.append_many(**{"partition_id": 0, "items": [b"b"], **arguments})
+
+
+async def test_other_wrong_arguments_are_named(driver: MockDriver) -> None:
+    wrong: Any = "0"
+    with pytest.raises(TypeError, match="the id of a lock must be an integer, not str"):
+        waltz.PartitionLocalLock("a", wrong)
+    with pytest.raises(TypeError, match="config must be the path of a configuration file, .* not None"):
+        waltz.connect(None)  # type: ignore[arg-type]
+    async with waltz.connect(driver) as client:
+        with pytest.raises(TypeError, match="partition_id must be an integer, not '0'"):
+            client.feed(wrong, after=-1)
+        with pytest.raises(TypeError, match="after must be an integer, not '0'"):
+            client.feed(0, after=wrong)
+        with pytest.raises(TypeError, match="until must be an integer, not '0'"):
+            client.feed_batches(0, after=-1, until=wrong)
+        with pytest.raises(TypeError, match="partition_id must be an integer, not '0'"):
+            await client.high_water_mark(wrong)
+        with pytest.raises(TypeError, match="timeout_s must be a number of seconds, not '0'"):
+            await client.high_water_mark(0, timeout_s=wrong)
+    async with await waltz.open_client(Callbacks(), driver) as other:
+        for endpoints in (["localhost:1"], "localhost:1"):
+            with pytest.raises(TypeError, match="must be named by an Endpoint"):
+                await other.check_server_connections(endpoints)  # type: ignore[arg-type]
 
 
 async def test_bad_arguments_of_a_feed(driver: MockDriver) -> None:
@@ -290,7 +437,7 @@ async def test_a_client_that_never_gets_a_server_says_that_nothing_was_sent() ->
     async with waltz.connect(driver, options=options) as client:
         core: Any = client._core
         core.remove_server(next(iter(core._stream._assignments._owners.values())).endpoint)
-        with pytest.raises(waltz.NotAppendedError, match="could not be joined within 0.2 s: no high-water mark"):
+        with pytest.raises(waltz.NotAppendedError, match="could not be joined within 0.2 s: no server is known to own"):
             await client.append(0, b"a", timeout_s=0.2)
 
 

@@ -17,6 +17,7 @@ from waltz.client.errors import (
 from waltz.client.rpc import RpcClient
 from waltz.client.serializer import StringSerializer
 from waltz.client.transaction import Transaction
+from waltz.common.checksum import checksum
 from waltz.common.errors import (
     ConnectFailedError,
     ConnectionClosedError,
@@ -117,6 +118,32 @@ async def test_who_does_not_read_is_not_served(world: World) -> None:
     await world.client(callbacks, server)
     await until(lambda: callbacks.applied.get(0) == list(range(200)))
     assert server.of(TransactionDataRequest) == []
+
+
+async def test_a_large_answer_that_comes_slowly_is_waited_for(world: World) -> None:
+    """Neither asked for again nor given up while parts of it come, however long the whole takes."""
+    data = bytes(1000)
+    world.logs[0].add(data)
+    server = await world.server()
+    callbacks = Keeping()
+    options = dataclasses.replace(QUICK, rpc_resend_s=0.1, data_request_lifetime_s=0.2, silence_limit_s=0.2)
+    await world.client(callbacks, server, options=options)
+    await until(lambda: len(callbacks.transactions) == 1)
+    server.filter = lambda connection, message: isinstance(message, TransactionDataRequest)
+    reading = asyncio.create_task(callbacks.transactions[0].data_bytes())
+    await until(lambda: server.of(TransactionDataRequest))
+    (request,) = server.of(TransactionDataRequest)
+    assert isinstance(request, TransactionDataRequest)
+    response = TransactionDataResponse(request.req_id, request.transaction_id, data, checksum(data), None)
+    (connection,) = (each for each in server.connections if not each.is_stream)
+    assert connection.channel is not None
+    frame = encode(response, connection.channel.version)
+    for position in range(0, len(frame), 10):  # in all ten times as long as any of the limits
+        connection.send_raw(frame[position : position + 10])
+        await asyncio.sleep(0.02)
+    assert await reading == data
+    assert server.of(TransactionDataRequest) == [request]
+    assert not connection.lost
 
 
 async def test_data_in_any_order_shared_and_again(world: World) -> None:

@@ -14,8 +14,10 @@ from waltz.client.errors import (
     InvalidOperationError,
     PartitionInactiveError,
 )
+from waltz.client.link import ServerLink
 from waltz.client.locks import PartitionLocalLock
 from waltz.client.transaction import Transaction
+from waltz.common import tasks
 from waltz.common.errors import ProtocolError
 from waltz.common.ids import ReqId
 from waltz.common.wire.client_server import (
@@ -30,6 +32,7 @@ from waltz.common.wire.client_server import (
     MountRequest,
     MountResponse,
     PartitionState,
+    ServerPartitionsAssignmentRequest,
     TransactionDataRequest,
 )
 
@@ -436,6 +439,46 @@ async def test_a_silent_connection_is_replaced(world: World) -> None:
     assert context.executed == 2
 
 
+IMPATIENT = dataclasses.replace(QUICK, silence_limit_s=0.1)
+
+
+async def test_a_connection_that_only_brings_a_feed_is_replaced_when_it_is_dead(world: World) -> None:
+    server = await world.server()
+    callbacks = Callbacks()
+    await world.client(callbacks, server, options=IMPATIENT, longWaitThreshold=20)
+    await until(lambda: len(server.of(FeedRequest)) == 1)
+    first = server.stream()
+    server.filter = lambda connection, message: connection is first
+    first.contexts.clear()
+    server.commit(0)
+    await until(lambda: callbacks.applied.get(0) == [0])
+    assert first.lost
+
+
+async def test_a_server_that_cannot_decide_yet_is_alive(world: World) -> None:
+    """It leaves flushes unanswered for as long as it has no quorum, and answers what needs none."""
+    server = await world.server()
+    client = await world.client(Callbacks(), server, options=IMPATIENT, longWaitThreshold=20)
+    await until(lambda: len(server.of(FeedRequest)) == 1)
+    held: list[tuple[Connection, Message]] = []
+
+    def hold(connection: Connection, message: Message) -> bool:
+        if isinstance(message, AppendRequest | FlushRequest):
+            held.append((connection, message))
+            return True
+        return False
+
+    server.filter = hold
+    context = Context()
+    await client.submit(context)
+    await until(lambda: len(server.of(ServerPartitionsAssignmentRequest)) >= 5)
+    server.filter = lambda connection, message: False
+    for connection, message in held:
+        server.handle(connection, message)
+    await until(lambda: context.done)
+    assert len([connection for connection in server.connections if connection.is_stream]) == 1
+
+
 async def test_submitting_without_a_server_times_out(world: World) -> None:
     client = await world.client(Callbacks(), options=dataclasses.replace(QUICK, mount_wait_s=0.02))
     context = Context()
@@ -647,3 +690,26 @@ def test_a_log_conflicts_only_above_the_clients_mark() -> None:
     log.locks[5] = 3
     assert log.append(AppendRequest(rid(1), 2, (), (5,), (), 0, b"", 0)) == 3
     assert log.append(AppendRequest(rid(1), 3, (5,), (), (), 0, b"", 0)) is None
+
+
+async def test_a_defect_while_connecting_is_told_and_the_link_tries_again(
+    monkeypatch: pytest.MonkeyPatch, world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(tasks, "RESTART_PAUSE_S", 0)
+    server = await world.server()
+    failures = 1
+    run = ServerLink._run
+
+    async def fail_once(link: ServerLink) -> None:
+        nonlocal failures
+        if failures:
+            failures -= 1
+            raise OverflowError("planted")
+        await run(link)
+
+    monkeypatch.setattr(ServerLink, "_run", fail_once)
+    client = await world.client(Callbacks(), server)
+    context = Context()
+    await client.submit(context)
+    await until(lambda: context.done)
+    assert "planted" in caplog.text

@@ -3,6 +3,8 @@
 import asyncio
 import random
 
+import pytest
+
 from tests.unit.client.application import Context
 from tests.unit.client.fake_server import until
 from waltz.client.options import ClientOptions
@@ -20,7 +22,7 @@ async def test_the_order_is_kept_and_one_is_attempted_at_a_time() -> None:
     attempted: list[Submission] = []
     active = 0
 
-    async def attempt(each: Submission) -> None:
+    async def attempt(each: Submission, since_s: float) -> None:
         nonlocal active
         active += 1
         assert active == 1
@@ -40,7 +42,7 @@ async def test_the_order_is_kept_and_one_is_attempted_at_a_time() -> None:
 async def test_who_fails_again_and_again_waits() -> None:
     attempted: list[Submission] = []
 
-    async def attempt(each: Submission) -> None:
+    async def attempt(each: Submission, since_s: float) -> None:
         attempted.append(each)
 
     options = ClientOptions(retry_policy=RetryPolicy(initial_delay_s=1000.0, maximum_delay_s=1000.0))
@@ -53,7 +55,7 @@ async def test_who_fails_again_and_again_waits() -> None:
 
 
 async def test_delays_grow_to_a_limit() -> None:
-    async def attempt(each: Submission) -> None:
+    async def attempt(each: Submission, since_s: float) -> None:
         raise AssertionError("nothing is attempted here")
 
     loop = asyncio.get_running_loop()
@@ -71,7 +73,7 @@ async def test_delays_grow_to_a_limit() -> None:
 async def test_closing_cancels_the_attempt_under_way() -> None:
     cancelled = asyncio.Event()
 
-    async def attempt(each: Submission) -> None:
+    async def attempt(each: Submission, since_s: float) -> None:
         try:
             await asyncio.Event().wait()
         except asyncio.CancelledError:
@@ -85,3 +87,20 @@ async def test_closing_cancels_the_attempt_under_way() -> None:
     await asyncio.sleep(0)
     assert await queue.close(None) == [second]
     assert cancelled.is_set()
+
+
+async def test_a_defect_in_one_attempt_does_not_hold_up_those_behind_it(caplog: pytest.LogCaptureFixture) -> None:
+    attempted: list[Submission] = []
+    first, *rest = [submission() for _ in range(3)]
+
+    async def attempt(each: Submission, since_s: float) -> None:
+        if each is first:
+            raise ArithmeticError("planted")
+        attempted.append(each)
+
+    queue = RetryQueue(attempt, ClientOptions(), random.Random(0))
+    for each in (first, *rest):
+        queue.add(each)
+    await until(lambda: attempted == rest)
+    assert "planted" in caplog.text
+    assert await queue.close(None) == []

@@ -11,11 +11,12 @@ from tests.unit.client.application import QUICK, Callbacks, Context, World, conf
 from tests.unit.client.fake_server import Connection, FakeServer, until
 from waltz.client.core import FollowingClient, Nobody
 from waltz.client.errors import TransactionTooLargeError
+from waltz.client.link import Connector
 from waltz.client.locks import PartitionLocalLock
 from waltz.client.plain import Client
-from waltz.client.retry_policy import RetryPolicy
 from waltz.common.checksum import checksum
 from waltz.common.cluster.manager import PartitionGeneration
+from waltz.common.net.channel import connect
 from waltz.common.records import Record
 from waltz.common.wire.client_server import (
     AppendFailed,
@@ -139,13 +140,14 @@ async def test_a_partition_that_closed_for_another_session_is_not_left(world: Wo
 class OneServer:
     """Cores of plain clients of one server."""
 
-    def __init__(self, server: FakeServer, **options: Any) -> None:
+    def __init__(self, server: FakeServer, *, connector: Connector = connect, **options: Any) -> None:
         self.server = server
+        self.connector = connector
         self.options = dataclasses.replace(QUICK, **options)
 
     async def open_core(self) -> FollowingClient:
         values = config(autoMount=False)
-        client = FollowingClient(Nobody(), values, tls=None, options=self.options)
+        client = FollowingClient(Nobody(), values, tls=None, options=self.options, connector=self.connector)
         client.cluster_joined("test", 5, len(self.server.logs))
         client.set_endpoints({self.server.endpoint: [PartitionGeneration(p, 1) for p in self.server.logs]})
         return client
@@ -277,40 +279,12 @@ async def test_a_few_bulk_reads_are_under_way_and_no_more(world: World) -> None:
             await reading
 
 
-async def test_an_append_that_is_refused_again_and_again_is_sent_ever_less_often(world: World) -> None:
-    """By the pauses that are asked for, not by the clock."""
-    server = await world.server(versions=ALL)
-    pauses: list[float] = []
-
-    class Recorded(RetryPolicy):
-        def delay_s(self, failures: int, jitter: float) -> float:
-            delay_s = RetryPolicy(initial_delay_s=0.02, maximum_delay_s=2.0).delay_s(failures, 1.0)
-            pauses.append(delay_s)
-            return delay_s / 100
-
-    def refuse(connection: Connection, message: Message) -> bool:
-        if isinstance(message, AppendRequest) and len(pauses) < 12:
-            connection.send(AppendFailed(message.req_id, AppendFailure.MOVED, -1, "no room"))
-            return True
-        return False
-
-    server.filter = refuse
-    options = dataclasses.replace(QUICK, refused_retry_policy=Recorded())
-    client = await world.client(Callbacks(), server, options=options)
-    context = Context()
-    await client.submit(context)
-    await until(lambda: context.done)
-    assert context.executed == 13
-    assert pauses[:4] == [0, 0, 0.04, 0.08]
-    assert pauses[-1] == 2.0
-
-
 async def test_too_many_locks_are_refused_before_anything_is_sent(world: World) -> None:
     server = await world.server(versions=ALL)
     client = await world.client(Callbacks(), server, maxLocksPerTransaction=3)
     locks = [PartitionLocalLock("x", number) for number in range(4)]
     context = Context(write=locks[:1], read=locks[1:2], append=locks[2:])
-    with pytest.raises(TransactionTooLargeError, match="has 4 locks; client.maxLocksPerTransaction is 3"):
+    with pytest.raises(TransactionTooLargeError, match="names 4 locks; client.maxLocksPerTransaction is 3"):
         await client.submit(context)
     assert not server.of(AppendRequest)
     allowed = Context(write=locks[:1], append=locks[2:])

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from waltz.common.exposition import admin_document, http_document, prometheus_text, to_json
-from waltz.common.metrics import Json, Meter, Registry, Timer
+from waltz.common.metrics import GaugeForm, Json, Meter, Registry, Timer
 
 
 class Clock:
@@ -265,25 +265,77 @@ def test_prometheus_text() -> None:
         'waltz_server_cluster_name_info{value="the \\"big\\"\\\\one\\n"} 1\n'
         "# TYPE waltz_server_errors_total counter\n"
         "waltz_server_errors_total 2\n"
-        "# TYPE waltz_server_high_water_mark gauge\n"
-        'waltz_server_high_water_mark{partition="0"} -1\n'
-        'waltz_server_high_water_mark{partition="1"} -1\n'
         "# TYPE waltz_server_is_closed gauge\n"
         "waltz_server_is_closed 0\n"
         "# TYPE waltz_server_num_partitions gauge\n"
         "waltz_server_num_partitions 2\n"
-        "# TYPE waltz_server_response_latency_seconds summary\n"
-        'waltz_server_response_latency_seconds{partition="0",quantile="0.5"} 0.5\n'
-        'waltz_server_response_latency_seconds{partition="0",quantile="0.75"} 0.5\n'
-        'waltz_server_response_latency_seconds{partition="0",quantile="0.95"} 0.5\n'
-        'waltz_server_response_latency_seconds{partition="0",quantile="0.99"} 0.5\n'
-        'waltz_server_response_latency_seconds{partition="0",quantile="0.999"} 0.5\n'
-        'waltz_server_response_latency_seconds_sum{partition="0"} 0.5\n'
-        'waltz_server_response_latency_seconds_count{partition="0"} 1\n'
-        "# TYPE waltz_server_transaction_total counter\n"
-        'waltz_server_transaction_total{partition="0"} 5\n'
-        'waltz_server_transaction_total{partition="1"} 6\n'
+        "# TYPE waltz_server_partition_high_water_mark gauge\n"
+        'waltz_server_partition_high_water_mark{partition="0"} -1\n'
+        'waltz_server_partition_high_water_mark{partition="1"} -1\n'
+        "# TYPE waltz_server_partition_response_latency_seconds summary\n"
+        'waltz_server_partition_response_latency_seconds{partition="0",quantile="0.5"} 0.5\n'
+        'waltz_server_partition_response_latency_seconds{partition="0",quantile="0.75"} 0.5\n'
+        'waltz_server_partition_response_latency_seconds{partition="0",quantile="0.95"} 0.5\n'
+        'waltz_server_partition_response_latency_seconds{partition="0",quantile="0.99"} 0.5\n'
+        'waltz_server_partition_response_latency_seconds{partition="0",quantile="0.999"} 0.5\n'
+        'waltz_server_partition_response_latency_seconds_sum{partition="0"} 0.5\n'
+        'waltz_server_partition_response_latency_seconds_count{partition="0"} 1\n'
+        "# TYPE waltz_server_partition_transaction_total counter\n"
+        'waltz_server_partition_transaction_total{partition="0"} 5\n'
+        'waltz_server_partition_transaction_total{partition="1"} 6\n'
     )
+
+
+def test_no_family_holds_samples_of_partitions_beside_those_of_the_node() -> None:
+    registry, _ = new_registry()
+    for group in ("waltz-server", "waltz-server.partition-0", "waltz-server.partition-1"):
+        registry.gauge(group, "is-closed", lambda: True)
+    assert prometheus_text(registry) == (
+        "# TYPE waltz_server_is_closed gauge\n"
+        "waltz_server_is_closed 1\n"
+        "# TYPE waltz_server_partition_is_closed gauge\n"
+        'waltz_server_partition_is_closed{partition="0"} 1\n'
+        'waltz_server_partition_is_closed{partition="1"} 1\n'
+    )
+
+
+def test_a_gauge_that_counts_is_a_counter_for_prometheus() -> None:
+    registry, _ = new_registry()
+    registry.gauge("waltz-server.partition-0", "total-contexts-added", lambda: 3, GaugeForm(counts=True))
+    for document in documents(registry):
+        assert document["gauges"]["waltz-server.partition-0.total-contexts-added"] == {"value": 3}
+    assert prometheus_text(registry) == (
+        "# TYPE waltz_server_partition_contexts_added_total counter\n"
+        'waltz_server_partition_contexts_added_total{partition="0"} 3\n'
+    )
+
+
+def test_a_mapping_whose_keys_are_known_has_a_sample_for_each() -> None:
+    registry, _ = new_registry()
+    group, form = "waltz-server.partition-0", GaugeForm(label="storage")
+    registry.gauge(group, "lag", lambda: {"a:1": 0, "b:1": 12, "c:1": None}, form)
+    registry.gauge(group, "state", lambda: {"a:1": "current", "b:1": "lagging"}, form)
+    for document in documents(registry):
+        assert document["gauges"][f"{group}.lag"] == {"value": {"a:1": 0, "b:1": 12, "c:1": None}}
+    assert prometheus_text(registry) == (
+        "# TYPE waltz_server_partition_lag gauge\n"
+        'waltz_server_partition_lag{partition="0",storage="a:1"} 0\n'
+        'waltz_server_partition_lag{partition="0",storage="b:1"} 12\n'
+        "# TYPE waltz_server_partition_state_info gauge\n"
+        'waltz_server_partition_state_info{partition="0",storage="a:1",value="current"} 1\n'
+        'waltz_server_partition_state_info{partition="0",storage="b:1",value="lagging"} 1\n'
+    )
+    registry.remove_group(group)
+    registry.gauge(group, "lag", lambda: {"a:1": 0})
+    assert prometheus_text(registry) == ""
+
+
+def test_durations_are_shown_to_the_microsecond() -> None:
+    registry, _ = new_registry()
+    registry.timer("waltz-server", "latency").update(0.0019999999999527063)
+    assert 'waltz_server_latency_seconds{quantile="0.5"} 0.002\n' in prometheus_text(registry)
+    timer = documents(registry)[0]["timers"]["waltz-server.latency"]
+    assert {timer[name] for name in ("min", "mean", "max", "p50", "p999")} == {0.002}
 
 
 def test_the_real_clock_is_the_default() -> None:

@@ -25,6 +25,7 @@ from waltz.server.memory import MemoryBudget
 from waltz.server.partition import PartitionOptions, ServerPartition
 from waltz.server.partition_metrics import PartitionMetrics
 from waltz.server.store.interface import Append, LogListener, encode_appends
+from waltz.server.store.replica_view import ReplicaView
 
 GENERATION = 3
 
@@ -119,6 +120,7 @@ class FakeLog:
         self.congested = False
         self.undecided_bytes = 0
         self.healthy = True
+        self.replica_views: tuple[ReplicaView, ...] = ()
         self.generation = GENERATION
         self.opened_generation = -1
         self.replicas: frozenset[str] = frozenset()

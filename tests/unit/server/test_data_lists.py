@@ -217,3 +217,25 @@ async def test_closing_answers_whoever_waits(setup: Setup) -> None:
     await setup.reader.close()
     for client in clients:
         assert take(client) == [TransactionDataListResponse(req_id(1), 0, NOT_READY, LONG_MIN, [], None)]
+
+
+async def test_a_defect_is_answered_and_leaves_nothing_behind(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
+    link = new_link(version=5)
+
+    async def fail(*_: object) -> list[Record]:
+        raise ArithmeticError("planted")
+
+    for name in ("_read", "_serve"):
+        with monkeypatch.context() as defect:
+            defect.setattr(setup.reader, name, fail)
+            for number in range(MAX_READERS + 2):
+                setup.ask(link, number, 1, number=number)
+            for _ in range(20):
+                await asyncio.sleep(0)
+        for answer in take(link):
+            assert isinstance(answer, TransactionDataListResponse)
+            assert answer.status is FAILED
+            assert "ArithmeticError('planted')" in str(answer.error)
+    assert not setup.reader._waiting
+    assert not setup.reader._readers
+    assert not setup.reader._being_read

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.unit.server.fakes import FakeChannel, channel_of, fed_ids, new_link, others, req_id, take
+from waltz.common import tasks
 from waltz.common.errors import ProtocolError, WaltzError
 from waltz.common.records import RecordHeader
 from waltz.common.wire.client_server import FeedSuspended, encode, encode_feed_data
@@ -445,6 +446,29 @@ async def test_a_commit_costs_one_conversion_for_each_version_however_many_clien
         setup.commit(10)
     assert sorted(conversions) == [3] * 4 + [4] * 4
     assert all(fed_ids(take(link)) == list(range(40)) for link in links)
+
+
+async def test_a_defect_breaks_the_connections_that_are_fed_and_the_feed_goes_on(
+    setup: Setup, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(tasks, "RESTART_PAUSE_S", 0)
+    setup.stored(9)
+    links = [new_link(number) for number in (1, 2)]
+
+    async def fail(first: int, count: int) -> list[RecordHeader]:
+        raise ArithmeticError("planted")
+
+    with monkeypatch.context() as planted:
+        planted.setattr(setup.feed, "_read_headers", fail)
+        for link in links:
+            setup.context(link, -1, 10)
+        await settle()
+    assert [channel_of(link).closed for link in links] == [True, True]
+    assert "the feed of partition 0 has failed for an unforeseen reason" in caplog.text
+    again = new_link()
+    setup.context(again, -1, 10)
+    await settle()
+    assert fed_ids(take(again)) == list(range(10))
 
 
 async def test_a_crowd_is_served_in_several_turns(setup: Setup) -> None:

@@ -11,6 +11,7 @@ import pytest
 from tests.unit.server.fakes import FakeLog
 from waltz.common.config import ServerConfig, TlsConfig
 from waltz.common.errors import WaltzError
+from waltz.common.exposition import prometheus_text
 from waltz.common.ids import Endpoint
 from waltz.common.zk import store_admin
 from waltz.common.zk.memory import MemoryZooKeeper, MemoryZooKeeperServer
@@ -19,6 +20,7 @@ from waltz.server.memory import MemoryAccount
 from waltz.server.node import WaltzServer
 from waltz.server.store.connections import ConnectFunction, StorageRpc
 from waltz.server.store.interface import LogListener, StoreOptions
+from waltz.server.store.replica_view import ReplicaStatus, ReplicaView
 
 ROOT = "/cluster"
 PARTITIONS = 3
@@ -217,6 +219,40 @@ async def test_health_is_that_of_zookeeper_and_the_partitions(cluster: Cluster) 
     away = sick | {"zookeeper": False}
     await until(lambda: server.health() == (False, {"server-health-check": away}))
     cluster.tree.reconnect(cluster.clients[-1])
+
+
+async def test_replicas_that_do_not_follow_are_shown_and_logged(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(node, "REPLICA_LOOK_INTERVAL_S", 0.01)
+    caplog.set_level("INFO")
+    server = await cluster.server()
+    await until(lambda: len(server.partitions) == PARTITIONS)
+    log = next(log for log in NodeLog.made if log.partition_id == 1)
+    log.replica_views = (
+        ReplicaView("s1:6000", ReplicaStatus.CURRENT, 0),
+        ReplicaView("s2:6000", ReplicaStatus.LAGGING, 812),
+    )
+    healthy, document = server.health()
+    assert healthy
+    assert isinstance(document, dict)
+    assert document["server-health-check"]["underReplicated"] == {
+        "1": {"s1:6000": {"state": "current", "lag": 0}, "s2:6000": {"state": "lagging", "lag": 812}}
+    }
+    text = prometheus_text(server.registry)
+    for line in (
+        "waltz_server_under_replicated_partitions 1",
+        "waltz_server_unhealthy_partitions 0",
+        "waltz_server_zookeeper_connected 1",
+        'waltz_server_partition_replica_lag_transactions{partition="1",storage="s2:6000"} 812',
+        'waltz_server_partition_replica_state_info{partition="1",storage="s2:6000",value="lagging"} 1',
+        'waltz_server_partition_replicas{partition="1"} 2',
+        'waltz_server_partition_current_replicas{partition="1"} 1',
+    ):
+        assert f"{line}\n" in text
+    await until(lambda: "partition 1: replica s2:6000 is lagging, 812 transactions behind" in caplog.text)
+    log.replica_views = (ReplicaView("s2:6000", ReplicaStatus.CURRENT, 0),)
+    await until(lambda: "partition 1: replica s2:6000 is current (was lagging)" in caplog.text)
 
 
 async def test_a_short_absence_of_zookeeper_is_healthy(cluster: Cluster) -> None:

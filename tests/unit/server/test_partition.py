@@ -878,6 +878,18 @@ async def test_the_question_for_the_mark_waits_for_the_first_session(make: Make)
     assert take(link) == [HighWaterMarkResponse(req_id(2), 2)]
 
 
+async def test_the_question_for_the_mark_waits_for_a_session_of_the_generation_that_the_peer_knows(make: Make) -> None:
+    """Before it another owner may have committed what this server has not heard of."""
+    setup, link = make(3), new_link()
+    question = HighWaterMarkRequest(req_id(2, generation=GENERATION + 1))
+    setup.partition.ask_high_water_mark(link, question)
+    setup.log.open_session()
+    assert take(link) == []
+    setup.partition.set_generation(GENERATION + 1)
+    setup.log.open_session()
+    assert take(link) == [HighWaterMarkResponse(question.req_id, 2)]
+
+
 async def test_the_question_for_the_mark_is_answered_unknown_in_the_end(make: Make) -> None:
     setup, link = make(3, session=False, answer_timeout_s=0.01), new_link()
     setup.partition.ask_high_water_mark(link, HighWaterMarkRequest(req_id(2)))

@@ -255,3 +255,25 @@ async def test_a_closed_connection_gets_nothing(setup: Setup) -> None:
     link.channel.abort()
     setup.gate.set()
     await settle()
+
+
+async def test_a_defect_is_answered_and_leaves_nothing_behind(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
+    link = new_link()
+
+    async def fail(first: int, count: int, max_bytes: int) -> list[Record]:
+        raise ArithmeticError("planted")
+
+    def fail_to_choose() -> tuple[int, int]:
+        raise ArithmeticError("planted")
+
+    for name, planted in (("_read_records", fail), ("_next_read", fail_to_choose)):
+        with monkeypatch.context() as defect:
+            defect.setattr(setup.reader, name, planted)
+            setup.ask(link, 5, 6)
+            await settle()
+        answers = take(link)
+        assert [type(answer) for answer in answers] == [TransactionDataResponse] * 2
+        assert "ArithmeticError('planted')" in str(answers[0])
+    setup.ask(link, 5, 6)
+    await settle()
+    assert take(link) == [expected(5), expected(6)]

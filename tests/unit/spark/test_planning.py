@@ -1,14 +1,16 @@
 import asyncio
-from typing import Any
+from collections.abc import Iterable
 
 import pytest
 from pyspark.sql.datasource import EqualTo, GreaterThan
 
+from tests.unit.common.zk.lagging import LaggingZooKeeper
 from tests.unit.spark.conftest import ROOT
-from tests.unit.spark.fakes import KEY, SESSION, FakeCluster, storage_name
+from tests.unit.spark.fakes import KEY, SESSION, FakeCluster, FakeOwner, make_metadata, storage_name
 from waltz.common.ids import Endpoint
-from waltz.common.zk.client import ZooKeeperUnreachableError
-from waltz.common.zk.replicas import Choice, Source, choose_replicas
+from waltz.common.zk.client import ZooKeeper, ZooKeeperUnreachableError
+from waltz.common.zk.memory import MemoryZooKeeperServer
+from waltz.common.zk.replicas import Replicas, Source, read_replicas
 from waltz.common.zk.znodes import UNRESOLVED
 from waltz.spark import planning
 from waltz.spark.errors import PlanningError
@@ -77,15 +79,54 @@ async def test_replicas_are_chosen_after_the_mark_is_known(cluster: FakeCluster)
     assert storages(split) == [B, C]
 
 
+async def test_metadata_are_not_older_than_the_mark() -> None:
+    """Rule S6, when the reader's member of the ZooKeeper ensemble has not applied what the owner wrote before it
+    answered: A was cut off with a dirty tail in the session that the reader would see."""
+    server = MemoryZooKeeperServer()
+    cluster = await FakeCluster.start(await server.connect(), ROOT, [10])
+    reader = LaggingZooKeeper(server, await server.connect())
+
+    async def leave() -> None:
+        reader.fall_behind()
+        states = {A: (SESSION, 4), B: (SESSION + 1, UNRESOLVED), C: (SESSION + 1, UNRESOLVED)}
+        await owner.set(cluster.paths.partition(0), make_metadata(0, states, session_id=SESSION + 1).encode())
+
+    owner, cluster.zookeeper = cluster.zookeeper, reader
+    cluster.owner.before_answer = leave
+    (split,) = await make_plan(cluster, partitions="0")
+    assert storages(split) == [B, C]
+    await cluster.stop()
+
+
+async def test_the_owner_asked_is_not_one_from_before_the_call() -> None:
+    """Else the read would miss what the new owner has committed, and told its clients, before the read began."""
+    server = MemoryZooKeeperServer()
+    cluster = await FakeCluster.start(await server.connect(), ROOT, [10])
+    deposed = FakeOwner({0: 3})
+    await deposed.start()
+    await cluster.register_server(2, deposed.endpoint)
+    await cluster.assign_to(2)
+    reader = LaggingZooKeeper(server, await server.connect())
+    reader.fall_behind()
+    await cluster.assign_to(1)
+    cluster.zookeeper = reader
+    (split,) = await make_plan(cluster, partitions="0")
+    assert split.range == OffsetRange(0, 0, 10)
+    assert deposed.requests == []
+    await deposed.stop()
+    await cluster.stop()
+
+
 async def test_waits_for_a_recovery_to_end(cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     await cluster.set_states(0, dict.fromkeys((A, B, C), CURRENT), session_id=SESSION + 1)
     looked = asyncio.Event()
 
-    def choose(*arguments: Any) -> Choice:
+    async def read(zookeeper: ZooKeeper, root: str, partition_ids: Iterable[int]) -> Replicas:
+        replicas = await read_replicas(zookeeper, root, partition_ids)
         looked.set()
-        return choose_replicas(*arguments)
+        return replicas
 
-    monkeypatch.setattr(planning, "choose_replicas", choose)
+    monkeypatch.setattr(planning, "read_replicas", read)
     task = asyncio.create_task(make_plan(cluster, partitions="0"))
     await looked.wait()
     await cluster.set_states(0, {A: CURRENT, B: (SESSION + 1, UNRESOLVED)}, session_id=SESSION + 1)

@@ -75,10 +75,21 @@ async def test_a_damaged_last_record_is_damage_after_an_orderly_stop(tmp_path: P
         assert not node.node.health()[0]
 
 
-async def test_a_damaged_last_record_is_a_torn_write_after_a_crash(tmp_path: Path) -> None:
+async def test_a_damaged_last_record_stops_the_partition_after_a_crash(tmp_path: Path) -> None:
+    """It may be of a write that was acknowledged, and how far the log should reach is not known."""
     await _fill(tmp_path)
     (tmp_path / FILE_NAME).unlink()
     _flip(tmp_path / "0" / f"{0:019d}.seg", -1)
+    async with running_node(tmp_path, assign=()) as node:
+        assert "transaction 8" in node.node.manager.out_of_service()[0]
+        assert not node.node.health()[0]
+
+
+async def test_an_incomplete_last_record_is_a_torn_write_after_a_crash(tmp_path: Path) -> None:
+    await _fill(tmp_path)
+    (tmp_path / FILE_NAME).unlink()
+    path = tmp_path / "0" / f"{0:019d}.seg"
+    path.write_bytes(path.read_bytes()[:-1])
     async with running_node(tmp_path) as node:
         partition = node.node.manager.partitions[0]
         assert partition.max_transaction_id == 7

@@ -65,7 +65,9 @@ class Peer:
 
 @asynccontextmanager
 async def client_of(
-    answer: Callable[[Channel, wire.Message], None], append_timeout_s: float = TIMEOUT_S
+    answer: Callable[[Channel, wire.Message], None],
+    append_timeout_s: float = TIMEOUT_S,
+    silent_after_s: float = TIMEOUT_S,
 ) -> AsyncIterator[StorageClient]:
     listener = await Listener.open("127.0.0.1", 0, STORAGE, "a peer in tests", lambda: Peer(answer), tls=None)
     try:
@@ -76,6 +78,7 @@ async def client_of(
             tls=None,
             timeout_s=TIMEOUT_S,
             append_timeout_s=append_timeout_s,
+            silent_after_s=silent_after_s,
         )
         try:
             yield client
@@ -145,8 +148,9 @@ async def test_encoded_appends_keep_their_order_and_report_once(node: RunningNod
     assert not outcomes.errors
     errors = await outcomes.until(501)
     assert errors[:-1] == [None] * 500
-    assert str(errors[-1]) == SE + "transaction out of order"
     assert isinstance(errors[-1], RemoteStorageError)
+    assert errors[-1].wire_text == SE + "transaction out of order"
+    assert str(errors[-1]) == "transaction out of order"
     assert await client.max_transaction_id(1, 0, timeout_s=TIMEOUT_S) == 499
 
 
@@ -157,14 +161,14 @@ async def test_failures_tell_what_they_mean(node: RunningNode) -> None:
     client.append_encoded(4, 0, encode_records(records(0, 1)), 1, outcomes.done)
     (fenced,) = await outcomes.until(1)
     assert isinstance(fenced, RemoteStorageError)
-    assert str(fenced) == CUE + "session id has changed to 5, but request context contains 4"
+    assert fenced.wire_text == CUE + "session id has changed to 5, but request context contains 4"
     assert fenced.is_session_fenced
     assert not fenced.is_unavailable
     await admin.set_available([0], False)
     for partition_id, text in ((0, DISABLED.format(0)), (2, NOT_ASSIGNED.format(2))):
         with pytest.raises(RemoteStorageError) as caught:
             await client.max_transaction_id(5, partition_id, timeout_s=TIMEOUT_S)
-        assert str(caught.value) == text
+        assert caught.value.wire_text == text
         assert caught.value.is_unavailable
         assert not caught.value.is_session_fenced
 
@@ -281,6 +285,25 @@ async def test_a_process_that_stood_still_does_not_blame_the_peer(monkeypatch: p
         client.append_encoded(1, 0, b"", 0, outcomes.done)
         time.sleep(0.2)  # the process stands still
         assert await outcomes.until(1) == [None]
+
+
+async def test_a_connection_that_has_fallen_silent_closes_whoever_waits_and_for_how_long() -> None:
+    async with client_of(silence, silent_after_s=0.05) as client:
+        outcomes = Outcomes()
+        client.append_encoded(1, 0, b"", 0, outcomes.done)
+        with pytest.raises(DeadlineExceededError):
+            await client.max_transaction_id(1, 0, timeout_s=0.01)
+        with pytest.raises(ConnectionClosedError, match="silent"):
+            await client.max_transaction_id(1, 0, timeout_s=TIMEOUT_S)
+        assert [type(error) for error in await outcomes.until(1)] == [ConnectionClosedError]
+        assert client.closed
+
+
+async def test_a_real_node_answers_the_probe(node: RunningNode) -> None:
+    client = await node.client()
+    with pytest.raises(RemoteStorageError, match="Partition:-1 is not assigned"):
+        await client.max_transaction_id(-1, client_module.NO_PARTITION, timeout_s=TIMEOUT_S)
+    assert not client.closed
 
 
 async def test_a_peer_that_owes_too_many_answers_is_given_up() -> None:

@@ -94,7 +94,7 @@ def test_damaged_fence_is_reported_not_forgotten(files: CrashFiles) -> None:
     files.overwrite(PATH, bytes(content))
     fences = open_fences(files)
     assert fences.get(2) == 8
-    with pytest.raises(CorruptionError, match="session fence corrupted"):
+    with pytest.raises(CorruptionError, match="the session fence is damaged"):
         fences.get(1)
     with pytest.raises(CorruptionError):
         fences.raise_to(1, 9)

@@ -92,7 +92,8 @@ async def test_everything_is_there_after_a_restart(tmp_path: Path) -> None:
             await client.max_transaction_id(7, 1, timeout_s=TIMEOUT_S)
 
 
-async def test_an_unassignment_by_the_original_ends_the_fence_too(tmp_path: Path) -> None:
+@pytest.mark.parametrize("deleted", [False, True])
+async def test_an_unassignment_by_the_original_ends_the_fence_with_the_files(tmp_path: Path, deleted: bool) -> None:
     async with running_node(tmp_path) as node:
         await (await node.client()).last_session_info(8, 0, timeout_s=TIMEOUT_S)
     files = ObservedFiles()
@@ -100,7 +101,68 @@ async def test_an_unassignment_by_the_original_ends_the_fence_too(tmp_path: Path
     control_file.reset(0)
     control_file.close()
     files.close()
+    if deleted:
+        for path in (tmp_path / "0").iterdir():
+            path.unlink()
     async with running_node(tmp_path, assign=[0]) as node:
+        client = await node.client()
+        if deleted:
+            assert await client.max_transaction_id(-1, 0, timeout_s=TIMEOUT_S) == -1
+        else:
+            with pytest.raises(RemoteStorageError, match="session id has changed to 8"):
+                await client.max_transaction_id(-1, 0, timeout_s=TIMEOUT_S)
+
+
+async def test_a_session_that_only_the_control_file_knows_is_kept_with_the_files(tmp_path: Path) -> None:
+    """The original has used the directory meanwhile."""
+    async with running_node(tmp_path) as node:
+        await (await node.client()).set_low_water_mark(3, 0, -1, timeout_s=TIMEOUT_S)
+    files = ObservedFiles()
+    control_file = ControlFile.open(files, str(tmp_path))
+    control_file.set_low_water_mark(0, 9, -1, -1)
+    control_file.close()
+    files.close()
+    async with running_node(tmp_path, assign=()) as node:
+        admin, client = await node.admin(), await node.client()
+        await admin.set_assigned([0], False)
+        await admin.set_assigned([0], True)
+        with pytest.raises(RemoteStorageError, match="session id has changed to 9"):
+            await client.max_transaction_id(8, 0, timeout_s=TIMEOUT_S)
+
+
+async def test_a_damaged_fence_ends_with_the_files_that_it_guards(tmp_path: Path) -> None:
+    async with running_node(tmp_path) as node:
+        await (await node.client()).append(8, 0, records(0, 3), timeout_s=TIMEOUT_S)
+    path = tmp_path / "waltz-storage.fence"
+    content = bytearray(path.read_bytes())
+    for slot in (0, 1):
+        content[128 + 16 * slot + 3] ^= 1
+    path.write_bytes(content)
+    advice = "waltz storage remove-partition -d, then add-partition"
+    async with running_node(tmp_path, assign=()) as node:
+        admin = await node.admin()
+        assert advice in node.node.manager.out_of_service()[0]
+        with pytest.raises(WaltzError, match=advice):
+            await admin.set_assigned([0], True)
+        await admin.set_assigned([0], False, delete_files=True)
+        await admin.set_assigned([0], True)
+        assert await (await node.client()).max_transaction_id(-1, 0, timeout_s=TIMEOUT_S) == -1
+        assert node.node.health()[0]
+
+
+async def test_files_that_were_kept_with_a_damaged_fence_have_to_go_by_hand(tmp_path: Path) -> None:
+    async with running_node(tmp_path) as node:
+        await (await node.client()).append(8, 0, records(0, 3), timeout_s=TIMEOUT_S)
+    path = tmp_path / "waltz-storage.fence"
+    path.write_bytes(path.read_bytes()[:128] + bytes(32) + path.read_bytes()[160:])
+    async with running_node(tmp_path, assign=()) as node:
+        admin = await node.admin()
+        await admin.set_assigned([0], False)
+        with pytest.raises(WaltzError, match="delete the segments in .*/0, or move them away, and repeat"):
+            await admin.set_assigned([0], True)
+        for each in (tmp_path / "0").iterdir():
+            each.unlink()
+        await admin.set_assigned([0], True)
         assert await (await node.client()).max_transaction_id(-1, 0, timeout_s=TIMEOUT_S) == -1
 
 
@@ -209,7 +271,7 @@ async def test_a_bad_partition_does_not_keep_the_node_down(tmp_path: Path, caplo
         client, admin = await node.client(), await node.admin()
         assert "partition 0 cannot be opened" in caplog.text
         assert await client.records(1, 1, 0, 9, timeout_s=TIMEOUT_S) == records(0, 2)
-        with pytest.raises(RemoteStorageError, match=DISABLED.format(0)):
+        with pytest.raises(RemoteStorageError, check=lambda error: error.wire_text == DISABLED.format(0)):
             await client.last_session_info(2, 0, timeout_s=TIMEOUT_S)
         assert await admin.assigned_partition_status() == {0: False, 1: True}
         assert await admin.last_session_info(0) == (1, 1, 1)
@@ -219,6 +281,9 @@ async def test_a_bad_partition_does_not_keep_the_node_down(tmp_path: Path, caplo
         status, _, body = await http_get(node.node.http_port, "/health")
         assert status == 500
         assert '"outOfService"' in json.loads(body)["storage-health-check"]["message"]
+        text = (await http_get(node.node.http_port, "/metrics/prometheus"))[2]
+        assert "waltz_storage_num_out_of_service_partitions 1\n" in text
+        assert "waltz_storage_num_damaged_partitions 0\n" in text
         await admin.set_assigned([0], False, delete_files=True)
         await admin.set_assigned([0], True)
         assert await admin.assigned_partition_status() == {0: True, 1: True}
@@ -271,7 +336,7 @@ async def test_http_endpoints(tmp_path: Path) -> None:
             "record-header-list-request": 0,
             "record-list-request": 1,
         }
-        assert "waltz_storage_append_total" in (await http_get(port, "/metrics/prometheus"))[2]
+        assert "waltz_storage_partition_append_total" in (await http_get(port, "/metrics/prometheus"))[2]
 
 
 async def test_without_a_port_there_is_no_http(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -414,7 +479,7 @@ async def test_a_full_disk_is_unhealthy(tmp_path: Path) -> None:
         node.files.free = 10 << 20
         healthy, body = node.node.health()
         assert not healthy
-        assert "the disk is full: 10485760 bytes are free" in str(body)
+        assert "the disk is almost full: 10 MiB are free, less than 64 MiB" in str(body)
         node.files.free = None
         assert node.node.health()[0]
 

@@ -605,3 +605,53 @@ async def test_closing_releases_who_waits_for_room(bench: Bench) -> None:
     gate.open()
     await closing
     assert bench.asker.drained == [PARTITION]
+
+
+# Defects
+
+
+@pytest.mark.parametrize("method", ["take_group", "take_reads"])
+async def test_a_task_that_dies_puts_the_partition_out_of_service(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, method: str
+) -> None:
+    await bench.outcome(bench.append(-1, records(0, 2)))
+
+    def fail() -> None:
+        raise ArithmeticError("planted")
+
+    monkeypatch.setattr(bench.partition.queue, method, fail)
+    waiting = bench.append(-1, records(2, 1)) if method == "take_group" else bench.read(-1, 0, 2)
+    text = f"partition {PARTITION} is out of service because of a defect: ArithmeticError('planted')"
+    assert text in str(await bench.outcome(waiting))
+    assert bench.partition.failure == text
+    assert text in caplog.text
+    for late in (bench.append(-1, records(2, 1)), bench.read(-1, 0, 2), bench.max_id(-1)):
+        assert text in str(await bench.outcome(late))
+    monkeypatch.undo()
+    await bench.reopen()
+    assert await bench.outcome(bench.read(-1, 0, 10)) == records(0, 2)
+
+
+async def until_failed(partition: StoragePartition) -> None:
+    async with asyncio.timeout(TIMEOUT_S):
+        while partition.failure is None:
+            await asyncio.sleep(0)
+
+
+async def test_a_syncer_that_dies_puts_the_partition_out_of_service(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if partition_module.WRITE_AHEAD_BYTES > 0:
+        pytest.skip("nothing is written ahead")
+    partition, acknowledge = bench.partition, bench.partition._acknowledge
+
+    def fail(requests: list[PartitionRequest], frames: list[bytes]) -> None:
+        acknowledge(requests, frames)
+        raise ArithmeticError("planted")
+
+    monkeypatch.setattr(partition, "_acknowledge", fail)
+    assert await bench.outcome(bench.append(-1, records(0, 2))) == SUCCESS
+    await until_failed(partition)
+    assert "ArithmeticError('planted')" in str(await bench.outcome(bench.append(-1, records(2, 1))))
+    await bench.reopen()
+    assert await bench.outcome(bench.read(-1, 0, 10)) == records(0, 2)

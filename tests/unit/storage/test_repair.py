@@ -40,7 +40,7 @@ from waltz.storage.admin_client import StorageAdminClient
 from waltz.storage.errors import CorruptionError, StorageError
 from waltz.storage.files import OsFiles
 from waltz.storage.node import StorageNode
-from waltz.storage.repair import Repair, Repaired
+from waltz.storage.repair import Repair, Repaired, Roles
 from waltz.storage.salvage import Salvage, Staged
 
 ITEMS = [record(i, bytes([i]) * 60) for i in range(21)]
@@ -87,6 +87,27 @@ def _flip_two_records(files: CrashFiles) -> None:
     files.overwrite(seg(7, ".idx"), b"")
 
 
+def _empty(*firsts: int) -> Callable[[CrashFiles], None]:
+    def damage(files: CrashFiles) -> None:
+        for first in firsts:
+            files.overwrite(seg(first), b"")
+
+    return damage
+
+
+def _flip_records(*transaction_ids: int) -> Callable[[CrashFiles], None]:
+    def damage(files: CrashFiles) -> None:
+        for transaction_id in transaction_ids:
+            _flip_record(transaction_id)(files)
+
+    return damage
+
+
+def _cut_and_empty(files: CrashFiles) -> None:
+    files.overwrite(seg(7), files.contents(seg(7))[: 128 + 550])
+    _empty(14)(files)
+
+
 DAMAGE: dict[str, tuple[Callable[[CrashFiles], None], list[tuple[int, int]]]] = {
     "first record": (_flip_record(0), [(0, 0)]),
     "record in the middle": (_flip_record(9), [(9, 9)]),
@@ -104,6 +125,11 @@ DAMAGE: dict[str, tuple[Callable[[CrashFiles], None], list[tuple[int, int]]]] = 
     "last data file gone": (lambda files: files.remove(seg(14)), [(14, 20)]),
     "index gone": (lambda files: files.remove(seg(7, ".idx")), []),
     "index of another partition": (lambda files: flip(files, seg(7, ".idx"), 31), []),
+    "records on both sides of a border": (_flip_records(13, 14), [(13, 13), (14, 14)]),
+    "records on both sides of two borders": (_flip_records(5, 6, *range(7, 14), 14), [(5, 6), (7, 13), (14, 14)]),
+    "two data files empty": (_empty(7, 14), [(7, 13), (14, 20)]),
+    "all data files empty": (_empty(0, 7, 14), [(0, 6), (7, 13), (14, 20)]),
+    "end of one data file and the next one": (_cut_and_empty, [(12, 13), (14, 20)]),
     "two records without an index": (_flip_two_records, [(8, 8), (11, 11)]),
 }
 
@@ -170,6 +196,20 @@ def test_a_log_without_any_file(files: CrashFiles) -> None:
     staged.add(ITEMS[5:13])
     salvage(files).rebuild(found, staged, 12)
     assert read_all(open_log(files, low_water_mark=12)) == ITEMS[:13]
+
+
+def test_records_that_nobody_brought_are_cut_out_of_a_run_over_a_border(files: CrashFiles) -> None:
+    _flip_records(13, 14, 16)(files)
+    found = salvage(files).survey(5, 20, {seg(7), seg(14)})
+    salvage(files).rebuild(found, stage(files, ITEMS[13:15]), 15)
+    assert read_all(open_log(files, threshold=800)) == ITEMS[:16]
+
+
+def test_a_log_is_cut_inside_a_run_that_was_brought(files: CrashFiles) -> None:
+    _empty(7, 14)(files)
+    found = salvage(files).survey(5, 20, set())
+    salvage(files).rebuild(found, stage(files, ITEMS[7:16]), 15)
+    assert read_all(open_log(files, threshold=800)) == ITEMS[:16]
 
 
 def test_staged_records_ascend(files: CrashFiles) -> None:
@@ -320,6 +360,14 @@ def _flip(name: str, offset: int) -> Callable[[Path], None]:
     return damage
 
 
+def _in_doubt(directory: Path) -> None:
+    """The last record has a flipped bit, and neither the index nor an orderly stop knows that there was one."""
+    _flip(f"{35:019d}.seg", -1)(directory)
+    index = directory / f"{35:019d}.idx"
+    index.write_bytes(index.read_bytes()[:128])
+    (directory.parent / "waltz-storage.clean").unlink()
+
+
 def _remove(*names: str) -> Callable[[Path], None]:
     def damage(directory: Path) -> None:
         for name in names:
@@ -333,6 +381,7 @@ def _remove(*names: str) -> Callable[[Path], None]:
     [
         (_flip(f"{7:019d}.seg", 128 + 50), 1),
         (_flip(f"{35:019d}.seg", -1), 1),
+        (_in_doubt, 1),
         (_remove(f"{7:019d}.seg"), 7),
         (_flip(f"{7:019d}.seg", 13), 0),
         (_flip(f"{7:019d}.seg", 1), 0),
@@ -378,6 +427,24 @@ async def test_without_a_server_the_marks_of_the_session_bound_the_repair(tmp_pa
         assert made.nodes[0].node.health()[0]
 
 
+async def test_who_gives_records_is_judged_after_the_marks_are_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rule S6, without a server: a session that has begun since may have told the mark, and left a replica behind."""
+    async with cluster(tmp_path, _flip(f"{7:019d}.seg", 128 + 50)) as made:
+        await made.nodes[0].node.manager.scrubber.scan(made.nodes[0].node.manager.partitions[0])
+        ask = Repair._mark_of_session
+
+        async def leave_one_behind(repair: Repair, roles: Roles) -> int:
+            mark = await ask(repair, roles)
+            await made.describe(members=(0, 2))
+            return mark
+
+        monkeypatch.setattr(Repair, "_mark_of_session", leave_one_behind)
+        assert (await made.repair(None)).restored == 1
+        assert made.lines == [f"transactions 8 to 8 come from {storage_name(made.nodes[2])}"]
+
+
 async def test_what_is_not_known_to_be_committed_stays_as_it_is_while_the_node_takes_part(tmp_path: Path) -> None:
     async with cluster(tmp_path, _flip(f"{28:019d}.seg", 128 + 50)) as made:
         await made.nodes[0].node.manager.scrubber.scan(made.nodes[0].node.manager.partitions[0])
@@ -389,6 +456,29 @@ async def test_what_is_not_known_to_be_committed_stays_as_it_is_while_the_node_t
         assert done.uncommitted == ((29, 29),)
         assert made.nodes[0].node.health()[0]
         assert await (await made.nodes[0].admin()).records(0, 0, 100) == LOG[:29]
+
+
+async def test_a_last_record_in_doubt_is_cut_where_it_was_never_committed(tmp_path: Path) -> None:
+    async with cluster(tmp_path, _in_doubt) as made:
+        assert "transaction 39" in made.nodes[0].node.manager.out_of_service()[0]
+        with pytest.raises(WaltzError, match="transactions 39 to 39 are damaged and not known to be committed"):
+            await made.repair(38)
+        await made.describe(members=(1, 2))
+        assert (await made.repair(38)).uncommitted == ((39, 39),)
+        assert made.nodes[0].node.health()[0]
+        assert await (await made.nodes[0].admin()).records(0, 0, 100) == LOG[:39]
+
+
+async def test_a_repair_fails_if_the_partition_cannot_be_opened_after_it(tmp_path: Path) -> None:
+    def damage(directory: Path) -> None:
+        fence = directory.parent / "waltz-storage.fence"
+        content = fence.read_bytes()
+        fence.write_bytes(content[:128] + bytes(32) + content[160:])
+
+    async with cluster(tmp_path, damage) as made:
+        with pytest.raises(WaltzError, match="it cannot be opened: .*the session fence is damaged"):
+            await made.repair(39)
+        assert 0 in made.nodes[0].node.manager.out_of_service()
 
 
 async def test_a_partition_that_is_not_there_is_not_repaired(tmp_path: Path) -> None:

@@ -1,9 +1,11 @@
 """Scans of whole segments: what they find, what they mend, and that they disturb nobody."""
 
+import asyncio
 import errno
 import logging
 import random
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -11,11 +13,14 @@ from tests.unit.storage.crash_files import CrashFile, CrashFiles
 from tests.unit.storage.log_testing import DIRECTORY, append, open_log, read_all, record, records, scan
 from tests.unit.storage.node_support import TIMEOUT_S, running_node
 from tests.unit.storage.node_support import records as node_records
+from waltz.common import tasks
 from waltz.storage.client import RemoteStorageError
 from waltz.storage.errors import CorruptionError, StorageError
 from waltz.storage.files import Files, OsFiles
 from waltz.storage.log import PartitionLog
+from waltz.storage.partition import StoragePartition
 from waltz.storage.scan import STEP_BYTES, TolerantReader
+from waltz.storage.scrubber import Scrubber
 
 ITEMS = [record(i, bytes([i]) * 60) for i in range(21)]
 
@@ -245,7 +250,7 @@ async def test_the_node_scans_in_the_background_what_it_has_opened(
             assert "transactions 1 to 1" in str(body)
             assert "indexMended" in str(body)
             client = await node.client()
-            with pytest.raises(RemoteStorageError, match="StorageException: corrupted: partition 0, transaction 1"):
+            with pytest.raises(RemoteStorageError, match="^corrupted: partition 0, transaction 1"):
                 await client.records(1, 0, 0, 10, timeout_s=TIMEOUT_S)
             assert await client.records(1, 0, 2, 40, timeout_s=TIMEOUT_S) == items[2:]
             assert scrubber.scanned_bytes > 0
@@ -293,3 +298,27 @@ def test_the_index_tells_where_damage_begins_and_no_more_of_it(files: CrashFiles
     assert found[: 128 + 8 * 4] == whole[: 128 + 8 * 4]
     assert found[128 + 8 * 4 : 128 + 8 * 5] != whole[128 + 8 * 4 : 128 + 8 * 5]
     assert found[128 + 8 * 5 :] == whole[128 + 8 * 5 :]
+
+
+async def test_a_defect_of_the_scrubber_does_not_end_scanning(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(tasks, "RESTART_PAUSE_S", 0)
+    scanned: list[object] = []
+
+    class Planted(Scrubber):
+        async def scan(self, partition: StoragePartition, *, suspicious: bool = False) -> None:
+            scanned.append(partition)
+            if len(scanned) == 1:
+                raise ArithmeticError("planted")
+
+    partition = object()
+    scrubber = Planted(cast("dict[int, StoragePartition]", {0: partition, 1: partition}))
+    scrubber.start()
+    scrubber.request(0)
+    scrubber.request(1)
+    async with asyncio.timeout(20):
+        while len(scanned) < 2:
+            await asyncio.sleep(0)
+    assert "planted" in caplog.text
+    await scrubber.close()

@@ -1,7 +1,6 @@
 """Bytes of segment files."""
 
 import os
-import random
 import struct
 from collections.abc import Sequence
 from zlib import crc32
@@ -10,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.unit.storage.crash_files import CrashFiles
 from tests.unit.storage.log_testing import KEY, record, records
 from waltz.common.ids import ReqId
 from waltz.common.records import Record, encode_records
@@ -26,7 +24,6 @@ from waltz.storage.segment_format import (
     encode_record,
     encode_span,
     find_later_record,
-    has_lost_sector,
     index_path,
     intact_sizes,
     scan_records,
@@ -200,32 +197,3 @@ def test_spans_that_end_too_early(missing: int) -> None:
     assert decode_span(whole, [128, end - missing], 5) == []
     assert encode_span(whole, [128, end - missing], 5) == []
     assert intact_sizes(whole, [128, end - missing], 5) == []
-
-
-def lost(content: bytes | bytearray, offset: int, end: int) -> bool:
-    """Whether a sector is lost in a file without a header."""
-    file = CrashFiles()
-    opened = file.open("/file", create=True)
-    opened.write(0, [bytes(content)])
-    return has_lost_sector(opened, offset, end)
-
-
-@pytest.mark.parametrize("start", [0, 3, 500, 504, 505, 511, 512, 600])
-def test_a_lost_sector_is_told_from_a_damaged_one(start: int) -> None:
-    content = bytearray(random.Random(1).randbytes(3000))
-    assert not lost(content, start, 2800)
-    at = -(-start // 512) * 512
-    content[at : at + 512] = bytes(512)
-    assert lost(content, start, 2800)
-    assert at == start or not lost(content, start, at)
-    assert lost(content, start, at + 506)  # where a transaction id begins with six zeros
-    content[at + 511] = 1
-    assert lost(content, start, 2800) is False
-    assert lost(content, start, at + 506) is False
-
-
-def test_the_sector_in_which_the_record_begins() -> None:
-    rest = b"\1" * 2000
-    assert lost(b"\1" * 490 + bytes(22) + rest, 490, 1500)
-    assert not lost(b"\1" * 505 + bytes(7) + rest, 505, 1500)
-    assert not lost(bytes(500) + rest, 490, 1500)

@@ -17,6 +17,7 @@ from waltz.common.cluster.managed import ManagedClient, ManagedServer
 from waltz.common.cluster.policy import PolicyError, assign
 from waltz.common.errors import DeadlineExceededError, ProtocolError, WaltzError
 from waltz.common.ids import Endpoint
+from waltz.common.tasks import owned, restarting
 from waltz.common.zk.client import (
     BadVersionError,
     ConnectionLossError,
@@ -99,7 +100,8 @@ class ClusterManager:
         except BaseException:
             manager._remove_listener()
             raise
-        manager._task = asyncio.create_task(manager._run(), name=f"cluster-manager {root}")
+        what = f"following the cluster {root}"
+        manager._task = owned(restarting(manager._run, what), what)
         return manager
 
     @property

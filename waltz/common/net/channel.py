@@ -12,6 +12,7 @@ import asyncio
 import logging
 import socket
 import ssl
+from collections import deque
 from typing import Protocol, cast
 
 from waltz.common.errors import (
@@ -23,6 +24,7 @@ from waltz.common.errors import (
 )
 from waltz.common.ids import Endpoint
 from waltz.common.net.guard import TrafficGuard
+from waltz.common.net.kernel import unacknowledged_bytes
 from waltz.common.net.limits import HELLO_TIMEOUT_S, MAX_PAYLOAD_BYTES
 from waltz.common.net.quiet_log import QuietLog
 from waltz.common.wire.connection import WireConnection
@@ -42,6 +44,10 @@ WRITE_LOW_BYTES = 256 << 10
 
 _JOIN_BYTES = 64 << 10
 """Frames that have this size on average are written side by side; copying smaller ones into one costs less."""
+
+_PORTION_BYTES = 1 << 20
+"""What a transport is given at a time. Transports of TLS hide what the one below them has not sent; handing a large
+frame over in portions, as there is room, keeps that little, and encrypting it does not hold the loop up."""
 
 _TCP_KEEP_ALIVE = (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 15), ("TCP_KEEPCNT", 4))
 """A peer whose machine vanished is noticed within two minutes even when nothing is sent to it."""
@@ -107,19 +113,25 @@ class Channel(asyncio.Protocol):
         "_keep_alive_interval_s",
         "_keep_alive_timer",
         "_last_write_s",
+        "_left_bytes",
         "_loop",
         "_lost",
         "_owner",
         "_partial_frame",
         "_paused",
         "_settled",
+        "_taken_bytes",
         "_transport",
+        "_transport_full",
+        "_waiting",
+        "_waiting_bytes",
         "_wire",
         "_write_high_bytes",
         "_write_low_bytes",
         "_written_bytes",
         "closed",
         "peer",
+        "received_bytes",
         "version",
         "writable",
     )
@@ -144,6 +156,8 @@ class Channel(asyncio.Protocol):
         self.peer: str = peer
         self.writable: bool = True
         self.closed: bool = False
+        self.received_bytes: int = 0
+        """All that was ever read from the peer."""
         self._partial_frame = None if owner is None else owner.guard.partial_frame(self)
         self._wire = WireConnection(
             family,
@@ -159,7 +173,12 @@ class Channel(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._gathered: list[bytes] = []
         self._gathered_bytes = 0
+        self._taken_bytes = 0
+        self._left_bytes = 0
         self._written_bytes = 0
+        self._waiting: deque[bytes | memoryview] = deque()
+        self._waiting_bytes = 0
+        self._transport_full = False
         self._flush_scheduled = False
         self._paused = False
         self._error: Exception | None = None
@@ -184,7 +203,9 @@ class Channel(asyncio.Protocol):
         if self.closed or self.version < 0:
             return
         self._gathered.append(frame)
-        self._gathered_bytes += len(frame)
+        size_bytes = len(frame)
+        self._gathered_bytes += size_bytes
+        self._taken_bytes += size_bytes
         if self._gathered_bytes > self._write_high_bytes:
             self.flush()  # now, so that the transport's limits, and with them `writable`, see these bytes
         elif not self._flush_scheduled:
@@ -199,8 +220,13 @@ class Channel(asyncio.Protocol):
         size_bytes = self._gathered_bytes
         self._gathered = []
         self._gathered_bytes = 0
-        self._written_bytes += size_bytes
         self._last_write_s = self._loop.time()
+        if self._waiting or size_bytes > _PORTION_BYTES:
+            self._waiting.extend(gathered)
+            self._waiting_bytes += size_bytes
+            self._write_waiting()
+            return
+        self._written_bytes += size_bytes
         if len(gathered) == 1:
             self._transport.write(gathered[0])
         elif size_bytes < _JOIN_BYTES * len(gathered):
@@ -208,12 +234,31 @@ class Channel(asyncio.Protocol):
         else:
             self._transport.writelines(gathered)
 
+    def _write_waiting(self, *, all_of_it: bool = False) -> None:
+        """Give the transport portions of what waits, as long as it has room."""
+        assert self._transport is not None
+        while self._waiting and (all_of_it or not self._transport_full):
+            portion: list[bytes | memoryview] = []
+            room_bytes = _PORTION_BYTES
+            while self._waiting and room_bytes:
+                piece = self._waiting.popleft()
+                if len(piece) > room_bytes:
+                    view = memoryview(piece)
+                    piece = view[:room_bytes]
+                    self._waiting.appendleft(view[room_bytes:])
+                portion.append(piece)
+                room_bytes -= len(piece)
+            size_bytes = _PORTION_BYTES - room_bytes
+            self._waiting_bytes -= size_bytes
+            self._written_bytes += size_bytes
+            self._transport.write(portion[0] if len(portion) == 1 else b"".join(portion))
+
     @property
     def unsent_bytes(self) -> int:
         """Bytes taken by :meth:`send` that the operating system has not taken yet."""
         if self._transport is None:
             return self._gathered_bytes
-        return self._gathered_bytes + self._transport.get_write_buffer_size()
+        return self._gathered_bytes + self._waiting_bytes + self._transport.get_write_buffer_size()
 
     @property
     def sent_bytes(self) -> int:
@@ -221,6 +266,27 @@ class Channel(asyncio.Protocol):
         if self._transport is None:
             return 0
         return max(self._written_bytes - self._transport.get_write_buffer_size(), 0)
+
+    @property
+    def taken_bytes(self) -> int:
+        """All that :meth:`send` has ever taken: after a call of it, the position behind that frame in the stream."""
+        return self._taken_bytes
+
+    def left_bytes(self) -> int:
+        """How much of :attr:`taken_bytes` the peer's operating system has acknowledged, as far as this one knows.
+
+        A system call. What a relay on the way keeps has left; so have up to two megabytes below TLS. Never falls: the
+        kernel counts what TLS adds as well, so that a queue there which grows would look like bytes that come back.
+        """
+        if self._transport is not None:
+            in_kernel_bytes = unacknowledged_bytes(self._transport.get_extra_info("socket"))
+            self._left_bytes = max(self._left_bytes, self._taken_bytes - self.unsent_bytes - in_kernel_bytes)
+        return self._left_bytes
+
+    @property
+    def receiving(self) -> bool:
+        """Whether the beginning of a frame has come and its rest has not."""
+        return self._wire.receiving
 
     @property
     def connected(self) -> bool:
@@ -267,6 +333,8 @@ class Channel(asyncio.Protocol):
         if self.closed:
             return
         self.flush()
+        if self._transport is not None:
+            self._write_waiting(all_of_it=True)
         self.resume_reading()  # what still comes is dropped, but TLS has to see the peer's farewell
         self._stop()
         if self._transport is not None:
@@ -312,6 +380,8 @@ class Channel(asyncio.Protocol):
         self.writable = False
         self._gathered = []
         self._gathered_bytes = 0
+        self._waiting.clear()
+        self._waiting_bytes = 0
         for timer in (self._hello_timer, self._keep_alive_timer, self._close_timer):
             if timer is not None:
                 timer.cancel()
@@ -342,6 +412,7 @@ class Channel(asyncio.Protocol):
         """Hand all frames that these bytes complete to the handler."""
         if self.closed:
             return
+        self.received_bytes += len(data)
         try:
             buffer, bounds = self._wire.receive(data)
             if self.version < 0 and not self._hello_received():
@@ -356,13 +427,20 @@ class Channel(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         """The unsent bytes exceed the high limit."""
+        self._transport_full = True
+        if not self.writable:
+            return
         self.writable = False
         if self._owner is not None and not self.closed:
             self._owner.guard.not_read(self)
 
     def resume_writing(self) -> None:
         """The unsent bytes fell below the low limit."""
+        self._transport_full = False
         if self.closed or self.writable:
+            return
+        self._write_waiting()
+        if self._transport_full:
             return
         self.writable = True
         if self._owner is not None:
@@ -457,7 +535,7 @@ async def connect(
         async with asyncio.timeout(timeout_s):
             await _open(channel, endpoint, tls, timeout_s)
             await channel.wait_ready()
-    except (OSError, UnicodeError, WaltzError) as error:
+    except (OSError, OverflowError, UnicodeError, WaltzError) as error:  # OverflowError: no such port
         channel.abort()
         await channel.wait_closed()
         reason = f"not ready within {timeout_s:g} s" if isinstance(error, TimeoutError) else _reason(error)

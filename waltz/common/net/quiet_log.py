@@ -1,11 +1,20 @@
-"""Log messages that a hostile peer can provoke as often as it likes, kept from filling the disk."""
+"""Log messages kept from filling the disk: those that a hostile peer can provoke, and those of a long outage."""
 
 import asyncio
 import logging
+import time
+from collections.abc import Callable
 
 BURST = 20
 WINDOW_S = 60.0
 """At most :data:`BURST` messages in such a time; the first one after it tells how many were left out."""
+
+FIRST_REPEAT_S = 10.0
+LAST_REPEAT_S = 600.0
+"""What is wrong is told again after the first time, then after twice that time, and so on, at least so often."""
+
+MAX_KINDS = 10
+"""So many different troubles of one outage are told at once."""
 
 
 class QuietLog:
@@ -26,3 +35,41 @@ class QuietLog:
         self._count += 1
         if self._count <= BURST:
             self._logger.warning(text, *arguments)
+
+
+class OutageLog:
+    """Warns of what goes wrong at every attempt while something is away: at once, and then ever more rarely.
+
+    ``clock`` gives monotonic seconds. Not tied to a loop; to be called by one thread at a time.
+    """
+
+    def __init__(self, logger: logging.Logger, clock: Callable[[], float] = time.monotonic) -> None:
+        self._logger = logger
+        self._clock = clock
+        self._attempts = 0
+        self._told: set[str] = set()
+        self._interval_s = FIRST_REPEAT_S
+        self._repeat_at_s = 0.0
+
+    def failed(self, trouble: str) -> None:
+        """An attempt has failed, for the reason that is in the text."""
+        self._attempts += 1
+        if trouble not in self._told and len(self._told) < MAX_KINDS:
+            self._logger.warning("%s; trying again", trouble)
+            self._told.add(trouble)
+            self._repeat_at_s = self._clock() + self._interval_s
+        elif self._clock() >= self._repeat_at_s:
+            self._interval_s = min(2 * self._interval_s, LAST_REPEAT_S)
+            self._repeat_at_s = self._clock() + self._interval_s
+            self._logger.warning(
+                "%s; still trying after %d attempts; next message in %g s at the earliest",
+                trouble,
+                self._attempts,
+                self._interval_s,
+            )
+
+    def over(self) -> None:
+        """It is back."""
+        self._attempts = 0
+        self._told.clear()
+        self._interval_s = FIRST_REPEAT_S

@@ -14,6 +14,7 @@ from functools import partial
 from typing import Self
 
 from waltz.common.net.channel import CLOSE_TIMEOUT_S, Channel, ChannelOwner, peer_name
+from waltz.common.tasks import owned, restarting
 
 logger = logging.getLogger(__name__)
 
@@ -43,9 +44,8 @@ class TlsAcceptor:
         self._make_channel = make_channel
         self._handshake_timeout_s = handshake_timeout_s
         self._handshakes: dict[Channel, asyncio.Task[None]] = {}
-        self._accepting = [
-            asyncio.create_task(self._accept(listening), name=f"accepting on port {self.port}") for listening in sockets
-        ]
+        what = f"accepting connections on port {self.port}"
+        self._accepting = [owned(restarting(partial(self._accept, listening), what), what) for listening in sockets]
 
     @classmethod
     async def open(
@@ -93,9 +93,14 @@ class TlsAcceptor:
                 self._owner.log.warning("cannot accept connections on port %d: %s", self.port, error.strerror)
                 await asyncio.sleep(ACCEPT_RETRY_S)
                 continue
-            channel = self._make_channel()
-            channel.peer = peer_name(address)
-            if not self._owner.accept(channel):
+            try:
+                channel = self._make_channel()
+                channel.peer = peer_name(address)
+                accepted = self._owner.accept(channel)
+            except Exception:
+                connection.close()
+                raise
+            if not accepted:
                 connection.close()
                 continue
             task = asyncio.create_task(self._shake_hands(channel, connection), name=f"handshake with {channel.peer}")

@@ -251,6 +251,8 @@ _FEED_DATA = 4
 
 _FIRST_WITH_READ_LOCKS = 1
 _FIRST_WITH_APPEND_LOCKS = 2
+FIRST_WITH_ASSIGNMENT = 2
+"""From this version on a server answers :class:`ServerPartitionsAssignmentRequest`."""
 _FIRST_WITH_PARTITION_STATE = 3
 FIRST_WITH_DATA_LISTS = 5
 """From this version on a server answers :class:`TransactionDataListRequest`."""

@@ -102,6 +102,11 @@ class WireConnection:
                 return b"", []
         return self._splitter.feed(data)
 
+    @property
+    def receiving(self) -> bool:
+        """Whether the beginning of a frame has come and its rest has not."""
+        return self._splitter is not None and self._splitter.receiving
+
     def keep_alive(self) -> bytes:
         """A frame without payload, for the phase that the connection is in."""
         if self.version is None:

@@ -168,6 +168,11 @@ class FrameSplitter:
             self._keep(data, start - 7, start - size)
         return data, bounds
 
+    @property
+    def receiving(self) -> bool:
+        """Whether the beginning of a frame has come and its rest has not."""
+        return self._missing_bytes > 0 and bool(self._pending)
+
     def allow_large(self) -> bool:
         """Lift the opening limit. Whether a frame waits for that: feed something then, if only no bytes."""
         self._limit_bytes = self._max_payload_bytes

@@ -121,6 +121,14 @@ class ZooKeeper(Protocol):
         """
         ...
 
+    async def sync(self, path: str) -> None:
+        """Have what is read after it, in this session, be at least as new as every write that anyone was told before.
+
+        A plain read may be answered by a member of the ensemble that lags. ``path`` is one that may be read; the
+        promise is for the whole tree. :class:`NoNodeError`.
+        """
+        ...
+
     async def create(
         self,
         path: str,

@@ -34,6 +34,7 @@ from waltz.common.zk.client import (
     ZooKeeperError,
     ZooKeeperUnreachableError,
 )
+from waltz.common.zk.kazoo_log import KazooLog, quiet_logger
 
 logger = logging.getLogger(__name__)
 
@@ -106,9 +107,11 @@ class KazooZooKeeper:
         self._listeners: list[Listener] = []
         self._slots = asyncio.Semaphore(_MAX_OUTSTANDING)
         self._outstanding: set[asyncio.Future[object]] = set()
+        self._log = KazooLog(logger)
         self._client = KazooClient(
             hosts=connect_string,
             timeout=session_timeout_s,
+            logger=quiet_logger(self._log),
             connection_retry=KazooRetry(max_tries=-1, delay=0.1, backoff=2, max_delay=_RECONNECT_MAX_DELAY_S),
         )
         self._client.add_listener(self._kazoo_state_changed)
@@ -133,8 +136,10 @@ class KazooZooKeeper:
                 await zookeeper._connected.wait()
         except TimeoutError:
             await zookeeper.close()
+            reasons = ", ".join(zookeeper._log.troubles)
             raise ZooKeeperUnreachableError(
-                f"no ZooKeeper server answers at {connect_string} within {connect_timeout_s:g} s; "
+                f"no ZooKeeper server answers at {connect_string} within {connect_timeout_s:g} s"
+                f"{f' ({reasons})' if reasons else ''}; "
                 "check the connect string and that ZooKeeper runs"
             ) from None
         except BaseException:
@@ -169,6 +174,23 @@ class KazooZooKeeper:
         hop = self._watch_hop(watch)
         names: list[str] = await self._read("children", path, lambda: self._client.get_children_async(path, hop))
         return names
+
+    async def sync(self, path: str) -> None:
+        """See :class:`~waltz.common.zk.client.ZooKeeper`."""
+
+        # ZooKeeper's own sync does not ask a quorum: a leader that was deposed and has not noticed it answers it, and
+        # so does a member that it still leads. A transaction, also one that changes nothing, needs the quorum of the
+        # present leader, and is answered by the member of this session when it has applied all that came before it.
+        # Members that are behind refuse a session that has seen it, so a later connection does not go back either.
+        def submit() -> _AsyncResult[list[object]]:
+            transaction = self._client.transaction()
+            transaction.check(path, ANY_VERSION)
+            result: _AsyncResult[list[object]] = transaction.commit_async()
+            return result
+
+        for outcome in await self._read("sync", path, submit):
+            if isinstance(outcome, Exception):
+                raise _translated("sync", path, outcome)
 
     async def create(
         self,
@@ -264,6 +286,7 @@ class KazooZooKeeper:
         logger.info("ZooKeeper: %s", state.value)
         self._state = state
         if state is State.CONNECTED:
+            self._log.connected()
             self._session_id = session_id
             self._connected.set()
         else:

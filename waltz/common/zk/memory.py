@@ -168,6 +168,10 @@ class MemoryZooKeeperServer:
             self._child_watches.add(path, client, watch)
         return list(node.children)
 
+    def sync(self, path: str) -> None:
+        """For :class:`MemoryZooKeeper`: one tree serves all clients, so nothing is behind."""
+        self._node(path)
+
     def create(self, path: str, data: bytes | None, owner: int, sequential: bool) -> str:
         """For :class:`MemoryZooKeeper`; ``owner`` 0 makes a persistent node."""
         parent_path = _parent(path)
@@ -268,6 +272,10 @@ class MemoryZooKeeper:
     async def children(self, path: str, watch: Watch | None = None) -> list[str]:
         """See :class:`~waltz.common.zk.client.ZooKeeper`."""
         return await self._read("children", path, lambda: self._server.children(path, self, watch))
+
+    async def sync(self, path: str) -> None:
+        """See :class:`~waltz.common.zk.client.ZooKeeper`."""
+        await self._read("sync", path, lambda: self._server.sync(path))
 
     async def create(
         self,

@@ -1,13 +1,24 @@
-"""Which replicas may serve a bulk read, a repair or a comparison. Pure.
+"""Which replicas may serve a bulk read, a repair or a comparison.
 
 Second half of rule S6, judged on metadata that was read *after* the high-water mark: a replica of the current session
 that is unresolved took part in the recovery of this session, so everything it has up to a committed mark is right, and
 stays right in all later sessions. Any other replica may have a tail that a recovery is still going to truncate.
+
+Whoever told the mark may have changed the metadata just before, and the ensemble answers reads from members that lag.
+So the metadata are to be had from :func:`read_replicas` only, which does not look at anything older than its own call.
 """
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from waltz.common.ids import Endpoint
+from waltz.common.zk.client import ZooKeeper
+from waltz.common.zk.store_admin import (
+    read_connections,
+    read_partition_metadata,
+    read_replica_assignments,
+    sync_cluster,
+)
 from waltz.common.zk.znodes import (
     UNRESOLVED,
     ConnectionMetadata,
@@ -32,6 +43,50 @@ class Choice(NamedTuple):
 
     sources: tuple[Source, ...]
     refused: dict[str, str]
+
+
+class Replicas(NamedTuple):
+    """What the cluster said of the replicas of some partitions, all of it after one moment."""
+
+    assignments: ReplicaAssignments
+    connections: ConnectionMetadata
+    metadata: dict[int, PartitionMetadata | None]
+
+    def choose(self, partition_id: int) -> Choice:
+        """Judge every replica of the partition that is assigned now."""
+        return choose_replicas(partition_id, self.metadata[partition_id], self.assignments, self.connections)
+
+    def name_of(self, admin: Endpoint) -> str | None:
+        """The connect string of the storage node with that admin port, ``None`` when the cluster knows none."""
+        for storage, port in self.connections.admin_ports.items():
+            if port == admin.port and Endpoint.parse(storage).host == admin.host:
+                return storage
+        return None
+
+    def may_vote(self, partition_id: int, storage: str) -> bool:
+        """Whether the next recovery counts what that storage holds: nothing of it may be taken away.
+
+        True also while a recovery is under way that has not written down yet who takes part.
+        """
+        metadata = self.metadata[partition_id]
+        state = None if metadata is None else metadata.replicas.get(ReplicaId(partition_id, storage))
+        return state is not None and state.closing_high_water_mark == UNRESOLVED
+
+
+async def read_replicas(zookeeper: ZooKeeper, root: str, partition_ids: Iterable[int]) -> Replicas:
+    """What is known of the replicas of some partitions, at least as new as everything that was told before the call.
+
+    Raises ``StoreAdminError`` (no cluster), ``ZooKeeperError``, ``ProtocolError``.
+    """
+    wanted = sorted(set(partition_ids))
+    while True:
+        session_id = zookeeper.session_id
+        await sync_cluster(zookeeper, root)
+        assignments = await read_replica_assignments(zookeeper, root)
+        connections = await read_connections(zookeeper, root)
+        metadata = {each: await read_partition_metadata(zookeeper, root, each) for each in wanted}
+        if zookeeper.session_id == session_id:  # what was synced was this session's member of the ensemble
+            return Replicas(assignments, connections, metadata)
 
 
 def choose_replicas(

@@ -56,6 +56,12 @@ class SessionZooKeeper:
         self._check(path)
         return result
 
+    async def sync(self, path: str) -> None:
+        """See :class:`~waltz.common.zk.client.ZooKeeper`."""
+        self._check(path)
+        await self._zookeeper.sync(path)
+        self._check(path)
+
     async def create(
         self,
         path: str,

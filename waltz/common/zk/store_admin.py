@@ -230,6 +230,18 @@ async def read_store_params(zookeeper: ZooKeeper, root: str) -> StoreParams:
     return await _read_required(zookeeper, ClusterPaths.of(root).store, StoreParams, root)
 
 
+async def sync_cluster(zookeeper: ZooKeeper, root: str) -> None:
+    """Have what is read of a cluster from now on be at least as new as all that anybody was told of it before.
+
+    To be called when a server or a storage has told something, and what ZooKeeper says must not be older than that.
+    Raises :class:`StoreAdminError` (there is no cluster), ``ZooKeeperError``.
+    """
+    try:
+        await zookeeper.sync(ClusterPaths.of(root).root)
+    except NoNodeError:
+        raise _no_cluster(root) from None
+
+
 async def read_partition_assignment(zookeeper: ZooKeeper, root: str) -> PartitionAssignment:
     """Which server owns which partition. :class:`StoreAdminError`: there is no cluster."""
     return await _read_required(zookeeper, ClusterPaths.of(root).server_descriptors, PartitionAssignment, root)
@@ -294,7 +306,7 @@ async def _read(zookeeper: ZooKeeper, path: str, kind: type[_V], watch: Watch | 
     try:
         data, stat = await zookeeper.get(path, watch)
     except NoNodeError:
-        raise _no_cluster(path) from None
+        raise _no_cluster(path.rpartition("/store/")[0]) from None
     return kind.decode(_EMPTY_MAP if data is None else data, path), stat.version
 
 

@@ -14,6 +14,7 @@ from waltz.common.ids import Endpoint
 from waltz.common.records import Record, RecordHeader
 from waltz.common.wire.storage import SessionInfo
 from waltz.storage.client import StorageClient
+from waltz.storage.owed_answers import Transfer
 
 logger = logging.getLogger(__name__)
 
@@ -21,8 +22,10 @@ logger = logging.getLogger(__name__)
 class StorageRpc(Protocol):
     """What is needed of a connection to a storage; see :class:`waltz.storage.client.StorageClient`.
 
-    Requests of one connection are executed in the order of the calls. Every call raises ``RemoteStorageError`` (the
-    storage answered with a failure), ``ConnectionClosedError`` or ``DeadlineExceededError`` (fate unknown).
+    Requests of one connection and partition are executed in the order of the calls. Every call raises
+    ``RemoteStorageError`` (the storage answered with a failure), ``ConnectionClosedError`` or ``DeadlineExceededError``
+    (fate unknown). The latter says that this request takes too long, and nothing about the connection, which others
+    use as well: one that has fallen silent closes by itself (rule L3).
     """
 
     @property
@@ -37,7 +40,9 @@ class StorageRpc(Protocol):
         records: bytes,
         count: int,
         done: Callable[[Exception | None], None],
-    ) -> None: ...
+    ) -> int: ...
+
+    def transfer(self, position: int) -> Transfer: ...
 
     async def append(
         self, session_id: int, partition_id: int, records: Sequence[Record], *, timeout_s: float
@@ -133,7 +138,10 @@ class StorageConnections:
         return await asyncio.shield(opening)
 
     def watch(self, client: StorageRpc, watcher: CloseWatcher) -> Callable[[], None]:
-        """Have ``watcher`` called once when the connection closes, or soon if it has; returns what ends the watch."""
+        """Have ``watcher`` called once when the connection closes, or soon if it has; returns what ends the watch.
+
+        Who watches needs the connection. One to a storage that holds no replica any more is closed with its last watch.
+        """
         watchers = self._watchers.get(client)
         if watchers is None:
             handle = asyncio.get_running_loop().call_soon(watcher, None)
@@ -143,23 +151,27 @@ class StorageConnections:
 
         def end() -> None:
             watchers.pop(key, None)
+            if not watchers:
+                self._close_unneeded(client)
 
         return end
 
-    def discard(self, client: StorageRpc) -> None:
-        """Close a connection that does not answer, so that the next demand opens another."""
-        for key, known in list(self._clients.items()):
-            if known is client:
-                del self._clients[key]
+    def _close_unneeded(self, client: StorageRpc) -> None:
+        for (storage, lane), known in list(self._clients.items()):
+            if known is client and lane is Lane.WRITE and storage not in self._storages:
+                self._close_all_of(storage)
+
+    def _close_all_of(self, storage: str) -> None:
+        for lane in Lane:
+            client = self._clients.pop((storage, lane), None)
+            if client is not None:
                 self._close_soon(client)
 
     def update(self, storages: Iterable[str]) -> None:
         """The set of storages has changed: close the connections to those that left, and disturb no other."""
         self._storages = frozenset(storages)
-        for key, client in list(self._clients.items()):
-            if key[0] not in self._storages:
-                del self._clients[key]
-                self._close_soon(client)
+        for storage in {storage for storage, _ in self._clients} - self._storages:
+            self._close_all_of(storage)
 
     async def check_connectivity(self, timeout_s: float) -> dict[str, bool]:
         """Whether each storage could be connected within the time."""

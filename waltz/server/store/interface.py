@@ -123,13 +123,23 @@ class StoreOptions:
     checkpoint_interval: int = 250_000
     """Transactions after which a session is renewed, which moves the low-water marks."""
     rpc_timeout_s: float = 10.0
-    """Deadline of one request of a recovery or join."""
+    """How long nothing may move for one question of a recovery or join, and how long connecting may take."""
+    change_timeout_s: float = 60.0
+    """The same for a truncation, low-water mark or copy. Giving one up leaves its storage out until another session is
+    begun, so slow disks are waited for; a storage that is gone is noticed by its connection."""
     read_timeout_s: float = 2.0
-    """Deadline of one read request; the next replica is asked after it."""
+    """How long nothing may move for one read request; the next replica is asked after it."""
     stall_timeout_s: float = 1.0
-    """How long appends may stand still before the replicas that do not answer are dropped from the session."""
+    """How long appends may stand still before the replicas for which nothing moves are dropped from the session."""
     replica_timeout_s: float = 30.0
-    """How long a replica that no quorum depends on may leave appends unanswered before it is dropped."""
+    """How long nothing may move for a replica that no quorum depends on before it is dropped."""
+    confirm_interval_s: float = 10.0
+    """When nothing was committed for so long, who asks whether the partition is healthy has a quorum of the replicas
+    confirm the session: one small request to each, at most this often."""
+    commit_limit_s: float = 30.0
+    """A partition in which appends have stood still for longer is not healthy, whatever moves."""
+    readmission_interval_s: float = 10.0
+    """Shortest time between two sessions for the sake of one barred replica; doubles while that does not last."""
     window_size_bytes: int = 2 << 20
     """Bytes in flight to one replica of a partition (rule S8)."""
     ring_size_bytes: int = 8 << 20

@@ -12,7 +12,7 @@ import asyncio
 import contextlib
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import NamedTuple, TypeVar
 
 from waltz.common.errors import WaltzError
@@ -34,6 +34,8 @@ from waltz.server.store.interface import (
     encode_appends,
 )
 from waltz.server.store.metadata_node import MetadataNode
+from waltz.server.store.pacing import ReadmissionPacer
+from waltz.server.store.replica_view import ReplicaStatus, ReplicaView
 from waltz.server.store.ring import Committed
 from waltz.server.store.session import StoreSession
 from waltz.server.store.settlement import Settlement, settle
@@ -120,6 +122,7 @@ class ReplicatedLog:
         self._flush_scheduled = False
         self._congestion_seen = False
         self._voided = False
+        self._readmissions: dict[str, ReadmissionPacer] = {}
         self._unresolved: list[Append] = []
         self._sizer = RecordSizer()
 
@@ -160,12 +163,21 @@ class ReplicatedLog:
 
     @property
     def healthy(self) -> bool:
-        """Whether a session runs, or is likely to within seconds."""
+        """Whether a session runs and has lately proved that it can commit, or is likely to run within seconds."""
         if self._task is None or self._task.done():
             return False
         if self._session is not None:
-            return True
+            return self._session.healthy
         return not self._failed_attempt and self._loop.time() - self._without_session_since_s < UNHEALTHY_AFTER_S
+
+    @property
+    def replica_views(self) -> tuple[ReplicaView, ...]:
+        """Every assigned replica as the session that runs, or is being opened, sees it; in order of their names."""
+        session = self._session or self._opening
+        known = {} if session is None else {view.storage: view for view in session.replica_views}
+        return tuple(
+            known.get(storage) or ReplicaView(storage, ReplicaStatus.AWAY, None) for storage in sorted(self._replicas)
+        )
 
     @property
     def undecided_bytes(self) -> int:
@@ -194,12 +206,15 @@ class ReplicatedLog:
             self._generation = generation
             if self._session is None:
                 self._end_visibly()  # a renewal was on its way
+            elif self._draining:
+                self._session.end(SessionEndedError(f"generation {generation} has begun"), tell=False)
             self._assignment_changed()
 
     def set_replicas(self, replicas: frozenset[str]) -> None:
         """The partition is held by these storages from now on; if that is a change, the session is renewed."""
         if replicas != self._replicas:
             self._replicas = replicas
+            self._readmissions = {key: value for key, value in self._readmissions.items() if key in replicas}
             self._renew = True
             self._assignment_changed()
 
@@ -225,28 +240,40 @@ class ReplicatedLog:
     # Sessions
 
     async def _run(self) -> None:
-        """Have one session after the other."""
+        """Have one session after the other, whatever happens (rule L6)."""
         options = self._options
         backoff = Backoff(options.initial_retry_interval_s, options.max_retry_interval_s, options.random_source)
         while True:
             try:
-                session, settlement = await self._open_session()
-            except (WaltzError, OSError) as error:
+                await self._have_session(backoff)
+            except Exception:
+                logger.critical("partition %d: a defect has ended the store session", self.partition_id, exc_info=True)
                 self._failed_attempt = True
-                logger.warning("partition %d: no store session could be opened: %s", self.partition_id, error)
+                self._end_visibly()
                 await self._pause(backoff.next_delay_s())
-                continue
-            opened_s = self._loop.time()
-            try:
-                self._adopt(session, settlement)
-                in_order = await self._tend(session)
-            finally:
-                self._lose_session()
-                await session.close()
-            if in_order or self._loop.time() - opened_s > SHORT_SESSION_S:
-                backoff.reset()
-            else:
-                await self._pause(backoff.next_delay_s())
+
+    async def _have_session(self, backoff: Backoff) -> None:
+        try:
+            session, settlement = await self._open_session()
+        except (WaltzError, OSError) as error:
+            self._failed_attempt = True
+            logger.warning("partition %d: no store session could be opened: %s", self.partition_id, error)
+            await self._pause(backoff.next_delay_s())
+            return
+        opened_s = self._loop.time()
+        in_order = False
+        try:
+            self._adopt(session, settlement)
+            in_order = await self._tend(session)
+        finally:
+            if not in_order:
+                self._unresolved = session.undecided()
+            self._lose_session()
+            await session.close()
+        if in_order or self._loop.time() - opened_s > SHORT_SESSION_S:
+            backoff.reset()
+        else:
+            await self._pause(backoff.next_delay_s())
 
     def _run_done(self, task: asyncio.Task[None]) -> None:
         error = None if task.cancelled() else task.exception()
@@ -346,10 +373,12 @@ class ReplicatedLog:
         given up first, appends would have to wait for as long as ZooKeeper is away.
         """
         try:
-            async with asyncio.timeout(self._options.stall_timeout_s):
-                self._begun = await self._begin_session()
+            async with asyncio.timeout(self._options.rpc_timeout_s):
+                self._begun = await self._unless_superfluous(session, self._begin_session())
         except SupersededError as error:
             session.end(error)
+        except SessionEndedError:
+            return False
         except (WaltzError, OSError) as error:
             logger.warning(
                 "partition %d: session %d goes on, its renewal is postponed: %s",
@@ -359,6 +388,27 @@ class ReplicatedLog:
             )
             return False
         return True
+
+    async def _unless_superfluous(self, session: StoreSession, beginning: Coroutine[object, object, _Begun]) -> _Begun:
+        """What ``beginning`` gives; it is not waited for once the present session has to end in any case."""
+        task = self._loop.create_task(beginning)
+        woken = self._loop.create_task(self._wake.wait())
+        try:
+            while not task.done():
+                await asyncio.wait((task, woken), return_when=asyncio.FIRST_COMPLETED)
+                if not woken.done():
+                    continue
+                if session.ended is not None or session.generation != self._generation:
+                    break
+                self._wake.clear()
+                woken = self._loop.create_task(self._wake.wait())
+            if not task.done():
+                raise SessionEndedError("the session has ended")
+            return task.result()
+        finally:
+            task.cancel()
+            woken.cancel()
+            await asyncio.gather(task, woken, return_exceptions=True)
 
     def _try_renewal_later(self, delay_s: float) -> None:
         self._cancel_renewal_timer()
@@ -370,7 +420,7 @@ class ReplicatedLog:
             return False
         logger.info("partition %d: session %d is renewed", self.partition_id, session.session_id)
         self._draining = True
-        if await session.drain(self._options.stall_timeout_s) and session.generation == self._generation:
+        if await session.drain() and session.generation == self._generation:
             self._lose_session()
             self._give_up_timer = self._loop.call_later(self._options.stall_timeout_s, self._end_visibly)
             return True
@@ -446,6 +496,19 @@ class ReplicatedLog:
             self._renew = True
             self._wake.set()
 
+    def readmission_wanted(self, storage: str) -> None:
+        """Part of ``SessionOwner``."""
+        pacer = self._readmissions.get(storage)
+        if pacer is None:
+            pacer = self._readmissions[storage] = ReadmissionPacer(self._options.readmission_interval_s)
+        if not self._renew and pacer.admit(self._loop.time()):
+            logger.info("partition %d: the session is renewed to let storage %s in", self.partition_id, storage)
+            self.renewal_wanted()
+
+    def replica_joined(self, storage: str) -> None:
+        """Part of ``SessionOwner``."""
+        self._readmissions.pop(storage, None)
+
     def _tell_drained(self) -> None:
         if self._congestion_seen and self._load_bytes() < self._options.ring_size_bytes / 2:
             self._congestion_seen = False
@@ -512,10 +575,14 @@ class ReplicatedLog:
 
         At least one record otherwise, at most ``max_count``, and not more than ``max_bytes`` of data unless the first
         record alone is larger; fewer does not mean that there are no more. Checksums are verified. Waits for a session
-        if need be; raises :class:`ReadFailedError` when no replica could deliver within ``timeout_s``.
+        if need be; raises :class:`ReadFailedError` when no replica could deliver within ``timeout_s``. What is on its
+        way then may still arrive: a large record over a slow line takes as long as it takes.
         """
-        count = min(max_count, self._sizer.count(max_bytes))
-        records = await self._read(first_id, timeout_s, lambda session: session.read(first_id, count))
+        records = await self._read(
+            first_id,
+            timeout_s,
+            lambda session: session.read(first_id, min(max_count, self._sizer.count(max_bytes))),
+        )
         self._sizer.learn(records)
         size_bytes = 0
         for index, record in enumerate(records):
@@ -545,21 +612,26 @@ class ReplicatedLog:
         self, first_id: int, timeout_s: float, request: Callable[[StoreSession], Awaitable[list[ItemT]]]
     ) -> list[ItemT]:
         reason = "no store session is open"
-        try:
-            async with asyncio.timeout(timeout_s):
-                while True:
-                    if first_id < 0 or (self._high_water_mark is not None and first_id > self._high_water_mark):
-                        return []
-                    await self._session_usable.wait()
-                    session = self._session
-                    if session is None or first_id > session.high_water_mark:
-                        continue
-                    try:
-                        return await request(session)
-                    except ReadFailedError as error:
-                        reason = str(error)
-                        await asyncio.sleep(self._options.initial_retry_interval_s)
-        except TimeoutError:
-            raise ReadFailedError(
-                f"partition {self.partition_id}: transaction {first_id} could not be read in {timeout_s:g} s: {reason}"
-            ) from None
+        deadline_s = self._loop.time() + timeout_s
+        while True:
+            if first_id < 0 or (self._high_water_mark is not None and first_id > self._high_water_mark):
+                return []
+            session = await self._session_by(deadline_s)
+            if session is not None and first_id <= session.high_water_mark:
+                try:
+                    return await request(session)
+                except ReadFailedError as error:
+                    reason = str(error)
+                    self._sizer.shrink()
+            if self._loop.time() >= deadline_s:
+                raise ReadFailedError(
+                    f"partition {self.partition_id}: transaction {first_id} could not be read in {timeout_s:g} s:"
+                    f" {reason}"
+                )
+            await asyncio.sleep(self._options.initial_retry_interval_s)
+
+    async def _session_by(self, deadline_s: float) -> StoreSession | None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout_at(deadline_s):
+                await self._session_usable.wait()
+        return self._session

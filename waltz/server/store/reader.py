@@ -38,6 +38,7 @@ class ReplicaReader:
     def __init__(self, session: ReaderSession, replicas: Sequence[Replica]) -> None:
         self._session = session
         self._loop = asyncio.get_running_loop()
+        self._patience_s = session.options.stall_timeout_s / 4
         self._router: LatencyWeightedRouter[Replica] = LatencyWeightedRouter()
         for replica in replicas:
             self._router.add(replica)
@@ -45,28 +46,26 @@ class ReplicaReader:
     async def records(self, first_id: int, count: int, except_from: ReplicaId | None = None) -> list[Record]:
         """One to ``count`` records from ``first_id`` on, checksums verified. Raises :class:`ReadFailedError`.
 
-        ``except_from`` is the replica that reads in order to catch up. A quorum may be waiting for it, so the replicas
-        that it asks get a part of the stall time-out only.
+        ``except_from`` is the replica that reads in order to catch up. A quorum may be waiting for it, so the next one
+        is asked sooner, as soon as the line allows: that is found out.
         """
-        ids = (self._session.session_id, self._session.partition_id)
-        options = self._session.options
-        timeout_s = options.read_timeout_s if except_from is None else options.stall_timeout_s / 4
+        ids, options = (self._session.session_id, self._session.partition_id), self._session.options
+        timeout_s = options.read_timeout_s if except_from is None else self._patience_s
         return await self._read(
-            lambda client: client.records(*ids, first_id, count, timeout_s=timeout_s), first_id, timeout_s, except_from
+            lambda client: client.records(*ids, first_id, count, timeout_s=timeout_s), first_id, except_from
         )
 
     async def headers(self, first_id: int, count: int) -> list[RecordHeader]:
         """One to ``count`` headers from ``first_id`` on. Raises :class:`ReadFailedError`."""
         ids, timeout_s = (self._session.session_id, self._session.partition_id), self._session.options.read_timeout_s
         return await self._read(
-            lambda client: client.record_headers(*ids, first_id, count, timeout_s=timeout_s), first_id, timeout_s
+            lambda client: client.record_headers(*ids, first_id, count, timeout_s=timeout_s), first_id
         )
 
     async def _read(
         self,
         request: Callable[[StorageRpc], Awaitable[list[ItemT]]],
         first_id: int,
-        timeout_s: float,
         except_from: ReplicaId | None = None,
     ) -> list[ItemT]:
         tried: set[ReplicaId] = set() if except_from is None else {except_from}
@@ -77,7 +76,7 @@ class ReplicaReader:
                     f"partition {self._session.partition_id}: no replica can deliver transaction {first_id}"
                 )
             tried.add(replica.replica_id)
-            items = await self._ask(replica, request, first_id, timeout_s)
+            items = await self._ask(replica, request, first_id)
             if items:
                 return items
 
@@ -86,24 +85,19 @@ class ReplicaReader:
         replica: Replica,
         request: Callable[[StorageRpc], Awaitable[list[ItemT]]],
         first_id: int,
-        timeout_s: float,
     ) -> list[ItemT]:
         """What the replica delivers; nothing when it fails, which is logged."""
         started_s = self._loop.time()
-        client: StorageRpc | None = None
         try:
-            async with asyncio.timeout(timeout_s):
+            async with asyncio.timeout(self._session.options.read_timeout_s):
                 client = await self._session.connections.client(replica.storage, Lane.READ)
             items = await request(client)
         except (WaltzError, OSError) as error:
             if isinstance(error, RemoteStorageError) and error.is_session_fenced:
                 self._session.fenced(error)
                 raise ReadFailedError(str(error)) from None
-            is_half_open = (
-                isinstance(error, DeadlineExceededError) and timeout_s >= self._session.options.read_timeout_s
-            )
-            if is_half_open and client is not None:
-                self._session.connections.discard(client)
+            if isinstance(error, DeadlineExceededError):
+                self._learn_patience(self._patience_s)
             logger.warning("partition %d: reading from %s: %s", self._session.partition_id, replica.storage, error)
             self._router.update(replica, MAX_LATENCY_MS)
             return []
@@ -116,5 +110,12 @@ class ReplicaReader:
             )
             self._router.update(replica, MAX_LATENCY_MS)
             return []
-        self._router.update(replica, (self._loop.time() - started_s) * 1000)
+        took_s = self._loop.time() - started_s
+        self._router.update(replica, took_s * 1000)
+        self._learn_patience(took_s)
         return items
+
+    def _learn_patience(self, took_s: float) -> None:
+        """Wait for twice as long as it took; a time-out counts as having taken that long."""
+        options = self._session.options
+        self._patience_s = min(max(took_s * 2, options.stall_timeout_s / 4), options.read_timeout_s)

@@ -35,12 +35,16 @@ from waltz.server.store.recovery_effects import (
     Join,
     Open,
     Refuse,
+    Renew,
     SetLowWaterMark,
     Truncate,
     WriteMetadata,
 )
 from waltz.server.store.replica_states import NO_SESSION, is_clean, states_after_recovery
 from waltz.server.store.voting import Evidence, decide_high_water_mark, quorum_of
+
+STUCK_AFTER_COPIES = 3
+"""A replica is not making progress when so many attempts in a row to copy to it have failed."""
 
 
 class Step(enum.Enum):
@@ -67,11 +71,12 @@ class Step(enum.Enum):
 
 @dataclass(slots=True)
 class _Replica:
-    """What the machine knows about one replica; everything but the first three is of its present connection."""
+    """What the machine knows about one replica; everything but the first four is of its present connection."""
 
     replica_id: ReplicaId
     assigned: bool
     barred: bool = False
+    connections: int = 0
     step: Step = Step.ABSENT
     session_id: int = NO_SESSION
     low_water_mark: int = NO_TRANSACTION
@@ -86,10 +91,17 @@ class _Replica:
     aligned: bool = False
     marked: bool = False
     failed_reads: int = 0
+    failed_copies: int = 0
+    """Attempts to copy to it that failed since the last one that did not."""
+
+    @property
+    def stuck(self) -> bool:
+        """Whether it is the target of copies that do not succeed (rule L2)."""
+        return self.failed_copies >= STUCK_AFTER_COPIES
 
     def reset(self) -> None:
         """Forget everything that its connection told."""
-        fresh = _Replica(self.replica_id, self.assigned, self.barred)
+        fresh = _Replica(self.replica_id, self.assigned, self.barred, self.connections)
         for name in _Replica.__slots__:
             setattr(self, name, getattr(fresh, name))
 
@@ -135,14 +147,21 @@ class RecoveryMachine:
 
     @property
     def copying(self) -> bool:
-        """Whether a replica is being brought up, so that ending an unfinished recovery would cost that progress."""
-        return any(replica.step is Step.COPYING for replica in self._replicas.values())
+        """Whether a replica is being brought up, so that ending an unfinished recovery would cost that progress.
+
+        One whose copies fail again and again makes none.
+        """
+        return any(replica.step is Step.COPYING and not replica.stuck for replica in self._replicas.values())
 
     @property
     def joining(self) -> bool:
         """Whether a replica is on its way, so that ending the session now would cost it its progress."""
         settled = (Step.ABSENT, Step.REFUSED, Step.JOINED)
-        return any(replica.step not in settled for replica in self._replicas.values())
+        return any(replica.step not in settled and not replica.stuck for replica in self._replicas.values())
+
+    def connections_of(self, replica_id: ReplicaId) -> int:
+        """How often the replica has been connected: what was read from it before it was lost proves nothing after."""
+        return self._replicas[replica_id].connections
 
     def step(self, replica_id: ReplicaId) -> Step:
         """Where a replica is."""
@@ -151,6 +170,10 @@ class RecoveryMachine:
     def is_barred(self, replica_id: ReplicaId) -> bool:
         """Whether the replica may not be connected again in this session."""
         return self._replicas[replica_id].barred
+
+    def mark(self, replica_id: ReplicaId) -> int | None:
+        """Up to where a replica that is connected holds the log; ``None`` while that is unknown."""
+        return self._replicas[replica_id].mark
 
     def describe(self) -> str:
         """One line for operators: where every replica is."""
@@ -169,6 +192,7 @@ class RecoveryMachine:
         if replica.barred:
             raise ValueError(f"{replica_id} is barred from session {self._session_id}")
         replica.reset()
+        replica.connections += 1
         replica.step = Step.VERIFYING
         replica.session_id = session_id
         replica.low_water_mark = low_water_mark
@@ -218,6 +242,7 @@ class RecoveryMachine:
         assert replica.mark is not None
         assert last > replica.mark
         replica.mark = last
+        replica.failed_copies = 0
         replica.step = Step.KNOWN
         return self._progress()
 
@@ -226,6 +251,7 @@ class RecoveryMachine:
         replica = self._replicas[replica_id]
         assert replica.step is Step.COPYING
         replica.step = Step.KNOWN
+        replica.failed_copies += 1
         first_wanted = NO_TRANSACTION if replica.mark is None else replica.mark + 1
         # A source that is cut to the decided mark meanwhile has rightly lost what is above it.
         if self._decided is None or first_wanted <= self._decided:
@@ -257,6 +283,11 @@ class RecoveryMachine:
         """A write failed, or its fate is unknown: this is what the znode holds now."""
         self._write_in_flight = None
         if metadata.session_id != self._session_id:
+            if self._opened and metadata.generation == self._metadata.generation:
+                # The owner has taken the next number itself, by a write that it had given up. The members can go on
+                # (were anybody to use that number, their storages would say so), but nobody else can join.
+                self._aborted = True
+                return [Renew()]
             self._abort(f"session {metadata.session_id} has superseded session {self._session_id}", superseded=True)
         self._metadata, self._version = metadata, version
         return self._progress()

@@ -72,5 +72,9 @@ class Abort(NamedTuple):
     superseded: bool
 
 
-Effect = GetMaximum | Truncate | SetLowWaterMark | Copy | Refuse | Join | WriteMetadata | Open | Abort
+class Renew(NamedTuple):
+    """This session cannot write the metadata any more, but goes on until the owner has begun another one."""
+
+
+Effect = GetMaximum | Truncate | SetLowWaterMark | Copy | Refuse | Join | WriteMetadata | Open | Abort | Renew
 ReplicaEffect = GetMaximum | Truncate | SetLowWaterMark | Copy | Refuse | Join

@@ -12,12 +12,13 @@ from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
-from waltz.common.errors import DeadlineExceededError, WaltzError
+from waltz.common.errors import WaltzError
 from waltz.common.ids import NO_TRANSACTION
 from waltz.common.net.backoff import Backoff
 from waltz.common.records import Record
 from waltz.common.zk.znodes import ReplicaId
 from waltz.server.store.connections import Lane, StorageConnections, StorageRpc
+from waltz.server.store.copying import ReadAhead
 from waltz.server.store.interface import ReadFailedError, StoreOptions
 from waltz.server.store.recovery import RecoveryMachine
 from waltz.server.store.recovery_effects import (
@@ -30,8 +31,8 @@ from waltz.server.store.recovery_effects import (
     SetLowWaterMark,
     Truncate,
 )
+from waltz.server.store.replica_view import ReplicaStatus, ReplicaView
 from waltz.server.store.ring import BatchRing
-from waltz.server.store.sizing import RecordSizer
 from waltz.storage.client import RemoteStorageError
 
 logger = logging.getLogger(__name__)
@@ -83,8 +84,12 @@ class ReplicaSession(Protocol):
         """A storage has seen a newer session: this one is over (rule S2)."""
         ...
 
-    def barred_replica_reachable(self) -> None:
+    def barred_replica_reachable(self, storage: str) -> None:
         """A replica that only another session can take in can be connected."""
+        ...
+
+    def replica_joined(self, storage: str) -> None:
+        """The replica at a storage follows the session."""
         ...
 
     async def wait_committed(self, transaction_id: int) -> None:
@@ -122,9 +127,14 @@ class Replica:
         self._life = 0
         self._in_flight_bytes = 0
         self._last_progress_s = 0.0
+        self._sent_position = 0
+        self._watched_position: int | None = None
+        self._watched_bytes = 0
+        self._copy_failing_since_s: float | None = None
         self._change_unanswered = False
-        self._sizer = RecordSizer()
+        self._copies: ReadAhead[tuple[ReplicaId, int]] = ReadAhead(self._read_from, options.copy_size_bytes)
         self._last_failure = ""
+        self._refused = False
 
     def deliver(self, effect: ReplicaEffect) -> None:
         """An effect of the machine for this replica; carried out by :meth:`run`."""
@@ -139,6 +149,26 @@ class Replica:
     def owes(self) -> bool:
         """Whether acknowledgements are outstanding."""
         return self._serving and self._in_flight_bytes > 0
+
+    @property
+    def view(self) -> ReplicaView:
+        """What operators are told."""
+        machine = self._session.machine
+        if self.live:
+            position: int | None = self.acked
+            status = ReplicaStatus.LAGGING if self._lagging else ReplicaStatus.CURRENT
+        else:
+            position = machine.mark(self.replica_id)
+            if machine.is_barred(self.replica_id):
+                status = ReplicaStatus.BARRED
+            elif self._refused:
+                status = ReplicaStatus.REFUSED
+            elif self._client is None or self._failure is not None:
+                status = ReplicaStatus.AWAY
+            else:
+                status = ReplicaStatus.COPYING
+        lag = None if position is None else max(self._session.high_water_mark - position, 0)
+        return ReplicaView(self.storage, status, lag)
 
     def holds(self, transaction_id: int) -> bool:
         """Whether a committed record can be read from this replica."""
@@ -162,7 +192,6 @@ class Replica:
         session = self._session
         self._begin_life()
         served_from_s: float | None = None
-        client: StorageRpc | None = None
         try:
             client = await session.connections.client(self.storage)
             info = await client.last_session_info(
@@ -172,7 +201,10 @@ class Replica:
             self._end_watch = session.connections.watch(client, partial(self._connection_closed, self._life))
             session.execute(session.machine.replica_connected(self.replica_id, info.session_id, info.low_water_mark))
             position = await self._recover(client)
+            self._refused = False
             served_from_s = self._loop.time()
+            if self._life > 1:
+                self._log_state(f"is a member of session {session.session_id} again")
             self._last_failure = ""
             await self._serve(client, position)
         except RemoteStorageError as error:
@@ -180,17 +212,13 @@ class Replica:
             if error.is_session_fenced:
                 session.fenced(error)
             self._log_failure(error)
-        except DeadlineExceededError as error:
-            # The connection may be half open; every partition has to notice, so a new one is made.
-            if client is not None:
-                session.connections.discard(client)
-            self._log_failure(error)
         except (WaltzError, OSError) as error:
             self._log_failure(error)
         finally:
             if self._end_watch is not None:
                 self._end_watch()
                 self._end_watch = None
+            await self._copies.close()
         if served_from_s is not None and self._loop.time() - served_from_s > STABLE_AFTER_S:
             self._backoff.reset()
         self._end_life()
@@ -200,6 +228,8 @@ class Replica:
         self._failure = None
         self._serving = self._lagging = False
         self._in_flight_bytes = 0
+        self._watched_position = None
+        self._copy_failing_since_s = None
         self._change_unanswered = False
         self._wake.clear()
         while not self._mailbox.empty():
@@ -209,14 +239,20 @@ class Replica:
         was_live, self.live, self._serving = self.live, False, False
         self._client = None
         effects = self._session.machine.replica_lost(self.replica_id, change_unanswered=self._change_unanswered)
+        if self._change_unanswered:
+            self._log_state("is left out until the next session: it may still act on what it has not answered")
         self._session.execute(effects)
         if was_live:
             self._session.replica_left()
 
+    def _log_state(self, state: str) -> None:
+        logger.info("partition %d, replica %s: %s", self._session.partition_id, self.storage, state)
+
     def _log_failure(self, error: Exception) -> None:
         """Once per kind of trouble: attempts are repeated for as long as it lasts."""
         text = str(error)
-        level = logging.ERROR if isinstance(error, ReplicaRefusedError) else logging.WARNING
+        self._refused = isinstance(error, ReplicaRefusedError)
+        level = logging.ERROR if self._refused else logging.WARNING
         level = logging.DEBUG if text == self._last_failure else level
         self._last_failure = text
         logger.log(level, "partition %d, replica %s: %s", self._session.partition_id, self.storage, error)
@@ -230,14 +266,14 @@ class Replica:
             except (WaltzError, OSError) as error:
                 logger.info("partition %d, replica %s: %s", self._session.partition_id, self.storage, error)
             else:
-                self._session.barred_replica_reachable()
+                self._session.barred_replica_reachable(self.storage)
 
     # Recovery
 
     async def _recover(self, client: StorageRpc) -> int:
         """Carry out the machine's effects until the replica has joined; the id up to which it holds the log."""
         session, machine = self._session, self._session.machine
-        ids, timeout_s = (session.session_id, session.partition_id), session.options.rpc_timeout_s
+        ids, timeout_s = (session.session_id, session.partition_id), session.options.change_timeout_s
         while True:
             effect = await self._next_effect()
             match effect:
@@ -246,7 +282,7 @@ class Replica:
                 case Refuse(reason=reason):
                     raise ReplicaRefusedError(f"the storage {reason}")
                 case GetMaximum():
-                    maximum = await client.max_transaction_id(*ids, timeout_s=timeout_s)
+                    maximum = await client.max_transaction_id(*ids, timeout_s=session.options.rpc_timeout_s)
                     session.execute(machine.maximum_known(self.replica_id, maximum))
                 case Truncate(transaction_id=transaction_id):
                     self._change_unanswered = True
@@ -271,14 +307,9 @@ class Replica:
     async def _copy(self, client: StorageRpc, effect: Copy) -> None:
         session = self._session
         ids = (session.session_id, session.partition_id)
-        count = min(self._sizer.count(session.options.copy_size_bytes), effect.last - effect.first + 1)
-        timeout_s = session.options.read_timeout_s
+        source = (effect.source, session.machine.connections_of(effect.source))
         try:
-            async with asyncio.timeout(timeout_s):
-                source = await session.connections.client(effect.source.connect_string, Lane.READ)
-            records = await source.records(*ids, effect.first, count, timeout_s=timeout_s)
-            if not records:
-                raise ReadFailedError(f"storage {effect.source.connect_string} has not got transaction {effect.first}")
+            records = await self._copies.take(source, effect.first, effect.last)
         except (WaltzError, OSError) as error:
             if isinstance(error, RemoteStorageError) and error.is_session_fenced:
                 session.fenced(error)
@@ -286,11 +317,21 @@ class Replica:
             await asyncio.sleep(self._backoff.next_delay_s())
             session.execute(session.machine.copy_failed(self.replica_id, effect.source))
             return
-        self._sizer.learn(records)
         self._change_unanswered = True
-        await client.append(*ids, records, timeout_s=session.options.rpc_timeout_s)
+        await client.append(*ids, records, timeout_s=session.options.change_timeout_s)
         self._change_unanswered = False
         session.execute(session.machine.copied(self.replica_id, records[-1].transaction_id))
+
+    async def _read_from(self, source: tuple[ReplicaId, int], first: int, count: int) -> list[Record]:
+        session = self._session
+        storage = source[0].connect_string
+        async with asyncio.timeout(session.options.rpc_timeout_s):
+            reading = await session.connections.client(storage, Lane.READ)
+        ids = (session.session_id, session.partition_id)
+        records = await reading.records(*ids, first, count, timeout_s=session.options.read_timeout_s)
+        if not records:
+            raise ReadFailedError(f"storage {storage} has not got transaction {first}")
+        return records
 
     # Serving
 
@@ -300,6 +341,7 @@ class Replica:
         # they are committed by the others is awaited, for an acknowledgement of later records would cover them.
         await self._session.wait_committed(position)
         self._serving = True
+        self._session.replica_joined(self.storage)
         self.pump()
         while True:
             await self._wake.wait()
@@ -329,7 +371,9 @@ class Replica:
             self._in_flight_bytes += size_bytes
             self.next_id = batch.last_id + 1
             done = partial(self._appended, self._life, batch.last_id, size_bytes)
-            client.append_encoded(session.session_id, session.partition_id, batch.payload, batch.count, done)
+            self._sent_position = client.append_encoded(
+                session.session_id, session.partition_id, batch.payload, batch.count, done
+            )
 
     def _appended(self, life: int, last_id: int, size_bytes: int, error: Exception | None) -> None:
         if error is not None:
@@ -341,6 +385,7 @@ class Replica:
         if life == self._life:
             self._in_flight_bytes -= size_bytes
             self._last_progress_s = self._loop.time()
+            self._watched_position = None
             if self._lagging and self._in_flight_bytes == 0:
                 self._wake.set()
         # An acknowledgement that arrives after the replica was given up is as true as any other.
@@ -364,10 +409,26 @@ class Replica:
         """Do not count so much time against the replica: nobody listened to it."""
         self._last_progress_s += time_s
 
-    def check_progress(self, now_s: float, limit_s: float) -> None:
-        """Give the replica up if it owes an acknowledgement and has sent none for so long."""
+    def check_progress(self, now_s: float, limit_s: float, *, needed: bool) -> None:
+        """Give the replica up if nothing has moved for it for so long although something should (rules L1, L2).
+
+        ``needed``: commitment stands still, so that a copy which does not succeed is no reason to wait either.
+        """
+        if needed and self._copy_failing_since_s is not None and now_s - self._copy_failing_since_s > limit_s:
+            self.fail(ReplicaStalledError(f"storage {self.storage} lags, and what it lacks cannot be read anywhere"))
+        client = self._client
+        if client is None or not self.owes:
+            return
+        if self._watched_position is None:
+            if now_s - self._last_progress_s < limit_s / 4:
+                return
+            self._watched_position = self._sent_position
+            self._watched_bytes = client.transfer(self._sent_position).moved_bytes
+        moved_bytes, allowance_s = client.transfer(self._watched_position)
+        if moved_bytes != self._watched_bytes:
+            self._watched_bytes, self._last_progress_s = moved_bytes, now_s
         waiting_s = now_s - self._last_progress_s
-        if self._serving and self._in_flight_bytes and waiting_s > limit_s:
+        if waiting_s > limit_s + allowance_s:
             self.fail(ReplicaStalledError(f"storage {self.storage} left appends unanswered for {waiting_s:.1f} s"))
 
     def _connection_closed(self, life: int, error: Exception | None) -> None:
@@ -379,28 +440,35 @@ class Replica:
         session, ring = self._session, self._session.ring
         if ring is None:
             return
-        logger.info(
-            "partition %d, replica %s: lags at %d, copying from others",
-            session.partition_id,
-            self.storage,
-            self.next_id - 1,
-        )
-        while self.next_id < ring.first_id:
-            count = min(self._sizer.count(session.options.copy_size_bytes), ring.first_id - self.next_id)
-            try:
-                records = await session.read(self.next_id, count, except_from=self.replica_id)
-            except ReadFailedError as error:
-                self._log_failure(error)
-                await asyncio.sleep(self._backoff.next_delay_s())
-                continue
-            self._sizer.learn(records)
-            await client.append(
-                session.session_id, session.partition_id, records, timeout_s=session.options.rpc_timeout_s
-            )
+        self._log_state(f"lags at {self.next_id - 1}, copying from others")
+        copies = ReadAhead(self._read_from_others, session.options.copy_size_bytes)
+        try:
+            while self.next_id < ring.first_id:
+                await self._catch_up_step(client, copies, ring.first_id - 1)
+        finally:
+            await copies.close()
+        self._log_state("is current again")
+        self._lagging = False
+        self.pump()
+
+    async def _catch_up_step(self, client: StorageRpc, copies: ReadAhead[None], last: int) -> None:
+        session = self._session
+        try:
+            records = await copies.take(None, self.next_id, last)
+        except ReadFailedError as error:
+            if self._copy_failing_since_s is None:
+                self._copy_failing_since_s = self._loop.time()
+            self._log_failure(error)
+            await asyncio.sleep(self._backoff.next_delay_s())
+        else:
+            self._copy_failing_since_s = None
+            timeout_s = session.options.change_timeout_s
+            await client.append(session.session_id, session.partition_id, records, timeout_s=timeout_s)
             self.next_id = records[-1].transaction_id + 1
             self.acked = max(self.acked, self.next_id - 1)
             session.acknowledged()
-            if self._failure is not None:
-                raise self._failure
-        self._lagging = False
-        self.pump()
+        if self._failure is not None:
+            raise self._failure
+
+    async def _read_from_others(self, _: None, first: int, count: int) -> list[Record]:
+        return await self._session.read(first, count, except_from=self.replica_id)

@@ -23,8 +23,9 @@ from waltz.server.store.interface import Append, ReadFailedError, SessionEndedEr
 from waltz.server.store.metadata_node import MetadataNode
 from waltz.server.store.reader import ReplicaReader
 from waltz.server.store.recovery import RecoveryMachine
-from waltz.server.store.recovery_effects import Abort, Effect, Open, WriteMetadata
+from waltz.server.store.recovery_effects import Abort, Effect, Open, Renew, WriteMetadata
 from waltz.server.store.replica import Replica
+from waltz.server.store.replica_view import ReplicaView
 from waltz.server.store.ring import BatchRing, Committed
 from waltz.server.store.voting import can_reach, committed_mark, quorum_of
 from waltz.storage.client import RemoteStorageError
@@ -47,7 +48,15 @@ class SessionOwner(Protocol):
         ...
 
     def renewal_wanted(self) -> None:
-        """Another session could take in a replica that this one must leave out."""
+        """This session should be followed by another."""
+        ...
+
+    def readmission_wanted(self, storage: str) -> None:
+        """Another session could take in the replica at a storage, which this one must leave out."""
+        ...
+
+    def replica_joined(self, storage: str) -> None:
+        """The replica at a storage follows the session."""
         ...
 
 
@@ -94,6 +103,10 @@ class StoreSession:
         self._stall_timer: asyncio.TimerHandle | None = None
         self._stall_due_s = 0.0
         self._last_commit_s = 0.0
+        self._dismissed: set[asyncio.Task[None]] = set()
+        self._confirmed_s = 0.0
+        self._unconfirmed_s = -1.0
+        self._confirmation: asyncio.Task[None] | None = None
 
     # State
 
@@ -125,6 +138,11 @@ class StoreSession:
         """Number of batches that are not committed yet."""
         return 0 if self._ring is None else self._ring.undecided_count
 
+    @property
+    def replica_views(self) -> tuple[ReplicaView, ...]:
+        """Every assigned replica, in order of the storages' names."""
+        return tuple(replica.view for replica in self._members)
+
     def undecided(self) -> list[Append]:
         """The appends that were given to replicas and are not committed, in order."""
         return [] if self._ring is None else self._ring.undecided()
@@ -152,8 +170,10 @@ class StoreSession:
         """Stop everything; idempotent. What was undecided remains in :meth:`undecided`."""
         self.end(SessionEndedError("the session was closed"), tell=False)
         tasks = list(self._tasks.values())
+        if self._confirmation is not None:
+            tasks.append(self._confirmation)
         for task in tasks:
-            task.cancel()
+            self._dismiss(task)
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def end(self, error: SessionEndedError, *, tell: bool = True) -> None:
@@ -169,11 +189,14 @@ class StoreSession:
             logger.warning("partition %d: session %d ends: %s", self.partition_id, self.session_id, error)
             self._owner.session_over()
 
-    async def drain(self, timeout_s: float) -> bool:
-        """Wait until everything that was given is committed; false if the session ended or the time was over."""
-        deadline_s = self._loop.time() + timeout_s
+    async def drain(self, timeout_s: float | None = None) -> bool:
+        """Wait until everything that was given is committed; false if the session ended or the time was over.
+
+        Without ``timeout_s`` it is waited for as long as that makes progress; a session that makes none ends.
+        """
+        deadline_s = None if timeout_s is None else self._loop.time() + timeout_s
         while self.ended is None and self.undecided_batches:
-            if not await self._wait_change(deadline_s - self._loop.time()):
+            if not await self._wait_change(None if deadline_s is None else deadline_s - self._loop.time()):
                 break
         return self.ended is None and not self.undecided_batches
 
@@ -205,7 +228,7 @@ class StoreSession:
         if committed is None:
             return
         self._high_water_mark = committed.appends[-1].transaction_id
-        self._last_commit_s = self._loop.time()
+        self._last_commit_s = self._confirmed_s = self._loop.time()
         if self._waiters:
             self._notify()
         self._owner.session_committed(committed, self._high_water_mark)
@@ -243,7 +266,7 @@ class StoreSession:
         stalled = bool(self.undecided_batches) and now_s - self._last_commit_s > options.stall_timeout_s
         limit_s = options.stall_timeout_s if stalled else options.replica_timeout_s
         for replica in self._members:
-            replica.check_progress(now_s, limit_s)
+            replica.check_progress(now_s, limit_s, needed=stalled)
         owing = self.undecided_batches or any(replica.owes for replica in self._members)
         if owing and self.ended is None:
             self._watch_for_stall()
@@ -269,7 +292,34 @@ class StoreSession:
         A newer session has been to a quorum before it commits anything, so one of those asked would know of it.
         """
         answers = await asyncio.gather(*(self._confirm_at(replica, timeout_s) for replica in self._members))
-        return self.ended is None and sum(answers) >= self._quorum
+        confirmed = self.ended is None and sum(answers) >= self._quorum
+        if confirmed:
+            self._confirmed_s = self._loop.time()
+        return confirmed
+
+    @property
+    def healthy(self) -> bool:
+        """Whether the session has lately proved that it can commit (rule L5).
+
+        Nothing is asked while nobody wants to know: who looks at a session in which nothing was committed lately has a
+        quorum asked, and hears of the outcome when they look again.
+        """
+        now_s = self._loop.time()
+        options = self.options
+        if now_s - self._confirmed_s > options.confirm_interval_s and self._confirmation is None and not self.ended:
+            self._confirmation = self._loop.create_task(self._find_out())
+            self._confirmation.add_done_callback(self._found_out)
+        standing_still = self.undecided_batches and now_s - self._last_commit_s > options.commit_limit_s
+        return not standing_still and self._unconfirmed_s <= self._confirmed_s
+
+    async def _find_out(self) -> None:
+        if not await self.confirm(self.options.rpc_timeout_s):
+            self._unconfirmed_s = self._loop.time()
+
+    def _found_out(self, task: asyncio.Task[None]) -> None:
+        self._confirmation = None
+        if task not in self._dismissed:
+            self._task_failed(task)
 
     async def _confirm_at(self, replica: Replica, timeout_s: float) -> bool:
         if not replica.live:
@@ -297,6 +347,8 @@ class StoreSession:
                     self._opened(mark)
                 case Abort(reason=reason, superseded=superseded):
                     self.end(SupersededError(reason) if superseded else SessionEndedError(reason))
+                case Renew():
+                    self._owner.renewal_wanted()
                 case _:
                     self._replicas[effect.replica_id].deliver(effect)
 
@@ -304,19 +356,25 @@ class StoreSession:
         """Part of ``ReplicaSession``: a storage has seen a newer session."""
         self.end(SupersededError(str(error)))
 
-    def barred_replica_reachable(self) -> None:
+    def barred_replica_reachable(self, storage: str) -> None:
         """Part of ``ReplicaSession``: begin another session for its sake, unless that costs others their progress."""
         if self._ring is None:
             if not self.machine.copying:
                 self.end(SessionEndedError("a replica that this recovery had to leave out can be reached again"))
         elif not self.machine.joining:
-            self._owner.renewal_wanted()
+            self._owner.readmission_wanted(storage)
+
+    def replica_joined(self, storage: str) -> None:
+        """Part of ``ReplicaSession``."""
+        self._owner.replica_joined(storage)
 
     async def wait_committed(self, transaction_id: int) -> None:
         """Part of ``ReplicaSession``: wait for the others; a standstill in which this replica is needed ends it all."""
         while self.high_water_mark < transaction_id and self.ended is None:
             known = self.high_water_mark
-            if not await self._wait_change(self.options.stall_timeout_s) and known == self.high_water_mark:
+            moved = await self._wait_change(self.options.stall_timeout_s) or known != self.high_water_mark
+            # One that owes acknowledgements makes progress, or else is given up by the watch for stalls.
+            if not moved and not any(replica.owes for replica in self._members):
                 self.end(
                     SessionEndedError(f"transaction {transaction_id} is not committed without a returning replica")
                 )
@@ -326,7 +384,9 @@ class StoreSession:
         self._high_water_mark = self._low_water_mark = mark
         for replica_id, task in list(self._tasks.items()):
             if replica_id is not None and replica_id not in self._assigned:
-                task.cancel()  # a removed replica was a witness of the previous session, and has told what it knows
+                # A removed replica was a witness of the previous session, and has told what it knows.
+                self._dismiss(task)
+        self._confirmed_s = self._loop.time()
         for replica in self._members:
             replica.pump()
         self._check_quorum()
@@ -365,22 +425,34 @@ class StoreSession:
         self._tasks[key] = task
         task.add_done_callback(self._task_done)
 
+    def _dismiss(self, task: asyncio.Task[None]) -> None:
+        self._dismissed.add(task)
+        task.cancel()
+
     def _task_done(self, task: asyncio.Task[None]) -> None:
+        """None of the tasks ends by itself; a session without one of them would linger (rule L6)."""
+        if not self._task_failed(task) and task not in self._dismissed:
+            logger.error("partition %d: a task of the store session has ended", self.partition_id)
+            self.end(SessionEndedError("defect: a task has ended"))
+
+    def _task_failed(self, task: asyncio.Task[None]) -> bool:
         error = None if task.cancelled() else task.exception()
-        if error is not None:
-            logger.error("partition %d: a task of the store session failed", self.partition_id, exc_info=error)
-            self.end(SessionEndedError(f"defect: {error!r}"))
+        if error is None:
+            return False
+        logger.error("partition %d: a task of the store session failed", self.partition_id, exc_info=error)
+        self.end(SessionEndedError(f"defect: {error!r}"))
+        return True
 
     def _raise_if_ended(self) -> None:
         if self.ended is not None:
             raise self.ended
 
-    async def _wait_change(self, timeout_s: float) -> bool:
+    async def _wait_change(self, timeout_s: float | None) -> bool:
         """Wait until the mark moves, the session opens or ends; false when the time is over."""
         waiter = self._loop.create_future()
         self._waiters.add(waiter)
         try:
-            async with asyncio.timeout(max(timeout_s, 0)):
+            async with asyncio.timeout(None if timeout_s is None else max(timeout_s, 0)):
                 await waiter
         except TimeoutError:
             return False

@@ -6,8 +6,8 @@ from typing import NamedTuple, Protocol
 from waltz.common.records import RecordHeader
 from waltz.server.store.interface import Append
 
-HEADERS_PER_REQUEST = 64
-"""As many as the original asks a storage for."""
+HEADERS_PER_REQUEST = 1000
+"""Thousands may be undecided after a large session, and each request costs a round trip."""
 
 
 class HeaderSource(Protocol):

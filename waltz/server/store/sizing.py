@@ -4,7 +4,9 @@ from collections.abc import Sequence
 
 from waltz.common.records import Record
 
-MAX_COUNT = 1000
+MAX_COUNT = 4000
+"""More is not asked for at once, however small records were: storages of the original answer without any bound."""
+
 FIRST_MEAN_BYTES = 50_000
 """Assumed size of a record before any was seen: the first megabyte is about 20 records, as the original reads."""
 
@@ -18,17 +20,23 @@ RECORD_OVERHEAD_BYTES = 36
 class RecordSizer:
     """Learns the mean size of records; growing sizes are believed at once, shrinking ones by and by."""
 
-    __slots__ = ("_mean_bytes",)
+    __slots__ = ("_mean_bytes", "_share")
 
     def __init__(self) -> None:
         self._mean_bytes = float(FIRST_MEAN_BYTES)
+        self._share = 1.0
 
     def count(self, size_bytes: int) -> int:
         """Number of records that are expected to take ``size_bytes``; at least one."""
-        return max(1, min(MAX_COUNT, int(size_bytes / self._mean_bytes)))
+        return max(1, min(MAX_COUNT, int(size_bytes * self._share / self._mean_bytes)))
+
+    def shrink(self) -> None:
+        """What was asked for did not come in time: ask for half of it, down to single records."""
+        self._share = max(self._share / 2, 1 / MAX_COUNT)
 
     def learn(self, records: Sequence[Record]) -> None:
         """Take the sizes of what came into account."""
         if records:
             mean_bytes = RECORD_OVERHEAD_BYTES + sum(len(record.data) for record in records) / len(records)
+            self._share = min(self._share * 2, 1.0)
             self._mean_bytes = max(mean_bytes, (self._mean_bytes + mean_bytes) / 2)

@@ -367,3 +367,77 @@ async def test_cancelling_connect_leaves_no_connection() -> None:
         async with asyncio.timeout(20):
             await ended.wait()
         await asyncio.gather(*readers)
+
+
+@pytest.mark.parametrize("plaintext", [True, False])
+async def test_a_large_frame_is_handed_over_in_portions_in_its_order(plaintext: bool) -> None:
+    """While the peer does not read, what has left is bounded by the kernels and a portion or two; all of it arrives."""
+    size_bytes = 48 << 20
+    async with pair(TlsConfig(plaintext=plaintext)) as (_, channel, server, server_channel):
+        server_channel.pause_reading()
+        large = bytes(range(256)) * (size_bytes // 256)
+        for payload in (b"first", large, b"last"):
+            channel.send(frame(payload))
+        channel.flush()
+        assert channel.taken_bytes == sum(len(frame(payload)) for payload in (b"first", large, b"last"))
+        writable = [channel.writable]
+        for _ in range(50):
+            await asyncio.sleep(0)
+        assert channel.left_bytes() < 24 << 20
+        assert channel.unsent_bytes > 24 << 20
+        server_channel.resume_reading()
+        await server.until(lambda recorder: len(recorder.payloads) == 3)
+        assert server.payloads == [b"first", large, b"last"]
+        writable.append(channel.writable)
+        assert writable == [False, True]
+        async with asyncio.timeout(20):
+            while channel.left_bytes() < channel.taken_bytes:  # the last acknowledgements of the kernel
+                await asyncio.sleep(0.001)
+
+
+async def test_what_waits_is_sent_before_the_connection_closes() -> None:
+    async with pair() as (_, channel, server, server_channel):
+        server_channel.pause_reading()
+        channel.send(frame(bytes(8 << 20)))
+        channel.send(frame(b"last"))
+        channel.close()
+        server_channel.resume_reading()
+        await server.until_closed()
+        assert [len(payload) for payload in server.payloads] == [8 << 20, 4]
+
+
+async def test_bytes_that_come_are_counted_and_a_frame_in_the_middle_is_seen() -> None:
+    async with pair() as (_, channel, server, server_channel):
+        before = server_channel.received_bytes
+        whole = frame(b"x" * 1000)
+        channel.send(whole[:400])
+        channel.flush()
+        async with asyncio.timeout(20):
+            while server_channel.received_bytes < before + 400:
+                await asyncio.sleep(0.001)
+        receiving = [server_channel.receiving]
+        channel.send(whole[400:])
+        await server.until(lambda recorder: len(recorder.payloads) == 1)
+        receiving.append(server_channel.receiving)
+        assert receiving == [True, False]
+        assert server_channel.received_bytes == before + len(whole)
+
+
+async def test_a_port_that_does_not_exist_is_a_failed_connection() -> None:
+    with pytest.raises(ConnectFailedError, match="127.0.0.1:70000"):
+        await connect(Endpoint("127.0.0.1", 70_000), FAMILY, "client", Recorder(), tls=None, timeout_s=20)
+
+
+async def test_what_has_left_does_not_come_back_while_a_peer_reads_nothing() -> None:
+    """Small frames grow by a tenth below TLS, and so does what the kernel is left with."""
+    async with pair(TlsConfig()) as (_, channel, _, server):
+        server.pause_reading()
+        before = channel.left_bytes()
+        while channel.unsent_bytes < 1 << 20:
+            for _ in range(100):
+                channel.send(frame(bytes(200)))
+                channel.flush()
+            await asyncio.sleep(0)
+            assert channel.left_bytes() >= before
+            before = channel.left_bytes()
+        assert before < channel.taken_bytes

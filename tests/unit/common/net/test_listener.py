@@ -4,6 +4,7 @@ import socket
 import pytest
 
 from tests.unit.common.net.peers import FAMILY, Recorder, bare_client, frame
+from waltz.common import tasks
 from waltz.common.config import TlsConfig
 from waltz.common.errors import ConnectFailedError, ProtocolError, WaltzError
 from waltz.common.ids import Endpoint
@@ -175,4 +176,24 @@ async def test_frames_above_the_limit_close_the_channel() -> None:
     assert isinstance(await handler.until_closed(), ProtocolError)
     await client.until_closed()
     assert handler.payloads == [bytes(100)]
+    await listener.close()
+
+
+async def test_a_defect_while_accepting_costs_one_connection(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(tasks, "RESTART_PAUSE_S", 0)
+    handlers: list[Recorder] = []
+    tls = TlsConfig()
+    listener = await listen(handlers, tls=tls)
+
+    def fail(*_: object) -> bool:
+        raise ArithmeticError("planted")
+
+    with monkeypatch.context() as planted:
+        planted.setattr(Listener, "accept", fail)
+        with pytest.raises(ConnectFailedError):
+            await connect_to(listener, Recorder(), tls)
+    assert "planted" in caplog.text
+    await connect_to(listener, Recorder(), tls)
     await listener.close()

@@ -115,6 +115,7 @@ class ZooKeeperConformance:
         for call in (
             zk.get(f"{root}/no"),
             zk.children(f"{root}/no"),
+            zk.sync(f"{root}/no"),
             zk.set(f"{root}/no", b""),
             zk.delete(f"{root}/no"),
         ):
@@ -133,6 +134,17 @@ class ZooKeeperConformance:
             await zk.delete(f"{root}/a", 0)
         assert (await zk.get(f"{root}/a"))[0] == b"1"
         await zk.delete(f"{root}/a", 1)
+
+    async def test_sync_changes_nothing_and_is_not_behind(self, zk: ZooKeeper, other: ZooKeeper, root: str) -> None:
+        flag = Flag()
+        _, before = await zk.get(root, flag)
+        await zk.sync(root)
+        assert (await zk.get(root))[1] == before
+        assert flag.count == 0
+        for number in range(20):
+            await other.set(root, b"%d" % number)
+            await zk.sync(root)
+            assert (await zk.get(root))[0] == b"%d" % number
 
     async def test_data_watch_fires_once(self, zk: ZooKeeper, other: ZooKeeper, root: str) -> None:
         flag = Flag()

@@ -92,9 +92,11 @@ async def test_reads_are_repeated() -> None:
     client.add_listener(states.append)
     client.lose_answer("get")
     client.lose_request("exists")
+    client.lose_answer("sync")
     await client.get("/")
+    await client.sync("/")
     assert await client.exists("/a") is None
-    assert states == [State.SUSPENDED, State.CONNECTED] * 2
+    assert states == [State.SUSPENDED, State.CONNECTED] * 3
 
 
 async def test_latency_is_asked_for_both_ways() -> None:

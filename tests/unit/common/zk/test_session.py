@@ -14,7 +14,9 @@ async def test_read_that_was_answered_in_another_session_is_refused() -> None:
     client = await server.connect()
     assert client.session_id is not None
     view = SessionZooKeeper(client, client.session_id)
-    reads = [asyncio.ensure_future(call) for call in (view.get("/"), view.exists("/"), view.children("/"))]
+    reads = [
+        asyncio.ensure_future(call) for call in (view.get("/"), view.exists("/"), view.children("/"), view.sync("/"))
+    ]
     await asyncio.sleep(0)
     server.expire(client)
     for read in reads:

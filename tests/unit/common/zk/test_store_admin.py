@@ -230,5 +230,5 @@ async def test_reading(zk: MemoryZooKeeper) -> None:
         admin.read_server_descriptors(zk, "/no"),
         admin.read_groups(zk, "/no"),
     ):
-        with pytest.raises(StoreAdminError, match="there is no cluster at /no"):
+        with pytest.raises(StoreAdminError, match="^there is no cluster at /no;"):
             await call

@@ -10,6 +10,7 @@ from waltz.common.errors import ConnectFailedError, ConnectionClosedError, Deadl
 from waltz.common.records import Record, RecordHeader, decode_records
 from waltz.common.wire.storage import SessionInfo
 from waltz.storage.client import RemoteStorageError
+from waltz.storage.owed_answers import Transfer
 
 ResultT = TypeVar("ResultT")
 
@@ -143,6 +144,7 @@ class Connector:
 class _Request:
     apply: Callable[[], object]
     done: Callable[[object, Exception | None], None]
+    position: int
 
 
 class FakeClient:
@@ -157,6 +159,7 @@ class FakeClient:
         self._arrived = asyncio.Event()
         self._listeners: list[Callable[[Exception | None], None]] = []
         self.closed = False
+        self._position = 0
         storage.connections.add(self)
         network.spawn(self._loop.create_task(self._work()))
 
@@ -222,7 +225,8 @@ class FakeClient:
         self.break_now()
 
     def _send(self, apply: Callable[[], object], done: Callable[[object, Exception | None], None]) -> None:
-        request = _Request(apply, done)
+        self._position += 1
+        request = _Request(apply, done, self._position)
         self._requests.append(request)
         self._unanswered.append(request)
         self._arrived.set()
@@ -269,14 +273,18 @@ class FakeClient:
         records: bytes,
         count: int,
         done: Callable[[Exception | None], None],
-    ) -> None:
+    ) -> int:
         if self.closed:
             self._loop.call_soon(done, ConnectionClosedError("closed"))
-            return
+            return 0
         decoded, _ = decode_records(count.to_bytes(4, "big") + records, 0, 4 + len(records))
         assert len(decoded) == count
         action = self._checked(session_id, partition_id, lambda partition: self._append(partition, decoded))
         self._send(action, lambda _result, error: done(error))
+        return self._position
+
+    def transfer(self, position: int) -> Transfer:
+        return Transfer(-sum(1 for request in self._unanswered if request.position <= position), 0)
 
     def _append(self, partition: FakePartition, records: Sequence[Record]) -> None:
         if self._storage.refuse_appends is not None:

@@ -16,6 +16,7 @@ from waltz.server.store.recovery_effects import (
     Join,
     Open,
     Refuse,
+    Renew,
     SetLowWaterMark,
     Truncate,
     WriteMetadata,
@@ -88,6 +89,11 @@ class Model:
     @property
     def session_id(self) -> int:
         return self.metadata.session_id
+
+    @property
+    def pending(self) -> list[Effect]:
+        """Effects that are not carried out yet."""
+        return list(self._pending)
 
     def connect(self, name: str) -> None:
         partition = self.storages[name]
@@ -164,7 +170,7 @@ class Model:
 
     @staticmethod
     def _target(effect: Effect) -> str | None:
-        if isinstance(effect, WriteMetadata | Open | Abort):
+        if isinstance(effect, WriteMetadata | Open | Abort | Renew):
             return None
         return effect.replica_id.connect_string
 

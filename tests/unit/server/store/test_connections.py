@@ -34,19 +34,14 @@ def test_one_connection_per_storage_and_lane() -> None:
     run(scenario())
 
 
-def test_broken_and_discarded_connections_are_replaced() -> None:
+def test_broken_connections_are_replaced() -> None:
     async def scenario() -> None:
         network, connections = await pool("a:1")
         first = await connections.client("a:1")
         network.storages["a:1"].break_connections()
         second = await connections.client("a:1")
         assert second is not first
-        connections.discard(second)
-        connections.discard(first)
-        third = await connections.client("a:1")
-        assert third is not second
-        assert second.closed
-        assert not third.closed
+        assert not second.closed
         network.storages["a:1"].stop()
         with pytest.raises(ConnectFailedError):
             await connections.client("a:1")
@@ -67,6 +62,36 @@ def test_an_update_disturbs_only_what_left() -> None:
         await connections.close()
 
     run(scenario())
+
+
+def test_a_connection_to_a_storage_without_replicas_is_closed_with_its_last_watch() -> None:
+    async def scenario() -> None:
+        network = FakeNetwork(("a:1", "w:1"))
+        connections = StorageConnections(network.connector(), ("a:1",))
+        member, witness = await connections.client("a:1"), await connections.client("w:1")
+        reading = await connections.client("w:1", Lane.READ)
+        ends = [connections.watch(witness, lambda error: None) for _ in range(2)]
+        connections.watch(member, lambda error: None)()
+        ends[0]()
+        await asyncio.sleep(0.01)
+        closed = [client.closed for client in (member, witness, reading)]
+        ends[1]()
+        await asyncio.sleep(0.01)
+        closed += [client.closed for client in (member, witness, reading)]
+        assert closed == [False, False, False, False, True, True]
+        await connections.close()
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("port", ["70000", "0", "-1"])
+def test_a_port_that_cannot_be_is_a_failed_connection(port: str) -> None:
+    async def scenario() -> None:
+        connect = storage_connector(cluster_key=uuid4(), partition_count=1, tls=None, timeout_s=1.0)
+        with pytest.raises(ConnectFailedError):
+            await connect(f"127.0.0.1:{port}")
+
+    asyncio.run(scenario())
 
 
 def test_one_who_gives_up_does_not_cancel_the_connection_of_others() -> None:

@@ -753,3 +753,74 @@ def test_close_ends_a_recovery_that_is_blocked() -> None:
             assert {task for task in asyncio.all_tasks() if "store" in repr(task.get_coro())} == set()
 
     run(scenario())
+
+
+def test_a_number_taken_by_a_write_that_lands_late_costs_the_session_nothing() -> None:
+    """A renewal was given up, but its write takes effect; then a replica wants to join the session that goes on."""
+
+    async def scenario() -> None:
+        async with World() as world:
+            world.storages[C].stop()
+            server = await world.server()
+            await server.write(5)
+            await server.log._begin_session()  # nobody learns of it
+            assert (world.metadata.session_id, server.log.session_id) == (1, 0)
+            await server.write(5)
+            world.storages[C].start()
+            await all_equal(world, 10)
+            await all_clean(world)
+            assert world.metadata.session_id == 2
+            assert server.listener.opened == [(-1, True)], "renewed without anybody noticing"
+            await server.write(5)
+            assert server.listener.committed_appends == server.given
+
+    run(scenario())
+
+
+def test_a_defect_ends_the_session_loudly_and_the_next_one_is_tried(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario() -> None:
+        async with World() as world:
+            server = await world.server()
+            await server.write(5)
+            session = server.log._session
+            assert session is not None
+            session._tasks[None].cancel()  # by nobody who may
+            await server.wait(lambda: world.metadata.session_id == 1)
+            await server.write(5)
+
+            def fail(*_: object) -> None:
+                raise RuntimeError("a defect")
+
+            adopt, server.log._adopt = server.log._adopt, fail  # type: ignore[method-assign,assignment]  # a defect
+            server.log.set_generation(2)
+            await server.wait(lambda: not server.log.healthy)
+            server.log._adopt = adopt  # type: ignore[method-assign]  # as before
+            await server.write(5)
+            assert server.listener.committed_appends == server.given
+
+    run(scenario())
+    assert "a task of the store session has ended" in caplog.text
+    assert "a defect has ended the store session" in caplog.text
+
+
+def test_a_new_generation_does_not_wait_for_what_a_renewal_waits_for() -> None:
+    async def scenario() -> None:
+        async with World(options=options(checkpoint_interval=10)) as world:
+            server = await world.server()
+            await server.write(9)
+            world.storages[A].pause()
+            world.storages[B].pause()
+            server.give(1)
+            session = server.log._session
+            assert session is not None
+            server.log.renewal_wanted()
+            await server.wait(lambda: server.log._draining)
+            server.log.set_generation(2)
+            await asyncio.sleep(0.01)
+            assert session.ended is not None
+            world.storages[A].resume()
+            world.storages[B].resume()
+            await server.wait(lambda: server.log.opened_generation == 2)
+            await server.wait(lambda: server.listener.decided_count == 10)
+
+    run(scenario())

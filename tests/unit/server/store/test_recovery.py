@@ -8,7 +8,7 @@ import pytest
 from tests.unit.server.store.recovery_model import Model, Stored, U, record, replica
 from waltz.common.zk.znodes import ReplicaState
 from waltz.server.store.recovery import Step
-from waltz.server.store.recovery_effects import Abort
+from waltz.server.store.recovery_effects import Abort, Copy, Renew
 
 SEEDS = range(25)
 
@@ -374,3 +374,44 @@ def test_one_of_two_can_be_removed_while_it_still_runs(seed: int) -> None:
     check_recovered(model, [b])
     assert (mark_of(model) or 0) >= 118
     assert model.storages[a].session_id == 998
+
+
+def test_a_copy_that_fails_again_and_again_is_no_progress() -> None:
+    """Rule L2: who waits for it to end would wait for ever."""
+    everyone = names(3)
+    model = Model(dict.fromkeys(everyone, VOTES), dict(zip(everyone, stored([120, 120, 115]), strict=True)))
+    machine = model.begin(everyone)
+    for name in everyone:
+        model.connect(name)
+    target = replica(everyone[2])
+    while machine.step(target) is not Step.COPYING:
+        model.step()
+    (copy,) = [effect for effect in model.pending if isinstance(effect, Copy)]
+    copying = [machine.copying]
+    for _ in range(3):
+        (copy,) = [effect for effect in machine.copy_failed(target, copy.source) if isinstance(effect, Copy)]
+        copying.append(machine.copying)
+    assert copying == [True, True, True, False]
+    assert machine.step(target) is Step.COPYING
+    machine.copied(target, copy.first)
+    assert machine.copying or machine.step(target) is not Step.COPYING
+
+
+def test_a_session_whose_owner_has_taken_the_next_number_goes_on_until_it_is_renewed() -> None:
+    everyone = names(3)
+    model = Model(dict.fromkeys(everyone, VOTES), dict(zip(everyone, stored([120] * 3), strict=True)))
+    machine = model.begin(everyone)
+    model.run(everyone)
+    mine = model.metadata._replace(session_id=model.session_id + 1)
+    assert machine.metadata_read(mine, 50) == [Renew()]
+
+
+def test_a_session_of_another_generation_supersedes_an_open_one() -> None:
+    everyone = names(3)
+    model = Model(dict.fromkeys(everyone, VOTES), dict(zip(everyone, stored([120] * 3), strict=True)))
+    machine = model.begin(everyone)
+    model.run(everyone)
+    other = model.metadata._replace(session_id=model.session_id + 1, generation=11)
+    (abort,) = machine.metadata_read(other, 50)
+    assert isinstance(abort, Abort)
+    assert abort.superseded

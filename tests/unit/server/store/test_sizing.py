@@ -21,3 +21,18 @@ def test_believes_in_large_ones_at_once() -> None:
     assert sizer.count(1 << 20) == 1
     sizer.learn([])
     assert sizer.count(1) == 1
+
+
+def test_asks_for_less_after_a_failure_and_for_more_again_when_it_goes_well() -> None:
+    sizer = RecordSizer()
+    for _ in range(20):
+        sizer.learn(records(10, 100))
+    full = sizer.count(100_000)
+    sizer.shrink()
+    assert sizer.count(100_000) in range(full // 2 - 1, full // 2 + 2)
+    for _ in range(30):
+        sizer.shrink()
+    assert sizer.count(1 << 30) == sizer.count(1) + 1 or sizer.count(100_000) == 1
+    for _ in range(12):
+        sizer.learn(records(10, 100))
+    assert sizer.count(100_000) >= full - 1

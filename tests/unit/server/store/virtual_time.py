@@ -2,7 +2,7 @@
 
 import asyncio
 import selectors
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import TypeVar
 
 ResultT = TypeVar("ResultT")
@@ -24,6 +24,15 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
     def __init__(self) -> None:
         self._jumping_selector = _JumpingSelector()
         super().__init__(self._jumping_selector)
+
+    connect: Callable[[Callable[[], asyncio.BaseProtocol], str, int], Awaitable[None]] | None = None
+    """Opens connections, when a test has lines."""
+
+    async def create_connection(  # type: ignore[override]  # what channels use of it
+        self, protocol_factory: Callable[[], asyncio.BaseProtocol], host: str, port: int
+    ) -> None:
+        assert self.connect is not None, "a test without lines opens no connections"
+        await self.connect(protocol_factory, host, port)
 
     def time(self) -> float:
         return self._jumping_selector.now_s

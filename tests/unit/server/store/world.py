@@ -82,7 +82,9 @@ class Server:
         self.listener = Recorder()
         self.zookeeper = zookeeper
         self.cut_off: set[str] = set()
-        self.connections = StorageConnections(world.network.connector(lambda name: name not in self.cut_off))
+        self.connections = StorageConnections(
+            world.network.connector(lambda name: name not in self.cut_off), world.network.storages
+        )
         self.log = ReplicatedLog(
             0, generation, world.assigned, self.connections, zookeeper, ROOT, self.listener, world.options
         )
@@ -131,8 +133,9 @@ class World:
         *,
         options: StoreOptions | None = None,
         remembers_fence: bool = True,
+        network: FakeNetwork | None = None,
     ) -> None:
-        self.network = FakeNetwork(names, seed, remembers_fence=remembers_fence)
+        self.network = network or FakeNetwork(names, seed, remembers_fence=remembers_fence)
         self.storages = self.network.storages
         self.assigned = frozenset(names)
         self.options = options or StoreOptions(random_source=random.Random(seed))

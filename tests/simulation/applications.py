@@ -1,0 +1,23 @@
+"""Which kind of application runs on which machine."""
+
+from tests.simulation.application import ApplicationHost, ClientHost
+from tests.simulation.checker import Checker
+from tests.simulation.cluster import World
+from tests.simulation.database_application import DatabaseHost
+from tests.simulation.plain_application import PlainHost
+
+
+def make_applications(world: World, checker: Checker) -> list[ApplicationHost]:
+    """The applications of a run; together they submit what the options say."""
+    options, draw = world.options, world.random("kinds of applications")
+    quota = -(-options.transactions // options.clients)
+    made: list[ApplicationHost] = []
+    for number in range(options.clients):
+        share = draw.random()
+        kind: type[ApplicationHost] = ClientHost
+        if share < options.plain_share:
+            kind = PlainHost
+        elif share < options.plain_share + options.database_share:
+            kind = DatabaseHost
+        made.append(kind(world, f"client-{number}", checker, quota))
+    return made

@@ -1,0 +1,160 @@
+"""What must go on, and what must end: health that tells the truth, bounded memory, nothing left behind.
+
+The watch looks at the servers as an operator's monitor does, every second, inside of their processes.
+"""
+
+import contextlib
+import math
+from asyncio import all_tasks
+from collections.abc import Callable, Iterator, Sequence
+from unittest import mock
+
+from tests.simulation.cluster import Host, ServerHost, SimulatedCluster, World
+from tests.simulation.loop import Process, SimulatedTask, running_process
+from waltz.client.appends import PartitionAppends
+from waltz.client.monitor import TransactionMonitor
+from waltz.common.wire.client_server import LockFailure
+from waltz.server.appends import AppendCall
+from waltz.server.link import ClientLink
+from waltz.server.locks import Conflict
+from waltz.server.memory import MIN_SHARE_BYTES
+from waltz.server.partition import ServerPartition
+from waltz.server.store.interface import Append
+
+LOOK_INTERVAL_S = 1.0
+
+HEALTHY_MAX_S = 30.0
+"""A partition that was given something and has committed nothing for so long must not call itself healthy."""
+
+_WALTZ = "/waltz/"
+
+
+class Watch:
+    """Looks at the servers of a cluster."""
+
+    def __init__(self, world: World, cluster: SimulatedCluster) -> None:
+        self._world = world
+        self._cluster = cluster
+        self._idle_at_s: dict[ServerPartition, float] = {}
+        """When each partition had nothing to do, or did something, the last time."""
+
+    def committed(self, partition: ServerPartition) -> None:
+        """A partition has committed something."""
+        self._idle_at_s[partition] = self._world.loop.time()
+
+    def look(self) -> None:
+        """Look at all servers that run."""
+        for host in self._cluster.servers:
+            if host.server is not None and host.process is not None and host.running and not host.paused:
+                host.process.context.copy().run(self._look_at, host)
+        self._world.loop.call_later(LOOK_INTERVAL_S, self.look, context=self._world.network.context)
+
+    def owned(self) -> set[int]:
+        """The partitions of which an owner has an open session and says that it is healthy."""
+        found: set[int] = set()
+        for host in self._cluster.servers:
+            if host.server is not None and host.process is not None and host.running and not host.paused:
+                found |= host.process.context.copy().run(_healthy_partitions, host)
+        return found
+
+    def _look_at(self, host: ServerHost) -> None:
+        assert host.server is not None
+        assert host.process is not None
+        now_s = self._world.loop.time()
+        limit_bytes = self._world.options.append_memory_bytes
+        waiting_bytes = 0
+        for partition in host.server.partitions.values():
+            waiting_bytes += partition._waiting.size_bytes
+            idle_at_s = max(self._idle_at_s.setdefault(partition, now_s), host.process.resumed_at_s)
+            if not partition._undecided.count and not len(partition._waiting):
+                self._idle_at_s[partition] = now_s
+            elif partition.healthy and now_s - idle_at_s > HEALTHY_MAX_S:
+                self._world.fail(
+                    f"{host.name} says that partition {partition.partition_id} is healthy; it was given something and "
+                    f"has committed nothing for {now_s - idle_at_s:.0f} s"
+                )
+        if limit_bytes and waiting_bytes > limit_bytes + MIN_SHARE_BYTES * len(host.server.partitions):
+            self._world.fail(f"{host.name} keeps {waiting_bytes} bytes of appends; its limit is {limit_bytes}")
+
+
+def _healthy_partitions(host: ServerHost) -> set[int]:
+    assert host.server is not None
+    return {
+        partition_id
+        for partition_id, partition in host.server.partitions.items()
+        if partition._session_open and partition.healthy
+    }
+
+
+def left_behind(process: Process) -> list[str]:
+    """Tasks, timers and sockets of the real code that a process has, which should have ended everything."""
+    loop = process.loop
+    left = [
+        f"task {code.co_qualname}"
+        for task in all_tasks(loop)
+        if isinstance(task, SimulatedTask)
+        and task.process is process
+        and (code := getattr(task.get_coro(), "cr_code", None)) is not None
+        and _WALTZ in code.co_filename
+    ]
+    left += [
+        f"timer {getattr(callback, '__qualname__', callback)}"
+        for callback in loop.timers_of(process)
+        if getattr(callback, "__module__", "").startswith("waltz.")
+    ]
+    left += [f"{resource!r}" for resource in process.resources.values() if "connection" in repr(resource)]
+    return sorted(left)
+
+
+def check_nothing_left(world: World, host: Host, process: Process) -> None:
+    """A program that has ended in order has ended everything."""
+    if left := left_behind(process):
+        world.fail(f"{host.name} has ended and left behind: {', '.join(left[:10])}")
+
+
+@contextlib.contextmanager
+def lock_failures_are_told(fail: Callable[[str], None]) -> Iterator[None]:
+    """A client takes an append for lost when a later one of its own comes in the feed. It must not hear of a lock
+    failure of that append afterwards, if the server knew of it before it committed the later one (rule S4)."""
+    committed_as: dict[bytes, int] = {}
+    refused_behind: dict[bytes, int] = {}
+    lost_at: dict[bytes, int] = {}
+    seen_by_client, told_to_client = TransactionMonitor.committed, PartitionAppends.lock_failure
+    seen_by_server, refused_by_server = ServerPartition.committed, ServerPartition._conflict
+
+    def seen(monitor: "TransactionMonitor[object]", req_id: bytes) -> object:
+        entry = monitor._entries.get(req_id)
+        if entry is not None:
+            for older in monitor._order:
+                if older is entry:
+                    break
+                if older.item is not None:
+                    lost_at[bytes(older.req_id)] = committed_as.get(bytes(req_id), -1)
+        return seen_by_client(monitor, req_id)
+
+    def told(appends: PartitionAppends, message: LockFailure) -> None:
+        req_id = bytes(message.req_id)
+        if refused_behind.get(req_id, math.inf) < lost_at.get(req_id, -1):
+            process = running_process()
+            fail(
+                f"{'-' if process is None else process.host} hears that a lock had changed after it took the append "
+                f"for lost: {req_id.hex()}"
+            )
+        told_to_client(appends, message)
+
+    def committed(partition: ServerPartition, appends: Sequence[Append]) -> None:
+        committed_as.update((bytes(append.req_id), append.transaction_id) for append in appends)
+        seen_by_server(partition, appends)
+
+    def refused(partition: ServerPartition, link: ClientLink, conflict: Conflict[AppendCall]) -> None:
+        mark = partition.high_water_mark
+        refused_behind[bytes(conflict.request.req_id)] = -1 if mark is None else mark
+        refused_by_server(partition, link, conflict)
+
+    with (
+        mock.patch.object(TransactionMonitor, "committed", seen),
+        mock.patch.object(PartitionAppends, "lock_failure", told),
+        mock.patch.object(ServerPartition, "committed", committed),
+        mock.patch.object(ServerPartition, "_conflict", refused),
+    ):
+        yield

@@ -1,0 +1,160 @@
+"""Applications on the plain face of the client: appends with deadlines, many at once, cancelled ones, and feeds."""
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+from tests.simulation.application import DATA_PREFIX, ApplicationHost, random_size
+from tests.simulation.checker import Attempt, Entry, Outcome, Submitted
+from tests.simulation.clients import FIRST_WITH_APPEND_LOCKS, FIRST_WITH_READ_LOCKS, SimulatedClients
+from tests.simulation.loop import Process
+from waltz.client.builder import lock_hashes
+from waltz.client.errors import AppendError, AppendManyError, ClientClosedError, LockConflict
+from waltz.client.plain import Client
+from waltz.client.plain_append import Append
+from waltz.common.errors import WaltzError
+
+LATE_MAX_S = 0.5
+"""How much longer than its deadline an append may take."""
+
+_NOT_SENT = "not in the log"
+"""What the note on a cancelled append says when its outcome is known."""
+
+
+class PlainHost(ApplicationHost):
+    """Appends without callbacks; what its feeds give is its database."""
+
+    plain: Client | None = None
+
+    async def program(self, process: Process) -> None:
+        zookeeper = await self.connect_zookeeper(process)
+        settings = {"client.autoMount": False}
+        clients = SimulatedClients(self.world, f"{self.name} run {self.runs}", zookeeper, self.version, **settings)
+        async with Client(clients) as client:
+            self.world.trace.line(self.name, f"is client {client.client_id}")
+            self.plain = client
+            async with asyncio.TaskGroup() as group:
+                for partition_id in range(self.world.options.partitions):
+                    group.create_task(self._follow(client, partition_id))
+                await self.submit_all(lambda count: group.create_task(self._submit_some(client, count)))
+
+    async def stop(self) -> None:
+        if self.plain is not None:
+            await self.plain.close()
+            self.closed_run = self.runs
+        if self.zookeeper is not None:
+            await self.zookeeper.close()
+
+    async def _follow(self, client: Client, partition_id: int) -> None:
+        """Apply what the feed gives; begin another one behind it now and then."""
+        while True:
+            try:
+                async for record in client.feed(partition_id, after=self.applied(partition_id)):
+                    self.checker.read(self.name, partition_id, record.header, record.data)
+                    self.enter(partition_id, record.transaction_id, Entry(bytes(record.req_id), record.header))
+                    if self.draw.random() < 0.01:
+                        break
+            except ClientClosedError:
+                return
+            except WaltzError as error:
+                self.world.trace.line(self.name, f"its feed of partition {partition_id} has ended: {error}")
+                await asyncio.sleep(0.5)
+
+    async def _submit_some(self, client: Client, count: int) -> None:
+        partition_id = self.draw.randrange(self.world.options.partitions)
+        all_submitted = [self.begin(partition_id) for _ in range(count)]
+        appends = [self._append(submitted) for submitted in all_submitted]
+        mark = self.applied(partition_id)
+        for submitted, append in zip(all_submitted, appends, strict=True):
+            self._attempted(submitted, append, mark)
+        timeout_s = self.draw.choice((0.2, 5.0, 30.0, 30.0))
+        since_s = self.world.loop.time()
+        if count > 1:
+            await self._append_many(client, partition_id, all_submitted, appends, timeout_s)
+        else:
+            await self._append_one(client, partition_id, all_submitted[0], appends[0], timeout_s)
+        took_s = self.world.loop.time() - since_s
+        if took_s > timeout_s + LATE_MAX_S and not self.stood_still_since(since_s):
+            self.world.fail(f"{self.name} waited {took_s:.1f} s for an append with a deadline of {timeout_s:g} s")
+
+    async def _append_one(
+        self, client: Client, partition_id: int, submitted: Submitted, append: Append, timeout_s: float
+    ) -> None:
+        work = client.append(
+            partition_id,
+            append.data,
+            header=append.header,
+            write_locks=append.write_locks,
+            read_locks=append.read_locks,
+            append_locks=append.append_locks,
+            high_water_mark=submitted.attempts[-1].high_water_mark,
+            timeout_s=timeout_s,
+        )
+        if self.draw.random() < 0.05:
+            await self._cancelled(submitted, work)
+            return
+        try:
+            self._committed(submitted, await work)
+        except WaltzError as error:
+            self._ended_with(submitted, error)
+
+    async def _cancelled(self, submitted: Submitted, work: Coroutine[Any, Any, int]) -> None:
+        task = asyncio.ensure_future(work)
+        await asyncio.wait([task], timeout=0.05 * self.draw.random())
+        task.cancel()
+        await asyncio.wait([task])
+        if task.cancelled():
+            try:
+                task.result()
+            except asyncio.CancelledError as cancelled:
+                known = any(_NOT_SENT in note for note in getattr(cancelled, "__notes__", ()))
+                self.ended(submitted, Outcome.FAILED if known else Outcome.UNKNOWN, "cancelled")
+        elif (error := task.exception()) is None:
+            self._committed(submitted, task.result())
+        else:
+            self._ended_with(submitted, error)
+
+    async def _append_many(
+        self, client: Client, partition_id: int, all_submitted: list[Submitted], appends: list[Append], timeout_s: float
+    ) -> None:
+        mark = all_submitted[0].attempts[-1].high_water_mark
+        outcomes: list[int | Exception]
+        try:
+            outcomes = [*await client.append_many(partition_id, appends, high_water_mark=mark, timeout_s=timeout_s)]
+        except AppendManyError as error:
+            outcomes = error.outcomes
+        except WaltzError as error:
+            outcomes = [error] * len(appends)
+        for submitted, outcome in zip(all_submitted, outcomes, strict=True):
+            if isinstance(outcome, Exception):
+                self._ended_with(submitted, outcome)
+            else:
+                self._committed(submitted, outcome)
+
+    def _append(self, submitted: Submitted) -> Append:
+        options = self.world.options
+        size = random_size(self.draw, options.data_size_bytes)
+        return Append(
+            DATA_PREFIX.pack(submitted.number, 0) + self.draw.randbytes(size),
+            submitted.number,
+            self.some_locks(2, options.fewest_write_locks),
+            self.some_locks(1 if self.version >= FIRST_WITH_READ_LOCKS else 0),
+            self.some_locks(1 if self.version >= FIRST_WITH_APPEND_LOCKS else 0),
+        )
+
+    def _attempted(self, submitted: Submitted, append: Append, mark: int) -> None:
+        locks = (lock_hashes(append.write_locks), lock_hashes(append.read_locks), lock_hashes(append.append_locks))
+        attempt = Attempt(self.name, submitted.partition_id, mark, *locks, bytes(append.data))
+        self.checker.attempted(submitted, attempt, self.applied(submitted.partition_id))
+
+    def _committed(self, submitted: Submitted, transaction_id: int) -> None:
+        self.checker.appended(submitted, transaction_id)
+        self.ended(submitted, Outcome.COMMITTED)
+
+    def _ended_with(self, submitted: Submitted, error: BaseException) -> None:
+        if isinstance(error, LockConflict):
+            self.checker.lock_failure(self.name, submitted, error.transaction_id)
+        known = isinstance(error, AppendError) and error.outcome_known
+        if not isinstance(error, AppendError | ClientClosedError):
+            self.world.fail(f"{self.name}: the append of {submitted.number} ended with {error!r}")
+        self.ended(submitted, Outcome.FAILED if known else Outcome.UNKNOWN, str(error))

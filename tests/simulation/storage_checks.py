@@ -1,0 +1,198 @@
+"""What must hold for each storage alone: what it has acknowledged is on its own disk, and it can read its own disk.
+
+That a quorum has it all in the end says little of a single storage: servers copy to it again whatever it has lost.
+"""
+
+import contextlib
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from typing import Any
+from unittest import mock
+
+from tests.simulation.loop import running_process
+from waltz.common.records import Record
+from waltz.common.wire import storage as wire
+from waltz.storage import session_rule
+from waltz.storage.errors import CorruptionError
+from waltz.storage.manager import StorageManager
+from waltz.storage.partition import StoragePartition
+
+COMPARED_RECORDS = 100
+"""So many of the last records are compared whenever a log is opened; all of them in the end."""
+
+Key = tuple[str, int]
+"""Name of a storage, and a partition."""
+
+
+class StorageChecks:
+    """Follows what storages acknowledge, and calls ``fail`` when they have not got it."""
+
+    def __init__(self, fail: Callable[[str], None]) -> None:
+        self._fail = fail
+        self._acknowledged: dict[Key, dict[int, Record]] = defaultdict(dict)
+        self._damaged: set[Key] = set()
+
+    # What faults say
+
+    def acknowledged_by(self, storage: str, partition_id: int) -> Mapping[int, Record]:
+        """The records that a storage has acknowledged, by their ids."""
+        return self._acknowledged[storage, partition_id]
+
+    @property
+    def to_be_repaired(self) -> AbstractSet[Key]:
+        """What faults have damaged and nobody has repaired."""
+        return self._damaged
+
+    def damaged(self, storage: str, partition_id: int) -> None:
+        """A fault has damaged what is durable: from now on the partition may be refused, until :meth:`repaired`."""
+        self._damaged.add((storage, partition_id))
+
+    def repaired(self, storage: str, partition_id: int) -> None:
+        """An operator has repaired it: all that was acknowledged must be there again."""
+        self._damaged.discard((storage, partition_id))
+
+    def forget(self, storage: str, partition_id: int) -> None:
+        """The partition is no longer kept there."""
+        self.deleted(storage, partition_id)
+        self._damaged.discard((storage, partition_id))
+
+    def disk_replaced(self, storage: str) -> None:
+        """The disk is another one: nothing is known of what is on it."""
+        for key in [key for key in self._acknowledged if key[0] == storage]:
+            del self._acknowledged[key]
+
+    def disks_exchanged(self, one: str, other: str) -> None:
+        """What one storage has acknowledged is on the disk that the other has from now on."""
+        names = {one: other, other: one}
+        exchanged = {(names.get(name, name), number): value for (name, number), value in self._acknowledged.items()}
+        self._acknowledged.clear()
+        self._acknowledged.update(exchanged)
+
+    # What storages do
+
+    def acknowledged(self, storage: str, partition_id: int, records: Sequence[Record]) -> None:
+        """A storage tells a server that it has these."""
+        self._acknowledged[storage, partition_id].update((record.transaction_id, record) for record in records)
+
+    def cut(self, storage: str, partition_id: int, transaction_id: int) -> None:
+        """A storage is told to cut what comes after this transaction."""
+        acknowledged = self._acknowledged[storage, partition_id]
+        for number in range(max(acknowledged, default=-1), transaction_id, -1):
+            acknowledged.pop(number, None)
+
+    def deleted(self, storage: str, partition_id: int) -> None:
+        """A storage is told to delete all files of a partition."""
+        self._acknowledged.pop((storage, partition_id), None)
+
+    def opened(self, storage: str, partition: StoragePartition) -> None:
+        """A storage has opened a partition, after a restart or while it runs."""
+        partition_id, log = partition.partition_id, partition.log
+        acknowledged = self._acknowledged[storage, partition_id]
+        highest = max(acknowledged, default=-1)
+        if log.max_transaction_id < highest:
+            self._fail(
+                f"{storage} has acknowledged transaction {highest} of partition {partition_id}; "
+                f"opened again it has transactions up to {log.max_transaction_id}"
+            )
+            return
+        if (storage, partition_id) in self._damaged:
+            return  # it need not be able to read all of it, but it has cut nothing off
+        first = max(highest - COMPARED_RECORDS + 1, log.first_transaction_id)
+        try:
+            while first <= highest:
+                records = log.read(first, highest - first + 1)
+                self._compare(storage, partition_id, records)
+                first += len(records)
+        except CorruptionError as error:
+            self._fail(f"{storage} cannot read what it has acknowledged, and nothing has damaged it: {error}")
+        except OSError:
+            pass  # a disk that does not give back anything at the moment
+
+    def refused(self, storage: str, partition_id: int, error: BaseException) -> None:
+        """A storage does not open a partition."""
+        if isinstance(error, CorruptionError) and (storage, partition_id) not in self._damaged:
+            self._fail(f"{storage} refuses partition {partition_id}, and nothing has damaged its disk: {error}")
+
+    # At the end
+
+    def left(self, storage: str, partition_id: int, records: Sequence[Record]) -> None:
+        """What is on the disk of a storage after everything; all of a partition, from its first transaction."""
+        acknowledged = self._acknowledged[storage, partition_id]
+        highest = max(acknowledged, default=-1)
+        if len(records) <= highest:
+            self._fail(
+                f"{storage} has acknowledged transaction {highest} of partition {partition_id}, and its disk holds "
+                f"transactions up to {len(records) - 1} in the end"
+            )
+        self._compare(storage, partition_id, records)
+
+    def unreadable(self, storage: str, partition_id: int, error: Exception) -> None:
+        """The disk of a storage cannot be read in the end, although every damage was repaired."""
+        self._fail(f"{storage} cannot read partition {partition_id} in the end: {error}")
+
+    def _compare(self, storage: str, partition_id: int, records: Sequence[Record]) -> None:
+        acknowledged = self._acknowledged[storage, partition_id]
+        for record in records:
+            known = acknowledged.get(record.transaction_id)
+            if known is not None and known != record:
+                self._fail(
+                    f"{storage} holds something else at {record.transaction_id} of partition {partition_id} than it "
+                    "has acknowledged"
+                )
+
+    @contextlib.contextmanager
+    def observing(self) -> Iterator[None]:
+        """See what storages acknowledge, cut, open and refuse."""
+        acknowledge, perform, start = StoragePartition._acknowledge, StoragePartition._perform, StoragePartition.start
+        forget = StorageManager._forget
+        report_broken, repair = StorageManager._report_broken, StorageManager.repair
+
+        def forgotten(manager: StorageManager, partition_id: int, delete_files: bool) -> None:
+            if delete_files:
+                self.deleted(_host(), partition_id)
+            forget(manager, partition_id, delete_files)
+
+        async def repaired(manager: StorageManager, partition_id: int, certain_up_to: int) -> None:
+            self.cut(_host(), partition_id, certain_up_to)
+            await repair(manager, partition_id, certain_up_to)
+
+        def acknowledged(partition: StoragePartition, requests: Sequence[Any], frames: Sequence[bytes]) -> None:
+            acknowledge(partition, requests, frames)
+            for request, frame in zip(requests, frames, strict=True):
+                message = request.message
+                told = session_rule.fence(message, partition._session_id) is None
+                if told and isinstance(message, wire.AppendRequest) and frame == _success(message):
+                    self.acknowledged(_host(), partition.partition_id, message.records)
+
+        async def performed(partition: StoragePartition, request: Any) -> bytes:
+            if isinstance(request.message, wire.TruncateRequest):
+                self.cut(_host(), partition.partition_id, request.message.transaction_id)
+            return await perform(partition, request)
+
+        def started(partition: StoragePartition) -> None:
+            self.opened(_host(), partition)
+            start(partition)
+
+        def refused(manager: StorageManager, partition_id: int, error: BaseException) -> None:
+            self.refused(_host(), partition_id, error)
+            report_broken(manager, partition_id, error)
+
+        with (
+            mock.patch.object(StoragePartition, "_acknowledge", acknowledged),
+            mock.patch.object(StoragePartition, "_perform", performed),
+            mock.patch.object(StoragePartition, "start", started),
+            mock.patch.object(StorageManager, "_report_broken", refused),
+            mock.patch.object(StorageManager, "repair", repaired),
+            mock.patch.object(StorageManager, "_forget", forgotten),
+        ):
+            yield
+
+
+def _success(message: wire.AppendRequest) -> bytes:
+    return wire.encode(wire.SuccessResponse(message.session_id, message.seq_num, message.partition_id))
+
+
+def _host() -> str:
+    process = running_process()
+    return "-" if process is None else process.host

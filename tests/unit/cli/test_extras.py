@@ -1,0 +1,48 @@
+"""Commands that need more than a bare installation name the extra that they lack."""
+
+import importlib.util
+import subprocess
+import sys
+from importlib.machinery import ModuleSpec
+
+import pytest
+
+from waltz.cli.main import main
+
+OPTIONAL = ("tqdm", "pyspark", "pyarrow", "matplotlib")
+
+
+@pytest.fixture
+def bare(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Looks as if no extra were installed."""
+    find_spec = importlib.util.find_spec
+
+    def found(name: str, package: str | None = None) -> ModuleSpec | None:
+        return None if name in OPTIONAL else find_spec(name, package)
+
+    monkeypatch.setattr(importlib.util, "find_spec", found)
+    monkeypatch.delenv("WALTZ_ZOOKEEPER_JARS", raising=False)
+
+
+def test_the_command_line_loads_without_any_extra() -> None:
+    program = (
+        f"import sys; sys.modules.update(dict.fromkeys({OPTIONAL!r}))\n"
+        "from waltz.cli.main import parser; print(parser().format_help())"
+    )
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    assert "usage: waltz" in result.stdout
+
+
+@pytest.mark.usefixtures("bare")
+@pytest.mark.parametrize(
+    ("command", "extra"), [(["demo"], "demo"), (["local", "start", "--directory", "/nowhere"], "local")]
+)
+def test_a_missing_extra_is_named_in_one_line(
+    command: list[str], extra: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(command) == 1
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert f"waltz-log with its extra '{extra}'" in printed.err
+    assert printed.err.count("\n") == 1

@@ -1,0 +1,158 @@
+"""Leaving partitions and joining them again, whatever interrupts it."""
+
+import asyncio
+import dataclasses
+
+import pytest
+
+from tests.unit.client.application import QUICK, AsyncCallbacks, Callbacks, Context, World
+from tests.unit.client.fake_server import until
+from waltz.client.errors import ClientTimeoutError
+from waltz.client.transaction import Transaction
+from waltz.common.wire.client_server import AppendRequest, FlushRequest, MountRequest
+
+pytestmark = pytest.mark.timeout(60)
+
+
+class Gated(Callbacks):
+    """Applies the first two transactions of a partition at once, the others when the gate is open."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate = asyncio.Event()
+
+    async def apply_transaction(self, transaction: Transaction) -> None:
+        if transaction.transaction_id >= 2:
+            await self.gate.wait()
+        self.record(transaction)
+
+
+@pytest.mark.parametrize("interrupted", ["by its own limit", "by the caller"])
+async def test_joining_again_after_leaving_was_interrupted(world: World, interrupted: str) -> None:
+    by_caller = interrupted == "by the caller"
+    options = dataclasses.replace(QUICK, flush_timeout_s=60.0 if by_caller else 0.05)
+    server = await world.server()
+    callbacks = Gated()
+    client = await world.client(callbacks, server, options=options, autoMount=False)
+    await client.set_partitions({0})
+    first = Context()
+    await client.submit(first)
+    await until(lambda: first.done)
+    for number in range(6):
+        world.logs[0].add(b"%d" % number)
+    server.feed_all(0)
+    await until(lambda: callbacks.applied.get(0) == [0, 1])
+    held = server.hold(AppendRequest, FlushRequest)
+    undecided = Context()
+    await client.submit(undecided)
+    if by_caller:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.05):
+                await client.set_partitions(set())
+    else:
+        with pytest.raises(ClientTimeoutError):
+            await client.set_partitions(set())
+    assert client.partitions == frozenset()
+    rejoining = asyncio.create_task(client.set_partitions({0}))
+    await asyncio.sleep(0.01)
+    callbacks.gate.set()
+    await rejoining
+    server.filter = lambda connection, message: False
+    for connection, message in held:
+        server.handle(connection, message)
+    await until(lambda: undecided.done)
+    world.logs[0].add(b"late")
+    server.feed_all(0)
+    last = world.logs[0].high_water_mark
+    await until(lambda: client.client_high_water_mark(0) == last)
+    assert callbacks.applied[0] == list(range(last + 1))
+
+
+async def test_leaving_is_interrupted_while_a_transaction_is_applied(world: World) -> None:
+    server = await world.server()
+    callbacks = Gated()
+    client = await world.client(callbacks, server, autoMount=False)
+    await client.set_partitions({0})
+    for _ in range(5):
+        server.commit(0)
+    await until(lambda: callbacks.applied.get(0) == [0, 1])
+    for _ in range(3):
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.01):
+                await client.set_partitions(set())
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.01):
+                await client.set_partitions({0})
+        server.commit(0)
+    callbacks.gate.set()
+    await client.set_partitions({0})
+    await until(lambda: callbacks.applied == {0: list(range(8))})
+
+
+async def test_a_feed_that_arrives_while_the_mark_is_being_read(world: World) -> None:
+    asked, answer = asyncio.Event(), asyncio.Event()
+
+    class Asking(AsyncCallbacks):
+        async def client_high_water_mark(self, partition_id: int) -> int:
+            mark = self.marks.get(partition_id, -1)
+            if mark >= 0:
+                asked.set()
+                await answer.wait()
+            return mark
+
+    server = await world.server()
+    callbacks = Asking()
+    client = await world.client(callbacks, server, autoMount=False)
+    await client.set_partitions({0})
+    server.commit(0)
+    await until(lambda: callbacks.applied == {0: [0]})
+    held = server.hold(FlushRequest, AppendRequest)
+    await client.submit(Context())
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.01):
+            await client.set_partitions(set())
+    rejoining = asyncio.create_task(client.set_partitions({0}))
+    await asked.wait()
+    for _ in range(3):
+        server.commit(0)
+    await until(lambda: world.logs[0].high_water_mark == 3)
+    await client.high_water_mark(0)
+    answer.set()
+    await rejoining
+    server.filter = lambda connection, message: False
+    for connection, message in held:
+        server.handle(connection, message)
+    await until(lambda: callbacks.applied == {0: [0, 1, 2, 3, 4]})
+    assert len(server.of(MountRequest)) == 2
+
+
+async def test_one_partition_that_cannot_be_left_does_not_leave_another_one_later(wide_world: World) -> None:
+    """Leaving ends for all partitions together: what is left late would be left after it was joined again."""
+    options = dataclasses.replace(QUICK, flush_timeout_s=0.05)
+    gate = asyncio.Event()
+
+    class Slow(Callbacks):
+        async def apply_transaction(self, transaction: Transaction) -> None:
+            if transaction.partition_id == 1:
+                await gate.wait()
+            self.record(transaction)
+
+    server = await wide_world.server()
+    callbacks = Slow()
+    client = await wide_world.client(callbacks, server, options=options, autoMount=False)
+    await client.set_partitions({0, 1})
+    server.commit(1)
+    held = server.hold(AppendRequest, FlushRequest)
+    await client.submit(Context(partition_id=0))
+    leaving = asyncio.create_task(client.set_partitions(set()))
+    await asyncio.sleep(0.2)
+    assert not leaving.done(), "partition 1 is still applying"
+    gate.set()
+    with pytest.raises(ClientTimeoutError):
+        await leaving
+    await client.set_partitions({0, 1})
+    server.filter = lambda connection, message: False
+    for connection, message in held:
+        server.handle(connection, message)
+    server.commit(1)
+    await until(lambda: callbacks.applied.get(1) == [0, 1] and callbacks.applied.get(0) == [0])

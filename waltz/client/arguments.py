@@ -1,0 +1,48 @@
+"""Checks of what applications pass in: each names the argument that is wrong."""
+
+import asyncio
+
+from waltz.client.errors import InvalidOperationError
+from waltz.common.ids import NO_TRANSACTION, Endpoint
+
+
+def check_integer(value: object, name: str) -> None:
+    """Raises ``TypeError`` for what is no integer."""
+    if not isinstance(value, int):
+        raise TypeError(f"{name} must be an integer, not {value!r}")
+
+
+def check_mark(value: object, name: str) -> None:
+    """Raises ``TypeError`` for what is no integer and ``ValueError`` below -1."""
+    if not isinstance(value, int):
+        raise TypeError(f"{name} must be the id of a transaction, or -1, not {value!r}")
+    if value < NO_TRANSACTION:
+        raise ValueError(f"{name} must be the id of a transaction, or -1 for none, not {value}")
+
+
+def check_seconds(value: object, name: str) -> None:
+    """Raises ``TypeError`` for what is no number."""
+    if not isinstance(value, int | float):
+        raise TypeError(f"{name} must be a number of seconds, not {value!r}")
+
+
+def check_endpoint(value: object) -> None:
+    """Raises ``TypeError`` for what is no endpoint."""
+    if not isinstance(value, Endpoint):
+        raise TypeError(
+            f"a server must be named by an Endpoint, for example Endpoint.parse('host:port'), not {value!r}"
+        )
+
+
+def check_loop(loop: asyncio.AbstractEventLoop) -> None:
+    """Raises ``InvalidOperationError`` on any other event loop, and outside of one."""
+    try:
+        running = asyncio.get_running_loop()
+    except RuntimeError:
+        running = None
+    if running is not loop:
+        where = "outside of an event loop" if running is None else "on another event loop"
+        raise InvalidOperationError(
+            f"the client is used {where}; it works on the one on which it was opened. Open a client for each loop, or "
+            "use that of waltz.blocking, which any thread and any loop may use"
+        )

@@ -1,0 +1,50 @@
+"""Whether a server is silent: judged by bytes that move, and not by answers that are complete."""
+
+
+class Silence:
+    """Looked at now and then with how far the connection has come. Times in seconds, by one clock.
+
+    The clock of a request starts when its last byte has left this machine; while it leaves, and while anything comes,
+    the line is slow and not dead.
+    """
+
+    __slots__ = ("_expected_from_bytes", "_left_bytes", "_moved_at_s", "_received_bytes")
+
+    def __init__(self, now_s: float) -> None:
+        self._moved_at_s = now_s
+        self._expected_from_bytes: int | None = None
+        self._left_bytes = 0
+        self._received_bytes = 0
+
+    @property
+    def expecting(self) -> bool:
+        """Whether an answer is awaited."""
+        return self._expected_from_bytes is not None
+
+    def expect(self, taken_bytes: int, now_s: float) -> None:
+        """A request was handed to the connection, which ends at ``taken_bytes`` of all that it was ever handed."""
+        if self._expected_from_bytes is None:
+            self._expected_from_bytes = taken_bytes
+            self._moved_at_s = now_s
+
+    def answered(self) -> None:
+        """A whole message came."""
+        self._expected_from_bytes = None
+
+    def look(self, left_bytes: int, received_bytes: int, now_s: float) -> bool:
+        """Take note of what has left and been received so far; whether anything has come since the last look."""
+        leaving = self._expected_from_bytes is not None and self._left_bytes < self._expected_from_bytes
+        came = received_bytes != self._received_bytes
+        if came or (leaving and left_bytes > self._left_bytes):
+            self._moved_at_s = now_s
+        self._left_bytes = left_bytes
+        self._received_bytes = received_bytes
+        return came
+
+    def excuse(self, now_s: float) -> None:
+        """It is this side that does not read."""
+        self._moved_at_s = now_s
+
+    def quiet_s(self, now_s: float) -> float:
+        """For how long nothing has moved."""
+        return now_s - self._moved_at_s

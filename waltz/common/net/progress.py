@@ -1,0 +1,34 @@
+"""Waiting for an answer for as long as bytes move, and not longer (rule L1)."""
+
+import asyncio
+from typing import Protocol, TypeVar
+
+from waltz.common.net.guard import MIN_PROGRESS_BYTES
+
+Answer = TypeVar("Answer")
+
+
+class Moving(Protocol):
+    """What tells of a channel how far it has come."""
+
+    @property
+    def received_bytes(self) -> int:
+        """All that came, incomplete frames included."""
+
+    def left_bytes(self) -> int:
+        """All that has left this machine."""
+
+
+async def while_moving(answer: asyncio.Future[Answer], channel: Moving, limit_s: float) -> Answer:
+    """The answer. Raises ``TimeoutError`` when hardly anything has moved on the connection for ``limit_s``.
+
+    Looked at once in that time, so that silence may last for up to twice as long.
+    """
+    moved_bytes = channel.received_bytes + channel.left_bytes()
+    while True:
+        done, _ = await asyncio.wait((answer,), timeout=limit_s)
+        if done:
+            return answer.result()
+        before_bytes, moved_bytes = moved_bytes, channel.received_bytes + channel.left_bytes()
+        if moved_bytes - before_bytes < MIN_PROGRESS_BYTES:
+            raise TimeoutError

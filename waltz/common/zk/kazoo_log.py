@@ -1,0 +1,45 @@
+"""What kazoo logs at every attempt to connect, told as one outage."""
+
+import logging
+
+from waltz.common.net.quiet_log import OutageLog
+
+_TROUBLES = ("Connection dropped: ", "Connection time-out: ", "Cannot resolve ")
+_WITHOUT_NEWS = ("Transition to CONNECTING", "Failed connecting to Zookeeper within the connection retry policy.")
+"""Said after each of the troubles, and when a client that is not connected is closed."""
+
+
+class KazooLog(logging.Filter):
+    """Filters the logger of one client. kazoo logs in its connection thread, one record after the other."""
+
+    def __init__(self, logger: logging.Logger) -> None:
+        super().__init__()
+        self._outage = OutageLog(logger)
+        self.troubles: dict[str, None] = {}
+        """Why the present attempts to connect fail, without repetitions."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether kazoo's own record is to be logged."""
+        text = record.getMessage()
+        if text in _WITHOUT_NEWS:
+            return False
+        if not text.startswith(_TROUBLES):
+            return True
+        reason = text.removeprefix("Connection dropped: ").removeprefix("socket connection error: ")
+        if len(self.troubles) < 4:
+            self.troubles[reason] = None
+        self._outage.failed(f"no connection to ZooKeeper: {reason}")
+        return False
+
+    def connected(self) -> None:
+        """The outage is over."""
+        self.troubles.clear()
+        self._outage.over()
+
+
+def quiet_logger(kazoo_log: KazooLog) -> logging.Logger:
+    """A logger for one client: below kazoo's, whose level and handlers it has."""
+    logger = logging.Logger("kazoo.client")
+    logger.parent = logging.getLogger("kazoo")
+    logger.addFilter(kazoo_log)
+    return logger

@@ -1,0 +1,25 @@
+"""How often a session is renewed for the sake of a replica that the present one must leave out. Pure.
+
+A storage that regularly takes too long is barred, let in by the next session, and barred again. Each renewal costs the
+appends of the partition a pause, so the storage is let in less and less often while that does not last (rule S8).
+"""
+
+MAX_INTERVAL_S = 600.0
+
+
+class ReadmissionPacer:
+    """The pace for one storage, from the first time that it was left out until it has joined; outlives sessions."""
+
+    __slots__ = ("_due_s", "_interval_s")
+
+    def __init__(self, interval_s: float) -> None:
+        self._interval_s = interval_s
+        self._due_s = float("-inf")
+
+    def admit(self, now_s: float) -> bool:
+        """Whether a session may be begun for the storage now; if so, the next one has to wait, longer each time."""
+        if now_s < self._due_s:
+            return False
+        self._due_s = now_s + self._interval_s
+        self._interval_s = min(self._interval_s * 2, MAX_INTERVAL_S)
+        return True
