@@ -45,7 +45,7 @@ from waltz.server.feed import Feed, FeedContext, Notices
 from waltz.server.feed_frames import FEED_VERSION
 from waltz.server.link import ClientLink
 from waltz.server.locks import Conflict
-from waltz.server.memory import MemoryBudget
+from waltz.server.memory import MIN_SHARE_BYTES, MemoryBudget
 from waltz.server.partition_metrics import PartitionMetrics
 from waltz.server.registrations import Registrations
 from waltz.server.replicated import LogFactory
@@ -69,6 +69,9 @@ _LOCKS_PER_REQUEST = 10
 MAX_FEED_COUNT = 2048
 """Transactions that one feed request is good for, at most. A client that is slow to apply asks for the next ones when
 it has applied these, and need not stop reading what the other partitions of its connection are fed."""
+
+_NOT_COUNTED_BYTES = MIN_SHARE_BYTES // 4
+"""A single append of no more than this is within what every partition may use, and committed before it is counted."""
 
 APPENDS_DIVISOR = 4
 """The part of the free memory that the appends of one partition may use: one fourth."""
@@ -439,7 +442,8 @@ class ServerPartition:
         used_bytes = self._waiting.size_bytes + self._after.size_bytes
         if self._undecided.count:
             used_bytes += 2 * self._log.undecided_bytes + self._undecided.size_bytes
-        self._memory.set(used_bytes)
+        if used_bytes != self._memory.used_bytes:
+            self._memory.set(used_bytes)
 
     def _refuse_appends(self, link: ClientLink, appends: Sequence[AppendCall]) -> None:
         """There is no room for them to wait. Clients that cannot be told find out by a flush."""
@@ -465,7 +469,8 @@ class ServerPartition:
             self._undecided.accept(AcceptedRun(last_id, link, appends, self._metrics.clock(), lock_count))
             self._log.append(appends)
             assert appends[-1].transaction_id == last_id, "the log gives the ids that locks were raised to"
-            self._count_memory()
+            if self._undecided.count > 1 or lock_count or len(appends[0].body) > _NOT_COUNTED_BYTES:
+                self._count_memory()
 
     def _conflict(self, link: ClientLink, conflict: Conflict[AppendCall]) -> None:
         """Tell a lock failure, now or when the conflicting append is committed and fed (rule S4)."""
