@@ -308,6 +308,11 @@ class _BlockingFeed:
         return self._feed.position
 
     @property
+    def handed_out(self) -> int:
+        """Id of the last transaction that its consumer was given; at first the one that the feed begins after."""
+        return self._feed.handed_out
+
+    @property
     def source(self) -> Feed:
         """The asynchronous feed behind it."""
         return self._feed

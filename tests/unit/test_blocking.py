@@ -171,3 +171,31 @@ sys.exit(os.waitstatus_to_exitcode(status))
 """
     done = subprocess.run([sys.executable, "-c", script], env=os.environ, timeout=30, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+def test_marks_and_positions_are_those_of_the_asynchronous_face(driver: MockDriver) -> None:
+    options = waltz.ClientOptions(ahead_retry_initial_s=0.02)
+    with blocking.connect(driver, options=options) as client, blocking.connect(driver) as other:
+        other.append_many(0, [waltz.Append(b"%d" % number, append_locks=[LOCK]) for number in range(3)])
+        feed = client.feed(0, after=1)
+        for transaction in feed:
+            assert (feed.position, feed.handed_out, transaction.transaction_id) == (1, 2, 2)
+            assert client.append(0, b"in the loop", write_locks=[LOCK]) == 3
+            with pytest.raises(waltz.LockConflict):
+                client.append(0, b"again", write_locks=[LOCK])
+            break
+        with pytest.raises(waltz.LockConflict):
+            client.append(0, b"right after the loop", write_locks=[LOCK])
+        with client.feed(0, after=2) as feed:
+            assert [each.transaction_id for each in feed.next_batch()] == [3]
+            assert (feed.position, feed.handed_out) == (2, 3)
+        assert client.append(0, b"decided again", write_locks=[LOCK]) == 4
+        batches = client.feed_batches(0, after=-1, until=4)
+        for batch in batches:
+            assert batches.handed_out == batch[-1].transaction_id
+        assert batches.position == 4
+        with pytest.raises(waltz.ClientAheadError, match="no transaction 7, the last one is 4"):
+            next(iter(client.feed(0, after=7)))
+        with pytest.raises(waltz.ClientAheadError):
+            client.append(0, b"x", high_water_mark=7)
+        assert other.high_water_mark(0) == 4

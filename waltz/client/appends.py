@@ -7,7 +7,7 @@ import struct
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any
 
-from waltz.client.builder import TransactionBuilder
+from waltz.client.builder import TransactionBuilder, too_many_locks
 from waltz.client.context import TransactionContext
 from waltz.client.deferred import DeferredDecisions
 from waltz.client.errors import (
@@ -315,15 +315,18 @@ class PartitionAppends:
             await tell_exception(submission.context, _as_exception(error))
 
     def _append_built(self, submission: Submission, builder: TransactionBuilder) -> None:
-        builder.check_locks(self._max_locks)
+        write_locks, read_locks, append_locks = builder.write_locks, builder.read_locks, builder.append_locks
+        lock_count = len(write_locks) + len(read_locks) + len(append_locks)
+        if lock_count > self._max_locks:
+            raise too_many_locks(lock_count, self._max_locks)
         self._append(
             submission,
             builder.checked_data(self._max_size_bytes),
             builder.header,
             builder.client_high_water_mark,
-            builder.write_locks,
-            builder.read_locks,
-            builder.append_locks,
+            write_locks,
+            read_locks,
+            append_locks,
         )
 
     def _append(

@@ -37,12 +37,11 @@ def lock_hashes(locks: Iterable[PartitionLocalLock]) -> tuple[int, ...]:
         raise TypeError(f"locks must be a list of PartitionLocalLock, not {locks!r}") from None
 
 
-def check_lock_count(count: int, max_locks: int) -> None:
-    """Raises :class:`TransactionTooLargeError` when a transaction names more locks than allowed."""
-    if count > max_locks:
-        raise TransactionTooLargeError(
-            f"the transaction names {count} locks; client.maxLocksPerTransaction is {max_locks}"
-        )
+def too_many_locks(count: int, max_locks: int) -> TransactionTooLargeError:
+    """For a transaction that names more locks than allowed."""
+    return TransactionTooLargeError(
+        f"the transaction names {count} locks; client.maxLocksPerTransaction is {max_locks}"
+    )
 
 
 class TransactionBuilder:
@@ -82,10 +81,6 @@ class TransactionBuilder:
     def set_append_locks(self, locks: Iterable[PartitionLocalLock]) -> None:
         """This transaction changes these, whoever else did."""
         self.append_locks = lock_hashes(locks)
-
-    def check_locks(self, max_locks: int) -> None:
-        """Raises :class:`TransactionTooLargeError` when there are more of them than allowed."""
-        check_lock_count(len(self.write_locks) + len(self.read_locks) + len(self.append_locks), max_locks)
 
     def checked_data(self, max_size_bytes: int) -> bytes:
         """The data as ``bytes``; raises :class:`ClientError` when there is none and when it is larger than allowed."""

@@ -27,6 +27,8 @@ from waltz.common.net.tls import client_context
 from waltz.common.zk.client import ZooKeeper
 from waltz.common.zk.client import connect as connect_zookeeper
 
+_running_loop = asyncio.get_running_loop  # asked for with each submission
+
 _CONNECT_TIMEOUT_S = 30.0
 TRANSACT_TIMEOUT_S = 30.0
 
@@ -200,7 +202,7 @@ class WaltzClient:
         ``TransactionTooLargeError``, ``ProtocolError`` (locks that the server's version does not know), and what the
         context raises.
         """
-        if asyncio.get_running_loop() is not self._loop:
+        if _running_loop() is not self._loop:
             check_loop(self._loop)
         partitions = self._stream.partitions
         partition_id = -1

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Self
 
 from waltz.client.arguments import check_integer, check_loop, check_mark, check_seconds
-from waltz.client.builder import check_lock_count, checked_data, checked_header, lock_hashes
+from waltz.client.builder import checked_data, checked_header, lock_hashes, too_many_locks
 from waltz.client.client import WaltzClient
 from waltz.client.context import WaltzClientCallbacks
 from waltz.client.core import ClusterCores, Core, Cores, Driver
@@ -33,6 +33,8 @@ from waltz.common.config import MAX_LOCKS, ClientConfig, from_mapping, load
 from waltz.common.errors import DeadlineExceededError, WaltzError
 from waltz.common.ids import NO_TRANSACTION
 from waltz.common.zk.client import ZooKeeper
+
+_running_loop = asyncio.get_running_loop  # asked for with each append
 
 APPEND_TIMEOUT_S = 30.0
 MAX_IN_FLIGHT = 2048
@@ -218,7 +220,7 @@ class Client:
         another event loop than that of the client, and ``TypeError`` and ``ValueError`` for wrong arguments. When it is
         cancelled a note on the ``CancelledError`` tells whether anything was sent.
         """
-        loop = asyncio.get_running_loop()
+        loop = _running_loop()
         if loop is not self._loop:
             self._used()
         now_s = loop.time()
@@ -493,12 +495,12 @@ class Client:
         writes = lock_hashes(write_locks) if write_locks != () else ()
         reads = lock_hashes(read_locks) if read_locks != () else ()
         appends = lock_hashes(append_locks) if append_locks != () else ()
-        check_lock_count(len(writes) + len(reads) + len(appends), self._max_locks)
+        lock_count = len(writes) + len(reads) + len(appends)
+        if lock_count > self._max_locks:
+            raise too_many_locks(lock_count, self._max_locks)
         request = (data, checked_header(header), high_water_mark, writes, reads, appends)
-        loop = self._loop
-        assert loop is not None
         try:
-            return PlainAppend(partition_id, partition, request, loop.create_future(), now_s, timeout_s)
+            return PlainAppend(partition_id, partition, request, _running_loop().create_future(), now_s, timeout_s)
         except TypeError:
             check_seconds(timeout_s, "timeout_s")
             raise
