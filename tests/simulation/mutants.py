@@ -51,12 +51,12 @@ def _patch(target: object, name: str, replacement: object) -> Plant:
 
 
 MUTANTS: dict[str, Mutant] = {
-    "quorum-off-by-one": Mutant("half of the replicas are taken for a majority", 10, 2, storage.quorum_off_by_one),
+    "quorum-off-by-one": Mutant("half of the replicas are taken for a majority", 10, 0, storage.quorum_off_by_one),
     "live-counted-as-quorum": Mutant(
         "a majority of the replicas that are live is taken for a majority of all", 20, 5, storage.count_live_replicas
     ),
     "ack-before-sync": Mutant(
-        "a storage syncs no file", 10, 1, _patch(SimulatedFile, "datasync", storage.sync_nothing)
+        "a storage syncs no file", 10, 0, _patch(SimulatedFile, "datasync", storage.sync_nothing)
     ),
     "one-storage-acknowledges-before-sync": Mutant(
         "one of the storages syncs no segment", 10, 0, storage.one_storage_acknowledges_before_sync
@@ -71,7 +71,12 @@ MUTANTS: dict[str, Mutant] = {
         _patch(PartitionLog, "truncate", storage.truncate_nothing),
     ),
     "stale-session-accepted": Mutant(
-        "a storage serves every session", 30, 15, _patch(session_rule, "fence", storage.accept_every_session)
+        "a storage serves every session",
+        30,
+        7,
+        _patch(session_rule, "fence", storage.accept_every_session),
+        ("depose", "pause-server", "flap"),
+        {"fault_count": 30},
     ),
     "S1-fence-checked-once": Mutant(
         "a storage answers a newer session before the write of an older one has ended, and acknowledges both",
@@ -112,11 +117,11 @@ MUTANTS: dict[str, Mutant] = {
     "S5-flush-at-once": Mutant(
         "a flush is answered while appends are undecided",
         10,
-        1,
+        3,
         _patch(ServerPartition, "_await_decisions", borders.answer_at_once),
     ),
     "S5-fail-with-connection": Mutant(
-        "a client takes a lost connection for a failure", 10, 4, borders.fail_with_the_connection
+        "a client takes a lost connection for a failure", 10, 0, borders.fail_with_the_connection
     ),
     "S6-any-replica": Mutant(
         "a bulk reader takes any replica, whatever the metadata say of it",
@@ -227,7 +232,7 @@ MUTANTS: dict[str, Mutant] = {
     "metadata-without-compare": Mutant(
         "metadata are written whatever others wrote",
         20,
-        5,
+        10,
         _patch(MetadataNode, "write", storage.write_without_comparing),
         ("begin-in-the-dark",),
         {
@@ -243,7 +248,7 @@ MUTANTS: dict[str, Mutant] = {
     "ready-of-an-older-generation": Mutant(
         "an owner answers a mount that knows a newer generation than its session's",
         60,
-        11,
+        20,
         borders.serve_future_generations,
         ("boomerang",),
         {
@@ -261,7 +266,7 @@ MUTANTS: dict[str, Mutant] = {
             "fault_count": 12,
         },
     ),
-    "trust-everything": Mutant("no replica is cut to what can be trusted", 10, 2, storage.trust_everything),
+    "trust-everything": Mutant("no replica is cut to what can be trusted", 10, 5, storage.trust_everything),
     "older-storage-trusted": Mutant(
         "a storage whose disk was rolled back votes as if it were not older than the metadata",
         20,
@@ -273,7 +278,7 @@ MUTANTS: dict[str, Mutant] = {
     "decide-lowest": Mutant(
         "a recovery takes the lowest mark of a majority",
         10,
-        3,
+        1,
         _patch(recovery, "decide_high_water_mark", storage.decide_lowest),
     ),
     "decide-with-one": Mutant(
@@ -288,12 +293,12 @@ MUTANTS: dict[str, Mutant] = {
     "feed-with-gaps": Mutant(
         "a client asks for one transaction too few, and accepts the gap", 10, 0, borders.feed_with_gaps
     ),
-    "feed-with-duplicates": Mutant("a client applies what it has applied", 20, 2, borders.feed_with_duplicates),
+    "feed-with-duplicates": Mutant("a client applies what it has applied", 20, 13, borders.feed_with_duplicates),
     "feed-gap-on-reconnect": Mutant("a mounted client asks for one transaction too few", 10, 0, borders.mount_behind),
     "flush-before-feed": Mutant(
         "a client believes a flush before it has applied what came before it",
         10,
-        1,
+        2,
         _patch(PartitionAppends, "flush_response", borders.decided_before_applied),
     ),
     "claim-more": Mutant("locks are checked against what was received, not applied", 10, 0, borders.claim_more),
