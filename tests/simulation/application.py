@@ -257,7 +257,7 @@ class Context(TransactionContext):
         if attempts and host.draw.random() < 0.02:
             return False
         size = random_size(host.draw, options.data_size_bytes)
-        data = DATA_PREFIX.pack(submitted.number, attempts) + host.draw.randbytes(size)
+        data = DATA_PREFIX.pack(submitted.number, attempts) + bytes(options.zero_bytes) + host.draw.randbytes(size)
         write_locks = host.some_locks(2, options.fewest_write_locks)
         read_locks = host.some_locks(1 if host.version >= FIRST_WITH_READ_LOCKS else 0)
         append_locks = host.some_locks(1 if host.version >= FIRST_WITH_APPEND_LOCKS else 0)

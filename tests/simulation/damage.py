@@ -5,6 +5,7 @@ may it pass it on, cut it off, or vote as if it had never had it.
 """
 
 import asyncio
+import contextlib
 import random
 
 from tests.simulation.cluster import ADMIN_PORT, DIRECTORY, ROOT, StorageHost
@@ -60,7 +61,7 @@ def _damage(target: Target, draw: random.Random, storage: StorageHost, partition
         if len(known) < 2:
             return None
         # The last one cannot be told from a write that was interrupted before it was acknowledged.
-        transaction_id = draw.choice(sorted(known)[-200:-1])
+        transaction_id = draw.choice(sorted(known)[-40:-1])
         encoded = encode_record(known[transaction_id])
         found = disk.flip_bit(
             lambda path: path.startswith(f"{directory}/") and path.endswith(".seg"), within=encoded, draw=draw
@@ -95,7 +96,7 @@ async def finish_repairs(target: Target) -> None:
         else:
             failed += 1
             await asyncio.sleep(REPAIR_PAUSE_S)
-        if failed > BEGIN_ANEW_AFTER and _is_broken(storage, partition_id):
+        if failed > BEGIN_ANEW_AFTER and not _is_served(storage, partition_id):
             await _begin_anew(target, storage, partition_id)
 
 
@@ -134,8 +135,8 @@ async def _repair(target: Target, storage: StorageHost, partition_id: int) -> bo
     return await operate(target, work)
 
 
-def _is_broken(storage: StorageHost, partition_id: int) -> bool:
-    return storage.running and storage.node is not None and partition_id in storage.node.manager.out_of_service()
+def _is_served(storage: StorageHost, partition_id: int) -> bool:
+    return storage.running and storage.node is not None and partition_id in storage.node.manager.partitions
 
 
 async def _begin_anew(target: Target, storage: StorageHost, partition_id: int) -> None:
@@ -144,9 +145,9 @@ async def _begin_anew(target: Target, storage: StorageHost, partition_id: int) -
 
     async def work(process: Process) -> None:
         async with target.cluster.admin(storage) as admin:
-            await admin.set_assigned([partition_id], False, delete_files=True)
+            with contextlib.suppress(WaltzError):  # it may be as far as that already
+                await admin.set_assigned([partition_id], False, delete_files=True)
             await admin.set_assigned([partition_id], True)
             await admin.set_available([partition_id], True)
 
-    target.world.storage_checks.begun_anew(storage.name, partition_id)
     await operate(target, work)

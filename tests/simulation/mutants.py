@@ -27,8 +27,10 @@ from waltz.server.store.metadata_node import MetadataNode
 from waltz.server.store.recovery import RecoveryMachine
 from waltz.server.store.replica import Replica
 from waltz.server.store.ring import BatchRing
+from waltz.storage import recovery as storage_recovery
 from waltz.storage import session_rule
 from waltz.storage.log import PartitionLog
+from waltz.storage.scan import SegmentScan
 
 Plant = Callable[[], AbstractContextManager[object]]
 
@@ -165,6 +167,31 @@ MUTANTS: dict[str, Mutant] = {
         _patch(BatchRing, "trim", storage.keep_for_all),
         conditions=CONDITIONS["slow-storage"],
     ),
+    "S9-zeros-taken-for-a-lost-sector": Mutant(
+        "a record with a flipped bit and a sector of zeros in its payload is cut off as a torn write",
+        20,
+        1,
+        _patch(storage_recovery, "is_torn", storage.cut_at_a_sector_of_zeros),
+        ("bit-rot",),
+        {"zero_bytes": 2_000, "fault_count": 24},
+    ),
+    "S9-everything-is-torn": Mutant(
+        "whatever is not intact behind the last checkpoint is cut off as a torn write",
+        20,
+        1,
+        _patch(storage_recovery, "is_torn", lambda *_: True),
+        ("bit-rot",),
+        {"fault_count": 24},
+    ),
+    "unreadable-replica-accepted": Mutant(
+        "a scan overlooks damage, so that nobody repairs it",
+        10,
+        0,
+        _patch(SegmentScan, "_add_damage", storage.find_nothing),
+        ("bit-rot",),
+        {"fault_count": 24},
+    ),
+    "request-id-twice": Mutant("a client gives one request id to two transactions", 10, 0, borders.reuse_request_ids),
     "H1-settle-by-id": Mutant(
         "after a change of session ids alone decide what became of appends",
         30,

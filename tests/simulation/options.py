@@ -38,6 +38,8 @@ class SimulationOptions:
     checkpoint_interval: int = 400
     concurrent_transactions: int = 10
     data_size_bytes: int = 200
+    zero_bytes: int = 0
+    """That the payloads of transactions hold beside their data: a sector of zeros may be all right."""
     network_delay_factor: float = 1.0
     """How slow the network is in ordinary times; 1: a third of a millisecond one way."""
     slow_lines: float = 0.0

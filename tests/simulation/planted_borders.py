@@ -144,3 +144,20 @@ def serve_future_generations() -> Iterator[None]:
 
 def object_to_nobody(state: object, metadata: object) -> None:
     """S6: any replica may serve a bulk read."""
+
+
+@contextlib.contextmanager
+def reuse_request_ids() -> Iterator[None]:
+    """Every tenth request of a partition has the id of the one before it."""
+    next_req_id = PartitionAppends._next_req_id
+    last: dict[PartitionAppends, tuple[int, bytes]] = {}
+
+    def reused(appends: PartitionAppends) -> bytes:
+        count, req_id = last.get(appends, (0, b""))
+        if count % 10 != 9:
+            req_id = next_req_id(appends)
+        last[appends] = (count + 1, req_id)
+        return req_id
+
+    with mock.patch.object(PartitionAppends, "_next_req_id", reused):
+        yield

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 from unittest import mock
 
-from tests.simulation.disk import SimulatedFile, SimulatedFiles
+from tests.simulation.disk import SECTOR_BYTES, SimulatedFile, SimulatedFiles
 from tests.simulation.loop import running_process
 from waltz.common.wire import storage as wire
 from waltz.common.zk.client import ANY_VERSION
@@ -23,6 +23,8 @@ from waltz.server.store.session import StoreSession
 from waltz.server.store.settlement import Settlement
 from waltz.storage.log import PartitionLog
 from waltz.storage.partition import StoragePartition
+from waltz.storage.scan import SegmentScan
+from waltz.storage.segment_format import Reader, find_later_record
 
 
 @contextlib.contextmanager
@@ -189,6 +191,19 @@ def trust_older_storages() -> Iterator[None]:
 
     with mock.patch.object(RecoveryMachine, "_inspect", trusting):
         yield
+
+
+def cut_at_a_sector_of_zeros(reader: Reader, offset: int, end: int, transaction_id: int) -> bool:
+    """S9: a sector of zeros, whatever it belongs to, is taken for one that never reached the medium."""
+    found = find_later_record(reader, offset, end, transaction_id)
+    if found is None:
+        return True
+    first = offset + -offset % SECTOR_BYTES
+    return any(not any(reader.read(at, SECTOR_BYTES)) for at in range(first, found[1] - SECTOR_BYTES + 1, SECTOR_BYTES))
+
+
+def find_nothing(scan: SegmentScan, end_id: int) -> None:
+    """A scan overlooks damage."""
 
 
 def record_nothing(machine: RecoveryMachine, mark: int, support: Any) -> dict[Any, Any]:

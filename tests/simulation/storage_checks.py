@@ -52,13 +52,9 @@ class StorageChecks:
         """An operator has repaired it: all that was acknowledged must be there again."""
         self._damaged.discard((storage, partition_id))
 
-    def begun_anew(self, storage: str, partition_id: int) -> None:
-        """An operator has its files deleted; it is not to be found as it was until it was repaired."""
-        self._acknowledged.pop((storage, partition_id), None)
-
     def forget(self, storage: str, partition_id: int) -> None:
         """The partition is no longer kept there."""
-        self.begun_anew(storage, partition_id)
+        self.deleted(storage, partition_id)
         self._damaged.discard((storage, partition_id))
 
     def disk_replaced(self, storage: str) -> None:
@@ -85,11 +81,13 @@ class StorageChecks:
         for number in range(max(acknowledged, default=-1), transaction_id, -1):
             acknowledged.pop(number, None)
 
+    def deleted(self, storage: str, partition_id: int) -> None:
+        """A storage is told to delete all files of a partition."""
+        self._acknowledged.pop((storage, partition_id), None)
+
     def opened(self, storage: str, partition: StoragePartition) -> None:
         """A storage has opened a partition, after a restart or while it runs."""
         partition_id, log = partition.partition_id, partition.log
-        if (storage, partition_id) in self._damaged:
-            return
         acknowledged = self._acknowledged[storage, partition_id]
         highest = max(acknowledged, default=-1)
         if log.max_transaction_id < highest:
@@ -98,6 +96,8 @@ class StorageChecks:
                 f"opened again it has transactions up to {log.max_transaction_id}"
             )
             return
+        if (storage, partition_id) in self._damaged:
+            return  # it need not be able to read all of it, but it has cut nothing off
         first = max(highest - COMPARED_RECORDS + 1, log.first_transaction_id)
         try:
             while first <= highest:
@@ -145,7 +145,13 @@ class StorageChecks:
     def observing(self) -> Iterator[None]:
         """See what storages acknowledge, cut, open and refuse."""
         acknowledge, perform, start = StoragePartition._acknowledge, StoragePartition._perform, StoragePartition.start
+        forget = StorageManager._forget
         report_broken, repair = StorageManager._report_broken, StorageManager.repair
+
+        def forgotten(manager: StorageManager, partition_id: int, delete_files: bool) -> None:
+            if delete_files:
+                self.deleted(_host(), partition_id)
+            forget(manager, partition_id, delete_files)
 
         async def repaired(manager: StorageManager, partition_id: int, certain_up_to: int) -> None:
             self.cut(_host(), partition_id, certain_up_to)
@@ -178,6 +184,7 @@ class StorageChecks:
             mock.patch.object(StoragePartition, "start", started),
             mock.patch.object(StorageManager, "_report_broken", refused),
             mock.patch.object(StorageManager, "repair", repaired),
+            mock.patch.object(StorageManager, "_forget", forgotten),
         ):
             yield
 

@@ -287,10 +287,9 @@ class Feed:
         try:
             await self._read_missing()
         except Exception as error:
-            contexts = self._contexts()
-            self._drop(lambda context: True)
-            for context in contexts:
-                context.link.fail(WaltzError(f"the feed of partition {self._partition_id} has failed: {error!r}"))
+            for link in list(self._of_link):
+                self.forget(link)
+                link.fail(WaltzError(f"the feed of partition {self._partition_id} has failed: {error!r}"))
             raise
 
     async def _read_missing(self) -> None:
