@@ -15,7 +15,6 @@ from tests.simulation import planted_liveness as liveness
 from tests.simulation import planted_storage as storage
 from tests.simulation.disk import SimulatedFile, SimulatedFiles
 from tests.simulation.options import CONDITIONS
-from tests.simulation.zookeeper import ProcessZooKeeper
 from waltz.client.appends import PartitionAppends
 from waltz.common.zk import replicas
 from waltz.server.feed import Feed
@@ -316,14 +315,6 @@ MUTANTS: dict[str, Mutant] = {
         0,
         liveness.lock_failures_behind_the_batch,
     ),
-    "S6-no-sync": Mutant(
-        "a bulk reader takes what its follower of ZooKeeper has for what was decided",
-        40,
-        0,
-        _patch(ProcessZooKeeper, "sync", liveness.read_what_is_there),
-        ("strand-minority",),
-        {"bulk_read_interval_s": 0.3, "partitions": 3, "zookeeper_lag_s": 3.0},
-    ),
     "L1-deadline-of-the-whole": Mutant(
         "what a replica owes has a deadline as a whole, however much of it moves",
         10,
@@ -338,13 +329,6 @@ MUTANTS: dict[str, Mutant] = {
         liveness.patient_with_silence,
         ("blackhole",),
     ),
-    "L4-held-not-refused": Mutant(
-        "what finds no room is held, and so is everything behind it on its connection",
-        10,
-        0,
-        _patch(ServerPartition, "_refuse_appends", liveness.hold_back),
-        conditions=_LITTLE_MEMORY,
-    ),
     "L4-memory-without-bound": Mutant(
         "appends to a partition that is dead pile up",
         10,
@@ -355,7 +339,7 @@ MUTANTS: dict[str, Mutant] = {
     "L5-always-healthy": Mutant(
         "a partition says that it is healthy whatever it commits",
         10,
-        0,
+        2,
         _patch(log.ReplicatedLog, "healthy", True),
         conditions=CONDITIONS["one-dead-partition"],
     ),

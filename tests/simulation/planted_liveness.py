@@ -1,19 +1,12 @@
 """Bugs to plant against liveness and isolation: what stands still, what is held, what is left behind."""
 
-import asyncio
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from unittest import mock
 
-from waltz.server.appends import AppendCall
 from waltz.server.feed import Feed, Notices
-from waltz.server.link import ClientLink
-from waltz.server.partition import ServerPartition
 from waltz.server.store.replica import Replica, ReplicaStalledError
 from waltz.storage.owed_answers import OwedAnswers
-
-HOLDING_S = 5.0
-"""How long a server that holds appends back reads nothing from their connection."""
 
 
 def late_whatever_moves(replica: Replica, now_s: float, limit_s: float, *, needed: bool) -> None:
@@ -32,18 +25,6 @@ def patient_with_silence() -> Iterator[None]:
 
     with mock.patch.object(OwedAnswers, "__init__", never_silent):
         yield
-
-
-async def read_what_is_there(client: object, path: str) -> None:
-    """S6: a reader takes what its follower has for what was decided."""
-
-
-def hold_back(partition: ServerPartition, link: ClientLink, appends: Sequence[AppendCall]) -> None:
-    """L4: what finds no room is kept all the same, and its connection is not read for a while."""
-    link.channel.pause_reading()
-    loop = asyncio.get_running_loop()
-    loop.call_later(HOLDING_S, link.channel.resume_reading)
-    loop.call_later(HOLDING_S, partition.append, link, appends)
 
 
 def admit_everything(account: object, size_bytes: int) -> bool:
