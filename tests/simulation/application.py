@@ -135,6 +135,10 @@ class ApplicationHost(Host):
 class ClientHost(ApplicationHost):
     """An application with callbacks."""
 
+    @property
+    def up(self) -> bool:
+        return self.running and self.client is not None
+
     async def stop(self) -> None:
         if self.client is not None:
             await self.client.close()

@@ -89,6 +89,11 @@ class Host:
         return self.process is not None and self.process.alive
 
     @property
+    def up(self) -> bool:
+        """Whether the program has come up, and would end everything if it were asked to."""
+        return self.running
+
+    @property
     def paused(self) -> bool:
         """Whether the program is stopped by SIGSTOP."""
         return self.process is not None and self.process.state is ProcessState.PAUSED
@@ -218,6 +223,10 @@ class StorageHost(Host):
         self.node = node
         await asyncio.Event().wait()
 
+    @property
+    def up(self) -> bool:
+        return self.running and self.node is not None
+
     async def stop(self) -> None:
         if self.node is not None:
             await self.node.close()
@@ -263,6 +272,10 @@ class ServerHost(Host):
         await server.start()
         self.server = server
         await asyncio.Event().wait()
+
+    @property
+    def up(self) -> bool:
+        return self.running and self.server is not None
 
     async def stop(self) -> None:
         if self.server is not None:

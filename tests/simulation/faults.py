@@ -89,6 +89,7 @@ async def stop_in_order(target: Target, fault: Fault) -> None:
     if process is None or not host.running or host.paused:
         return
     target.say(fault, host.name, "is asked to end")
+    whole = host.wanted and host.up  # neither on its way up nor down already
     host.wanted = False
     task = process.run(host.stop())
     await asyncio.wait([task], timeout=30.0)
@@ -96,9 +97,10 @@ async def stop_in_order(target: Target, fault: Fault) -> None:
         target.world.trace.line("FAULT", f"{host.name} has not ended within 30 s")
     elif process.alive and task.exception() is not None:
         target.world.fail(f"{host.name} failed while it ended: {task.exception()!r}")
-    elif process.alive and not host.paused:
+    elif whole and process.alive and not host.paused:
+        asked_at_s = target.world.loop.time()
         await asyncio.sleep(0.5)
-        if process.alive and not process.resumed_at_s > target.world.loop.time() - 0.5 and not host.paused:
+        if process.alive and process.resumed_at_s < asked_at_s and not host.paused:
             check_nothing_left(target.world, host, process)
     if process is host.process:
         host.crash(power_loss=False)

@@ -11,12 +11,15 @@ from typing import Any, NamedTuple
 from unittest import mock
 
 from tests.simulation import planted_borders as borders
+from tests.simulation import planted_liveness as liveness
 from tests.simulation import planted_storage as storage
 from tests.simulation.disk import SimulatedFile, SimulatedFiles
 from tests.simulation.options import CONDITIONS
 from waltz.client.appends import PartitionAppends
 from waltz.common.zk import replicas
+from waltz.server.feed import Feed
 from waltz.server.locks import LockTable
+from waltz.server.memory import MemoryAccount
 from waltz.server.partition import ServerPartition
 from waltz.server.store import log, recovery
 from waltz.server.store.metadata_node import MetadataNode
@@ -48,6 +51,14 @@ class Mutant(NamedTuple):
 
 def _patch(target: object, name: str, replacement: object) -> Plant:
     return lambda: mock.patch.object(target, name, replacement)
+
+
+_LITTLE_MEMORY = {
+    **CONDITIONS["one-dead-partition"],
+    "append_memory_bytes": 256 << 10,
+    "max_transaction_bytes": 128 << 10,
+    "transactions": 4_000,
+}
 
 
 MUTANTS: dict[str, Mutant] = {
@@ -303,6 +314,47 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "claim-more": Mutant("locks are checked against what was received, not applied", 10, 0, borders.claim_more),
     "locks-not-checked": Mutant("no lock ever fails", 10, 0, _patch(LockTable, "admit", borders.no_locks)),
+    "S4-lock-failure-behind-the-batch": Mutant(
+        "a lock failure leaves when the whole batch of what it names has been fed",
+        10,
+        0,
+        liveness.lock_failures_behind_the_batch,
+    ),
+    "L1-deadline-of-the-whole": Mutant(
+        "what a replica owes has a deadline as a whole, however much of it moves",
+        10,
+        0,
+        _patch(Replica, "check_progress", liveness.late_whatever_moves),
+        conditions={**CONDITIONS["large-transactions"], "line_bytes_per_s": 300e3, "fault_count": 0},
+    ),
+    "L3-silence-not-noticed": Mutant(
+        "a connection to a storage that went dead is kept",
+        20,
+        0,
+        liveness.patient_with_silence,
+        ("blackhole",),
+    ),
+    "L4-memory-without-bound": Mutant(
+        "appends to a partition that is dead pile up",
+        10,
+        0,
+        _patch(MemoryAccount, "admits", liveness.admit_everything),
+        conditions=_LITTLE_MEMORY,
+    ),
+    "L5-always-healthy": Mutant(
+        "a partition says that it is healthy whatever it commits",
+        10,
+        2,
+        _patch(log.ReplicatedLog, "healthy", True),
+        conditions=CONDITIONS["one-dead-partition"],
+    ),
+    "L6-task-left-behind": Mutant(
+        "a task outlives what it belongs to",
+        20,
+        0,
+        _patch(Feed, "close", liveness.close_nothing),
+        ("stop-in-order",),
+    ),
     "locks-not-raised": Mutant("no lock is ever raised", 10, 0, _patch(LockTable, "admit", borders.raise_nothing)),
 }
 """Every planted bug."""

@@ -27,6 +27,7 @@ class PlainHost(ApplicationHost):
     plain: Client | None = None
 
     async def program(self, process: Process) -> None:
+        self.plain = None
         zookeeper = await self.connect_zookeeper(process)
         settings = {"client.autoMount": False}
         clients = SimulatedClients(self.world, f"{self.name} run {self.runs}", zookeeper, self.version, **settings)
@@ -37,6 +38,10 @@ class PlainHost(ApplicationHost):
                 for partition_id in range(self.world.options.partitions):
                     group.create_task(self._follow(client, partition_id))
                 await self.submit_all(lambda count: group.create_task(self._submit_some(client, count)))
+
+    @property
+    def up(self) -> bool:
+        return self.running and self.plain is not None
 
     async def stop(self) -> None:
         if self.plain is not None:

@@ -1,0 +1,51 @@
+"""Bugs to plant against liveness and isolation: what stands still, what is held, what is left behind."""
+
+import contextlib
+from collections.abc import Iterator
+from unittest import mock
+
+from waltz.server.feed import Feed, Notices
+from waltz.server.store.replica import Replica, ReplicaStalledError
+from waltz.storage.owed_answers import OwedAnswers
+
+
+def late_whatever_moves(replica: Replica, now_s: float, limit_s: float, *, needed: bool) -> None:
+    """L1: what a replica owes has a deadline as a whole, however much of it moves."""
+    if replica._client is not None and replica.owes and now_s - replica._last_progress_s > limit_s:
+        replica.fail(ReplicaStalledError("late"))
+
+
+@contextlib.contextmanager
+def patient_with_silence() -> Iterator[None]:
+    """L3: a connection to a storage that went dead is kept."""
+    make = OwedAnswers.__init__
+
+    def never_silent(owed: OwedAnswers, silent_after_s: float) -> None:
+        make(owed, float("inf"))
+
+    with mock.patch.object(OwedAnswers, "__init__", never_silent):
+        yield
+
+
+def admit_everything(account: object, size_bytes: int) -> bool:
+    """L4: nothing is too much."""
+    return True
+
+
+@contextlib.contextmanager
+def lock_failures_behind_the_batch() -> Iterator[None]:
+    """S4: lock failures leave when the whole batch has been fed."""
+    committed = Feed.committed
+
+    def fed_first(feed: Feed, first: int, count: int, frames: bytes, notices: Notices | None = None) -> None:
+        committed(feed, first, count, frames)
+        for link, failures in (notices or {}).items():
+            for _, frame in failures:
+                link.channel.send(frame)
+
+    with mock.patch.object(Feed, "committed", fed_first):
+        yield
+
+
+async def close_nothing(feed: Feed) -> None:
+    """L6: a task outlives what it belongs to."""
