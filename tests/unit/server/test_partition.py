@@ -555,7 +555,7 @@ async def test_a_partition_that_uses_more_than_its_share_takes_one_run_after_the
     setup.mounted(link)
     setup.log.undecided_bytes = 1 << 30
     for number in range(3):
-        setup.partition.append(link, [append(number)])
+        setup.partition.append(link, [append(number, data=bytes(20_000))])
         setup.partition.flush(link, flush(number))
     assert setup.log.batches == [1], "the first finds nothing in hand"
     assert setup.meter("refused-append") == 2
