@@ -316,9 +316,10 @@ class PartitionAppends:
 
     def _append_built(self, submission: Submission, builder: TransactionBuilder) -> None:
         write_locks, read_locks, append_locks = builder.write_locks, builder.read_locks, builder.append_locks
-        lock_count = len(write_locks) + len(read_locks) + len(append_locks)
-        if lock_count > self._max_locks:
-            raise too_many_locks(lock_count, self._max_locks)
+        if write_locks or read_locks or append_locks:
+            lock_count = len(write_locks) + len(read_locks) + len(append_locks)
+            if lock_count > self._max_locks:
+                raise too_many_locks(lock_count, self._max_locks)
         self._append(
             submission,
             builder.checked_data(self._max_size_bytes),

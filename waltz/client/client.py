@@ -4,6 +4,7 @@ import asyncio
 import random
 import ssl
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from threading import get_ident
 from types import TracebackType
 from typing import Self
 
@@ -26,8 +27,6 @@ from waltz.common.net.channel import connect
 from waltz.common.net.tls import client_context
 from waltz.common.zk.client import ZooKeeper
 from waltz.common.zk.client import connect as connect_zookeeper
-
-_running_loop = asyncio.get_running_loop  # asked for with each submission
 
 _CONNECT_TIMEOUT_S = 30.0
 TRANSACT_TIMEOUT_S = 30.0
@@ -82,6 +81,7 @@ class WaltzClient:
         self._active: frozenset[int] = frozenset()
         self._changing_partitions = asyncio.Lock()
         self._loop = asyncio.get_running_loop()
+        self._thread_id = get_ident()
         self._cluster: ClusterManager | None = None
         self._own_zookeeper: ZooKeeper | None = None
         self._closed = False
@@ -202,7 +202,8 @@ class WaltzClient:
         ``TransactionTooLargeError``, ``ProtocolError`` (locks that the server's version does not know), and what the
         context raises.
         """
-        if _running_loop() is not self._loop:
+        # Asking for the running loop costs a system call; this finds the same, but for an exotic case that costs it.
+        if get_ident() != self._thread_id or not self._loop.is_running():
             check_loop(self._loop)
         partitions = self._stream.partitions
         partition_id = -1
