@@ -28,8 +28,8 @@ SCAN_TIMEOUT_S = 20.0
 
 
 async def bit_rot(target: Target, fault: Fault) -> None:
-    """A sector cannot be read, or a bit of a record that was acknowledged, of an index, or of what the control file or the fence file say of a
-    partition is another one. Perhaps this storage or another one loses power then. An operator repairs it."""
+    """A sector of a segment or an index cannot be read, or a bit of a record that was acknowledged, of an index, of the
+    control file or of the fence file is another one. Then perhaps a storage loses power. An operator repairs it."""
     async with target.world.disk_course:
         await finish_repairs(target)  # one that was cancelled
         draw = random.Random(fault.other)
