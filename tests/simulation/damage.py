@@ -28,8 +28,8 @@ SCAN_TIMEOUT_S = 20.0
 
 
 async def bit_rot(target: Target, fault: Fault) -> None:
-    """A bit of a record that was acknowledged, of an index, or of what the control file or the fence file say of a
-    partition is another one. Perhaps this storage or another one loses power then. An operator repairs it."""
+    """A sector of a segment or an index cannot be read, or a bit of a record that was acknowledged, of an index, of the
+    control file or of the fence file is another one. Then perhaps a storage loses power. An operator repairs it."""
     async with target.world.disk_course:
         await finish_repairs(target)  # one that was cancelled
         draw = random.Random(fault.other)
@@ -54,7 +54,7 @@ async def bit_rot(target: Target, fault: Fault) -> None:
 def _damage(target: Target, draw: random.Random, storage: StorageHost, partition_id: int) -> str | None:
     """What was damaged; None if there was nothing to be damaged."""
     disk, checks = storage.disk, target.world.storage_checks
-    kind = draw.choice(("record", "record", "record", "index", "control file", "fence file"))
+    kind = draw.choice(("record", "record", "record", "index", "sector", "control file", "fence file"))
     directory = f"{DIRECTORY}/{partition_id}"
     if kind == "record":
         known = checks.acknowledged_by(storage.name, partition_id)
@@ -70,6 +70,8 @@ def _damage(target: Target, draw: random.Random, storage: StorageHost, partition
         found = disk.flip_bit(
             lambda path: path.startswith(f"{directory}/") and path.endswith(".idx"), after=HEADER_SIZE_BYTES, draw=draw
         )
+    elif kind == "sector":
+        found = disk.lose_sector(lambda path: path.startswith(f"{directory}/") and path.endswith((".seg", ".idx")))
     else:
         suffix = ".ctl" if kind == "control file" else ".fence"
         found = disk.flip_bit(lambda path: path.endswith(suffix), after=HEADER_SIZE_BYTES, draw=draw)

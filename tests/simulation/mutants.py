@@ -174,7 +174,7 @@ MUTANTS: dict[str, Mutant] = {
     "S9-zeros-taken-for-a-lost-sector": Mutant(
         "a record with a flipped bit and a sector of zeros in its payload is cut off as a torn write",
         20,
-        1,
+        0,
         _patch(storage_recovery, "is_torn", storage.cut_at_a_sector_of_zeros),
         ("bit-rot",),
         {"zero_bytes": 2_000, "fault_count": 24},
@@ -182,7 +182,7 @@ MUTANTS: dict[str, Mutant] = {
     "S9-everything-is-torn": Mutant(
         "whatever is not intact behind the last checkpoint is cut off as a torn write",
         20,
-        1,
+        0,
         _patch(storage_recovery, "is_torn", lambda *_: True),
         ("bit-rot",),
         {"fault_count": 24},
