@@ -54,6 +54,8 @@ class World:
             lag_s=options.zookeeper_lag_s,
         )
         self.storage_checks = StorageChecks(fail)
+        self.everybody_coordinates = False
+        """Whether every server takes itself for the coordinator of the cluster."""
         self.disk_course = asyncio.Lock()
         """Held by a fault that takes away what a disk held: one at a time is as much as is bearable."""
         loop.network = self.network

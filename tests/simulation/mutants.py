@@ -82,7 +82,12 @@ MUTANTS: dict[str, Mutant] = {
         _patch(PartitionLog, "truncate", storage.truncate_nothing),
     ),
     "stale-session-accepted": Mutant(
-        "a storage serves every session", 30, 15, _patch(session_rule, "fence", storage.accept_every_session)
+        "a storage serves every session",
+        30,
+        7,
+        _patch(session_rule, "fence", storage.accept_every_session),
+        ("depose", "pause-server", "flap"),
+        {"fault_count": 30},
     ),
     "S1-fence-checked-once": Mutant(
         "a storage answers a newer session before the write of an older one has ended, and acknowledges both",

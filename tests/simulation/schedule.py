@@ -5,7 +5,16 @@ import random
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
-from tests.simulation import courses, damage, disk_courses, disk_faults, faults, isolation, line_faults
+from tests.simulation import (
+    coordinators,
+    courses,
+    damage,
+    disk_courses,
+    disk_faults,
+    faults,
+    isolation,
+    line_faults,
+)
 from tests.simulation.target import Fault, Target
 
 
@@ -88,6 +97,7 @@ TARGETED_FAULTS: dict[str, tuple[int, Callable[[Target, Fault], Coroutine[Any, A
     "crash-at-opening": (1, courses.crash_at_opening),
     "begin-in-the-dark": (1, courses.begin_in_the_dark),
     "dead-partition": (1, isolation.dead_partition),
+    "two-coordinators": (1, coordinators.two_coordinators),
     "bit-rot": (1, damage.bit_rot),
     "roll-back-disk": (1, disk_courses.roll_back_disk),
     "exchange-disks": (1, disk_courses.exchange_disks),

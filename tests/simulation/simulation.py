@@ -21,6 +21,7 @@ from tests.simulation.absence import keep_storages_away
 from tests.simulation.applications import make_applications
 from tests.simulation.checker import Checker, Entry, Outcome
 from tests.simulation.cluster import CLUSTER_KEY, DIRECTORY, LogToTrace, SimulatedCluster, StorageHost, World
+from tests.simulation.coordinators import as_many_as_the_fault_says
 from tests.simulation.damage import finish_repairs
 from tests.simulation.database_application import DatabaseHost
 from tests.simulation.disk import SimulatedFiles
@@ -180,6 +181,7 @@ class Simulation:
         )
         with contextlib.ExitStack() as stack:
             stack.enter_context(mock.patch.object(server_node, "StoreOptions", store_options))
+            stack.enter_context(as_many_as_the_fault_says(self.world))
             stack.enter_context(mock.patch.object(marks, "random", SimpleNamespace(Random=lambda: random.Random(0))))
             stack.enter_context(mock.patch.object(storage_partition, "WRITE_AHEAD_BYTES", options.write_ahead_bytes))
             if options.forgetful_storages:

@@ -6,6 +6,14 @@ from tests.simulation.options import CONDITIONS
 from tests.simulation.processes import simulate, simulate_side_by_side
 
 SEEDS = 100
+COURSES = (
+    "bit-rot",
+    "roll-back-disk",
+    "exchange-disks,strand-minority",
+    "two-coordinators,prefer-partitions",
+    "failing-call,hung-disk,full-disk",
+)
+
 PROCESSES = 2
 """Side by side, for as many cores."""
 
@@ -17,6 +25,16 @@ REGRESSIONS = (
     (5004, (), "a deposed owner answered a mount of a newer generation: a client took its own commits for failed"),
     (15351, (), "a replica whose log ended within a batch made the server that it joined again spin for ever"),
     (13024, (), "a lost sector that held the first zeros of an intact record was taken for damage"),
+    (
+        129,
+        ("--faults", "power-off-storage,power-off-all-storages,crash-while-writing"),
+        "a write during which the power failed was applied as a whole after it: a disk that cannot be",
+    ),
+    (
+        8,
+        ("--faults", "bit-rot,power-off-storage", "--set", "fault_count=14"),
+        "a repair said that all was well of a partition that could not be opened for another reason",
+    ),
     (
         15,
         ("--faults", "strand-minority,crash-while-writing,kill-server,storm"),
@@ -39,6 +57,14 @@ def test_no_seed_fails() -> None:
 @pytest.mark.parametrize("conditions", CONDITIONS)
 def test_no_seed_fails_under_special_conditions(conditions: str) -> None:
     exit_code, output = simulate("--seeds", "3", "--set", conditions)
+    assert exit_code == 0, output
+    assert output.count(" ok ") == 3
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("kinds", COURSES)
+def test_no_seed_fails_in_courses_that_seeds_do_not_draw(kinds: str) -> None:
+    exit_code, output = simulate("--seeds", "3", "--faults", kinds, "--set", "fault_count=10")
     assert exit_code == 0, output
     assert output.count(" ok ") == 3
 
