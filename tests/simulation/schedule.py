@@ -5,7 +5,16 @@ import random
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
-from tests.simulation import coordinators, courses, damage, disk_courses, disk_faults, faults, isolation, line_faults
+from tests.simulation import (
+    coordinators,
+    courses,
+    damage,
+    disk_courses,
+    disk_faults,
+    faults,
+    isolation,
+    line_faults,
+)
 from tests.simulation.target import Fault, Target
 
 
