@@ -212,7 +212,7 @@ async def test_hostile_messages_close_their_connection_only(connect: Peers, payl
     "frame",
     [
         struct.pack(">Bhi", ord("L"), 4, -1),
-        struct.pack(">Bhi", ord("L"), 4, (1 << 31) - 1),
+        struct.pack(">Bhi", ord("L"), 4, (1 << 31) - 1) + bytes(17),
         struct.pack(">Bhi", ord("L"), 3, 17) + bytes(17),
         struct.pack(">Bhi", ord("S"), 4, 17) + bytes(17),
         SERVER_HELLO,

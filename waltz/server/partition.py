@@ -433,8 +433,9 @@ class ServerPartition:
         pending = Pending(link, request, next(self._order))
         if not self._memory.admits(pending.size_bytes):
             return None
+        before_bytes = self._waiting.size_bytes
         self._waiting.add(pending)
-        self._memory.add(pending.size_bytes)
+        self._memory.add(self._waiting.size_bytes - before_bytes)
         return pending
 
     def _count_memory(self) -> None:
@@ -469,8 +470,10 @@ class ServerPartition:
             self._undecided.accept(AcceptedRun(last_id, link, appends, self._metrics.clock(), lock_count))
             self._log.append(appends)
             assert appends[-1].transaction_id == last_id, "the log gives the ids that locks were raised to"
-            if self._undecided.count > 1 or lock_count or len(appends[0].body) > _NOT_COUNTED_BYTES:
+            if conflicts or self._undecided.count > 1 or lock_count or len(appends[0].body) > _NOT_COUNTED_BYTES:
                 self._count_memory()
+        elif conflicts:
+            self._count_memory()
 
     def _conflict(self, link: ClientLink, conflict: Conflict[AppendCall]) -> None:
         """Tell a lock failure, now or when the conflicting append is committed and fed (rule S4)."""

@@ -525,6 +525,25 @@ async def test_locks_count_at_their_true_size(make: Make) -> None:
     assert setup.memory.used_bytes == 0
 
 
+async def test_appends_that_wait_for_the_outcome_of_a_conflict_are_counted(make: Make) -> None:
+    setup, link = make(), new_link(version=5)
+    setup.mounted(link)
+    setup.partition.append(link, [append(1, -1, [7])])
+    setup.partition.append(link, [append(number, -1, [7], data=bytes(1000)) for number in range(2, 12)])
+    assert setup.memory.used_bytes > 10_000
+    setup.log.commit()
+    assert setup.memory.used_bytes == 0
+
+
+async def test_the_account_agrees_with_the_room_when_mounts_that_were_answered_are_dropped(make: Make) -> None:
+    setup, link = make(session=False, answer_timeout_s=0), new_link()
+    for number in range(5000):
+        setup.partition.mount(link, mount(number, -1))
+        if number % 100 == 0:
+            await asyncio.sleep(0.001)
+    assert setup.memory.used_bytes < 2000 * 200
+
+
 async def test_other_requests_find_no_room_either(make: Make) -> None:
     setup, link = make(session=False, memory=MemoryBudget(0)), new_link()
     setup.partition.mount(link, mount(0, -1))

@@ -124,6 +124,7 @@ class ReplicatedLog:
         self._voided = False
         self._readmissions: dict[str, ReadmissionPacer] = {}
         self._unresolved: list[Append] = []
+        self._unresolved_bytes = 0
         self._sizer = RecordSizer()
 
     # State
@@ -182,7 +183,7 @@ class ReplicatedLog:
     @property
     def undecided_bytes(self) -> int:
         """Of the appends that were given and are not decided, as they go to the storages."""
-        return self._load_bytes()
+        return self._load_bytes() + (self._unresolved_bytes if self._unresolved else 0)
 
     @property
     def congested(self) -> bool:
@@ -267,7 +268,7 @@ class ReplicatedLog:
             in_order = await self._tend(session)
         finally:
             if not in_order:
-                self._unresolved = session.undecided()
+                self._keep_unresolved(session)
             self._lose_session()
             await session.close()
         if in_order or self._loop.time() - opened_s > SHORT_SESSION_S:
@@ -361,7 +362,7 @@ class ReplicatedLog:
                 elif await self._give_up_in_order(session):
                     return True
             if session.ended is not None:
-                self._unresolved = session.undecided()
+                self._keep_unresolved(session)
                 self._lose_session()
                 self._end_visibly()
                 return session.generation != self._generation
@@ -564,6 +565,10 @@ class ReplicatedLog:
             size_bytes += len(append.body) + RECORD_ID_BYTES
             appends.append(append)
         return appends, size_bytes
+
+    def _keep_unresolved(self, session: StoreSession) -> None:
+        self._unresolved = session.undecided()
+        self._unresolved_bytes = sum(len(append.body) + RECORD_ID_BYTES for append in self._unresolved)
 
     def _load_bytes(self) -> int:
         return self._pending_bytes + (0 if self._session is None else self._session.undecided_bytes)

@@ -152,9 +152,11 @@ def test_without_a_quorum_appends_stay_undecided_until_the_next_session_settles_
             await asyncio.sleep(30)
             assert server.listener.decided_count == 5
             assert not server.log.healthy
+            assert server.log.undecided_bytes > 0, "what is undecided is in memory without a session, too"
             world.storages[B].resume()
             await server.wait_open()
             assert server.listener.decided_count == 8
+            assert server.log.undecided_bytes == 0
             high_water_mark, changed = server.listener.opened[-1]
             assert changed
             assert high_water_mark == server.listener.committed_appends[-1].transaction_id
