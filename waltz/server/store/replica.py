@@ -37,6 +37,11 @@ from waltz.storage.client import RemoteStorageError
 
 logger = logging.getLogger(__name__)
 
+MAX_IN_FLIGHT_REQUESTS = 64
+"""Appends in flight to one replica of a partition, beside the limit in bytes. The original's storages stop reading a
+connection, which all partitions share, while 100 requests of one of them wait for its disk; behind that even a question
+that needs no disk stays unanswered. The rest of the 100 is for recoveries and reads."""
+
 STABLE_AFTER_S = 10.0
 """A replica that has served for so long starts with the shortest back-off again."""
 
@@ -126,6 +131,7 @@ class Replica:
         self._lagging = False
         self._life = 0
         self._in_flight_bytes = 0
+        self._in_flight_count = 0
         self._last_progress_s = 0.0
         self._sent_position = 0
         self._watched_position: int | None = None
@@ -227,7 +233,7 @@ class Replica:
         self._life += 1
         self._failure = None
         self._serving = self._lagging = False
-        self._in_flight_bytes = 0
+        self._in_flight_bytes = self._in_flight_count = 0
         self._watched_position = None
         self._copy_failing_since_s = None
         self._change_unanswered = False
@@ -358,7 +364,7 @@ class Replica:
         if not self._serving or self._lagging or client is None or ring is None:
             return
         window_bytes = session.options.window_size_bytes
-        while self._in_flight_bytes < window_bytes:
+        while self._in_flight_bytes < window_bytes and self._in_flight_count < MAX_IN_FLIGHT_REQUESTS:
             batch = ring.get(self.next_id)
             if batch is None:
                 if self.next_id < ring.next_id:
@@ -369,6 +375,7 @@ class Replica:
             if not self._in_flight_bytes:
                 self._last_progress_s = self._loop.time()
             self._in_flight_bytes += size_bytes
+            self._in_flight_count += 1
             self.next_id = batch.last_id + 1
             done = partial(self._appended, self._life, batch.last_id, size_bytes)
             self._sent_position = client.append_encoded(
@@ -384,6 +391,7 @@ class Replica:
             return
         if life == self._life:
             self._in_flight_bytes -= size_bytes
+            self._in_flight_count -= 1
             self._last_progress_s = self._loop.time()
             self._watched_position = None
             if self._lagging and self._in_flight_bytes == 0:
