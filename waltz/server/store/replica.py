@@ -15,7 +15,7 @@ from typing import Protocol
 from waltz.common.errors import WaltzError
 from waltz.common.ids import NO_TRANSACTION
 from waltz.common.net.backoff import Backoff
-from waltz.common.records import Record
+from waltz.common.records import Record, encode_records
 from waltz.common.zk.znodes import ReplicaId
 from waltz.server.store.connections import Lane, StorageConnections, StorageRpc
 from waltz.server.store.copying import ReadAhead
@@ -137,6 +137,7 @@ class Replica:
         self._watched_position: int | None = None
         self._watched_bytes = 0
         self._copy_failing_since_s: float | None = None
+        self._copy_written: asyncio.Future[None] | None = None
         self._change_unanswered = False
         self._copies: ReadAhead[tuple[ReplicaId, int]] = ReadAhead(self._read_from, options.copy_size_bytes)
         self._last_failure = ""
@@ -409,6 +410,8 @@ class Replica:
             self._serving = False
             self._wake.set()
             self._mailbox.put_nowait(None)
+            if self._copy_written is not None:
+                _settle(self._copy_written, error)
             if self.live:
                 self.live = False
                 self._session.replica_left()
@@ -471,13 +474,37 @@ class Replica:
             await asyncio.sleep(self._backoff.next_delay_s())
         else:
             self._copy_failing_since_s = None
-            timeout_s = session.options.change_timeout_s
-            await client.append(session.session_id, session.partition_id, records, timeout_s=timeout_s)
+            await self._write_copy(client, records)
             self.next_id = records[-1].transaction_id + 1
             self.acked = max(self.acked, self.next_id - 1)
             session.acknowledged()
         if self._failure is not None:
             raise self._failure
 
+    async def _write_copy(self, client: StorageRpc, records: list[Record]) -> None:
+        """Append copied records, watched for progress like everything that is in flight."""
+        session = self._session
+        payload = encode_records(records)
+        written = self._copy_written = self._loop.create_future()
+        self._in_flight_bytes = len(payload)
+        self._last_progress_s, self._watched_position = self._loop.time(), None
+        try:
+            self._sent_position = client.append_encoded(
+                session.session_id, session.partition_id, payload, len(records), partial(_settle, written)
+            )
+            await written
+        finally:
+            self._copy_written = None
+            self._in_flight_bytes = 0
+
     async def _read_from_others(self, _: None, first: int, count: int) -> list[Record]:
         return await self._session.read(first, count, except_from=self.replica_id)
+
+
+def _settle(future: asyncio.Future[None], error: Exception | None) -> None:
+    if future.done():
+        return
+    if error is None:
+        future.set_result(None)
+    else:
+        future.set_exception(error)

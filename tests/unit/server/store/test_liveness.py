@@ -160,6 +160,31 @@ def test_a_replica_catches_up_with_the_largest_transaction_and_its_vote_counts(
     run(scenario())
 
 
+def test_a_needed_replica_whose_copy_hangs_does_not_count_for_a_minute() -> None:
+    """C lags and B is gone: while the copy to C is not written, nothing can be committed, and that is told."""
+
+    async def scenario() -> None:
+        async with line_world(**SMALL_RING) as world:
+            server = await world.server()
+            await server.write(10)
+            world.storages[C].pause()
+            for _ in range(40):
+                await server.write(10, size_bytes=2000)
+            world.network.slow_storages = {C}
+            world.network.slow_requests, world.network.slow_s = (wire.AppendRequest,), 1.0
+            world.storages[C].resume()
+            await wait_until(lambda: world.network.reads > 0)
+            world.network.slow_s = 1000.0
+            await asyncio.sleep(3)
+            server.give(1)
+            world.storages[B].stop()
+            started_s = asyncio.get_running_loop().time()
+            await server.wait(lambda: server.log.session_id != 0)
+            assert asyncio.get_running_loop().time() - started_s < 10
+
+    run(scenario())
+
+
 def test_small_records_are_caught_up_with_over_a_long_line() -> None:
     """Half a second of round trip: steps are large, and the next one is read while one is written."""
 
