@@ -359,7 +359,13 @@ class StorageClient:
             self._look_by(self._look_interval_s)
             return
         now_s = self._loop.time() - self._stood_still_s
-        verdict = self._owed.look(now_s, channel.left_bytes(), channel.received_bytes, receiving=channel.receiving)
+        verdict = self._owed.look(
+            now_s,
+            channel.left_bytes(),
+            channel.received_bytes,
+            receiving=channel.receiving,
+            arriving=wire.seq_num_of(channel.receiving_head(wire.HEAD_BYTES)),
+        )
         for seq_num in verdict.late:
             self._fail_late(seq_num)
         if verdict.silent:

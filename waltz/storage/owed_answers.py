@@ -2,7 +2,9 @@
 
 A line may be slow, and a large transaction may keep it busy for half a minute. So a request is not late by the clock
 alone, but when nothing has moved for it during its limit. What moves for a request: bytes that leave, up to its own
-last one; answers to what was sent before it; and bytes of an answer that is on its way in.
+last one; answers to what was sent before it; and bytes of an answer that is on its way in, to itself or to what was
+sent before it. Answers to what was sent later come first where partitions are worked on side by side; they excuse the
+peer for a few times the limit only, for it may have dropped the request.
 
 Something in between (a relay, the kernels) may hold megabytes that have left here and have not arrived there. Nothing
 can be seen to move while it hands them on, so every limit is longer by the time that takes, at the rate that the
@@ -14,6 +16,9 @@ limits at which single callers give up; in the middle of that time a question th
 tells a peer that works on something long from one that is gone.
 """
 
+from bisect import bisect_left, bisect_right
+from collections import deque
+from itertools import accumulate
 from typing import NamedTuple
 
 HIDDEN_BYTES = 8 << 20
@@ -30,6 +35,14 @@ MAX_ANSWER_TIMES_S = 2.0
 
 MAX_WAIT_S = 600.0
 """No request is waited for longer than this, whatever moves."""
+
+MAX_OVERTAKEN_LIMITS = 4
+"""For how many times its limit a request is waited for because answers to others come."""
+
+_BLOCK_BITS = 6
+"""Owed bytes are summed up for so many sequence numbers together, as a power of two."""
+
+_NOWHERE = 1 << 63
 
 
 class Verdict(NamedTuple):
@@ -54,23 +67,30 @@ class Transfer(NamedTuple):
     """How much longer than usual an answer may take, because of bytes that may be on their way."""
 
 
-class _Request(NamedTuple):
-    size_bytes: int
-    position: int
-    """Where it ends in the stream."""
-    timeout_s: float
-    sent_s: float
-
-
 class OwedAnswers:
-    """The unanswered requests of one connection, in the order in which they were sent."""
+    """The unanswered requests of one connection, in the order in which they were sent. Their numbers rise.
+
+    A dead line may owe tens of thousands of answers and is looked at often, so nothing here walks through all of them.
+    What moves, moves for all requests from some position on; allowances and times of sending rise with the position as
+    well. Of the requests with the same limit the first one is therefore late first.
+    """
 
     def __init__(self, silent_after_s: float) -> None:
         self._silent_after_s = silent_after_s
         self._requests: dict[int, tuple[int, int, float, float]] = {}
-        """Made as plain tuples, which takes a fraction of the time; looked at as :class:`_Request`."""
-        self._seen: dict[int, tuple[int, float]] = {}
-        """How far requests had come when they were last looked at, and since when they have been there."""
+        """Size, position (where it ends in the stream), limit and time of sending; plain tuples are made faster."""
+        self._by_timeout: dict[float, deque[int]] = {}
+        """Numbers of requests by their limits, of answered ones too until a look comes upon them."""
+        self._blocks: dict[int, list[int]] = {}
+        """For blocks of sequence numbers: the position of the first one, and the bytes owed."""
+        self._totals: tuple[list[int], list[int], list[int]] | None = None
+        """The blocks' positions, the bytes owed before them, and their numbers, while nothing has changed."""
+        self._steps: list[tuple[int, float]] = []
+        """Rising: behind this position something moved last at this time, up to the position of the next step."""
+        self._answered_position = _NOWHERE
+        """The lowest position of what was answered since the last look."""
+        self._other_arrived_s = 0.0
+        """When bytes of an answer last came, whoever's."""
         self._missed: set[int] = set()
         self._bytes_per_s = 0.0
         self._answer_s = 0.0
@@ -96,6 +116,16 @@ class OwedAnswers:
             self._probed_s = None
         self._last_position = position
         self._requests[seq_num] = (size_bytes, position, timeout_s, now_s)
+        self._totals = None
+        block = self._blocks.get(seq_num >> _BLOCK_BITS)
+        if block is None:
+            self._blocks[seq_num >> _BLOCK_BITS] = [position, size_bytes]
+        else:
+            block[1] += size_bytes
+        queue = self._by_timeout.get(timeout_s)
+        if queue is None:
+            queue = self._by_timeout[timeout_s] = deque()
+        queue.append(seq_num)
 
     def answered(self, seq_num: int, now_s: float) -> None:
         """The answer to a request, or to one that nobody waits for any more, has come."""
@@ -103,53 +133,53 @@ class OwedAnswers:
         if request is None:
             self._missed.discard(seq_num)
             return
-        if self._seen:
-            self._seen.pop(seq_num, None)
+        size_bytes, position, _, sent_s = request
+        self._release(seq_num, size_bytes)
+        if position < self._answered_position:
+            self._answered_position = position
         # Its bytes have passed in this time, so the line is at least that fast.
-        size_bytes, _, _, sent_s = request
         took_s = now_s - sent_s
         if size_bytes > took_s * self._bytes_per_s and took_s > 0:
             self._bytes_per_s = size_bytes / took_s
         if took_s < self._answer_s or not self._answer_s:
             self._answer_s = took_s
 
-    def look(self, now_s: float, left_bytes: int, received_bytes: int, *, receiving: bool) -> Verdict:
+    def _release(self, seq_num: int, size_bytes: int) -> None:
+        self._totals = None
+        block = self._blocks[seq_num >> _BLOCK_BITS]
+        block[1] -= size_bytes
+        if not block[1]:
+            del self._blocks[seq_num >> _BLOCK_BITS]
+
+    def look(
+        self, now_s: float, left_bytes: int, received_bytes: int, *, receiving: bool, arriving: int | None = None
+    ) -> Verdict:
         """What is late now.
 
-        ``left_bytes`` of the stream have left, ``received_bytes`` have come; ``receiving``: an answer has come in part.
+        ``left_bytes`` of the stream have left, ``received_bytes`` have come; ``receiving``: an answer has come in part,
+        to the request ``arriving`` if that is known.
         """
         self._bytes_per_s *= max(1 - (now_s - self._looked_s) / RATE_MEMORY_S, 0.0)
         self._answer_s *= 1 + (now_s - self._looked_s) / RATE_MEMORY_S
         self._looked_s = now_s
-        arriving = receiving and received_bytes > self._received_bytes
+        came = received_bytes != self._received_bytes
+        moved_behind, self._answered_position = self._answered_position, _NOWHERE
+        if left_bytes != self._left_bytes:
+            moved_behind = min(moved_behind, self._left_bytes)
+        if receiving and came:
+            self._other_arrived_s = now_s
+            request = None if arriving is None else self._requests.get(arriving)
+            if request is not None:
+                moved_behind = min(moved_behind, request[1] - 1)
+        self._step(moved_behind, now_s)
         # That a new request leaves proves nothing: kernels and relays take it. What had to wait at the last look does.
-        if received_bytes != self._received_bytes or (self._backlog and left_bytes != self._left_bytes):
+        if came or (self._backlog and left_bytes != self._left_bytes):
             self._moved_s = now_s
             self._probed_s = None
         self._left_bytes, self._received_bytes = left_bytes, received_bytes
         self._backlog = left_bytes < self._last_position
-        late: list[int] = []
-        next_look_s = now_s + MAX_WAIT_S
-        owed_bytes = 0
-        seen, self._seen = self._seen, {}
-        for seq_num, fields in self._requests.items():
-            request = _Request(*fields)
-            owed_bytes += request.size_bytes
-            moved_bytes = min(left_bytes, request.position) - owed_bytes
-            seen_bytes, progress_s = seen.get(seq_num, (moved_bytes, request.sent_s))
-            if arriving or moved_bytes != seen_bytes:
-                progress_s = now_s
-            self._seen[seq_num] = (moved_bytes, progress_s)
-            due_s = progress_s + request.timeout_s + self._allowance_s(owed_bytes)
-            due_s = min(due_s, request.sent_s + MAX_WAIT_S)
-            if now_s >= due_s:
-                late.append(seq_num)
-            else:
-                next_look_s = min(next_look_s, due_s)
-        for seq_num in late:
-            del self._requests[seq_num], self._seen[seq_num]
-            self._missed.add(seq_num)
-        silence_s = now_s - self._moved_s - self._allowance_s(owed_bytes)
+        silence_s = now_s - self._moved_s - self._allowance_s(self._owed_up_to(self._last_position))
+        late, next_look_s = self._take_late(now_s)
         probe = bool(self) and self._probed_s is None and silence_s >= self._silent_after_s / 2
         if probe:
             self._probed_s = now_s
@@ -157,14 +187,76 @@ class OwedAnswers:
         silent = self._probed_s is not None and now_s - self._probed_s >= self._silent_after_s / 2
         return Verdict(late, probe, bool(self) and silent, next_look_s)
 
+    def _step(self, position: int, now_s: float) -> None:
+        """Something has moved for all requests that end behind this position."""
+        steps = self._steps
+        if not self._requests:
+            steps.clear()
+            return
+        if position != _NOWHERE:
+            while steps and steps[-1][0] >= position:
+                steps.pop()
+            steps.append((position, now_s))
+        first_position = next(iter(self._requests.values()))[1]
+        del steps[: max(bisect_left(steps, (first_position,)) - 1, 0)]
+
+    def _take_late(self, now_s: float) -> tuple[list[int], float]:
+        """Requests that are late, which are owed no more; and when the next one may be."""
+        requests, late = self._requests, []
+        next_look_s = now_s + MAX_WAIT_S
+        for timeout_s, queue in list(self._by_timeout.items()):
+            while queue:
+                request = requests.get(queue[0])
+                if request is not None:
+                    due_s = self._due_s(*request)
+                    if now_s < due_s:
+                        next_look_s = min(next_look_s, due_s)
+                        break
+                    late.append(queue[0])
+                queue.popleft()
+            if not queue:
+                del self._by_timeout[timeout_s]
+            elif len(queue) > 2 * len(requests):
+                # Most of it was answered behind one that was not.
+                self._by_timeout[timeout_s] = deque(seq_num for seq_num in queue if seq_num in requests)
+        late.sort()
+        for seq_num in late:
+            self._release(seq_num, requests.pop(seq_num)[0])
+        self._missed.update(late)
+        return late, next_look_s
+
+    def _due_s(self, _size_bytes: int, position: int, timeout_s: float, sent_s: float) -> float:
+        index = bisect_left(self._steps, (position,)) - 1
+        moved_s = self._steps[index][1] if index >= 0 else sent_s
+        overtaken_s = min(self._other_arrived_s, sent_s + (MAX_OVERTAKEN_LIMITS - 1) * timeout_s)
+        progress_s = max(moved_s, overtaken_s, sent_s)
+        due_s = progress_s + timeout_s + self._allowance_s(self._owed_up_to(position))
+        return min(due_s, sent_s + MAX_WAIT_S)
+
     def transfer(self, position: int, left_bytes: int) -> Transfer:
         """How far the connection has come up to ``position``, when ``left_bytes`` have left."""
-        owed_bytes = 0
-        for size_bytes, end, _, _ in self._requests.values():
-            if end > position:
-                break
-            owed_bytes += size_bytes
+        owed_bytes = self._owed_up_to(position)
         return Transfer(min(left_bytes, position) - owed_bytes, self._allowance_s(owed_bytes))
+
+    def _owed_up_to(self, position: int) -> int:
+        """Bytes of the unanswered requests that end at or before ``position``."""
+        if self._totals is None:
+            blocks = self._blocks.values()
+            before = [0, *accumulate(block[1] for block in blocks)]
+            self._totals = [block[0] for block in blocks], before, list(self._blocks)
+        positions, before, numbers = self._totals
+        index = bisect_right(positions, position) - 1
+        if index < 0:
+            return 0
+        owed_bytes = before[index]
+        first = numbers[index] << _BLOCK_BITS
+        for seq_num in range(first, first + (1 << _BLOCK_BITS)):
+            request = self._requests.get(seq_num)
+            if request is not None:
+                if request[1] > position:
+                    break
+                owed_bytes += request[0]
+        return owed_bytes
 
     def _allowance_s(self, owed_bytes: int) -> float:
         hidden_s = min(owed_bytes, HIDDEN_BYTES) / max(self._bytes_per_s, MIN_BYTES_PER_S)

@@ -288,6 +288,10 @@ class Channel(asyncio.Protocol):
         """Whether the beginning of a frame has come and its rest has not."""
         return self._wire.receiving
 
+    def receiving_head(self, size_bytes: int) -> bytes:
+        """Up to so many of the first payload bytes of the frame of :attr:`receiving`."""
+        return self._wire.receiving_head(size_bytes)
+
     @property
     def connected(self) -> bool:
         """Whether there is, or was, a connection: with TLS one whose handshake was completed."""

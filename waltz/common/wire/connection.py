@@ -107,6 +107,10 @@ class WireConnection:
         """Whether the beginning of a frame has come and its rest has not."""
         return self._splitter is not None and self._splitter.receiving
 
+    def receiving_head(self, size_bytes: int) -> bytes:
+        """Up to so many of the first payload bytes of the frame of :attr:`receiving`."""
+        return b"" if self._splitter is None else self._splitter.receiving_head(size_bytes)
+
     def keep_alive(self) -> bytes:
         """A frame without payload, for the phase that the connection is in."""
         if self.version is None:

@@ -173,6 +173,16 @@ class FrameSplitter:
         """Whether the beginning of a frame has come and its rest has not."""
         return self._missing_bytes > 0 and bool(self._pending)
 
+    def receiving_head(self, size_bytes: int) -> bytes:
+        """The first bytes of the payload whose rest has not come: so many, or as many as there are."""
+        wanted_bytes = FRAME_HEADER_SIZE_BYTES + size_bytes
+        head = b""
+        for piece in self._pending if self.receiving else ():
+            head += piece[: wanted_bytes - len(head)]
+            if len(head) == wanted_bytes:
+                break
+        return head[FRAME_HEADER_SIZE_BYTES:]
+
     def allow_large(self) -> bool:
         """Lift the opening limit. Whether a frame waits for that: feed something then, if only no bytes."""
         self._limit_bytes = self._max_payload_bytes

@@ -260,6 +260,15 @@ def decode(buffer: bytes, start: int, end: int) -> Message:
     return _CATALOGUE.decode(buffer, start, end)
 
 
+HEAD_BYTES = _COMMON_HEADER.size
+"""What every message begins with: its type, session id, sequence number and partition."""
+
+
+def seq_num_of(head: bytes) -> int | None:
+    """The sequence number of a message of which at least the beginning is there; ``None`` when that is too little."""
+    return None if len(head) < HEAD_BYTES else int(_COMMON_HEADER.unpack_from(head)[2])
+
+
 def decode_batch(buffer: bytes, bounds: Bounds) -> list[Message]:
     """The messages of all payloads of one read; raises as :func:`decode` does, for the whole batch."""
     messages: list[Message] = []

@@ -267,7 +267,8 @@ class ReplicatedLog:
             self._adopt(session, settlement)
             in_order = await self._tend(session)
         finally:
-            if not in_order:
+            # What could not be told stays unresolved; its session has taken nothing yet.
+            if not in_order and not self._unresolved:
                 self._keep_unresolved(session)
             self._lose_session()
             await session.close()
@@ -336,12 +337,13 @@ class ReplicatedLog:
             self._end_visibly()
         changed = mark != known_mark or self._voided or bool(self._unresolved)
         self._voided = False
-        self._unresolved = []
         if settlement.committed:
             self._high_water_mark = settlement.committed[-1].transaction_id
             self._listener.batch_committed(settlement.committed, [encode_appends(settlement.committed)])
+        self._unresolved = list(settlement.failed)
         if settlement.failed:
             self._listener.failed(settlement.failed)
+        self._unresolved = []
         self._high_water_mark = mark
         self._next_id = mark + 1
         self._open = True

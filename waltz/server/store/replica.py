@@ -15,7 +15,7 @@ from typing import Protocol
 from waltz.common.errors import WaltzError
 from waltz.common.ids import NO_TRANSACTION
 from waltz.common.net.backoff import Backoff
-from waltz.common.records import Record
+from waltz.common.records import Record, encode_records
 from waltz.common.zk.znodes import ReplicaId
 from waltz.server.store.connections import Lane, StorageConnections, StorageRpc
 from waltz.server.store.copying import ReadAhead
@@ -36,6 +36,11 @@ from waltz.server.store.ring import BatchRing
 from waltz.storage.client import RemoteStorageError
 
 logger = logging.getLogger(__name__)
+
+MAX_IN_FLIGHT_REQUESTS = 64
+"""Appends in flight to one replica of a partition, beside the limit in bytes. The original's storages stop reading a
+connection, which all partitions share, while 100 requests of one of them wait for its disk; behind that even a question
+that needs no disk stays unanswered. The rest of the 100 is for recoveries and reads."""
 
 STABLE_AFTER_S = 10.0
 """A replica that has served for so long starts with the shortest back-off again."""
@@ -126,11 +131,13 @@ class Replica:
         self._lagging = False
         self._life = 0
         self._in_flight_bytes = 0
+        self._in_flight_count = 0
         self._last_progress_s = 0.0
         self._sent_position = 0
         self._watched_position: int | None = None
         self._watched_bytes = 0
         self._copy_failing_since_s: float | None = None
+        self._copy_written: asyncio.Future[None] | None = None
         self._change_unanswered = False
         self._copies: ReadAhead[tuple[ReplicaId, int]] = ReadAhead(self._read_from, options.copy_size_bytes)
         self._last_failure = ""
@@ -227,7 +234,7 @@ class Replica:
         self._life += 1
         self._failure = None
         self._serving = self._lagging = False
-        self._in_flight_bytes = 0
+        self._in_flight_bytes = self._in_flight_count = 0
         self._watched_position = None
         self._copy_failing_since_s = None
         self._change_unanswered = False
@@ -358,7 +365,7 @@ class Replica:
         if not self._serving or self._lagging or client is None or ring is None:
             return
         window_bytes = session.options.window_size_bytes
-        while self._in_flight_bytes < window_bytes:
+        while self._in_flight_bytes < window_bytes and self._in_flight_count < MAX_IN_FLIGHT_REQUESTS:
             batch = ring.get(self.next_id)
             if batch is None:
                 if self.next_id < ring.next_id:
@@ -369,6 +376,7 @@ class Replica:
             if not self._in_flight_bytes:
                 self._last_progress_s = self._loop.time()
             self._in_flight_bytes += size_bytes
+            self._in_flight_count += 1
             self.next_id = batch.last_id + 1
             done = partial(self._appended, self._life, batch.last_id, size_bytes)
             self._sent_position = client.append_encoded(
@@ -384,6 +392,7 @@ class Replica:
             return
         if life == self._life:
             self._in_flight_bytes -= size_bytes
+            self._in_flight_count -= 1
             self._last_progress_s = self._loop.time()
             self._watched_position = None
             if self._lagging and self._in_flight_bytes == 0:
@@ -401,6 +410,8 @@ class Replica:
             self._serving = False
             self._wake.set()
             self._mailbox.put_nowait(None)
+            if self._copy_written is not None:
+                _settle(self._copy_written, error)
             if self.live:
                 self.live = False
                 self._session.replica_left()
@@ -463,13 +474,37 @@ class Replica:
             await asyncio.sleep(self._backoff.next_delay_s())
         else:
             self._copy_failing_since_s = None
-            timeout_s = session.options.change_timeout_s
-            await client.append(session.session_id, session.partition_id, records, timeout_s=timeout_s)
+            await self._write_copy(client, records)
             self.next_id = records[-1].transaction_id + 1
             self.acked = max(self.acked, self.next_id - 1)
             session.acknowledged()
         if self._failure is not None:
             raise self._failure
 
+    async def _write_copy(self, client: StorageRpc, records: list[Record]) -> None:
+        """Append copied records, watched for progress like everything that is in flight."""
+        session = self._session
+        payload = encode_records(records)
+        written = self._copy_written = self._loop.create_future()
+        self._in_flight_bytes = len(payload)
+        self._last_progress_s, self._watched_position = self._loop.time(), None
+        try:
+            self._sent_position = client.append_encoded(
+                session.session_id, session.partition_id, payload, len(records), partial(_settle, written)
+            )
+            await written
+        finally:
+            self._copy_written = None
+            self._in_flight_bytes = 0
+
     async def _read_from_others(self, _: None, first: int, count: int) -> list[Record]:
         return await self._session.read(first, count, except_from=self.replica_id)
+
+
+def _settle(future: asyncio.Future[None], error: Exception | None) -> None:
+    if future.done():
+        return
+    if error is None:
+        future.set_result(None)
+    else:
+        future.set_exception(error)

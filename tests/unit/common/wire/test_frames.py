@@ -133,3 +133,15 @@ def test_large_frames_of_one_type_are_abridged_wherever_the_reads_end(
     assert found == expected[: len(found)]
     if error is None:
         assert found == expected
+
+
+@pytest.mark.parametrize("piece_bytes", [1, 5, 30, 5000])
+def test_the_head_of_a_frame_that_is_not_complete(piece_bytes: int) -> None:
+    payload = bytes(range(256)) * 40
+    frame = encode_frame(ord("S"), 0, payload)
+    splitter = FrameSplitter(ord("S"), 0)
+    assert splitter.receiving_head(21) == b""
+    for start in range(0, len(frame) - piece_bytes, piece_bytes):
+        _, bounds = splitter.feed(frame[start : start + piece_bytes])
+        assert not bounds
+        assert splitter.receiving_head(21) == payload[: max(min(start + piece_bytes - 7, 21), 0)]

@@ -25,6 +25,8 @@ from waltz.storage.client import RemoteStorageError, StorageClient
 KEY = UUID(int=1)
 MAX_REPLY_BYTES = 8 << 20
 PIECE_BYTES = 16 << 10
+MAX_QUEUED_REQUESTS = 100
+"""While more wait at one partition, the connection is not read: as the original's storages have it."""
 
 
 @dataclass(slots=True)
@@ -55,6 +57,8 @@ class LineTransport(asyncio.Transport):
         self._sending = False
         self._closing = False
         self._lost = False
+        self._reading = True
+        self._unread: list[memoryview] = []
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         return default
@@ -116,8 +120,19 @@ class LineTransport(asyncio.Transport):
             self.abort()
 
     def arrived(self, piece: memoryview) -> None:
-        if not self._lost:
+        if not self._reading:
+            self._unread.append(piece)
+        elif not self._lost:
             self.protocol.data_received(bytes(piece))
+
+    def pause_reading(self) -> None:
+        self._reading = False
+
+    def resume_reading(self) -> None:
+        self._reading = True
+        unread, self._unread = self._unread, []
+        for piece in unread:
+            self._loop.call_soon(self.arrived, piece)
 
 
 class _StorageEnd:
@@ -146,6 +161,16 @@ class _StorageEnd:
                 queue = self._queues[message.partition_id] = asyncio.Queue()
                 self._network.spawn(asyncio.get_running_loop().create_task(self._work(queue)))
             queue.put_nowait(message)
+        self._regulate()
+
+    def _regulate(self) -> None:
+        channel = self._channel
+        if channel is None or channel.closed:
+            return
+        if any(queue.qsize() > MAX_QUEUED_REQUESTS for queue in self._queues.values()):
+            channel.pause_reading()
+        else:
+            channel.resume_reading()
 
     async def _work(self, queue: "asyncio.Queue[wire.Message | None]") -> None:
         channel = self._channel
@@ -154,6 +179,7 @@ class _StorageEnd:
             message = await queue.get()
             if message is None:
                 return
+            self._regulate()
             await self._storage.running.wait()
             if not self._storage.up:
                 continue

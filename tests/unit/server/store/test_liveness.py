@@ -74,6 +74,28 @@ def test_the_largest_transaction_commits(bytes_per_s: float, round_trip_s: float
     run(scenario())
 
 
+def test_a_slow_disk_with_many_small_batches_keeps_its_connection() -> None:
+    """The connection belongs to all partitions; the requests of one must never make its storage stop reading it."""
+
+    async def scenario() -> None:
+        async with line_world() as world:
+            server = await world.server()
+            await server.write(10)
+            await wait_until(lambda: len(world.stored(C)) == 10)
+            world.network.slow_storages = {C}
+            world.network.slow_requests, world.network.slow_s = (wire.AppendRequest,), 25.0
+            for _ in range(400):
+                await server.write(1)
+            await asyncio.sleep(20)
+            assert len(world.network.opened) == 3, "no connection was given up"
+            world.network.slow_requests = ()
+            await wait_until(lambda: len(world.stored(C)) == 410)
+            assert len(world.network.opened) == 3
+            assert world.metadata.session_id == 0
+
+    run(scenario())
+
+
 def test_a_slow_replica_is_not_given_up_when_it_becomes_needed() -> None:
     """B is still being sent what A and C have committed long ago when C goes away."""
 
@@ -134,6 +156,31 @@ def test_a_replica_catches_up_with_the_largest_transaction_and_its_vote_counts(
             await server.write(1)
             assert len(world.stored(C)) == len(world.stored(A)) == 492
             assert world.metadata.session_id <= 1
+
+    run(scenario())
+
+
+def test_a_needed_replica_whose_copy_hangs_does_not_count_for_a_minute() -> None:
+    """C lags and B is gone: while the copy to C is not written, nothing can be committed, and that is told."""
+
+    async def scenario() -> None:
+        async with line_world(**SMALL_RING) as world:
+            server = await world.server()
+            await server.write(10)
+            world.storages[C].pause()
+            for _ in range(40):
+                await server.write(10, size_bytes=2000)
+            world.network.slow_storages = {C}
+            world.network.slow_requests, world.network.slow_s = (wire.AppendRequest,), 1.0
+            world.storages[C].resume()
+            await wait_until(lambda: world.network.reads > 0)
+            world.network.slow_s = 1000.0
+            await asyncio.sleep(3)
+            server.give(1)
+            world.storages[B].stop()
+            started_s = asyncio.get_running_loop().time()
+            await server.wait(lambda: server.log.session_id != 0)
+            assert asyncio.get_running_loop().time() - started_s < 10
 
     run(scenario())
 

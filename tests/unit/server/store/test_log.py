@@ -168,6 +168,45 @@ def test_without_a_quorum_appends_stay_undecided_until_the_next_session_settles_
     run(scenario())
 
 
+@pytest.mark.parametrize("failing", ["batch_committed", "failed"])
+def test_what_a_listener_could_not_be_told_is_told_by_the_next_session(
+    failing: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario() -> None:
+        async with World() as world:
+            server = await world.server()
+            await server.write(10)
+            if failing == "batch_committed":
+                world.network.latency_s = lambda: 0.05
+                server.give(5)
+                await wait_until(lambda: all(len(world.stored(name)) == 15 for name in NAMES))
+            else:
+                for storage in world.storages.values():
+                    storage.pause()
+                server.give(5)
+                await asyncio.sleep(0.1)
+            tell = getattr(server.listener, failing)
+            attempts = 0
+
+            def tell_or_not(*args: object) -> None:
+                nonlocal attempts
+                attempts += 1
+                if attempts == 1:
+                    raise RuntimeError("a defect of the listener")
+                tell(*args)
+
+            monkeypatch.setattr(server.listener, failing, tell_or_not)
+            for storage in world.storages.values():
+                storage.break_connections()
+                storage.resume()
+            await server.wait(lambda: server.listener.decided_count == 15)
+            assert attempts == 2
+            assert len(server.listener.failed_appends) == (0 if failing == "batch_committed" else 5)
+            await server.write(1)
+
+    run(scenario())
+
+
 def test_appends_that_no_storage_took_are_failed_at_once_or_settled_as_absent() -> None:
     async def scenario() -> None:
         async with World() as world:
