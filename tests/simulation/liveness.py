@@ -4,9 +4,9 @@ The watch looks at the servers as an operator's monitor does, every second, insi
 """
 
 import contextlib
-import math
 from asyncio import all_tasks
 from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 from unittest import mock
 
 from tests.simulation.cluster import Host, ServerHost, SimulatedCluster, World
@@ -112,12 +112,24 @@ def check_nothing_left(world: World, host: Host, process: Process) -> None:
         world.fail(f"{host.name} has ended and left behind: {', '.join(left[:10])}")
 
 
+class Refusal(NamedTuple):
+    """What a server knew when it refused a request because of a lock."""
+
+    mark: int
+    estimate: int
+
+
 @contextlib.contextmanager
 def lock_failures_are_told(fail: Callable[[str], None]) -> Iterator[None]:
     """A client takes an append for lost when a later one of its own comes in the feed. It must not hear of a lock
-    failure of that append afterwards, if the server knew of it before it committed the later one (rule S4)."""
+    failure of that append afterwards, if the server knew of it before it committed the later one (rule S4).
+
+    A server knows from the moment at which it meets the conflict, also over a change of session; unless what the
+    request conflicted with was not committed after all: then it begins anew.
+    """
     committed_as: dict[bytes, int] = {}
-    refused_behind: dict[bytes, int] = {}
+    committed_by: dict[ServerPartition, int] = {}
+    refusals: dict[bytes, Refusal] = {}
     lost_at: dict[bytes, int] = {}
     seen_by_client, told_to_client = TransactionMonitor.committed, PartitionAppends.lock_failure
     seen_by_server, refused_by_server = ServerPartition.committed, ServerPartition._conflict
@@ -134,7 +146,8 @@ def lock_failures_are_told(fail: Callable[[str], None]) -> Iterator[None]:
 
     def told(appends: PartitionAppends, message: LockFailure) -> None:
         req_id = bytes(message.req_id)
-        if refused_behind.get(req_id, math.inf) < lost_at.get(req_id, -1):
+        refusal = refusals.get(req_id)
+        if refusal is not None and refusal.mark < lost_at.get(req_id, -1):
             process = running_process()
             fail(
                 f"{'-' if process is None else process.host} hears that a lock had changed after it took the append "
@@ -144,11 +157,15 @@ def lock_failures_are_told(fail: Callable[[str], None]) -> Iterator[None]:
 
     def committed(partition: ServerPartition, appends: Sequence[Append]) -> None:
         committed_as.update((bytes(append.req_id), append.transaction_id) for append in appends)
+        committed_by[partition] = appends[-1].transaction_id
         seen_by_server(partition, appends)
 
     def refused(partition: ServerPartition, link: ClientLink, conflict: Conflict[AppendCall]) -> None:
-        mark = partition.high_water_mark
-        refused_behind[bytes(conflict.request.req_id)] = -1 if mark is None else mark
+        req_id = bytes(conflict.request.req_id)
+        known = refusals.get(req_id)
+        if known is None or known.estimate > committed_by.get(partition, -1):
+            mark = partition.high_water_mark
+            refusals[req_id] = Refusal(-1 if mark is None else mark, conflict.estimate)
         refused_by_server(partition, link, conflict)
 
     with (

@@ -320,6 +320,12 @@ MUTANTS: dict[str, Mutant] = {
         0,
         liveness.lock_failures_behind_the_batch,
     ),
+    "S4-lock-failure-behind-the-settlement": Mutant(
+        "a lock failure leaves when all that an ended session had left undecided has been fed",
+        10,
+        0,
+        liveness.conflicts_forgotten_with_the_session,
+    ),
     "L1-deadline-of-the-whole": Mutant(
         "what a replica owes has a deadline as a whole, however much of it moves",
         10,

@@ -1,12 +1,16 @@
 """Bugs to plant against liveness and isolation: what stands still, what is held, what is left behind."""
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from unittest import mock
 
 from waltz.server.feed import Feed, Notices
+from waltz.server.partition import ServerPartition
+from waltz.server.store.interface import Append
 from waltz.server.store.replica import Replica, ReplicaStalledError
 from waltz.storage.owed_answers import OwedAnswers
+
+_NEVER = 1 << 62
 
 
 def late_whatever_moves(replica: Replica, now_s: float, limit_s: float, *, needed: bool) -> None:
@@ -44,6 +48,20 @@ def lock_failures_behind_the_batch() -> Iterator[None]:
                 link.channel.send(frame)
 
     with mock.patch.object(Feed, "committed", fed_first):
+        yield
+
+
+@contextlib.contextmanager
+def conflicts_forgotten_with_the_session() -> Iterator[None]:
+    """S4: a session leaves appends undecided; who waits for one of them is looked at again, whatever became of it."""
+    end = ServerPartition.session_ended
+
+    def wait_for_nothing(partition: ServerPartition, unwritten: Sequence[Append]) -> None:
+        end(partition, unwritten)
+        for pending in partition._after.clear():
+            partition._after.add(_NEVER, pending)
+
+    with mock.patch.object(ServerPartition, "session_ended", wait_for_nothing):
         yield
 
 

@@ -2,8 +2,9 @@
 
 Requests are looked at in the order of their arrival, and only while the log has an open session (rule S3); until then
 they wait. An append that passes the lock check gets its transaction id at once. Whatever depends on undecided ids (a
-lock failure that would name one, a flush, a mount) waits for the commit of that id, and is looked at again if the
-session ends before (rule S4). Nothing here is done per record beyond the lock check: no task, no future, no timer.
+lock failure that would name one, a flush, a mount) waits for the commit of that id, be it in this session or when the
+next one settles what this one has left, and is looked at again if there is none (rule S4). Nothing here is done per
+record beyond the lock check: no task, no future, no timer.
 """
 
 import asyncio
@@ -189,7 +190,8 @@ class ServerPartition:
         finally:
             self._session_open = False
             await self._ahead.close()
-            self._refuse([*self._after.clear(), *self._waiting.clear()])
+            self._refuse(self._undecided.give_back(self._after.clear(), next(self._order)))
+            self._refuse(self._waiting.clear())
             for pending in self._mounts.take():
                 self._mount_expired(pending)
             for pending in self._questions.take():
@@ -349,7 +351,7 @@ class ServerPartition:
                 pending.answered = True
                 pending.link.send(HighWaterMarkResponse(pending.request.req_id, high_water_mark))
         self._admission.begin(high_water_mark, changed)
-        self._undecided.settled()
+        self._waiting.put_back(self._undecided.give_back(self._after.clear(), next(self._order)))
         self._session_open = True
         early, self._early = self._early, {}
         for pending in early.values():
@@ -359,15 +361,15 @@ class ServerPartition:
         self._drain()
 
     def session_ended(self, unwritten: Sequence[Append]) -> None:
-        """Provisional ids are void: who waited for one of them is looked at again in the next session (rule S4).
+        """Whatever is undecided, and who waits for it, is kept for the next session.
 
-        So is what no replica was given. Both keep the order in which they arrived: a client takes it for granted that
-        an append of its own which commits leaves none behind that might commit after it.
+        What that finds committed is told as in any other commit (rule S4). Everything else is looked at again, in the
+        order of its arrival: a client takes it for granted that an append of its own which commits leaves none behind
+        that might commit after it.
         """
         self._session_open = False
         mark = NO_TRANSACTION if self.high_water_mark is None else self.high_water_mark
-        again = self._undecided.end_session(mark, unwritten, self._after.clear(), next(self._order))
-        self._waiting.put_back(again)
+        self._undecided.end_session(mark, unwritten)
         self._count_memory()
 
     def batch_committed(self, appends: Sequence[Append], records: Sequence[bytes]) -> None:

@@ -34,11 +34,13 @@ class UndecidedAppends:
         self._lock_count = 0
         self._runs: deque[AcceptedRun] = deque()
         self._links: dict[Append, ClientLink] = {}  # of what an ended session left undecided
+        self._unwritten: list[AppendCall] = []  # of those, what no replica was given
+        self._unwritten_bytes = 0
 
     @property
     def size_bytes(self) -> int:
-        """Approximate memory of all that is undecided, without the bodies."""
-        return _APPEND_SIZE_BYTES * self.count + LOCK_SIZE_BYTES * self._lock_count
+        """Approximate memory of all that is undecided, without the bodies that the log has."""
+        return _APPEND_SIZE_BYTES * self.count + LOCK_SIZE_BYTES * self._lock_count + self._unwritten_bytes
 
     def accept(self, run: AcceptedRun) -> None:
         """The log has taken these."""
@@ -62,27 +64,34 @@ class UndecidedAppends:
         self.count -= 1
         return self._links.pop(append, None)
 
-    def end_session(
-        self, high_water_mark: int, unwritten: Sequence[Append], awaiting: Sequence[Pending], first_order: int
-    ) -> list[Pending]:
-        """The session has ended: ids above the mark are void.
+    def end_session(self, high_water_mark: int, unwritten: Sequence[Append]) -> None:
+        """The session has ended: ids above the mark are void unless the next one commits them.
 
-        Returns what is to be looked at again, in the order of arrival: requests that were ``awaiting`` a commit, and
-        the appends that are ``unwritten``, as requests with the order ``first_order``.
+        No replica was given the ``unwritten``, which the log has forgotten.
         """
-        links: dict[Append, ClientLink] = {
-            append: run.link for run in self._runs for append in run.appends if append.transaction_id > high_water_mark
-        }
+        for run in self._runs:
+            self._links.update((found, run.link) for found in run.appends if found.transaction_id > high_water_mark)
         self._runs.clear()
-        again = [((pending.next_id, 0, pending.order), pending) for pending in awaiting]
         for append in unwritten:
             assert isinstance(append, AppendCall)
-            again.append(((append.transaction_id, 1, 0), Pending(links.pop(append), append, first_order)))
-        self.count -= len(unwritten)
-        self._links.update(links)
-        return [pending for _, pending in sorted(again, key=itemgetter(0))]
+            self._unwritten.append(append)
+            self._unwritten_bytes += len(append.body)
 
-    def settled(self) -> None:
-        """A session has opened: nothing of an earlier one is undecided."""
+    def give_back(self, awaiting: Sequence[Pending], order: int) -> list[Pending]:
+        """Nothing that an ended session was given can be committed any more.
+
+        Returns what is to be looked at again, in the order of arrival: requests that are still ``awaiting`` the commit
+        of an id of that session, and the unwritten appends, as requests with this ``order``.
+
+        No later append of the same client has been committed before any of these. What a session leaves undecided and
+        the next one commits is a run from the oldest on; these, and whatever came behind them, lie beyond its end.
+        """
+        again = [((pending.next_id, 0, pending.order), pending) for pending in awaiting]
+        again += [
+            ((append.transaction_id, 1, 0), Pending(self._links[append], append, order)) for append in self._unwritten
+        ]
+        self.count -= len(self._unwritten)
+        self._unwritten = []
+        self._unwritten_bytes = self._lock_count = 0
         self._links.clear()
-        self._lock_count = 0
+        return [pending for _, pending in sorted(again, key=itemgetter(0))]

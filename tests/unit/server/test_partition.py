@@ -431,13 +431,67 @@ async def test_what_is_looked_at_again_comes_before_what_waited(make: Make) -> N
     assert [undecided.req_id for undecided in setup.log.undecided] == [req_id(2)]
 
 
-async def test_a_conflict_is_checked_again_and_found_committed(make: Make) -> None:
+@pytest.mark.parametrize("committed", [1, 2])
+async def test_a_conflict_with_what_settlement_finds_is_told_before_later_appends_are_fed(
+    make: Make, committed: int
+) -> None:
+    setup, link, other = make(), new_link(client_id=1), new_link(client_id=2)
+    setup.mounted(link)
+    setup.mounted(other)
+    setup.partition.feed(link, feed(0, -1))
+    setup.partition.append(other, [append(1, -1, [5], client_id=2)])
+    setup.partition.append(link, [append(2, -1, [5]), append(3)])
+    setup.log.end_session()
+    assert take(link) == []
+    setup.log.reopen(committed)
+    await settle()
+    messages = take(link)
+    assert [type(message) for message in messages] == [FeedData, LockFailure, FeedData][: committed + 1]
+    assert messages[1] == LockFailure(req_id(2), 0), "the id is that of the append that changed the lock"
+    assert setup.meter("rejected-append") == 1
+
+
+async def test_a_conflict_with_what_settlement_has_not_found_is_checked_again_in_order(make: Make) -> None:
+    """Of three that wait, the first is told; the others are looked at again, around what no replica was given."""
+    setup, link, other = make(), new_link(client_id=1), new_link(client_id=2)
+    setup.mounted(link)
+    setup.mounted(other)
+    setup.partition.append(other, [append(1, -1, [5], client_id=2), append(2, -1, [6], client_id=2)])
+    setup.partition.append(link, [append(3, -1, [5]), append(4, 0, [6]), append(5), append(6, 0, [6]), append(7)])
+    setup.log.written = 2
+    setup.log.end_session()
+    setup.partition.append(link, [append(8)])
+    setup.log.reopen(committed=1)
+    assert take(link) == [LockFailure(req_id(3), 0)]
+    assert [undecided.req_id for undecided in setup.log.undecided] == [req_id(number) for number in (4, 5, 7, 8)]
+    setup.log.commit()
+    assert take(link) == [LockFailure(req_id(6), 1)]
+    assert setup.meter("failed-append") == 1
+
+
+async def test_a_flush_behind_what_settlement_finds_leaves_after_the_lock_failures(make: Make) -> None:
     setup, link = make(), new_link()
     setup.mounted(link)
-    setup.partition.append(link, [append(1), append(2, -1, [5]), append(3, -1, [5])])
+    setup.partition.append(link, [append(1, -1, [5]), append(2, -1, [5])])
+    setup.partition.flush(link, flush(2))
     setup.log.end_session()
-    setup.log.reopen(committed=2)
-    assert take(link) == [LockFailure(req_id(3), 1)]
+    setup.log.reopen(committed=1)
+    assert take(link) == [LockFailure(req_id(2), 0), FlushResponse(req_id(2), 0)]
+
+
+async def test_what_no_session_has_decided_is_refused_in_order_when_the_partition_leaves(make: Make) -> None:
+    """What a replica was given is not (S5)."""
+    setup, link = make(), new_link(version=5)
+    setup.mounted(link)
+    setup.partition.append(link, [append(1, -1, [5]), append(2), append(3, -1, [5]), append(4)])
+    setup.log.written = 1
+    setup.log.end_session()
+    setup.partition.append(link, [append(5)])
+    setup.partition.leave(AppendFailure.MOVED)
+    take(link)
+    await setup.partition.close()
+    assert failures(take(link)) == [failed(number, AppendFailure.MOVED, -1) for number in (2, 3, 4, 5)]
+    assert setup.memory.free_bytes == setup.memory.limit_bytes
 
 
 @pytest.mark.parametrize(("committed", "foreign"), [(0, 0), (1, 0), (2, 0), (0, 3), (2, 3)])
