@@ -142,6 +142,14 @@ MUTANTS: dict[str, Mutant] = {
         ("strand-minority",),
         {"bulk_read_interval_s": 0.3, "partitions": 3},
     ),
+    "S6-without-sync": Mutant(
+        "a bulk reader does not sync its session of ZooKeeper",
+        10,
+        0,
+        borders.read_without_sync,
+        ("stale-reader",),
+        {"bulk_read_interval_s": 0.3, "partitions": 1, "storages": 3, "replicas": 3, "servers": 1, "fault_count": 3},
+    ),
     "S7-mark-not-recorded": Mutant(
         "a mark is used before it is recorded",
         20,

@@ -11,9 +11,12 @@ from waltz.client.mount import Mount
 from waltz.client.stream import StreamClient
 from waltz.common.ids import NO_TRANSACTION
 from waltz.common.wire.client_server import FeedData, LockFailure
+from waltz.common.zk import replicas
+from waltz.common.zk.client import ZooKeeper
 from waltz.server.locks import LockTable
 from waltz.server.partition import ServerPartition
 from waltz.server.store.log import ReplicatedLog
+from waltz.spark import marks
 
 
 def never_reset(table: LockTable, high_water_mark: int) -> None:
@@ -144,6 +147,17 @@ def serve_future_generations() -> Iterator[None]:
 
 def object_to_nobody(state: object, metadata: object) -> None:
     """S6: any replica may serve a bulk read."""
+
+
+@contextlib.contextmanager
+def read_without_sync() -> Iterator[None]:
+    """S6: a bulk reader believes what its session sees of ZooKeeper, however old that is."""
+
+    async def believe(zookeeper: ZooKeeper, root: str) -> None:
+        pass
+
+    with mock.patch.object(replicas, "sync_cluster", believe), mock.patch.object(marks, "sync_cluster", believe):
+        yield
 
 
 @contextlib.contextmanager

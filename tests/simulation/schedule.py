@@ -96,6 +96,7 @@ TARGETED_FAULTS: dict[str, tuple[int, Callable[[Target, Fault], Coroutine[Any, A
     "recover-twice": (1, courses.recover_twice),
     "crash-at-opening": (1, courses.crash_at_opening),
     "begin-in-the-dark": (1, courses.begin_in_the_dark),
+    "stale-reader": (1, courses.stale_reader),
     "dead-partition": (1, isolation.dead_partition),
     "two-coordinators": (1, coordinators.two_coordinators),
     "bit-rot": (1, damage.bit_rot),
