@@ -53,6 +53,20 @@ def _patch(target: object, name: str, replacement: object) -> Plant:
     return lambda: mock.patch.object(target, name, replacement)
 
 
+_ONE_QUIET_PARTITION = {
+    "partitions": 1,
+    "storages": 3,
+    "replicas": 3,
+    "away_storages": 0,
+    "servers": 1,
+    "duration_s": 100.0,
+    "network_delay_factor": 1.0,
+    "disk_delay_factor": 1.0,
+    "zookeeper_delay_factor": 1.0,
+    "slow_lines": 0.0,
+    "fault_count": 1,
+}
+
 _LITTLE_MEMORY = {
     **CONDITIONS["one-dead-partition"],
     "append_memory_bytes": 256 << 10,
@@ -334,6 +348,22 @@ MUTANTS: dict[str, Mutant] = {
         0,
         _patch(Replica, "check_progress", liveness.late_whatever_moves),
         conditions={**CONDITIONS["large-transactions"], "line_bytes_per_s": 300e3, "fault_count": 0},
+    ),
+    "L2-vote-without-progress": Mutant(
+        "a live replica that lags and cannot copy what it lacks counts as a vote to come",
+        20,
+        1,
+        liveness.hope_for_copies,
+        ("lag-without-source",),
+        {**CONDITIONS["small-windows"], **_ONE_QUIET_PARTITION},
+    ),
+    "L2-barred-for-ever": Mutant(
+        "a copy that fails again and again keeps a recovery from ending for a replica that it had to leave out",
+        20,
+        0,
+        _patch(recovery._Replica, "stuck", property(liveness.copies_never_stuck)),
+        ("barred-beside-a-copy",),
+        _ONE_QUIET_PARTITION,
     ),
     "L3-silence-not-noticed": Mutant(
         "a connection to a storage that went dead is kept",

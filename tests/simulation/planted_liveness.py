@@ -16,6 +16,23 @@ def late_whatever_moves(replica: Replica, now_s: float, limit_s: float, *, neede
 
 
 @contextlib.contextmanager
+def hope_for_copies() -> Iterator[None]:
+    """L2: a live replica that lags and cannot copy is a vote to come."""
+    check_progress = Replica.check_progress
+
+    def hopeful(replica: Replica, now_s: float, limit_s: float, *, needed: bool) -> None:
+        check_progress(replica, now_s, limit_s, needed=False)
+
+    with mock.patch.object(Replica, "check_progress", hopeful):
+        yield
+
+
+def copies_never_stuck(replica: object) -> bool:
+    """L2: a copy that fails again and again is progress."""
+    return False
+
+
+@contextlib.contextmanager
 def patient_with_silence() -> Iterator[None]:
     """L3: a connection to a storage that went dead is kept."""
     make = OwedAnswers.__init__
