@@ -328,6 +328,12 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "feed-with-duplicates": Mutant("a client applies what it has applied", 20, 13, borders.feed_with_duplicates),
     "feed-gap-on-reconnect": Mutant("a mounted client asks for one transaction too few", 10, 0, borders.mount_behind),
+    "feed-task-dies": Mutant(
+        "what a callback raises ends the task of a client's feed, and what comes later overtakes what is queued",
+        10,
+        0,
+        borders.end_the_feed_task,
+    ),
     "flush-before-feed": Mutant(
         "a client believes a flush before it has applied what came before it",
         10,

@@ -1,5 +1,6 @@
 """Bugs to plant where clients and servers meet: locks, mounts, feeds, bulk readers."""
 
+import asyncio
 import contextlib
 from collections.abc import Iterator
 from typing import Any
@@ -9,6 +10,7 @@ from waltz.client.appends import PartitionAppends
 from waltz.client.feed import PartitionFeed
 from waltz.client.mount import Mount
 from waltz.client.stream import StreamClient
+from waltz.client.transaction import Transaction
 from waltz.common.ids import NO_TRANSACTION
 from waltz.common.wire.client_server import FeedData, LockFailure
 from waltz.common.zk import replicas
@@ -68,6 +70,25 @@ def feed_with_duplicates() -> Iterator[None]:
         offer(feed, item)
 
     with mock.patch.object(PartitionFeed, "offer", anything_old):
+        yield
+
+
+@contextlib.contextmanager
+def end_the_feed_task() -> Iterator[None]:
+    """What a callback raises ends the task that applies what is queued, and nobody takes that up again."""
+    report = PartitionFeed._report
+
+    async def let_out(feed: PartitionFeed, transaction: Transaction, error: BaseException) -> None:
+        await report(feed, transaction, error)
+        raise error
+
+    def ended(feed: PartitionFeed, task: asyncio.Task[None]) -> None:
+        if feed._task is task:
+            feed._task = None
+        if not task.cancelled():
+            task.exception()
+
+    with mock.patch.object(PartitionFeed, "_report", let_out), mock.patch.object(PartitionFeed, "_ended", ended):
         yield
 
 
