@@ -385,6 +385,13 @@ MUTANTS: dict[str, Mutant] = {
         _patch(MemoryAccount, "admits", liveness.admit_everything),
         conditions=_LITTLE_MEMORY,
     ),
+    "L4-held-instead-of-refused": Mutant(
+        "appends that a dead partition has no room for are held, and their connection is not read meanwhile",
+        10,
+        0,
+        liveness.hold_instead_of_refusing,
+        conditions=_LITTLE_MEMORY,
+    ),
     "L5-always-healthy": Mutant(
         "a partition says that it is healthy whatever it commits",
         10,

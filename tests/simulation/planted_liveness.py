@@ -5,7 +5,10 @@ from collections.abc import Iterator
 from unittest import mock
 
 from waltz.server.feed import Feed, Notices
+from waltz.server.link import ClientLink
+from waltz.server.partition import ServerPartition
 from waltz.server.store.replica import Replica, ReplicaStalledError
+from waltz.server.waiting import Pending, WaitingRequest
 from waltz.storage.owed_answers import OwedAnswers
 
 
@@ -47,6 +50,34 @@ def patient_with_silence() -> Iterator[None]:
 def admit_everything(account: object, size_bytes: int) -> bool:
     """L4: nothing is too much."""
     return True
+
+
+@contextlib.contextmanager
+def hold_instead_of_refusing() -> Iterator[None]:
+    """L4: what a partition has no room for is kept, and its connection is not read until there is room again."""
+    count_memory = ServerPartition._count_memory
+    held: dict[ServerPartition, set[ClientLink]] = {}
+
+    def wait(partition: ServerPartition, link: ClientLink, request: WaitingRequest) -> Pending:
+        pending = Pending(link, request, next(partition._order))
+        partition._waiting.add(pending)
+        partition._memory.add(pending.size_bytes)
+        if partition._memory.exceeded:
+            held.setdefault(partition, set()).add(link)
+            link.hold(partition)
+        return pending
+
+    def release(partition: ServerPartition) -> None:
+        count_memory(partition)
+        if not partition._memory.exceeded:
+            for link in held.pop(partition, ()):
+                link.release(partition)
+
+    with (
+        mock.patch.object(ServerPartition, "_wait", wait),
+        mock.patch.object(ServerPartition, "_count_memory", release),
+    ):
+        yield
 
 
 @contextlib.contextmanager
