@@ -28,6 +28,8 @@ ROOT = "/waltz"
 CLUSTER_KEY = uuid.UUID(int=0x5EED)
 STORAGE_PORT, ADMIN_PORT, SERVER_PORT = 55280, 55281, 55180
 DIRECTORY = "/data"
+BULK_READER = "reader-0"
+"""The machine that reads in bulk, where there is one."""
 SUPERVISOR_PAUSE_S = 1.0
 """After so long a program that ended by itself is started again."""
 

@@ -4,7 +4,7 @@ import asyncio
 import functools
 import random
 
-from tests.simulation.cluster import ServerHost, StorageHost
+from tests.simulation.cluster import BULK_READER, ServerHost, StorageHost
 from tests.simulation.faults import kill, operate, power_off, prefer_partitions
 from tests.simulation.target import Fault, Pair, Target
 
@@ -227,6 +227,33 @@ async def crash_at_opening(target: Target, fault: Fault) -> None:
     await _wait_for_mark(target, other, partition_id)
     await asyncio.sleep(0.1 * draw.random())
     end_servers(target)
+    target.reconnect(around)
+    await asyncio.sleep(3.0)
+
+
+async def stale_reader(target: Target, fault: Fault) -> None:
+    """A storage is left alone with what only it was given; the others go on without it, and write something else under
+    the same ids. A bulk reader that is told the new mark hears late of all this (rule S6)."""
+    partition_id = fault.victim % target.world.options.partitions
+    replicas = target.cluster.replicas[partition_id]
+    alone = replicas[fault.other % len(replicas)]
+    target.say(fault, alone.name, f"is left alone with what only it has of partition {partition_id}")
+    lags_s = target.world.ensemble.lags_s
+    lags_s[BULK_READER] = 8.0
+    around = around_storage(target, alone)
+    to_others = [
+        (server.name, storage.name)
+        for server in target.cluster.servers
+        for storage in target.cluster.storages
+        if storage is not alone
+    ]
+    target.cut_off(to_others)
+    await asyncio.sleep(0.3)
+    target.cut_off(around)
+    end_servers(target)
+    target.reconnect(to_others)
+    await asyncio.sleep(6.0)
+    lags_s.pop(BULK_READER, None)
     target.reconnect(around)
     await asyncio.sleep(3.0)
 

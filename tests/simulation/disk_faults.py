@@ -14,7 +14,8 @@ from tests.simulation.target import Fault, Target
 
 
 @contextlib.contextmanager
-def _in_trouble(disk: SimulatedDisk, trouble: Trouble) -> Iterator[None]:
+def in_trouble(disk: SimulatedDisk, trouble: Trouble) -> Iterator[None]:
+    """Have calls fail for a while."""
     disk.troubles.append(trouble)
     try:
         yield
@@ -55,7 +56,7 @@ async def full_disk(target: Target, fault: Fault) -> None:
     """No space is left for a while; then an operator restarts the node, or has what is out of service opened anew."""
     storage = target.storage(fault)
     target.say(fault, storage.name, "has no space left on its disk")
-    with _in_trouble(storage.disk, Trouble(_NEEDS_ROOM, errno.ENOSPC)):
+    with in_trouble(storage.disk, Trouble(_NEEDS_ROOM, errno.ENOSPC)):
         await asyncio.sleep(fault.duration_s)
     if fault.other % 2 or not await _open_anew(target, storage):
         _restart(storage)
@@ -100,7 +101,7 @@ async def _failing(target: Target, fault: Fault, kind: str, times: int | None, s
     calls = "every call" if times is None else f"the next {times}"
     target.say(fault, storage.name, f"will fail {calls} of kind {kind} for files *{suffix}")
     trouble = Trouble(frozenset((kind,)), errno.EIO, lambda path: _is_about(path, suffix), times)
-    with _in_trouble(storage.disk, trouble):
+    with in_trouble(storage.disk, trouble):
         await asyncio.sleep(fault.duration_s)
     _restart(storage)
 
@@ -115,7 +116,7 @@ async def hung_disk(target: Target, fault: Fault) -> None:
     storage = target.storage(fault)
     kinds = ("sync", "sync-directory") if fault.other % 2 else ("sync", "sync-directory", "write", "create", "rename")
     target.say(fault, storage.name, f"has a disk that hangs: {', '.join(kinds)}")
-    with _in_trouble(storage.disk, Trouble(frozenset(kinds), None)):
+    with in_trouble(storage.disk, Trouble(frozenset(kinds), None)):
         await asyncio.sleep(fault.duration_s)
     if fault.other % 3 == 0 and storage.running:
         storage.crash(power_loss=True)

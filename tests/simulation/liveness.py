@@ -13,6 +13,7 @@ from tests.simulation.cluster import Host, ServerHost, SimulatedCluster, World
 from tests.simulation.loop import Process, SimulatedTask, running_process
 from waltz.client.appends import PartitionAppends
 from waltz.client.monitor import TransactionMonitor
+from waltz.common.ids import NO_TRANSACTION
 from waltz.common.wire.client_server import LockFailure
 from waltz.server.appends import AppendCall
 from waltz.server.link import ClientLink
@@ -20,6 +21,8 @@ from waltz.server.locks import Conflict
 from waltz.server.memory import MIN_SHARE_BYTES
 from waltz.server.partition import ServerPartition
 from waltz.server.store.interface import Append
+from waltz.server.store.log import ReplicatedLog
+from waltz.server.store.session import StoreSession
 
 LOOK_INTERVAL_S = 1.0
 
@@ -27,6 +30,9 @@ HEALTHY_MAX_S = 30.0
 """A partition that was given something and has committed nothing for so long must not call itself healthy."""
 
 _WALTZ = "/waltz/"
+
+STANDSTILL_MAX_S = 25.0
+"""A store session that commits nothing, and of which no replica gets any further, for so long must have ended."""
 
 
 class Watch:
@@ -37,6 +43,8 @@ class Watch:
         self._cluster = cluster
         self._idle_at_s: dict[ServerPartition, float] = {}
         """When each partition had nothing to do, or did something, the last time."""
+        self._moved: dict[ServerPartition, tuple[StoreSession, list[int], float]] = {}
+        """The session of each partition, how far each of its replicas has come, and when that changed."""
 
     def committed(self, partition: ServerPartition) -> None:
         """A partition has committed something."""
@@ -64,6 +72,7 @@ class Watch:
         limit_bytes = self._world.options.append_memory_bytes
         waiting_bytes = 0
         for partition in host.server.partitions.values():
+            self._look_at_session(host, partition)
             waiting_bytes += partition._waiting.size_bytes
             idle_at_s = max(self._idle_at_s.setdefault(partition, now_s), host.process.resumed_at_s)
             if not partition._undecided.count and not len(partition._waiting):
@@ -75,6 +84,48 @@ class Watch:
                 )
         if limit_bytes and waiting_bytes > limit_bytes + MIN_SHARE_BYTES * len(host.server.partitions):
             self._world.fail(f"{host.name} keeps {waiting_bytes} bytes of appends; its limit is {limit_bytes}")
+
+    def _look_at_session(self, host: ServerHost, partition: ServerPartition) -> None:
+        """A session that makes no progress, and could be followed by one that does, has to end (rule L2)."""
+        log = partition._log
+        session = (log._session or log._opening) if isinstance(log, ReplicatedLog) else None
+        if session is None or session.ended is not None or host.process is None:
+            self._moved.pop(partition, None)
+            return
+        now_s = self._world.loop.time()
+        known, best, moved_s = self._moved.get(partition, (session, [], now_s))
+        positions = [
+            max(each.acked, NO_TRANSACTION if (mark := session.machine.mark(each.replica_id)) is None else mark)
+            for each in session._members
+        ]
+        if known is session and best:
+            positions = [max(pair) for pair in zip(positions, best, strict=True)]
+        if session.ring is None:
+            should_move = any(
+                session.machine.is_barred(each.replica_id) and self._can_be_reached(host, each.storage)
+                for each in session._members
+            )
+        else:
+            should_move = bool(session.undecided_batches)
+        if known is not session or positions != best or not should_move or host.process.resumed_at_s > moved_s:
+            moved_s = now_s
+        self._moved[partition] = session, positions, moved_s
+        if now_s - moved_s > STANDSTILL_MAX_S:
+            self._world.fail(
+                f"{host.name} keeps session {session.session_id} of partition {partition.partition_id}, in which "
+                f"nothing has moved for {now_s - moved_s:.0f} s: {session.machine.describe()}"
+            )
+
+    def _can_be_reached(self, server: ServerHost, storage: str) -> bool:
+        host = next((each for each in self._cluster.storages if each.connect_string == storage), None)
+        network = self._world.network
+        return (
+            host is not None
+            and host.up
+            and not host.paused
+            and not network.is_cut(server.name, host.name)
+            and not network.is_cut(host.name, server.name)
+        )
 
 
 def _healthy_partitions(host: ServerHost) -> set[int]:

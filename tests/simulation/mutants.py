@@ -53,6 +53,20 @@ def _patch(target: object, name: str, replacement: object) -> Plant:
     return lambda: mock.patch.object(target, name, replacement)
 
 
+_ONE_QUIET_PARTITION = {
+    "partitions": 1,
+    "storages": 3,
+    "replicas": 3,
+    "away_storages": 0,
+    "servers": 1,
+    "duration_s": 100.0,
+    "network_delay_factor": 1.0,
+    "disk_delay_factor": 1.0,
+    "zookeeper_delay_factor": 1.0,
+    "slow_lines": 0.0,
+    "fault_count": 1,
+}
+
 _LITTLE_MEMORY = {
     **CONDITIONS["one-dead-partition"],
     "append_memory_bytes": 256 << 10,
@@ -141,6 +155,14 @@ MUTANTS: dict[str, Mutant] = {
         _patch(replicas, "_objection", borders.object_to_nobody),
         ("strand-minority",),
         {"bulk_read_interval_s": 0.3, "partitions": 3},
+    ),
+    "S6-without-sync": Mutant(
+        "a bulk reader does not sync its session of ZooKeeper",
+        10,
+        0,
+        borders.read_without_sync,
+        ("stale-reader",),
+        {"bulk_read_interval_s": 0.3, "partitions": 1, "storages": 3, "replicas": 3, "servers": 1, "fault_count": 3},
     ),
     "S7-mark-not-recorded": Mutant(
         "a mark is used before it is recorded",
@@ -306,6 +328,12 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "feed-with-duplicates": Mutant("a client applies what it has applied", 20, 13, borders.feed_with_duplicates),
     "feed-gap-on-reconnect": Mutant("a mounted client asks for one transaction too few", 10, 0, borders.mount_behind),
+    "feed-task-dies": Mutant(
+        "what a callback raises ends the task of a client's feed, and what comes later overtakes what is queued",
+        10,
+        0,
+        borders.end_the_feed_task,
+    ),
     "flush-before-feed": Mutant(
         "a client believes a flush before it has applied what came before it",
         10,
@@ -333,6 +361,22 @@ MUTANTS: dict[str, Mutant] = {
         _patch(Replica, "check_progress", liveness.late_whatever_moves),
         conditions={**CONDITIONS["large-transactions"], "line_bytes_per_s": 300e3, "fault_count": 0},
     ),
+    "L2-vote-without-progress": Mutant(
+        "a live replica that lags and cannot copy what it lacks counts as a vote to come",
+        20,
+        1,
+        liveness.hope_for_copies,
+        ("lag-without-source",),
+        {**CONDITIONS["small-windows"], **_ONE_QUIET_PARTITION},
+    ),
+    "L2-barred-for-ever": Mutant(
+        "a copy that fails again and again keeps a recovery from ending for a replica that it had to leave out",
+        20,
+        0,
+        _patch(recovery._Replica, "stuck", property(liveness.copies_never_stuck)),
+        ("barred-beside-a-copy",),
+        _ONE_QUIET_PARTITION,
+    ),
     "L3-silence-not-noticed": Mutant(
         "a connection to a storage that went dead is kept",
         20,
@@ -345,6 +389,13 @@ MUTANTS: dict[str, Mutant] = {
         10,
         0,
         _patch(MemoryAccount, "admits", liveness.admit_everything),
+        conditions=_LITTLE_MEMORY,
+    ),
+    "L4-held-instead-of-refused": Mutant(
+        "appends that a dead partition has no room for are held, and their connection is not read meanwhile",
+        10,
+        0,
+        liveness.hold_instead_of_refusing,
         conditions=_LITTLE_MEMORY,
     ),
     "L5-always-healthy": Mutant(

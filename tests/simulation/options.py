@@ -142,6 +142,8 @@ def draw_options(
         line_bytes_per_s=draw.choice((math.inf, 1.25e6, 300e3)),
         line_delay_s=draw.choice((0.0, 0.03, 0.15)),
         line_shared=draw.random() < 0.5,
+        plain_share=draw.choice((0.0, 0.0, 0.0, 0.5)),
+        wandering=draw.random() < 0.25,
         fault_kinds=fault_kinds,
         log_level=log_level,
     )
@@ -163,7 +165,7 @@ CONDITIONS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
             "replicas": 3,
             "away_storages": 0,
             "partitions": 2,
-            "servers": 2,
+            "servers": 1,
             "clients": 2,
             "transactions": 6_000,
             "outstanding_max": 3_000,

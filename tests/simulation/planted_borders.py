@@ -1,5 +1,6 @@
 """Bugs to plant where clients and servers meet: locks, mounts, feeds, bulk readers."""
 
+import asyncio
 import contextlib
 from collections.abc import Iterator
 from typing import Any
@@ -9,11 +10,15 @@ from waltz.client.appends import PartitionAppends
 from waltz.client.feed import PartitionFeed
 from waltz.client.mount import Mount
 from waltz.client.stream import StreamClient
+from waltz.client.transaction import Transaction
 from waltz.common.ids import NO_TRANSACTION
 from waltz.common.wire.client_server import FeedData, LockFailure
+from waltz.common.zk import replicas
+from waltz.common.zk.client import ZooKeeper
 from waltz.server.locks import LockTable
 from waltz.server.partition import ServerPartition
 from waltz.server.store.log import ReplicatedLog
+from waltz.spark import marks
 
 
 def never_reset(table: LockTable, high_water_mark: int) -> None:
@@ -65,6 +70,25 @@ def feed_with_duplicates() -> Iterator[None]:
         offer(feed, item)
 
     with mock.patch.object(PartitionFeed, "offer", anything_old):
+        yield
+
+
+@contextlib.contextmanager
+def end_the_feed_task() -> Iterator[None]:
+    """What a callback raises ends the task that applies what is queued, and nobody takes that up again."""
+    report = PartitionFeed._report
+
+    async def let_out(feed: PartitionFeed, transaction: Transaction, error: BaseException) -> None:
+        await report(feed, transaction, error)
+        raise error
+
+    def ended(feed: PartitionFeed, task: asyncio.Task[None]) -> None:
+        if feed._task is task:
+            feed._task = None
+        if not task.cancelled():
+            task.exception()
+
+    with mock.patch.object(PartitionFeed, "_report", let_out), mock.patch.object(PartitionFeed, "_ended", ended):
         yield
 
 
@@ -144,6 +168,17 @@ def serve_future_generations() -> Iterator[None]:
 
 def object_to_nobody(state: object, metadata: object) -> None:
     """S6: any replica may serve a bulk read."""
+
+
+@contextlib.contextmanager
+def read_without_sync() -> Iterator[None]:
+    """S6: a bulk reader believes what its session sees of ZooKeeper, however old that is."""
+
+    async def believe(zookeeper: ZooKeeper, root: str) -> None:
+        pass
+
+    with mock.patch.object(replicas, "sync_cluster", believe), mock.patch.object(marks, "sync_cluster", believe):
+        yield
 
 
 @contextlib.contextmanager

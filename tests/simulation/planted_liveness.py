@@ -5,9 +5,11 @@ from collections.abc import Iterator, Sequence
 from unittest import mock
 
 from waltz.server.feed import Feed, Notices
+from waltz.server.link import ClientLink
 from waltz.server.partition import ServerPartition
 from waltz.server.store.interface import Append
 from waltz.server.store.replica import Replica, ReplicaStalledError
+from waltz.server.waiting import Pending, WaitingRequest
 from waltz.storage.owed_answers import OwedAnswers
 
 _NEVER = 1 << 62
@@ -17,6 +19,23 @@ def late_whatever_moves(replica: Replica, now_s: float, limit_s: float, *, neede
     """L1: what a replica owes has a deadline as a whole, however much of it moves."""
     if replica._client is not None and replica.owes and now_s - replica._last_progress_s > limit_s:
         replica.fail(ReplicaStalledError("late"))
+
+
+@contextlib.contextmanager
+def hope_for_copies() -> Iterator[None]:
+    """L2: a live replica that lags and cannot copy is a vote to come."""
+    check_progress = Replica.check_progress
+
+    def hopeful(replica: Replica, now_s: float, limit_s: float, *, needed: bool) -> None:
+        check_progress(replica, now_s, limit_s, needed=False)
+
+    with mock.patch.object(Replica, "check_progress", hopeful):
+        yield
+
+
+def copies_never_stuck(replica: object) -> bool:
+    """L2: a copy that fails again and again is progress."""
+    return False
 
 
 @contextlib.contextmanager
@@ -34,6 +53,34 @@ def patient_with_silence() -> Iterator[None]:
 def admit_everything(account: object, size_bytes: int) -> bool:
     """L4: nothing is too much."""
     return True
+
+
+@contextlib.contextmanager
+def hold_instead_of_refusing() -> Iterator[None]:
+    """L4: what a partition has no room for is kept, and its connection is not read until there is room again."""
+    count_memory = ServerPartition._count_memory
+    held: dict[ServerPartition, set[ClientLink]] = {}
+
+    def wait(partition: ServerPartition, link: ClientLink, request: WaitingRequest) -> Pending:
+        pending = Pending(link, request, next(partition._order))
+        partition._waiting.add(pending)
+        partition._memory.add(pending.size_bytes)
+        if partition._memory.exceeded:
+            held.setdefault(partition, set()).add(link)
+            link.hold(partition)
+        return pending
+
+    def release(partition: ServerPartition) -> None:
+        count_memory(partition)
+        if not partition._memory.exceeded:
+            for link in held.pop(partition, ()):
+                link.release(partition)
+
+    with (
+        mock.patch.object(ServerPartition, "_wait", wait),
+        mock.patch.object(ServerPartition, "_count_memory", release),
+    ):
+        yield
 
 
 @contextlib.contextmanager

@@ -14,6 +14,7 @@ from tests.simulation import (
     faults,
     isolation,
     line_faults,
+    progress_courses,
 )
 from tests.simulation.target import Fault, Target
 
@@ -96,6 +97,9 @@ TARGETED_FAULTS: dict[str, tuple[int, Callable[[Target, Fault], Coroutine[Any, A
     "recover-twice": (1, courses.recover_twice),
     "crash-at-opening": (1, courses.crash_at_opening),
     "begin-in-the-dark": (1, courses.begin_in_the_dark),
+    "stale-reader": (1, courses.stale_reader),
+    "lag-without-source": (1, progress_courses.lag_without_source),
+    "barred-beside-a-copy": (1, progress_courses.barred_beside_a_copy),
     "dead-partition": (1, isolation.dead_partition),
     "two-coordinators": (1, coordinators.two_coordinators),
     "bit-rot": (1, damage.bit_rot),

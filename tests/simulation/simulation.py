@@ -20,7 +20,15 @@ from unittest import mock
 from tests.simulation.absence import keep_storages_away
 from tests.simulation.applications import make_applications
 from tests.simulation.checker import Checker, Entry, Outcome
-from tests.simulation.cluster import CLUSTER_KEY, DIRECTORY, LogToTrace, SimulatedCluster, StorageHost, World
+from tests.simulation.cluster import (
+    BULK_READER,
+    CLUSTER_KEY,
+    DIRECTORY,
+    LogToTrace,
+    SimulatedCluster,
+    StorageHost,
+    World,
+)
 from tests.simulation.coordinators import as_many_as_the_fault_says
 from tests.simulation.damage import finish_repairs
 from tests.simulation.database_application import DatabaseHost
@@ -140,7 +148,7 @@ class Simulation:
             return None
         from tests.simulation.bulk_reader import BulkReaderHost  # imports Arrow, which takes a while
 
-        return BulkReaderHost(self.world, "reader-0", self.checker)
+        return BulkReaderHost(self.world, BULK_READER, self.checker)
 
     def fail(self, reason: str) -> None:
         """Something is wrong: remember it and stop."""

@@ -11,7 +11,27 @@ from tests.simulation.schedule import ALL_FAULTS
 
 DOCUMENTATION = Path(__file__).parents[2] / "docs" / "simulation.md"
 
-RULES = ("S1", "S2", "S3", "S4", "S5", "S6", "S7", "S8", "S9", "L1", "L3", "L4", "L5", "L6", "H1", "H2", "H3", "H4")
+RULES = (
+    "S1",
+    "S2",
+    "S3",
+    "S4",
+    "S5",
+    "S6",
+    "S7",
+    "S8",
+    "S9",
+    "L1",
+    "L2",
+    "L3",
+    "L4",
+    "L5",
+    "L6",
+    "H1",
+    "H2",
+    "H3",
+    "H4",
+)
 
 IN_EVERY_RUN = (
     "ack-before-sync",
