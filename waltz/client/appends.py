@@ -400,10 +400,14 @@ class PartitionAppends:
 
     def flush_response(self, message: FlushResponse) -> None:
         """Everything up to the append is decided, and shows in the feed up to the transaction id."""
-        if message.transaction_id <= self._feed.applied:
-            self._flushed(message.req_id)
+        self.await_applied(message.transaction_id, message.req_id)
+
+    def await_applied(self, transaction_id: int, req_id: bytes) -> None:
+        """A flush or a mount waits for the feed up to the transaction id."""
+        if transaction_id <= self._feed.applied:
+            self._flushed(req_id)
         else:
-            self._deferred.add_flush_point(message.transaction_id, message.req_id)
+            self._deferred.add_flush_point(transaction_id, req_id)
 
     def lock_failure(self, message: LockFailure) -> None:
         """The append was refused; it fails when what changed its lock has been applied."""
@@ -469,6 +473,7 @@ class PartitionAppends:
 
     def _flushed(self, req_id: bytes) -> None:
         self._failed(self.monitor.flush(req_id))
+        self._mount.caught_up(req_id)
         self.signal.notify()
 
     def _aborted(self, req_id: bytes) -> None:

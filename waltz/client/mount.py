@@ -7,11 +7,15 @@ from collections.abc import Callable
 from waltz.client.feed import PartitionFeed
 from waltz.client.link import ServerLink
 from waltz.client.options import ClientOptions
-from waltz.common.ids import ReqId
+from waltz.common.ids import NO_TRANSACTION, ReqId
 from waltz.common.net.channel import Channel
 from waltz.common.wire.client_server import (
+    FIRST_WITH_PARTIAL_MOUNTS,
+    MAX_FEED_COUNT,
     FeedRequest,
     FeedSuspended,
+    HighWaterMarkRequest,
+    HighWaterMarkResponse,
     MountRequest,
     MountResponse,
     PartitionClosed,
@@ -23,9 +27,19 @@ logger = logging.getLogger(__name__)
 
 
 class Mount:
-    """States: no link; link without connection; mount request sent; not ready (a timer runs); ahead; mounted.
+    """States: no link; link without connection; mount request to be sent; sent; not ready (a timer runs); ahead;
+    catching up; mounted.
 
-    ``changed`` is called at every change that somebody may wait for, ``mounted`` right before the feed is asked for.
+    A mount is asked for when little of what was received waits to be applied, and so is every further piece of the
+    feed. What a server feeds for one request is bounded (from version 5 on), so that a partition that is applied slowly
+    has a bounded backlog and the connection is read all the time.
+
+    A server may call a mount ready before the client has been fed all. Then it is asked for its mark, and the partition
+    counts as mounted when the client has applied that far: whoever appends has seen everything that was committed
+    before the mount.
+
+    ``changed`` is called at every change that somebody may wait for, ``mounted`` when the partition is mounted, and
+    ``await_applied`` when :meth:`caught_up` is to be called as soon as a transaction is applied.
     """
 
     def __init__(
@@ -35,6 +49,7 @@ class Mount:
         *,
         next_req_id: Callable[[], ReqId],
         mounted: Callable[[], None],
+        await_applied: Callable[[int, bytes], None],
         changed: Callable[[], None],
         options: ClientOptions,
     ) -> None:
@@ -48,12 +63,16 @@ class Mount:
         self._feed = feed
         self._next_req_id = next_req_id
         self._mounted = mounted
+        self._await_applied = await_applied
         self._changed = changed
         self._options = options
         self._session: ReqId | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._timeout_s = options.mount_timeout_s
         self._ahead_delay_s = options.ahead_retry_initial_s
+        self._mount_wanted = False
+        self._fed_from = NO_TRANSACTION
+        self._ready = False
         self._feed_wanted = False
         self._request_end_bytes = 0
 
@@ -126,17 +145,43 @@ class Mount:
             self._timer = self._call_later(self._options.not_ready_retry_s, self._send_request)
 
     def reached(self, session_id: bytes) -> None:
-        """Everything that came before the READY of this session has been applied: the partition is mounted."""
-        if session_id != self._session or self.link is None or self.link.channel is None:
+        """Everything that came before the READY of this session has been applied."""
+        link = self.link
+        if session_id != self._session or link is None or link.channel is None:
             return
-        self.channel = self.link.channel
+        self._ready = True
+        version = link.channel.version
+        if version >= FIRST_WITH_PARTIAL_MOUNTS and self._feed.received - self._fed_from >= MAX_FEED_COUNT:
+            link.channel.send(encode(HighWaterMarkRequest(self._session), version))
+            link.expect_answer()
+            self._request_feed()
+            return
+        self.channel = link.channel
         self._mounted()
         self._request_feed()
         self._changed()
 
+    def mark_told(self, message: HighWaterMarkResponse) -> None:
+        """The mark that has to be applied before the partition is mounted. A server that does not know it has to say
+        first whether it still owns the partition."""
+        if message.req_id != self._session or not self._ready:
+            return
+        if message.transaction_id < NO_TRANSACTION:
+            self.restart_later()
+        else:
+            self._await_applied(message.transaction_id, message.req_id)
+
+    def caught_up(self, session_id: bytes) -> None:
+        """The mark that the server told in this session is applied: the partition is mounted."""
+        if session_id != self._session or not self._ready or self.channel is not None or self.link is None:
+            return
+        self.channel = self.link.channel
+        self._mounted()
+        self._changed()
+
     def feed_suspended(self, message: FeedSuspended) -> None:
         """The server has fed what it promised. More is asked for when not too much of it waits to be applied."""
-        if message.req_id != self._session or self.channel is None:
+        if message.req_id != self._session or not self._ready:
             return
         if self._feed.backlog <= self._options.feed_queue_low:
             self._request_feed()
@@ -145,22 +190,30 @@ class Mount:
 
     def backlog_is_low(self) -> None:
         """Much of what was waiting to be applied has been."""
-        if self._feed_wanted and self.channel is not None:
+        if self._mount_wanted:
+            self._send_request()
+        elif self._feed_wanted:
             self._request_feed()
 
     def _request_feed(self) -> None:
-        assert self.channel is not None
+        link = self.link
+        assert link is not None
+        assert link.channel is not None
         assert self._session is not None
         self._feed_wanted = False
-        self.channel.send(encode(FeedRequest(self._session, self._feed.received), self.channel.version))
+        link.channel.send(encode(FeedRequest(self._session, self._feed.received), link.channel.version))
 
     def _send_request(self) -> None:
         link = self.link
         if link is None or link.channel is None:
             return
         self._reset()
+        if self._feed.backlog > self._options.feed_queue_low:
+            self._mount_wanted = True
+            return
         self._session = self._next_req_id()
-        request = MountRequest(self._session, self._feed.received, link.seq_num)
+        self._fed_from = self._feed.received
+        request = MountRequest(self._session, self._fed_from, link.seq_num)
         link.channel.send(encode(request, link.channel.version))
         self._request_end_bytes = link.taken_bytes
         self._watch(link.left_bytes())
@@ -185,6 +238,8 @@ class Mount:
     def _reset(self) -> None:
         self._cancel_timer()
         self._session = None
+        self._mount_wanted = False
+        self._ready = False
         self._feed_wanted = False
         self.ahead = False
         if self.channel is not None:

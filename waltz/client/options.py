@@ -46,7 +46,9 @@ class ClientOptions:
     """How long flushing, and leaving a partition, wait for what was submitted to be decided."""
     feed_queue_high: int = 4096
     feed_queue_low: int = 1024
-    """Transactions received and not applied at which reading from the server stops, and goes on again."""
+    """Transactions of one partition that are received and not applied. Above ``feed_queue_low`` no more are asked for:
+    a server of version 5 then has promised 2,048 at most. At ``feed_queue_high``, which other servers may reach with
+    the answer to a mount, nothing is read from the server until ``feed_queue_low``."""
 
     rpc_timeout_s: float = 10.0
     """Deadline of high-water mark and administrative requests."""

@@ -40,6 +40,7 @@ class StreamPartition:
             self.feed,
             next_req_id=self.appends.next_req_id,
             mounted=self.appends.flush_now,
+            await_applied=self.appends.await_applied,
             changed=self.appends.signal.notify,
             options=options,
         )
@@ -107,8 +108,6 @@ class StreamPartition:
     def attach(self, link: ServerLink) -> None:
         """Mount on the server of ``link``."""
         self.detach()
-        if self.feed.backlog >= self._options.feed_queue_high:
-            link.pause(self)
         self.mount.attach(link)
 
     def detach(self) -> None:

@@ -22,6 +22,7 @@ from waltz.common.wire.client_server import (
     FeedData,
     FeedSuspended,
     FlushResponse,
+    HighWaterMarkResponse,
     LockFailure,
     MountResponse,
     PartitionClosed,
@@ -187,6 +188,8 @@ class StreamClient:
                 partition.appends.append_failed(message)
             elif isinstance(message, PartitionClosed):
                 partition.mount.closed(message)
+            elif isinstance(message, HighWaterMarkResponse):
+                partition.mount.mark_told(message)
             elif not link.answers_ping(message):
                 raise ProtocolError(f"{type(message).__name__} is not for a client's stream connection")
 

@@ -19,6 +19,8 @@ from waltz.common.ids import LONG_MIN, NO_TRANSACTION, ReqId
 from waltz.common.net.quiet_log import QuietLog
 from waltz.common.records import Record, RecordHeader
 from waltz.common.wire.client_server import (
+    FIRST_WITH_PARTIAL_MOUNTS,
+    MAX_FEED_COUNT,
     AppendFailure,
     FeedRequest,
     FeedSuspended,
@@ -66,10 +68,6 @@ _MAX_WORK_PER_TURN = 2000
 
 _LOCKS_PER_REQUEST = 10
 """Locks whose check takes about as long as everything else about a request."""
-
-MAX_FEED_COUNT = 2048
-"""Transactions that one feed request is good for, at most. A client that is slow to apply asks for the next ones when
-it has applied these, and need not stop reading what the other partitions of its connection are fed."""
 
 _NOT_COUNTED_BYTES = MIN_SHARE_BYTES // 4
 """A single append of no more than this is within what every partition may use, and committed before it is counted."""
@@ -293,8 +291,9 @@ class ServerPartition:
         self._barrier(link, request)
 
     def feed(self, link: ClientLink, request: FeedRequest) -> None:
-        """Feed what was committed behind the client's mark: at least ``min_fetch_size`` transactions, and at most
-        :data:`MAX_FEED_COUNT` if that is more; then the client asks again.
+        """Feed what was committed behind the client's mark: at most :data:`MAX_FEED_COUNT` transactions, and at least
+        ``min_fetch_size`` (from version 5 on, if that is not more); then the client asks again. A client that is slow
+        to apply does so when it has applied these, and need not stop reading what its other partitions are fed.
 
         Dropped when the connection is not the client's mounted one. Raises ``ProtocolError`` for an impossible mark.
         """
@@ -310,6 +309,8 @@ class ServerPartition:
             return
         suspended = encode(FeedSuspended(request.req_id), link.channel.version)
         count = max(min(gap, MAX_FEED_COUNT), self._options.min_fetch_size)
+        if link.channel.version >= FIRST_WITH_PARTIAL_MOUNTS:
+            count = min(count, MAX_FEED_COUNT)
         self._feed.add(FeedContext(link, request.client_high_water_mark, count, suspended))
 
     def transaction_data(self, link: ClientLink, request: TransactionDataRequest) -> None:
@@ -558,6 +559,8 @@ class ServerPartition:
         if gap == 0:
             link.channel.send(ready)
             return
+        if link.channel.version >= FIRST_WITH_PARTIAL_MOUNTS:
+            gap = min(gap, MAX_FEED_COUNT)
         try:
             self._feed.add(FeedContext(link, request.client_high_water_mark, gap, ready))
         except ProtocolError as error:

@@ -22,6 +22,7 @@ from tests.unit.server.fakes import (
 from waltz.common.errors import ProtocolError
 from waltz.common.ids import LONG_MIN
 from waltz.common.wire.client_server import (
+    MAX_FEED_COUNT,
     AppendFailed,
     AppendFailure,
     DataListStatus,
@@ -44,7 +45,7 @@ from waltz.common.wire.client_server import (
 )
 from waltz.server.link import ClientLink
 from waltz.server.memory import MIN_SHARE_BYTES, MemoryBudget
-from waltz.server.partition import MAX_FEED_COUNT, PartitionOptions
+from waltz.server.partition import PartitionOptions
 
 READY, NOT_READY, CLIENT_AHEAD = PartitionState.READY, PartitionState.NOT_READY, PartitionState.CLIENT_AHEAD
 
@@ -126,6 +127,30 @@ async def test_a_feed_request_is_good_for_a_part_of_a_large_gap(make: Make) -> N
         if fed[-1] == MAX_FEED_COUNT:
             assert messages[-1] == FeedSuspended(req_id(1))
     assert fed == [MAX_FEED_COUNT, MAX_FEED_COUNT, 10]
+
+
+@pytest.mark.parametrize(("version", "fed"), [(4, 2 * MAX_FEED_COUNT), (5, MAX_FEED_COUNT)])
+async def test_a_mount_is_ready_when_a_part_of_a_large_gap_is_fed(make: Make, version: int, fed: int) -> None:
+    """From version 5 on, where the client knows that it may have to ask for the rest."""
+    setup, link = make(2 * MAX_FEED_COUNT), new_link(version=version)
+    setup.partition.mount(link, mount(1, -1))
+    await settle()
+    messages = take(link)
+    assert fed_ids(messages) == list(range(fed))
+    assert others(messages) == [MountResponse(req_id(1), READY)]
+    assert others(messages)[-1] is messages[-1]
+
+
+@pytest.mark.parametrize(("version", "fed"), [(4, MAX_FEED_COUNT + 10), (5, MAX_FEED_COUNT)])
+async def test_no_setting_lets_a_feed_request_be_good_for_more(make: Make, version: int, fed: int) -> None:
+    setup, link = make(MAX_FEED_COUNT + 20, min_fetch_size=MAX_FEED_COUNT + 10), new_link(version=version)
+    setup.partition.mount(link, mount(1, MAX_FEED_COUNT + 19))
+    take(link)
+    setup.partition.feed(link, feed(1, -1))
+    await settle()
+    messages = take(link)
+    assert len(fed_ids(messages)) == fed
+    assert messages[-1] == FeedSuspended(req_id(1))
 
 
 async def test_mounting_anew_ends_what_earlier_mounts_were_promised(make: Make) -> None:

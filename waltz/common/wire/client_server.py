@@ -257,6 +257,12 @@ _FIRST_WITH_PARTITION_STATE = 3
 FIRST_WITH_DATA_LISTS = 5
 """From this version on a server answers :class:`TransactionDataListRequest`."""
 _FIRST_WITH_WRITE_SESSION = 5
+FIRST_WITH_PARTIAL_MOUNTS = 5
+"""From this version on a server may answer a mount with READY when it has fed :data:`MAX_FEED_COUNT` transactions of a
+larger gap. The client asks for the rest with feed requests, as far as it has room."""
+MAX_FEED_COUNT = 2048
+"""Transactions that a server feeds for one request, at most (before version 5: for a feed request alone, and not fewer
+than ``server.minFetchSize``)."""
 _NO_WRITE_SESSION = b"\xff" * 8
 
 
