@@ -241,6 +241,7 @@ class Simulation:
 
         def opened(partition: ServerPartition, high_water_mark: int, changed: bool) -> None:
             checker.mark(partition.partition_id, high_water_mark)
+            self.watch.opened(partition)
             session_opened(partition, high_water_mark, changed)
 
         def observed(partition: ServerPartition, appends: Sequence[Append]) -> None:
