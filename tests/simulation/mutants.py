@@ -321,7 +321,7 @@ MUTANTS: dict[str, Mutant] = {
         _patch(recovery, "decide_high_water_mark", storage.decide_with_one),
     ),
     "errors-are-acknowledgements": Mutant(
-        "a failed append counts as a vote", 10, 0, _patch(Replica, "_appended", storage.appended_in_spite_of_errors)
+        "a failed append counts as a vote", 10, 1, _patch(Replica, "_appended", storage.appended_in_spite_of_errors)
     ),
     "feed-with-gaps": Mutant(
         "a client asks for one transaction too few, and accepts the gap", 10, 0, borders.feed_with_gaps

@@ -224,6 +224,7 @@ def appended_in_spite_of_errors(
     replica: Replica, life: int, last_id: int, size_bytes: int, error: Exception | None
 ) -> None:
     replica._in_flight_bytes -= size_bytes
+    replica._in_flight_count -= 1
     if last_id > replica.acked:
         replica.acked = last_id
         replica._session.acknowledged()

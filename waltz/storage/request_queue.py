@@ -7,8 +7,10 @@ from waltz.common.wire import storage as wire
 from waltz.storage.session_rule import StorageRequest
 
 MAX_QUEUED_REQUESTS = 1000
-MAX_QUEUED_BYTES = 32 << 20
-"""A queue with more than this is congested: the connections that filled it are not read."""
+MAX_QUEUED_BYTES = 40 << 20
+"""A queue with more than this is congested: the connections that filled it are not read, for any partition. So it is
+more than what a server has in flight to one partition while the disk is slow: few requests, of which the last may be a
+transaction of the largest usual size, 32 MiB, behind a window of 2 MiB."""
 
 MAX_GROUP_BYTES = 8 << 20
 """Appends are gathered for one sync up to this size (one append is taken whatever its size)."""

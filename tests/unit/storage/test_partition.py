@@ -20,9 +20,13 @@ from tests.unit.storage.node_support import (
     record,
     records,
 )
+from waltz.common.config import ServerConfig
 from waltz.common.metrics import Registry
 from waltz.common.records import Record
 from waltz.common.wire import storage as wire
+from waltz.server.store.interface import StoreOptions
+from waltz.server.store.log import MAX_BATCH_SIZE_BYTES
+from waltz.server.store.replica import MAX_IN_FLIGHT_REQUESTS
 from waltz.storage import partition as partition_module
 from waltz.storage import replies, request_queue
 from waltz.storage.control_file import ControlFile
@@ -655,3 +659,12 @@ async def test_a_syncer_that_dies_puts_the_partition_out_of_service(
     assert "ArithmeticError('planted')" in str(await bench.outcome(bench.append(-1, records(2, 1))))
     await bench.reopen()
     assert await bench.outcome(bench.read(-1, 0, 10)) == records(0, 2)
+
+
+def test_a_server_that_keeps_to_its_window_never_congests_a_partition() -> None:
+    """A congested partition takes its connection from all others, and the answer to whether the storage lives."""
+    options = StoreOptions()
+    transaction_bytes = ServerConfig.model_fields["max_transaction_size_bytes"].default
+    largest = options.window_size_bytes + MAX_BATCH_SIZE_BYTES + transaction_bytes
+    assert MAX_IN_FLIGHT_REQUESTS < request_queue.MAX_QUEUED_REQUESTS
+    assert largest < request_queue.MAX_QUEUED_BYTES

@@ -31,6 +31,9 @@ class StorageRpc(Protocol):
     @property
     def closed(self) -> bool: ...
 
+    @property
+    def writable(self) -> bool: ...
+
     def add_close_listener(self, listener: Callable[[Exception | None], None]) -> None: ...
 
     def append_encoded(

@@ -359,13 +359,19 @@ class Replica:
                 await self._catch_up(client)
 
     def pump(self) -> None:
-        """Send what the window admits; called when there is something new and when acknowledgements came."""
+        """Send what the window admits; called when there is something new and when acknowledgements came.
+
+        While the connection, which all partitions share, has much unsent, one batch is in flight: the others wait in
+        the ring, whose bytes are accounted for. The acknowledgement of that one brings the next call.
+        """
         session, client = self._session, self._client
         ring = session.ring
         if not self._serving or self._lagging or client is None or ring is None:
             return
         window_bytes = session.options.window_size_bytes
         while self._in_flight_bytes < window_bytes and self._in_flight_count < MAX_IN_FLIGHT_REQUESTS:
+            if self._in_flight_count and not client.writable:
+                return
             batch = ring.get(self.next_id)
             if batch is None:
                 if self.next_id < ring.next_id:

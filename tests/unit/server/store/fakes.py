@@ -159,6 +159,7 @@ class FakeClient:
         self._arrived = asyncio.Event()
         self._listeners: list[Callable[[Exception | None], None]] = []
         self.closed = False
+        self.writable = True
         self._position = 0
         storage.connections.add(self)
         network.spawn(self._loop.create_task(self._work()))

@@ -13,6 +13,7 @@ import pytest
 from tests.unit.server.store.lines import LineNetwork
 from tests.unit.server.store.virtual_time import run
 from tests.unit.server.store.world import NAMES, World, wait_until
+from waltz.common.net.channel import WRITE_HIGH_BYTES, Channel
 from waltz.common.wire import storage as wire
 from waltz.server.store.interface import StoreOptions
 from waltz.server.store.replica_view import ReplicaStatus
@@ -181,6 +182,27 @@ def test_a_needed_replica_whose_copy_hangs_does_not_count_for_a_minute() -> None
             started_s = asyncio.get_running_loop().time()
             await server.wait(lambda: server.log.session_id != 0)
             assert asyncio.get_running_loop().time() - started_s < 10
+
+    run(scenario())
+
+
+def test_little_is_handed_to_a_connection_that_takes_nothing() -> None:
+    """What a replica has not been sent belongs in the ring, which is bounded for all partitions together."""
+
+    async def scenario() -> None:
+        async with line_world() as world:
+            server = await world.server()
+            await server.write(10)
+            await wait_until(lambda: len(world.stored(C)) == 10)
+            world.network.lines[C].bytes_per_s = 100_000.0
+            channel = next(found.near.protocol for found in world.network.opened if found.storage == C)
+            assert isinstance(channel, Channel)
+            for _ in range(40):
+                await server.write(1, size_bytes=300_000)
+            assert channel.unsent_bytes < WRITE_HIGH_BYTES + 2 * 300_000
+            world.network.lines[C].bytes_per_s = 1e9
+            await wait_until(lambda: len(world.stored(C)) == 50)
+            assert world.metadata.session_id == 0
 
     run(scenario())
 
