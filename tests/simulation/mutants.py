@@ -265,7 +265,7 @@ MUTANTS: dict[str, Mutant] = {
     "metadata-without-compare": Mutant(
         "metadata are written whatever others wrote",
         20,
-        10,
+        3,
         _patch(MetadataNode, "write", storage.write_without_comparing),
         ("begin-in-the-dark",),
         {
@@ -281,7 +281,7 @@ MUTANTS: dict[str, Mutant] = {
     "ready-of-an-older-generation": Mutant(
         "an owner answers a mount that knows a newer generation than its session's",
         60,
-        20,
+        10,
         borders.serve_future_generations,
         ("boomerang",),
         {
@@ -311,17 +311,17 @@ MUTANTS: dict[str, Mutant] = {
     "decide-lowest": Mutant(
         "a recovery takes the lowest mark of a majority",
         10,
-        1,
+        0,
         _patch(recovery, "decide_high_water_mark", storage.decide_lowest),
     ),
     "decide-with-one": Mutant(
         "a recovery takes the word of one replica",
         10,
-        0,
+        5,
         _patch(recovery, "decide_high_water_mark", storage.decide_with_one),
     ),
     "errors-are-acknowledgements": Mutant(
-        "a failed append counts as a vote", 10, 0, _patch(Replica, "_appended", storage.appended_in_spite_of_errors)
+        "a failed append counts as a vote", 10, 1, _patch(Replica, "_appended", storage.appended_in_spite_of_errors)
     ),
     "feed-with-gaps": Mutant(
         "a client asks for one transaction too few, and accepts the gap", 10, 0, borders.feed_with_gaps
