@@ -76,7 +76,7 @@ _LITTLE_MEMORY = {
 
 
 MUTANTS: dict[str, Mutant] = {
-    "quorum-off-by-one": Mutant("half of the replicas are taken for a majority", 10, 0, storage.quorum_off_by_one),
+    "quorum-off-by-one": Mutant("half of the replicas are taken for a majority", 10, 2, storage.quorum_off_by_one),
     "live-counted-as-quorum": Mutant(
         "a majority of the replicas that are live is taken for a majority of all", 20, 5, storage.count_live_replicas
     ),
@@ -92,13 +92,13 @@ MUTANTS: dict[str, Mutant] = {
     "skip-truncate": Mutant(
         "a storage says that it has truncated, and has not",
         10,
-        0,
+        2,
         _patch(PartitionLog, "truncate", storage.truncate_nothing),
     ),
     "stale-session-accepted": Mutant(
         "a storage serves every session",
         30,
-        7,
+        1,
         _patch(session_rule, "fence", storage.accept_every_session),
         ("depose", "pause-server", "flap"),
         {"fault_count": 30},
@@ -113,7 +113,7 @@ MUTANTS: dict[str, Mutant] = {
     "S2-slips-back": Mutant(
         "a replica whose connection broke goes on where it was, without joining again",
         40,
-        13,
+        11,
         storage.slip_back,
         ("break-connections", "cut", "kill-storage"),
         {"checkpoint_interval": 250_000},
@@ -142,16 +142,16 @@ MUTANTS: dict[str, Mutant] = {
     "S5-flush-at-once": Mutant(
         "a flush is answered while appends are undecided",
         10,
-        3,
+        1,
         _patch(ServerPartition, "_await_decisions", borders.answer_at_once),
     ),
     "S5-fail-with-connection": Mutant(
-        "a client takes a lost connection for a failure", 10, 0, borders.fail_with_the_connection
+        "a client takes a lost connection for a failure", 10, 1, borders.fail_with_the_connection
     ),
     "S6-any-replica": Mutant(
         "a bulk reader takes any replica, whatever the metadata say of it",
         40,
-        0,
+        5,
         _patch(replicas, "_objection", borders.object_to_nobody),
         ("strand-minority",),
         {"bulk_read_interval_s": 0.3, "partitions": 3},
@@ -167,7 +167,7 @@ MUTANTS: dict[str, Mutant] = {
     "S7-mark-not-recorded": Mutant(
         "a mark is used before it is recorded",
         20,
-        0,
+        16,
         _patch(RecoveryMachine, "_records_for", storage.record_nothing),
         ("recover-twice",),
         {"zookeeper_delay_factor": 20.0, "session_timeout_s": 3.0, "fault_count": 4},
@@ -221,7 +221,7 @@ MUTANTS: dict[str, Mutant] = {
     "H1-settle-by-id": Mutant(
         "after a change of session ids alone decide what became of appends",
         30,
-        1,
+        2,
         _patch(log, "settle", storage.settle_by_id),
         ("flap",),
     ),
@@ -251,7 +251,7 @@ MUTANTS: dict[str, Mutant] = {
     "H4-open-before-metadata": Mutant(
         "a session opens before its metadata are written",
         30,
-        1,
+        5,
         storage.open_before_metadata,
         ("crash-at-opening",),
         {
@@ -265,7 +265,7 @@ MUTANTS: dict[str, Mutant] = {
     "metadata-without-compare": Mutant(
         "metadata are written whatever others wrote",
         20,
-        10,
+        3,
         _patch(MetadataNode, "write", storage.write_without_comparing),
         ("begin-in-the-dark",),
         {
@@ -281,7 +281,7 @@ MUTANTS: dict[str, Mutant] = {
     "ready-of-an-older-generation": Mutant(
         "an owner answers a mount that knows a newer generation than its session's",
         60,
-        20,
+        10,
         borders.serve_future_generations,
         ("boomerang",),
         {
@@ -311,13 +311,13 @@ MUTANTS: dict[str, Mutant] = {
     "decide-lowest": Mutant(
         "a recovery takes the lowest mark of a majority",
         10,
-        1,
+        0,
         _patch(recovery, "decide_high_water_mark", storage.decide_lowest),
     ),
     "decide-with-one": Mutant(
         "a recovery takes the word of one replica",
         10,
-        0,
+        5,
         _patch(recovery, "decide_high_water_mark", storage.decide_with_one),
     ),
     "errors-are-acknowledgements": Mutant(
@@ -364,7 +364,7 @@ MUTANTS: dict[str, Mutant] = {
     "L2-vote-without-progress": Mutant(
         "a live replica that lags and cannot copy what it lacks counts as a vote to come",
         20,
-        1,
+        3,
         liveness.hope_for_copies,
         ("lag-without-source",),
         {**CONDITIONS["small-windows"], **_ONE_QUIET_PARTITION},
