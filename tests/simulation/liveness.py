@@ -21,16 +21,14 @@ from waltz.server.locks import Conflict
 from waltz.server.memory import MIN_SHARE_BYTES
 from waltz.server.partition import ServerPartition
 from waltz.server.store.interface import Append
-from waltz.server.store.log import UNHEALTHY_AFTER_S, ReplicatedLog
+from waltz.server.store.log import ReplicatedLog
 from waltz.server.store.session import StoreSession
 
 LOOK_INTERVAL_S = 1.0
 
 HEALTHY_MAX_S = 30.0
-"""A partition that was given something and has committed nothing for so long must not call itself healthy."""
-
-CONFIRMED_MAX_S = UNHEALTHY_AFTER_S + 1.0
-"""A quorum that confirmed a session by opening it is proof of health for so long, whether that session lasts or not."""
+"""A partition that was given something, and for so long has neither committed nor opened a session, must not call
+itself healthy."""
 
 _WALTZ = "/waltz/"
 
@@ -46,17 +44,12 @@ class Watch:
         self._cluster = cluster
         self._idle_at_s: dict[ServerPartition, float] = {}
         """When each partition had nothing to do, or did something, the last time."""
-        self._opened_at_s: dict[ServerPartition, float] = {}
         self._moved: dict[ServerPartition, tuple[StoreSession, list[int], float]] = {}
         """The session of each partition, how far each of its replicas has come, and when that changed."""
 
-    def committed(self, partition: ServerPartition) -> None:
-        """A partition has committed something."""
+    def proved(self, partition: ServerPartition) -> None:
+        """A partition has committed something, or opened a session: a quorum of its replicas has confirmed that."""
         self._idle_at_s[partition] = self._world.loop.time()
-
-    def opened(self, partition: ServerPartition) -> None:
-        """A partition has a session, which a quorum of its replicas has confirmed."""
-        self._opened_at_s[partition] = self._world.loop.time()
 
     def look(self) -> None:
         """Look at all servers that run."""
@@ -85,14 +78,10 @@ class Watch:
             idle_at_s = max(self._idle_at_s.setdefault(partition, now_s), host.process.resumed_at_s)
             if not partition._undecided.count and not len(partition._waiting):
                 self._idle_at_s[partition] = now_s
-            elif (
-                partition.healthy
-                and now_s - idle_at_s > HEALTHY_MAX_S
-                and now_s - self._opened_at_s.get(partition, idle_at_s) > CONFIRMED_MAX_S
-            ):
+            elif partition.healthy and now_s - idle_at_s > HEALTHY_MAX_S:
                 self._world.fail(
                     f"{host.name} says that partition {partition.partition_id} is healthy; it was given something and "
-                    f"has committed nothing for {now_s - idle_at_s:.0f} s"
+                    f"has proved nothing for {now_s - idle_at_s:.0f} s"
                 )
         if limit_bytes and waiting_bytes > limit_bytes + MIN_SHARE_BYTES * len(host.server.partitions):
             self._world.fail(f"{host.name} keeps {waiting_bytes} bytes of appends; its limit is {limit_bytes}")

@@ -210,6 +210,8 @@ CONDITIONS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
         },
         "slow-storage": {
             "slow_storage_factor": 500.0,
+            "away_storages": 0,
+            "slow_lines": 0.0,
             "fault_count": 0,
             "window_size_bytes": 1_500,
             "ring_size_bytes": 6_000,

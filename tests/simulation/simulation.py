@@ -241,7 +241,7 @@ class Simulation:
 
         def opened(partition: ServerPartition, high_water_mark: int, changed: bool) -> None:
             checker.mark(partition.partition_id, high_water_mark)
-            self.watch.opened(partition)
+            self.watch.proved(partition)
             session_opened(partition, high_water_mark, changed)
 
         def observed(partition: ServerPartition, appends: Sequence[Append]) -> None:
@@ -251,7 +251,7 @@ class Simulation:
                 appends[0].transaction_id,
                 [Entry(bytes(append.req_id), append.header) for append in appends],
             )
-            self.watch.committed(partition)
+            self.watch.proved(partition)
             committed(partition, appends)
 
         with (

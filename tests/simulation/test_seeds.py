@@ -31,6 +31,11 @@ REGRESSIONS = (
         "a write during which the power failed was applied as a whole after it: a disk that cannot be",
     ),
     (
+        2,
+        ("--faults", "failing-call,hung-disk,full-disk", "--set", "fault_count=10", "--only-faults", "1,3"),
+        "a flush overtook an append that had waited before it: its client repeated it, and it was in the log twice",
+    ),
+    (
         8,
         ("--faults", "bit-rot,power-off-storage", "--set", "fault_count=14"),
         "a repair said that all was well of a partition that could not be opened for another reason",

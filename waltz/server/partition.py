@@ -633,6 +633,7 @@ class ServerPartition:
             except ProtocolError as error:
                 pending.link.fail(error)
         else:
+            pending.order = next(self._order)  # behind the appends that it waited behind, also if all are put back
             self._await_decisions(pending)
         return 1
 

@@ -20,7 +20,8 @@ _COMPACT_FROM = 1000
 class Pending:
     """One request and where its answer goes.
 
-    ``order`` is that of arrival; ``next_id`` is the first transaction id given after the request was looked at.
+    ``order`` is that of arrival, and then that in which requests were looked at. ``next_id`` is the first id that was
+    given after the request was looked at.
     """
 
     __slots__ = ("answered", "deadline_s", "link", "next_id", "order", "request")

@@ -504,6 +504,22 @@ async def test_a_flush_behind_what_settlement_finds_leaves_after_the_lock_failur
     assert take(link) == [LockFailure(req_id(2), 0), FlushResponse(req_id(2), 0)]
 
 
+async def test_a_flush_stays_behind_a_conflict_that_both_waited_for_a_session_and_saw_it_end(make: Make) -> None:
+    """Answered before it, the flush would have the client repeat an append that is then committed as well."""
+    setup, link = make(session=False), new_link()
+    setup.partition.mount(link, mount(0, -1))
+    setup.partition.append(link, [append(1, -1, [5]), append(2, -1, [5])])
+    setup.partition.flush(link, flush(2))
+    setup.log.open_session()
+    setup.log.end_session()
+    setup.log.reopen(committed=0)
+    sent = take(link)
+    assert FlushResponse(req_id(2), -1) not in sent
+    assert [undecided.req_id for undecided in setup.log.undecided] == [req_id(2)]
+    setup.log.commit()
+    assert FlushResponse(req_id(2), 0) in take(link)
+
+
 async def test_what_no_session_has_decided_is_refused_in_order_when_the_partition_leaves(make: Make) -> None:
     """What a replica was given is not (S5)."""
     setup, link = make(), new_link(version=5)
