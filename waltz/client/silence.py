@@ -4,37 +4,36 @@
 class Silence:
     """Looked at now and then with how far the connection has come. Times in seconds, by one clock.
 
-    The clock starts when the last byte of the last request has left this machine; while requests leave, and while
-    anything comes, the line is slow and not dead.
+    The clock of a request starts when its last byte has left this machine; while it leaves, and while anything comes,
+    the line is slow and not dead.
     """
 
-    __slots__ = ("_expected_to_bytes", "_left_bytes", "_moved_at_s", "_received_bytes")
+    __slots__ = ("_expected_from_bytes", "_left_bytes", "_moved_at_s", "_received_bytes")
 
     def __init__(self, now_s: float) -> None:
         self._moved_at_s = now_s
-        self._expected_to_bytes: int | None = None
+        self._expected_from_bytes: int | None = None
         self._left_bytes = 0
         self._received_bytes = 0
 
     @property
     def expecting(self) -> bool:
         """Whether an answer is awaited."""
-        return self._expected_to_bytes is not None
+        return self._expected_from_bytes is not None
 
     def expect(self, taken_bytes: int, now_s: float) -> None:
         """A request was handed to the connection, which ends at ``taken_bytes`` of all that it was ever handed."""
-        if self._expected_to_bytes is None:
+        if self._expected_from_bytes is None:
+            self._expected_from_bytes = taken_bytes
             self._moved_at_s = now_s
-        # What is sent behind an unanswered request keeps the line busy as well, and delays the answer.
-        self._expected_to_bytes = taken_bytes
 
     def answered(self) -> None:
         """A whole message came."""
-        self._expected_to_bytes = None
+        self._expected_from_bytes = None
 
     def look(self, left_bytes: int, received_bytes: int, now_s: float) -> bool:
         """Take note of what has left and been received so far; whether anything has come since the last look."""
-        leaving = self._expected_to_bytes is not None and self._left_bytes < self._expected_to_bytes
+        leaving = self._expected_from_bytes is not None and self._left_bytes < self._expected_from_bytes
         came = received_bytes != self._received_bytes
         if came or (leaving and left_bytes > self._left_bytes):
             self._moved_at_s = now_s

@@ -30,17 +30,6 @@ def test_what_comes_shows_life_and_a_whole_message_is_an_answer() -> None:
     assert silence.quiet_s(200) == 0
 
 
-def test_a_large_request_behind_an_unanswered_one_keeps_the_line_busy() -> None:
-    silence = Silence(now_s=0)
-    silence.expect(taken_bytes=200, now_s=0)
-    silence.look(left_bytes=200, received_bytes=0, now_s=1)
-    silence.expect(taken_bytes=10_200, now_s=5)
-    assert silence.quiet_s(6) == 5, "that more is sent does not excuse anybody"
-    for second in range(6, 60):
-        silence.look(left_bytes=200 + 100 * second, received_bytes=0, now_s=second)
-        assert silence.quiet_s(second) == 0
-
-
 @given(
     st.integers(1, 100),
     st.lists(st.tuples(st.integers(0, 50), st.integers(0, 3), st.integers(1, 20)), min_size=1, max_size=20),
