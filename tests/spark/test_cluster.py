@@ -45,13 +45,14 @@ class Cluster:
         self.local = local
         self.options = {"zookeeper": local.layout.zookeeper_connect_string, "clusterRoot": ROOT}
 
-    def append(self, partition_id: int, payloads: Sequence[bytes]) -> None:
-        """Returns when all are committed."""
+    def append(self, partition_id: int, payloads: Sequence[bytes], *, one_by_one: bool = False) -> None:
+        """Returns when all are committed. What is sent again while owners change keeps its place if ``one_by_one``."""
         items = [Append(payload, number) for number, payload in enumerate(payloads)]
 
         async def run() -> None:
             async with connect(self.local.layout.client_config_path) as client:
-                await client.append_many(partition_id, items, timeout_s=TIMEOUT_S)
+                for some in [[item] for item in items] if one_by_one else [items]:
+                    await client.append_many(partition_id, some, timeout_s=TIMEOUT_S)
 
         asyncio.run(run())
 
@@ -392,7 +393,7 @@ def test_a_dirty_tail_is_never_read(spark: SparkSession, cluster: Cluster) -> No
     assert any(b"never committed" in path.read_bytes() for path in cluster.segments(dirty, DIRTY))
     for node in cluster.local.layout.servers:
         cluster.local.start_server(node)
-    cluster.append(DIRTY, texts(30, 30))
+    cluster.append(DIRTY, texts(30, 30), one_by_one=True)
     assert payloads(read(spark, cluster, DIRTY, minPartitions="6")) == texts(0, 60)
     cluster.local.start_storage(dirty)
     deadline_s = time.monotonic() + TIMEOUT_S
