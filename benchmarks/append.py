@@ -16,7 +16,7 @@ from pathlib import Path
 import uvloop
 
 from waltz.client.builder import TransactionBuilder
-from waltz.client.client import WaltzClient
+from waltz.client.callbacks import WaltzClient
 from waltz.client.context import TransactionContext, WaltzClientCallbacks
 from waltz.client.locks import PartitionLocalLock
 from waltz.client.transaction import Transaction

@@ -18,10 +18,10 @@ from multiprocessing.connection import Connection
 import uvloop
 
 from waltz.client.builder import TransactionBuilder
-from waltz.client.client import WaltzClient
+from waltz.client.callbacks import WaltzClient
 from waltz.client.context import TransactionContext, WaltzClientCallbacks
-from waltz.client.core import FollowingClient, Nobody
-from waltz.client.plain import Client
+from waltz.client.plain.client import Client
+from waltz.client.plain.core import FollowingClient, Nobody
 from waltz.client.transaction import Transaction
 from waltz.common.checksum import checksum
 from waltz.common.cluster.manager import PartitionGeneration

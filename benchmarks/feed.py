@@ -17,7 +17,7 @@ from pathlib import Path
 import uvloop
 
 from benchmarks.append import WARM_UP, Callbacks, Run, cpu_seconds
-from waltz.client.client import WaltzClient
+from waltz.client.callbacks import WaltzClient
 from waltz.common.config import ClientConfig, load
 from waltz.common.ids import Endpoint, ReqId
 from waltz.common.net.channel import Channel, connect

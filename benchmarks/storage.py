@@ -38,10 +38,10 @@ from waltz.common.metrics import Registry
 from waltz.common.records import Record, encode_record
 from waltz.common.zk.memory import MemoryZooKeeperServer
 from waltz.common.zk.znodes import StoreParams
-from waltz.storage.admin_client import StorageAdminClient
-from waltz.storage.client import StorageClient
-from waltz.storage.files import OsFile, OsFiles
-from waltz.storage.node import SWITCH_INTERVAL_S, StorageNode
+from waltz.storage.disk.files import OsFile, OsFiles
+from waltz.storage.node.node import SWITCH_INTERVAL_S, StorageNode
+from waltz.storage.remote.admin_client import StorageAdminClient
+from waltz.storage.remote.client import StorageClient
 
 KEY = UUID("00010203-0405-0607-0809-0a0b0c0d0e0f")
 ROOT = "/bench"

@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from waltz import blocking
     from waltz.client.builder import TransactionBuilder
-    from waltz.client.client import WaltzClient
+    from waltz.client.callbacks import WaltzClient
     from waltz.client.context import TransactionContext, WaltzClientCallbacks
     from waltz.client.database import DatabaseCallbacks, DbApiDatabase, SqlAlchemyDatabase, StoredMarkError
     from waltz.client.decisions import Basis
+    from waltz.client.engine.rpc import RpcClient
     from waltz.client.errors import (
         AppendError,
         AppendManyError,
@@ -39,10 +40,9 @@ if TYPE_CHECKING:
     )
     from waltz.client.locks import PartitionLocalLock
     from waltz.client.options import ClientOptions
-    from waltz.client.plain import Client, connect, open_client
-    from waltz.client.plain_append import Append
+    from waltz.client.plain.append import Append
+    from waltz.client.plain.client import Client, connect, open_client
     from waltz.client.retry_policy import RetryPolicy
-    from waltz.client.rpc import RpcClient
     from waltz.client.serializer import BytesSerializer, Deserializer, Serializer, StringSerializer
     from waltz.client.transaction import Transaction
     from waltz.common.config import ClientConfig
@@ -118,7 +118,7 @@ __all__ = [
 
 _HOMES = {
     "waltz.client.builder": ("TransactionBuilder",),
-    "waltz.client.client": ("WaltzClient",),
+    "waltz.client.callbacks": ("WaltzClient",),
     "waltz.client.context": ("TransactionContext", "WaltzClientCallbacks"),
     "waltz.client.database": ("DatabaseCallbacks", "DbApiDatabase", "SqlAlchemyDatabase", "StoredMarkError"),
     "waltz.client.decisions": ("Basis",),
@@ -142,10 +142,10 @@ _HOMES = {
     ),
     "waltz.client.locks": ("PartitionLocalLock",),
     "waltz.client.options": ("ClientOptions",),
-    "waltz.client.plain": ("Client", "connect", "open_client"),
-    "waltz.client.plain_append": ("Append",),
+    "waltz.client.plain.client": ("Client", "connect", "open_client"),
+    "waltz.client.plain.append": ("Append",),
     "waltz.client.retry_policy": ("RetryPolicy",),
-    "waltz.client.rpc": ("RpcClient",),
+    "waltz.client.engine.rpc": ("RpcClient",),
     "waltz.client.serializer": ("BytesSerializer", "Deserializer", "Serializer", "StringSerializer"),
     "waltz.client.transaction": ("Transaction",),
     "waltz.common.config": ("ClientConfig",),

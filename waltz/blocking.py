@@ -20,14 +20,14 @@ from typing import Any, Self, TypeVar
 
 import uvloop
 
-from waltz.client import plain
-from waltz.client.core import Driver
 from waltz.client.decisions import Basis, Choice, chosen_append
 from waltz.client.errors import ClientClosedError, InvalidOperationError
 from waltz.client.options import ClientOptions
-from waltz.client.plain import APPEND_TIMEOUT_S, MAX_IN_FLIGHT, Data, Locks
-from waltz.client.plain_append import Append
-from waltz.client.reader import Feed
+from waltz.client.plain import client as plain
+from waltz.client.plain.append import Append
+from waltz.client.plain.client import APPEND_TIMEOUT_S, MAX_IN_FLIGHT, Data, Locks
+from waltz.client.plain.core import Driver
+from waltz.client.plain.reader import Feed
 from waltz.common.config import ClientConfig
 from waltz.common.records import Record
 
@@ -115,7 +115,7 @@ def connect(
 
 
 class Client:
-    """The calls of :class:`waltz.client.plain.Client`, each blocking until it is done; errors are described there."""
+    """The calls of :class:`waltz.client.plain.client.Client`, each blocking until it is done, with the same errors."""
 
     def __init__(self, make: Callable[[], plain.Client]) -> None:
         self._client = make()

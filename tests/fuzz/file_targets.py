@@ -18,13 +18,13 @@ from waltz.common.config import CliConfig, ClientConfig, ServerConfig, StorageCo
 from waltz.common.errors import ConfigError, ProtocolError, WaltzError
 from waltz.common.zk import znodes
 from waltz.demo.transfers import Transfer, Transfers, decode, encode
-from waltz.storage import clean_stop, control_file, fence
-from waltz.storage.control_file import ControlFile
+from waltz.storage.disk import clean_stop, control_file, fence
+from waltz.storage.disk.control_file import ControlFile
+from waltz.storage.disk.fence import FenceFile
+from waltz.storage.disk.group_encoder import LogEnd
+from waltz.storage.disk.log import PartitionLog
+from waltz.storage.disk.segment_format import HEADER_SIZE_BYTES, RECORD_CRC, RECORD_PREFIX, data_file_name, index_path
 from waltz.storage.errors import CorruptionError, StorageError
-from waltz.storage.fence import FenceFile
-from waltz.storage.group_encoder import LogEnd
-from waltz.storage.log import PartitionLog
-from waltz.storage.segment_format import HEADER_SIZE_BYTES, RECORD_CRC, RECORD_PREFIX, data_file_name, index_path
 
 KEY_TEXT, PARTITION_COUNT = seeds.storage_description()
 KEY = UUID(KEY_TEXT)

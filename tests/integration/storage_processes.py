@@ -12,17 +12,17 @@ from waltz.common.ids import Endpoint
 from waltz.common.metrics import Registry
 from waltz.common.zk.memory import MemoryZooKeeperServer
 from waltz.common.zk.znodes import StoreParams
-from waltz.storage.admin_client import StorageAdminClient
-from waltz.storage.client import StorageClient
-from waltz.storage.files import OsFiles
-from waltz.storage.node import StorageNode
+from waltz.storage.disk.files import OsFiles
+from waltz.storage.node.node import StorageNode
+from waltz.storage.remote.admin_client import StorageAdminClient
+from waltz.storage.remote.client import StorageClient
 
 KEY = UUID("00010203-0405-0607-0809-0a0b0c0d0e0f")
 ROOT = "/cluster"
 TIMEOUT_S = 60.0
 
 _context = multiprocessing.get_context("forkserver")
-_context.set_forkserver_preload(["waltz.storage.node", "tests.integration.storage_processes"])
+_context.set_forkserver_preload(["waltz.storage.node.node", "tests.integration.storage_processes"])
 
 
 def serve(directory: str, partitions: int, threshold_bytes: int, connection: Connection) -> None:

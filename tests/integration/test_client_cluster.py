@@ -11,9 +11,9 @@ import pytest_asyncio
 import waltz
 from tests.unit.client.load import Load, LoadCallbacks
 from tests.unit.client.proxy import Proxies
-from waltz.client.client import WaltzClient
+from waltz.client.callbacks import WaltzClient
 from waltz.client.options import ClientOptions
-from waltz.client.reader import TransactionFeed
+from waltz.client.plain.reader import TransactionFeed
 from waltz.common.config import ClientConfig, load
 from waltz.local.cluster import LocalCluster
 

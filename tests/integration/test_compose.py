@@ -7,7 +7,7 @@ import pytest
 
 from tests.integration.application import Append, Application, append_all
 from tests.integration.compose import COMPOSE, ROOT, SERVICES, Engine
-from waltz.client.client import WaltzClient
+from waltz.client.callbacks import WaltzClient
 from waltz.common.config import ClientConfig, from_mapping
 from waltz.local.processes import Children
 from waltz.local.zookeeper import LocalZooKeeper

@@ -11,7 +11,7 @@ from tests.integration.storage_processes import TIMEOUT_S, StorageProcess
 from waltz.common.checksum import checksum
 from waltz.common.ids import ReqId
 from waltz.common.records import Record, encode_records
-from waltz.storage.client import StorageClient
+from waltz.storage.remote.client import StorageClient
 
 pytestmark = pytest.mark.integration
 

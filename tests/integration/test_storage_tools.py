@@ -15,7 +15,7 @@ import pytest
 
 from waltz.cli.main import main
 from waltz.client.builder import TransactionBuilder
-from waltz.client.client import WaltzClient
+from waltz.client.callbacks import WaltzClient
 from waltz.client.context import TransactionContext, WaltzClientCallbacks
 from waltz.client.transaction import Transaction
 from waltz.common.config import ClientConfig, load

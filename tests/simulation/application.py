@@ -15,7 +15,7 @@ from tests.simulation.clients import FIRST_WITH_APPEND_LOCKS, FIRST_WITH_READ_LO
 from tests.simulation.cluster import Host, World
 from tests.simulation.loop import Process
 from waltz.client.builder import TransactionBuilder
-from waltz.client.client import WaltzClient
+from waltz.client.callbacks import WaltzClient
 from waltz.client.context import TransactionContext, WaltzClientCallbacks
 from waltz.client.errors import ClientClosedError
 from waltz.client.locks import PartitionLocalLock

@@ -5,10 +5,10 @@ from typing import Any, TypeVar
 
 from tests.simulation.cluster import ROOT, World
 from tests.simulation.zookeeper import ProcessZooKeeper
-from waltz.client.client import WaltzClient
+from waltz.client.callbacks import WaltzClient
 from waltz.client.context import WaltzClientCallbacks
-from waltz.client.core import FollowingClient, Nobody
-from waltz.client.link import Connector
+from waltz.client.engine.links import Connector
+from waltz.client.plain.core import FollowingClient, Nobody
 from waltz.common.config import ClientConfig, from_mapping
 from waltz.common.ids import Endpoint
 from waltz.common.net.channel import Channel, ChannelHandler, connect
@@ -50,17 +50,17 @@ class SimulatedClients:
     # What the plain face asks for: it implements Cores
 
     async def open_core(self) -> FollowingClient:
-        """See :class:`waltz.client.core.Cores`."""
+        """See :class:`waltz.client.plain.core.Cores`."""
         return await self._open(FollowingClient, Nobody())
 
     async def open_reader(self, callbacks: WaltzClientCallbacks) -> WaltzClient:
-        """See :class:`waltz.client.core.Cores`."""
+        """See :class:`waltz.client.plain.core.Cores`."""
         reader = await self.open(callbacks)
         self._readers.append(reader)
         return reader
 
     async def close(self) -> None:
-        """See :class:`waltz.client.core.Cores`."""
+        """See :class:`waltz.client.plain.core.Cores`."""
         for reader in self._readers:
             await reader.close()
 

@@ -21,8 +21,8 @@ from waltz.common.ids import Endpoint
 from waltz.common.metrics import Registry
 from waltz.common.zk.store_admin import add_storage_node, assign_partitions, create_cluster, unassign_partitions
 from waltz.server.node import WaltzServer
-from waltz.storage.admin_client import StorageAdminClient
-from waltz.storage.node import StorageNode
+from waltz.storage.node.node import StorageNode
+from waltz.storage.remote.admin_client import StorageAdminClient
 
 ROOT = "/waltz"
 CLUSTER_KEY = uuid.UUID(int=0x5EED)

@@ -15,9 +15,9 @@ from tests.simulation.target import Fault, Target
 from waltz.common.errors import WaltzError
 from waltz.common.ids import Endpoint
 from waltz.spark.marks import read_committed_marks
-from waltz.storage.control_file import HEADER_SIZE_BYTES
-from waltz.storage.repair import Repair
-from waltz.storage.segment_format import encode_record
+from waltz.storage.disk.control_file import HEADER_SIZE_BYTES
+from waltz.storage.disk.segment_format import encode_record
+from waltz.storage.remote.repair import Repair
 
 BEGIN_ANEW_AFTER = 5
 """So many repairs fail before an operator has the partition begin anew on the node."""

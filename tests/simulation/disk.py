@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, NoReturn, TypeVar
 
 from tests.simulation.loop import Process
-from waltz.storage.files import File, Files
+from waltz.storage.disk.files import File, Files
 
 T = TypeVar("T")
 

@@ -8,7 +8,7 @@ from tests.simulation.cluster import CLUSTER_KEY, DIRECTORY, StorageHost
 from tests.simulation.courses import around_storage, end_servers
 from tests.simulation.disk import SimulatedDisk, SimulatedFiles
 from tests.simulation.target import Fault, Target
-from waltz.storage.control_file import ControlFile, PartitionInfo
+from waltz.storage.disk.control_file import ControlFile, PartitionInfo
 
 
 async def roll_back_disk(target: Target, fault: Fault) -> None:

@@ -11,7 +11,7 @@ from unittest import mock
 from waltz.common.net.channel import Channel
 from waltz.server.feed import Feed
 from waltz.server.link import ClientLink
-from waltz.storage.data_service import DataConnection
+from waltz.storage.node.data_port import DataConnection
 
 _CLASSES: tuple[type, ...] = (Channel, ClientLink, DataConnection, Feed)
 

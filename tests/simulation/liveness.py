@@ -11,8 +11,8 @@ from unittest import mock
 
 from tests.simulation.cluster import Host, ServerHost, SimulatedCluster, World
 from tests.simulation.loop import Process, SimulatedTask, running_process
-from waltz.client.appends import PartitionAppends
-from waltz.client.monitor import TransactionMonitor
+from waltz.client.engine.appends import PartitionAppends
+from waltz.client.engine.monitor import TransactionMonitor
 from waltz.common.ids import NO_TRANSACTION
 from waltz.common.wire.client_server import LockFailure
 from waltz.server.appends import AppendCall

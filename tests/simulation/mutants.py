@@ -15,7 +15,7 @@ from tests.simulation import planted_liveness as liveness
 from tests.simulation import planted_storage as storage
 from tests.simulation.disk import SimulatedFile, SimulatedFiles
 from tests.simulation.options import CONDITIONS
-from waltz.client.appends import PartitionAppends
+from waltz.client.engine.appends import PartitionAppends
 from waltz.common.zk import replicas
 from waltz.server.feed import Feed
 from waltz.server.locks import LockTable
@@ -26,10 +26,10 @@ from waltz.server.store.metadata_node import MetadataNode
 from waltz.server.store.recovery import RecoveryMachine
 from waltz.server.store.replica import Replica
 from waltz.server.store.ring import BatchRing
-from waltz.storage import recovery as storage_recovery
-from waltz.storage import session_rule
-from waltz.storage.log import PartitionLog
-from waltz.storage.scan import SegmentScan
+from waltz.storage.disk import segment_recovery as storage_recovery
+from waltz.storage.disk.log import PartitionLog
+from waltz.storage.disk.scan import SegmentScan
+from waltz.storage.node import session_rule
 
 Plant = Callable[[], AbstractContextManager[object]]
 

@@ -10,8 +10,8 @@ from tests.simulation.clients import FIRST_WITH_APPEND_LOCKS, FIRST_WITH_READ_LO
 from tests.simulation.loop import Process
 from waltz.client.builder import lock_hashes
 from waltz.client.errors import AppendError, AppendManyError, ClientClosedError, LockConflict
-from waltz.client.plain import Client
-from waltz.client.plain_append import Append
+from waltz.client.plain.append import Append
+from waltz.client.plain.client import Client
 from waltz.common.errors import WaltzError
 
 LATE_MAX_S = 0.5

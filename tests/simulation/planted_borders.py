@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from typing import Any
 from unittest import mock
 
-from waltz.client.appends import PartitionAppends
-from waltz.client.feed import PartitionFeed
-from waltz.client.mount import Mount
-from waltz.client.stream import StreamClient
+from waltz.client.engine.appends import PartitionAppends
+from waltz.client.engine.feed import PartitionFeed
+from waltz.client.engine.mount import Mount
+from waltz.client.engine.stream import StreamClient
 from waltz.client.transaction import Transaction
 from waltz.common.ids import NO_TRANSACTION
 from waltz.common.wire.client_server import FeedData, LockFailure

@@ -10,7 +10,7 @@ from waltz.server.partition import ServerPartition
 from waltz.server.store.interface import Append
 from waltz.server.store.replica import Replica, ReplicaStalledError
 from waltz.server.waiting import Pending, WaitingRequest
-from waltz.storage.owed_answers import OwedAnswers
+from waltz.storage.remote.owed_answers import OwedAnswers
 
 _NEVER = 1 << 62
 

@@ -21,10 +21,10 @@ from waltz.server.store.replica_states import NO_SESSION, is_clean, states_after
 from waltz.server.store.ring import BatchRing
 from waltz.server.store.session import StoreSession
 from waltz.server.store.settlement import Settlement
-from waltz.storage.log import PartitionLog
-from waltz.storage.partition import StoragePartition
-from waltz.storage.scan import SegmentScan
-from waltz.storage.segment_format import Reader, find_later_record
+from waltz.storage.disk.log import PartitionLog
+from waltz.storage.disk.scan import SegmentScan
+from waltz.storage.disk.segment_format import Reader, find_later_record
+from waltz.storage.node.partition import StoragePartition
 
 
 @contextlib.contextmanager

@@ -42,7 +42,7 @@ from tests.simulation.options import SimulationOptions
 from tests.simulation.schedule import ALL_FAULTS, draw_faults, heal
 from tests.simulation.target import Fault, Target
 from tests.simulation.trace import Trace
-from waltz.client import reader
+from waltz.client.plain import reader
 from waltz.common.errors import WaltzError
 from waltz.common.net import channel
 from waltz.common.records import Record
@@ -52,11 +52,11 @@ from waltz.server.store.interface import Append, StoreOptions
 from waltz.server.store.ring import BatchRing
 from waltz.server.store.session import StoreSession
 from waltz.spark import marks
-from waltz.storage import partition as storage_partition
-from waltz.storage.control_file import ControlFile
-from waltz.storage.fence import FenceFile
-from waltz.storage.log import PartitionLog
-from waltz.storage.partition import StoragePartition
+from waltz.storage.disk.control_file import ControlFile
+from waltz.storage.disk.fence import FenceFile
+from waltz.storage.disk.log import PartitionLog
+from waltz.storage.node import partition as storage_partition
+from waltz.storage.node.partition import StoragePartition
 
 if TYPE_CHECKING:
     from tests.simulation.bulk_reader import BulkReaderHost

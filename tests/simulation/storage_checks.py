@@ -13,10 +13,10 @@ from unittest import mock
 from tests.simulation.loop import running_process
 from waltz.common.records import Record
 from waltz.common.wire import storage as wire
-from waltz.storage import session_rule
 from waltz.storage.errors import CorruptionError
-from waltz.storage.manager import StorageManager
-from waltz.storage.partition import StoragePartition
+from waltz.storage.node import session_rule
+from waltz.storage.node.manager import StorageManager
+from waltz.storage.node.partition import StoragePartition
 
 COMPARED_RECORDS = 100
 """So many of the last records are compared whenever a log is opened; all of them in the end."""

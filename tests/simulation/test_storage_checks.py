@@ -7,7 +7,7 @@ import pytest
 from tests.simulation.storage_checks import StorageChecks
 from waltz.common.records import Record
 from waltz.storage.errors import CorruptionError
-from waltz.storage.partition import StoragePartition
+from waltz.storage.node.partition import StoragePartition
 
 
 def record(transaction_id: int, data: bytes = b"x") -> Record:

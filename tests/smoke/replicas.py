@@ -18,7 +18,7 @@ from waltz.common.zk.replicas import read_replicas
 from waltz.common.zk.store_admin import read_store_params
 from waltz.local.cluster import LocalCluster
 from waltz.local.layout import NODE_HOST, ROOT
-from waltz.storage.admin_client import StorageAdminClient
+from waltz.storage.remote.admin_client import StorageAdminClient
 
 CHUNK = 1000
 POLL_INTERVAL_S = 0.1

@@ -21,7 +21,7 @@ from tests.smoke.trial import check, client_config, committed_marks
 from tests.smoke.worker import Options as WorkerOptions
 from tests.smoke.worker import command
 from tests.smoke.workload import Application
-from waltz.client.client import WaltzClient
+from waltz.client.callbacks import WaltzClient
 from waltz.common.errors import WaltzError
 from waltz.local.layout import Node
 from waltz.local.processes import Child, Children

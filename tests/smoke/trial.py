@@ -9,9 +9,9 @@ from tests.smoke.checker import Checker
 from tests.smoke.journal import Journal, Outcome, Sample
 from tests.smoke.replicas import Replicas
 from tests.smoke.workload import Application, Load, Workload
-from waltz.client.client import WaltzClient
+from waltz.client.callbacks import WaltzClient
+from waltz.client.engine.rpc import RpcClient
 from waltz.client.options import ClientOptions
-from waltz.client.rpc import RpcClient
 from waltz.common.config import ClientConfig, load
 from waltz.common.errors import WaltzError
 from waltz.common.zk.client import NoNodeError, ZooKeeper

@@ -19,7 +19,7 @@ import uvloop
 from tests.smoke.journal import Journal
 from tests.smoke.trial import settle
 from tests.smoke.workload import Application, Load, Workload
-from waltz.client.client import WaltzClient
+from waltz.client.callbacks import WaltzClient
 from waltz.common.config import ClientConfig, load
 from waltz.common.errors import WaltzError
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from tests.smoke.journal import Journal, Outcome, Sample, Submitted
 from tests.smoke.payload import Payload, digest
 from waltz.client.builder import TransactionBuilder
-from waltz.client.client import WaltzClient
+from waltz.client.callbacks import WaltzClient
 from waltz.client.context import TransactionContext, WaltzClientCallbacks
 from waltz.client.errors import ClientClosedError
 from waltz.client.locks import PartitionLocalLock

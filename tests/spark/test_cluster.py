@@ -14,8 +14,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from waltz.client.plain import connect
-from waltz.client.plain_append import Append
+from waltz.client.plain.append import Append
+from waltz.client.plain.client import connect
 from waltz.common.checksum import checksum
 from waltz.common.config import CliConfig, load
 from waltz.common.ids import Endpoint, ReqId
@@ -29,7 +29,7 @@ from waltz.common.zk.store_admin import (
 )
 from waltz.local.cluster import LocalCluster
 from waltz.local.layout import ROOT, Node
-from waltz.storage.client import StorageClient
+from waltz.storage.remote.client import StorageClient
 
 FULL, EMPTY, SINGLE, GATED, STREAMED, DAMAGED, DIRTY = range(7)
 """Partitions, one for each kind of test; every test appends to its own."""

@@ -13,6 +13,7 @@ import pytest
 import waltz
 from waltz import blocking
 from waltz.client.mock import MockDriver
+from waltz.client.plain.core import Driver
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -135,7 +136,7 @@ def test_a_client_that_cannot_be_opened_leaves_nothing_behind() -> None:
         async def close(self) -> None:
             pass
 
-    driver: waltz.client.core.Driver = Broken()  # type: ignore[assignment]
+    driver: Driver = Broken()  # type: ignore[assignment]
     with pytest.raises(waltz.ConnectFailedError, match="nobody there"):
         blocking.connect(driver).open()
     assert background_threads() == 0

@@ -28,7 +28,7 @@ from waltz.common.wire.frames import CLIENT_SERVER
 from waltz.common.zk.memory import MemoryZooKeeperServer
 from waltz.common.zk.store_admin import add_storage_node, create_cluster
 from waltz.server.node import WaltzServer
-from waltz.storage.client import StorageClient
+from waltz.storage.remote.client import StorageClient
 
 PASSWORD = "correct-horse-battery"
 WRONG = "wrong-horse-battery"

@@ -11,11 +11,11 @@ from waltz.cli.session import Nouns, noun, number
 from waltz.common.errors import WaltzError
 from waltz.common.ids import ReqId
 from waltz.common.records import Record
-from waltz.storage.control_file import FILE_NAME, ControlFile
+from waltz.storage.disk.control_file import FILE_NAME, ControlFile
+from waltz.storage.disk.files import OsFiles
+from waltz.storage.disk.inspection import InspectedSegment, inspected_control_file, inspected_segment
+from waltz.storage.disk.segment import RecordCheck
 from waltz.storage.errors import CorruptionError
-from waltz.storage.files import OsFiles
-from waltz.storage.inspection import InspectedSegment, inspected_control_file, inspected_segment
-from waltz.storage.segment import RecordCheck
 
 MAX_FAILURES = 100
 """So many failures are listed."""

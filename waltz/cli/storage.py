@@ -15,9 +15,8 @@ from waltz.common.ids import Endpoint
 from waltz.common.net.tls import client_context
 from waltz.common.zk.store_admin import read_connections, read_store_params
 from waltz.spark.marks import read_committed_marks
-from waltz.storage.admin_client import StorageAdminClient
-from waltz.storage.repair import Repair
-from waltz.storage.tools import (
+from waltz.storage.remote.admin_client import StorageAdminClient
+from waltz.storage.remote.operations import (
     Recovery,
     admin_connection,
     admin_endpoint,
@@ -26,6 +25,7 @@ from waltz.storage.tools import (
     sync_partitions,
     validate,
 )
+from waltz.storage.remote.repair import Repair
 
 logger = logging.getLogger(__name__)
 

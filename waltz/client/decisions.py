@@ -5,13 +5,13 @@ import inspect
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from waltz.client.appends import PartitionAppends
 from waltz.client.builder import TransactionBuilder
 from waltz.client.context import TransactionContext
+from waltz.client.engine.appends import PartitionAppends
+from waltz.client.engine.submission import Submission
 from waltz.client.errors import LockConflict
-from waltz.client.plain_append import Append, told_outcome
+from waltz.client.plain.append import Append, told_outcome
 from waltz.client.retry_policy import RetryPolicy
-from waltz.client.submission import Submission
 
 Choice = Append | bytes | bytearray | memoryview | None
 """What to append: a transaction, or its data alone; ``None``: nothing."""

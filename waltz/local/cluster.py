@@ -26,7 +26,7 @@ from waltz.common.zk.znodes import PartitionMetadata
 from waltz.local.layout import NODE_HOST, ROOT, Layout, Node, Overrides
 from waltz.local.processes import Child, Children
 from waltz.local.zookeeper import zookeeper_command, zookeeper_ready
-from waltz.storage.tools import sync_partitions
+from waltz.storage.remote.operations import sync_partitions
 
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 15.0

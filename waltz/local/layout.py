@@ -128,7 +128,7 @@ class Layout:
 
     @property
     def client_config_path(self) -> Path:
-        """Configuration file for :class:`waltz.client.client.WaltzClient`."""
+        """Configuration file for :class:`waltz.client.callbacks.WaltzClient`."""
         return self.config_path("client")
 
     @property

@@ -8,11 +8,11 @@ from waltz.common.errors import ConnectFailedError, ConnectionClosedError, Deadl
 from waltz.common.ids import Endpoint
 from waltz.common.net.channel import KEEP_ALIVE_INTERVAL_S, Channel, connect
 from waltz.common.wire import admin as wire
+from waltz.common.wire import admin_version1 as admin_wire
 from waltz.common.wire.frames import STORAGE_ADMIN, Bounds
 from waltz.spark.chunk import Chunk, decode_chunk, decode_range
-from waltz.storage import admin_wire
-from waltz.storage.client import RemoteStorageError
-from waltz.storage.pending_calls import OPEN_SEQ_NUM, PendingCalls
+from waltz.storage.remote.client import RemoteStorageError
+from waltz.storage.remote.pending_calls import OPEN_SEQ_NUM, PendingCalls
 
 HELLO_TEXT = "Waltz Spark Reader"
 CLOSE_TIMEOUT_S = 5.0

@@ -18,8 +18,8 @@ import pyarrow.compute as pc
 
 from waltz.common.checksum import crc32
 from waltz.common.errors import ProtocolError
-from waltz.storage.client import DataCorruptionError
-from waltz.storage.segment_format import RECORD_CRC, RECORD_OVERHEAD_BYTES, RECORD_PREFIX
+from waltz.storage.disk.segment_format import RECORD_CRC, RECORD_OVERHEAD_BYTES, RECORD_PREFIX
+from waltz.storage.remote.client import DataCorruptionError
 
 _COUNT = struct.Struct(">i")
 _HEAD_BYTES = 32

@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
 
 from waltz.client.errors import AppendError, AppendManyError, ClientError, TransactionTooLargeError
-from waltz.client.plain import Client, connect
-from waltz.client.plain_append import Append
+from waltz.client.plain.append import Append
+from waltz.client.plain.client import Client, connect
 from waltz.common.config import ClientConfig
 from waltz.common.errors import ConnectionClosedError, DeadlineExceededError
 from waltz.common.net.tls import client_context

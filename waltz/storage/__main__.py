@@ -4,7 +4,7 @@ import sys
 
 from waltz.common.config import StorageConfig
 from waltz.common.daemon import run_daemon
-from waltz.storage.node import run
+from waltz.storage.node.node import run
 
 
 def main() -> int:

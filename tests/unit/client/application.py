@@ -7,7 +7,7 @@ from typing import Any
 
 from tests.unit.client.fake_server import FakeServer, Log
 from waltz.client.builder import TransactionBuilder
-from waltz.client.client import WaltzClient
+from waltz.client.callbacks import WaltzClient
 from waltz.client.context import TransactionContext, WaltzClientCallbacks
 from waltz.client.locks import PartitionLocalLock
 from waltz.client.options import ClientOptions

@@ -4,7 +4,7 @@ import asyncio
 from collections import Counter
 
 import waltz
-from waltz.client.client import WaltzClient
+from waltz.client.callbacks import WaltzClient
 
 
 class LoadCallbacks(waltz.WaltzClientCallbacks):

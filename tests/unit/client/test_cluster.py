@@ -5,7 +5,7 @@ import pytest
 import waltz
 from tests.unit.client.application import QUICK, Callbacks, Context, World, config
 from tests.unit.client.fake_server import FakeServer, until
-from waltz.client.client import WaltzClient
+from waltz.client.callbacks import WaltzClient
 from waltz.common.cluster.manager import ClusterManager, PartitionGeneration
 from waltz.common.config import TlsConfig
 from waltz.common.errors import WaltzError

@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.unit.client.application import QUICK, Callbacks
-from waltz.client.link import ServerLink
-from waltz.client.partition import StreamPartition
-from waltz.client.settings import PartitionSettings
-from waltz.client.tasks import TaskOwner
+from waltz.client.engine.links import ServerLink
+from waltz.client.engine.partition import StreamPartition
+from waltz.client.engine.settings import PartitionSettings
+from waltz.client.engine.tasks import TaskOwner
 from waltz.client.transaction import Transaction
 from waltz.common.ids import ReqId
 from waltz.common.wire.client_server import (
@@ -234,7 +234,7 @@ def play(played: list[Step], *, partial_mounts: bool) -> Run:
         await run.play(played)
         return run
 
-    with mock.patch("waltz.client.mount.MAX_FEED_COUNT", MOST):
+    with mock.patch("waltz.client.engine.mount.MAX_FEED_COUNT", MOST):
         return asyncio.run(scenario())
 
 

@@ -10,7 +10,7 @@ from tests.unit.client.application import QUICK, assignment, config
 from tests.unit.client.fake_server import Connection, FakeServer, Log
 from tests.unit.client.load import Load, LoadCallbacks
 from tests.unit.client.proxy import Proxies
-from waltz.client.client import WaltzClient
+from waltz.client.callbacks import WaltzClient
 from waltz.common.ids import ReqId
 from waltz.common.wire.client_server import AppendRequest, FeedRequest, Message, MountRequest
 

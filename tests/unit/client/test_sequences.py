@@ -9,7 +9,7 @@ import pytest_asyncio
 
 from tests.unit.client.application import QUICK, Callbacks, Context, config
 from tests.unit.client.fake_server import until
-from waltz.client.client import WaltzClient
+from waltz.client.callbacks import WaltzClient
 from waltz.client.locks import PartitionLocalLock
 from waltz.common.cluster.manager import PartitionGeneration
 from waltz.common.ids import Endpoint

@@ -9,11 +9,11 @@ import pytest
 import waltz
 from tests.unit.client.application import QUICK, Callbacks, Context, World, config
 from tests.unit.client.fake_server import Connection, FakeServer, until
-from waltz.client.core import FollowingClient, Nobody
+from waltz.client.engine.links import Connector
 from waltz.client.errors import TransactionTooLargeError
-from waltz.client.link import Connector
 from waltz.client.locks import PartitionLocalLock
-from waltz.client.plain import Client
+from waltz.client.plain.client import Client
+from waltz.client.plain.core import FollowingClient, Nobody
 from waltz.common.checksum import checksum
 from waltz.common.cluster.manager import PartitionGeneration
 from waltz.common.net.channel import connect

@@ -5,7 +5,7 @@ import pytest
 from tests.unit.client.application import QUICK, Callbacks, Context, config
 from tests.unit.client.fake_server import until
 from tests.unit.server.serving import GENERATION, MAX_TRANSACTION_BYTES, BatchingLog, serving
-from waltz.client.client import WaltzClient
+from waltz.client.callbacks import WaltzClient
 from waltz.client.errors import TransactionTooLargeError
 from waltz.client.retry_policy import RetryPolicy
 from waltz.common.cluster.manager import PartitionGeneration

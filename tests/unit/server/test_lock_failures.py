@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from tests.unit.client.application import QUICK, Callbacks, Context, config
 from tests.unit.server.fakes import PartitionSetup, append, channel_of, new_link, req_id, take
 from tests.unit.server.serving import BatchingLog, serving
-from waltz.client.client import WaltzClient
+from waltz.client.callbacks import WaltzClient
 from waltz.client.context import TransactionContext
 from waltz.client.locks import PartitionLocalLock
 from waltz.client.retry_policy import RetryPolicy

@@ -9,7 +9,7 @@ from tests.unit.client.application import QUICK, Callbacks, Context, config
 from tests.unit.client.fake_server import until
 from tests.unit.server.fakes import FakeLog
 from tests.unit.server.serving import GENERATION, BatchingLog, serving
-from waltz.client.client import WaltzClient
+from waltz.client.callbacks import WaltzClient
 from waltz.client.locks import PartitionLocalLock
 from waltz.client.transaction import Transaction
 from waltz.common.cluster.manager import PartitionGeneration

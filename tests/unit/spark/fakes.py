@@ -14,6 +14,7 @@ from waltz.common.net.channel import Channel
 from waltz.common.net.listener import Listener
 from waltz.common.records import Record, encode_records
 from waltz.common.wire import admin, client_server
+from waltz.common.wire import admin_version1 as admin_wire
 from waltz.common.wire.frames import CLIENT_SERVER, STORAGE_ADMIN, Bounds, Family
 from waltz.common.zk.client import NodeExistsError, ZooKeeper
 from waltz.common.zk.paths import ClusterPaths
@@ -28,8 +29,7 @@ from waltz.common.zk.znodes import (
     ServerDescriptor,
 )
 from waltz.spark.chunk import Chunk, decode_chunk
-from waltz.storage import admin_wire
-from waltz.storage.segment_format import encode_record
+from waltz.storage.disk.segment_format import encode_record
 
 KEY = UUID("339476fd-c80f-4ace-a26a-66dcbe6af680")
 SESSION = 7

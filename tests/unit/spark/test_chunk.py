@@ -10,8 +10,8 @@ from waltz.common.errors import ProtocolError
 from waltz.common.ids import ReqId
 from waltz.common.records import Record, encode_records
 from waltz.spark.chunk import Chunk, decode_chunk, decode_range
-from waltz.storage.client import DataCorruptionError
-from waltz.storage.segment_format import encode_record
+from waltz.storage.disk.segment_format import encode_record
+from waltz.storage.remote.client import DataCorruptionError
 
 
 def decode_bytes(encoded: bytes) -> Chunk | None:

@@ -20,11 +20,11 @@ from waltz.common.wire import admin as admin_wire
 from waltz.common.wire import storage as wire
 from waltz.common.zk.memory import MemoryZooKeeperServer
 from waltz.common.zk.znodes import StoreParams
-from waltz.storage.admin_client import StorageAdminClient
-from waltz.storage.client import StorageClient
-from waltz.storage.files import File, Files, OsFile, OsFiles, T
-from waltz.storage.node import StorageNode
-from waltz.storage.replies import EncodedRecords
+from waltz.storage.disk.files import File, Files, OsFile, OsFiles, T
+from waltz.storage.node.node import StorageNode
+from waltz.storage.node.replies import EncodedRecords
+from waltz.storage.remote.admin_client import StorageAdminClient
+from waltz.storage.remote.client import StorageClient
 
 KEY = UUID("00010203-0405-0607-0809-0a0b0c0d0e0f")
 OTHER_KEY = UUID("ffffffff-0405-0607-0809-0a0b0c0d0e0f")

@@ -6,13 +6,13 @@ import threading
 import weakref
 from collections.abc import Sequence
 
-from waltz.client.client import WaltzClient
+from waltz.client.callbacks import WaltzClient
 from waltz.client.context import WaltzClientCallbacks
-from waltz.client.core import FollowingClient, Nobody
 from waltz.client.mock.connection import MockConnection
 from waltz.client.mock.partition import MockServerPartition
 from waltz.client.mock.transport import MemoryConnector
 from waltz.client.options import ClientOptions
+from waltz.client.plain.core import FollowingClient, Nobody
 from waltz.common.config import ClientConfig, from_mapping
 from waltz.common.ids import Endpoint
 from waltz.common.wire.frames import CLIENT_SERVER
@@ -158,7 +158,7 @@ class MockDriver:
 
 
 class MockCores:
-    """See :class:`~waltz.client.core.Cores`."""
+    """See :class:`~waltz.client.plain.core.Cores`."""
 
     def __init__(self, driver: MockDriver, max_in_flight: int, options: ClientOptions | None) -> None:
         self._driver = driver

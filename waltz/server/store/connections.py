@@ -13,14 +13,14 @@ from waltz.common.errors import ConnectFailedError, ConnectionClosedError, Waltz
 from waltz.common.ids import Endpoint
 from waltz.common.records import Record, RecordHeader
 from waltz.common.wire.storage import SessionInfo
-from waltz.storage.client import StorageClient
-from waltz.storage.owed_answers import Transfer
+from waltz.storage.remote.client import StorageClient
+from waltz.storage.remote.owed_answers import Transfer
 
 logger = logging.getLogger(__name__)
 
 
 class StorageRpc(Protocol):
-    """What is needed of a connection to a storage; see :class:`waltz.storage.client.StorageClient`.
+    """What is needed of a connection to a storage; see :class:`waltz.storage.remote.client.StorageClient`.
 
     Requests of one connection and partition are executed in the order of the calls. Every call raises
     ``RemoteStorageError`` (the storage answered with a failure), ``ConnectionClosedError`` or ``DeadlineExceededError``

@@ -1,7 +1,8 @@
 """Lines with a rate and a length between servers and storages, in virtual time.
 
-The servers' side is the real one, down to the channel: :class:`waltz.storage.client.StorageClient` over an asyncio
-transport that sends so many bytes a second, hides some of them as kernels and relays do, and can be cut without a word.
+The servers' side is the real one, down to the channel: :class:`waltz.storage.remote.client.StorageClient` over an
+asyncio transport that sends so many bytes a second, hides some of them as kernels and relays do, and can be cut without
+a word.
 """
 
 import asyncio
@@ -20,7 +21,7 @@ from waltz.common.records import RecordHeader
 from waltz.common.wire import storage as wire
 from waltz.common.wire.frames import STORAGE, Bounds
 from waltz.server.store.connections import StorageRpc
-from waltz.storage.client import RemoteStorageError, StorageClient
+from waltz.storage.remote.client import RemoteStorageError, StorageClient
 
 KEY = UUID(int=1)
 MAX_REPLY_BYTES = 8 << 20

@@ -1,0 +1,267 @@
+"""The data port, spoken to in raw bytes over loopback."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from tests.unit.storage.node_support import (
+    CUE,
+    DISABLED,
+    KEY,
+    NOT_ASSIGNED,
+    OTHER_KEY,
+    PARTITION_COUNT,
+    SE,
+    TIMEOUT_S,
+    RunningNode,
+    record,
+    records,
+    running_node,
+)
+from waltz.common.net.channel import Channel
+from waltz.common.wire import storage as wire
+from waltz.storage.node import data_port as data_service
+from waltz.storage.node import request_queue
+
+OPEN = bytes.fromhex(
+    "53 0000 00000029 01 ffffffffffffffff ffffffffffffffff ffffffff 00010203040506070809 0a0b0c0d0e0f 00000003"
+)
+OPENED = bytes.fromhex("53 0000 00000015 07 ffffffffffffffff ffffffffffffffff ffffffff")
+KEEP_ALIVE = bytes.fromhex("53 0000 00000000")
+
+
+@pytest.fixture
+async def node(tmp_path: Path) -> AsyncIterator[RunningNode]:
+    async with running_node(tmp_path) as node:
+        yield node
+
+
+def failure_text(message: wire.Message) -> str | None:
+    assert isinstance(message, wire.FailureResponse), message
+    return message.error.message
+
+
+def max_id(session_id: int, partition_id: int, seq_num: int = 9, *, offline: bool = False) -> wire.Message:
+    return wire.MaxTransactionIdRequest(session_id, seq_num, partition_id, offline)
+
+
+async def test_hello_and_open_byte_for_byte(node: RunningNode) -> None:
+    peer = await node.raw()
+    assert peer.hello == bytes.fromhex("48 0000 0000001e 00000001 0000 00000014") + b"Waltz Storage Server"
+    peer.send(OPEN)
+    assert await peer.frame() == OPENED
+
+
+async def test_keep_alives_are_ignored(node: RunningNode) -> None:
+    peer = await node.raw()
+    peer.send(KEEP_ALIVE, OPEN, KEEP_ALIVE)
+    assert await peer.frame() == OPENED
+
+
+@pytest.mark.parametrize(
+    ("request_", "text"),
+    [
+        (
+            wire.OpenRequest(1, 2, 3, OTHER_KEY, PARTITION_COUNT),
+            "Provided cluster key is inconsistent with key in control file.",
+        ),
+        (
+            wire.OpenRequest(1, 2, 3, KEY, PARTITION_COUNT + 1),
+            "Provided number of partitions is inconsistent with the total number of partitions in control file.",
+        ),
+    ],
+)
+async def test_open_is_refused_and_the_connection_goes_on(
+    node: RunningNode, request_: wire.OpenRequest, text: str
+) -> None:
+    peer = await node.raw()
+    answer = await peer.ask(request_)
+    assert answer[:3] == (-1, -1, -1)
+    assert failure_text(answer) == SE + text
+    assert await peer.ask(max_id(0, 0)) == wire.MaxTransactionIdResponse(0, 9, 0, -1)
+
+
+async def test_replies_echo_session_number_and_partition(node: RunningNode) -> None:
+    peer = await node.raw()
+    append = wire.AppendRequest(5, 2**62, 1, records(0, 2), False)
+    assert await peer.ask(append) == wire.SuccessResponse(5, 2**62, 1)
+    assert await peer.ask(wire.AppendRequest(5, 1, 1, records(9, 1), False)) == wire.FailureResponse(
+        5, 1, 1, wire.RpcException(SE + "transaction out of order")
+    )
+
+
+@pytest.mark.parametrize("partition_id", [2, 3, -1, 2**31 - 1, -(2**31)])
+async def test_unknown_partitions_are_not_assigned(node: RunningNode, partition_id: int) -> None:
+    peer = await node.raw()
+    assert failure_text(await peer.ask(max_id(1, partition_id))) == NOT_ASSIGNED.format(partition_id)
+
+
+async def test_permission_checks_over_the_wire(node: RunningNode) -> None:
+    peer, admin = await node.raw(), await node.admin()
+    mark = wire.SetLowWaterMarkRequest(1, 0, 0, -1, False)
+    assert await peer.ask(mark) == wire.SuccessResponse(1, 0, 0)
+    await peer.ask(max_id(2, 0))
+
+    online = SE + "cannot run offline recovery while partition is online"
+    assert failure_text(await peer.ask(max_id(1, 0, offline=True))) == online
+    fenced = CUE + "session id has changed to 2, but request context contains 1"
+    assert failure_text(await peer.ask(max_id(1, 0))) == fenced
+
+    await admin.set_available([0], False)
+    assert failure_text(await peer.ask(max_id(2, 0))) == DISABLED.format(0)
+    assert failure_text(await peer.ask(wire.RecordRequest(2, 0, 0, 0))) == DISABLED.format(0)
+    changed = SE + "partition last session id has changed to 1, but request context contains 2"
+    assert failure_text(await peer.ask(max_id(2, 0, offline=True))) == changed
+    assert await peer.ask(max_id(1, 0, offline=True)) == wire.MaxTransactionIdResponse(1, 9, 0, -1)
+
+    assert await peer.ask(max_id(2, 1)) == wire.MaxTransactionIdResponse(2, 9, 1, -1)  # the other one is on
+    await admin.set_assigned([0], False)
+    assert failure_text(await peer.ask(max_id(2, 0))) == NOT_ASSIGNED.format(0)
+
+
+@pytest.mark.parametrize(
+    ("response", "number"),
+    [
+        (wire.SuccessResponse(0, 1, 0), 7),
+        (wire.LastSessionInfoResponse(0, 1, 0, wire.SessionInfo(1, 2, 3)), 3),
+        (wire.FailureResponse(0, 1, 0, wire.RpcException("x")), 8),
+        (wire.RecordListResponse(0, 1, 0, [record(1)]), 18),
+    ],
+)
+async def test_a_response_as_request_is_answered_with_a_failure(
+    node: RunningNode, response: wire.Message, number: int
+) -> None:
+    peer = await node.raw()
+    text = f"java.lang.IllegalStateException: unknown message type: {number}"
+    assert failure_text(await peer.ask(response)) == text
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        pytest.param(OPEN[:7] + b"\x13" + OPEN[8:], id="unknown type"),
+        pytest.param(b"A" + OPEN[1:], id="magic of the admin port"),
+        pytest.param(OPEN[:2] + b"\x01" + OPEN[3:], id="another version"),
+        pytest.param(bytes.fromhex("53 0000 00000001 01"), id="fields missing"),
+        pytest.param(bytes.fromhex("53 0000 0000002a") + OPEN[7:] + b"\0", id="bytes too many"),
+        pytest.param(bytes.fromhex("53 0000 ffffffff"), id="negative length"),
+    ],
+)
+async def test_undecodable_bytes_end_the_connection_without_an_answer(node: RunningNode, frame: bytes) -> None:
+    peer, other = await node.raw(), await node.raw()
+    peer.send(frame)
+    assert await peer.closed_by_node()
+    other.send(OPEN)
+    assert await other.frame() == OPENED
+
+
+async def test_a_request_outlives_its_connection(node: RunningNode) -> None:
+    gate = node.files.gate("0/0000000000000000000.seg")
+    peer = await node.raw()
+    peer.send(wire.encode(wire.AppendRequest(0, 0, 0, records(0, 1), False)))
+    await gate.reached()
+    await peer.close()
+    gate.open()
+    other = await node.raw()
+    assert await other.ask(max_id(0, 0)) == wire.MaxTransactionIdResponse(0, 9, 0, 0)
+
+
+async def test_partitions_of_one_connection_do_not_wait_for_each_other(node: RunningNode) -> None:
+    gate = node.files.gate("0/0000000000000000000.seg")
+    peer = await node.raw()
+    peer.send(wire.encode(wire.AppendRequest(0, 0, 0, records(0, 1), False)))
+    await gate.reached()
+    assert await peer.ask(wire.AppendRequest(0, 1, 1, records(0, 1), False)) == wire.SuccessResponse(0, 1, 1)
+    gate.open()
+    assert await peer.answer() == wire.SuccessResponse(0, 0, 0)
+
+
+async def test_a_peer_that_does_not_read_costs_bounded_memory(node: RunningNode) -> None:
+    """Far more is asked for than buffers hold; every request is answered in the end."""
+    size_bytes, count = 1 << 20, 64
+    peer = await node.raw()
+    await peer.ask(wire.OpenRequest(-1, -1, -1, KEY, PARTITION_COUNT))
+    await peer.ask(wire.AppendRequest(0, 0, 0, [record(0, bytes(size_bytes))], False))
+    for seq_num in range(count):
+        peer.send(wire.encode(wire.RecordRequest(0, seq_num, 0, 0)))
+    await until_stalled(node)
+    (channel,) = (channel for channel in data_channels(node) if not channel.writable)
+    assert channel.unsent_bytes < 24 << 20
+    answers = [await peer.answer() for _ in range(count)]
+    assert sorted(answer.seq_num for answer in answers) == list(range(count))
+    assert all(isinstance(answer, wire.RecordResponse) and answer.record for answer in answers)
+    assert await peer.ask(max_id(0, 0)) == wire.MaxTransactionIdResponse(0, 9, 0, 0)
+
+
+async def test_a_peer_that_reads_nothing_for_long_is_dropped(
+    node: RunningNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(data_service, "WRITABLE_TIMEOUT_S", 0.2)
+    bystander, peer = await node.raw(), await node.raw()
+    await peer.ask(wire.OpenRequest(-1, -1, -1, KEY, PARTITION_COUNT))
+    await peer.ask(wire.AppendRequest(0, 0, 0, [record(0, bytes(1 << 20))], False))
+    for seq_num in range(64):
+        peer.send(wire.encode(wire.RecordRequest(0, seq_num, 0, 0)))
+    async with asyncio.timeout(TIMEOUT_S):
+        while len(data_channels(node)) > 1:
+            await asyncio.sleep(0.01)
+    assert await bystander.ask(max_id(0, 0)) == wire.MaxTransactionIdResponse(0, 9, 0, 0)
+
+
+async def test_a_peer_that_reads_slowly_is_served(node: RunningNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between two looks at it there must be progress, and there is."""
+    peer = await node.raw()
+    await peer.ask(wire.OpenRequest(-1, -1, -1, KEY, PARTITION_COUNT))
+    await peer.ask(wire.AppendRequest(0, 0, 0, [record(0, bytes(1 << 20))], False))
+    for seq_num in range(24):
+        peer.send(wire.encode(wire.RecordRequest(0, seq_num, 0, 0)))
+    await until_stalled(node)
+    (channel,) = (channel for channel in data_channels(node) if not channel.writable)
+    connection = channel._handler
+    assert isinstance(connection, data_service.DataConnection)
+    for _ in range(24):
+        assert isinstance(await peer.answer(), wire.RecordResponse)
+        if not channel.writable and connection._deadline is not None:
+            connection._deadline.cancel()
+            connection._unsent_bytes = channel.unsent_bytes + 1
+            connection._check_progress(channel)
+    assert not channel.closed
+    assert channel.writable
+
+
+async def test_a_connection_that_floods_a_partition_is_held_back(
+    node: RunningNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(request_queue, "MAX_QUEUED_REQUESTS", 50)
+    gate = node.files.gate("0/0000000000000000000.seg")
+    flood, other = await node.raw(), await node.raw()
+    flood.send(wire.encode(wire.AppendRequest(0, 0, 0, records(0, 1), False)))
+    await gate.reached()
+    total = 60_000  # 22 bytes and the frame header each: more than one read of the socket takes
+    flood.send(*(wire.encode(max_id(0, 0, seq_num)) for seq_num in range(1, total + 1)))
+    while not node.node.manager.partitions[0].queue.congested:
+        await asyncio.sleep(0)
+    for _ in range(50):  # turns enough to read everything, if it were read
+        assert await other.ask(max_id(0, 1)) == wire.MaxTransactionIdResponse(0, 9, 1, -1)
+    assert len(node.node.manager.partitions[0].queue) < total / 2
+    gate.open()
+    assert await flood.answer() == wire.SuccessResponse(0, 0, 0)
+    assert [(await flood.answer()).seq_num for _ in range(total)] == list(range(1, total + 1))
+
+
+def data_channels(node: RunningNode) -> list[Channel]:
+    listener = node.node._data_listener
+    assert listener is not None
+    return list(listener.channels)
+
+
+async def until_stalled(node: RunningNode) -> None:
+    """Wait until the node has stopped producing answers for a peer that does not read them."""
+    partition = node.node.manager.partitions[0]
+    unsent = -1
+    while any(channel.writable for channel in data_channels(node)) or len(partition.queue) > 0:
+        await asyncio.sleep(0)
+    while unsent != (unsent := sum(channel.unsent_bytes for channel in data_channels(node))):
+        await node.files.run(lambda: None)

@@ -1,0 +1,392 @@
+"""The clients of the two ports, against a real node and against peers that misbehave."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.unit.storage.node_support import (
+    CUE,
+    DISABLED,
+    KEY,
+    NOT_ASSIGNED,
+    OTHER_KEY,
+    PARTITION_COUNT,
+    SE,
+    TIMEOUT_S,
+    RunningNode,
+    record,
+    records,
+    running_node,
+)
+from waltz.common.errors import ConnectFailedError, ConnectionClosedError, DeadlineExceededError, ProtocolError
+from waltz.common.ids import Endpoint
+from waltz.common.net.channel import Channel
+from waltz.common.net.listener import Listener
+from waltz.common.records import Record, encode_records
+from waltz.common.wire import storage as wire
+from waltz.common.wire.frames import STORAGE, Bounds
+from waltz.storage.remote import client as client_module
+from waltz.storage.remote.client import DataCorruptionError, RemoteStorageError, StorageClient
+from waltz.storage.remote.pending_calls import MAX_ABANDONED
+
+
+@pytest.fixture
+async def node(tmp_path: Path) -> AsyncIterator[RunningNode]:
+    async with running_node(tmp_path) as node:
+        yield node
+
+
+class Peer:
+    """A storage node that answers as a function says; it accepts every open request."""
+
+    def __init__(self, answer: Callable[[Channel, wire.Message], None]) -> None:
+        self._answer = answer
+
+    def channel_ready(self, channel: Channel) -> None:
+        pass
+
+    def frames_received(self, channel: Channel, buffer: bytes, bounds: Bounds) -> None:
+        for message in wire.decode_batch(buffer, bounds):
+            if isinstance(message, wire.OpenRequest):
+                channel.send(wire.encode(wire.SuccessResponse(-1, -1, -1)))
+            else:
+                self._answer(channel, message)
+
+    def channel_writable(self, channel: Channel) -> None:
+        pass
+
+    def channel_closed(self, channel: Channel, error: Exception | None) -> None:
+        pass
+
+
+@asynccontextmanager
+async def client_of(
+    answer: Callable[[Channel, wire.Message], None],
+    append_timeout_s: float = TIMEOUT_S,
+    silent_after_s: float = TIMEOUT_S,
+) -> AsyncIterator[StorageClient]:
+    listener = await Listener.open("127.0.0.1", 0, STORAGE, "a peer in tests", lambda: Peer(answer), tls=None)
+    try:
+        client = await StorageClient.connect(
+            Endpoint("127.0.0.1", listener.port),
+            cluster_key=KEY,
+            partition_count=PARTITION_COUNT,
+            tls=None,
+            timeout_s=TIMEOUT_S,
+            append_timeout_s=append_timeout_s,
+            silent_after_s=silent_after_s,
+        )
+        try:
+            yield client
+        finally:
+            await client.close()
+    finally:
+        await listener.close()
+
+
+def silence(channel: Channel, message: wire.Message) -> None:
+    """Never answer."""
+
+
+class Outcomes:
+    """Collects what ``done`` of appends was called with."""
+
+    def __init__(self) -> None:
+        self.errors: list[Exception | None] = []
+        self._changed = asyncio.Event()
+
+    def done(self, error: Exception | None) -> None:
+        self.errors.append(error)
+        self._changed.set()
+
+    async def until(self, count: int) -> list[Exception | None]:
+        async with asyncio.timeout(TIMEOUT_S):
+            while len(self.errors) < count:
+                self._changed.clear()
+                await self._changed.wait()
+        return self.errors
+
+
+async def test_a_session_of_a_replica(node: RunningNode) -> None:
+    client = await node.client()
+    assert await client.last_session_info(1, 0, timeout_s=TIMEOUT_S) == (-1, -1, -1)
+    assert await client.max_transaction_id(1, 0, timeout_s=TIMEOUT_S) == -1
+    assert await client.truncate(1, 0, -1, timeout_s=TIMEOUT_S) == -1
+    await client.set_low_water_mark(1, 0, -1, timeout_s=TIMEOUT_S)
+    await client.append(1, 0, records(0, 5), timeout_s=TIMEOUT_S)
+    assert await client.record(1, 0, 3, timeout_s=TIMEOUT_S) == record(3)
+    assert await client.record(1, 0, 5, timeout_s=TIMEOUT_S) is None
+    assert await client.record_header(1, 0, 3, timeout_s=TIMEOUT_S) == record(3)[:3]
+    assert await client.record_header(1, 0, 5, timeout_s=TIMEOUT_S) is None
+    assert await client.records(1, 0, 2, 100, timeout_s=TIMEOUT_S) == records(2, 3)
+    assert await client.record_headers(1, 0, 3, 1, timeout_s=TIMEOUT_S) == [record(3)[:3]]
+    assert await client.truncate(1, 0, 1, timeout_s=TIMEOUT_S) == 1
+    assert not client.closed
+    assert client.writable
+
+
+async def test_offline_recovery(node: RunningNode) -> None:
+    client, admin = await node.client(), await node.admin()
+    await admin.set_available([0], False)
+    await client.append(-1, 0, records(0, 3), offline=True, timeout_s=TIMEOUT_S)
+    assert await client.truncate(-1, 0, 1, offline=True, timeout_s=TIMEOUT_S) == 1
+    await client.set_low_water_mark(-1, 0, 1, offline=True, timeout_s=TIMEOUT_S)
+    assert await client.last_session_info(-1, 0, offline=True, timeout_s=TIMEOUT_S) == (-1, 1, 1)
+    assert await client.max_transaction_id(-1, 0, offline=True, timeout_s=TIMEOUT_S) == 1
+
+
+async def test_encoded_appends_keep_their_order_and_report_once(node: RunningNode) -> None:
+    client = await node.client()
+    outcomes = Outcomes()
+    for number in range(500):
+        client.append_encoded(1, 0, encode_records(records(number, 1)), 1, outcomes.done)
+    client.append_encoded(1, 0, encode_records(records(7, 1)), 1, outcomes.done)
+    assert not outcomes.errors
+    errors = await outcomes.until(501)
+    assert errors[:-1] == [None] * 500
+    assert isinstance(errors[-1], RemoteStorageError)
+    assert errors[-1].wire_text == SE + "transaction out of order"
+    assert str(errors[-1]) == "transaction out of order"
+    assert await client.max_transaction_id(1, 0, timeout_s=TIMEOUT_S) == 499
+
+
+async def test_failures_tell_what_they_mean(node: RunningNode) -> None:
+    client, admin = await node.client(), await node.admin()
+    await client.last_session_info(5, 0, timeout_s=TIMEOUT_S)
+    outcomes = Outcomes()
+    client.append_encoded(4, 0, encode_records(records(0, 1)), 1, outcomes.done)
+    (fenced,) = await outcomes.until(1)
+    assert isinstance(fenced, RemoteStorageError)
+    assert fenced.wire_text == CUE + "session id has changed to 5, but request context contains 4"
+    assert fenced.is_session_fenced
+    assert not fenced.is_unavailable
+    await admin.set_available([0], False)
+    for partition_id, text in ((0, DISABLED.format(0)), (2, NOT_ASSIGNED.format(2))):
+        with pytest.raises(RemoteStorageError) as caught:
+            await client.max_transaction_id(5, partition_id, timeout_s=TIMEOUT_S)
+        assert caught.value.wire_text == text
+        assert caught.value.is_unavailable
+        assert not caught.value.is_session_fenced
+
+
+@pytest.mark.parametrize("partition_count", [PARTITION_COUNT, 1])
+async def test_a_foreign_cluster_is_refused(node: RunningNode, partition_count: int) -> None:
+    with pytest.raises(RemoteStorageError, match="is inconsistent with"):
+        await StorageClient.connect(
+            node.endpoint,
+            cluster_key=OTHER_KEY if partition_count == PARTITION_COUNT else KEY,
+            partition_count=partition_count,
+            tls=None,
+            timeout_s=TIMEOUT_S,
+        )
+
+
+async def test_nobody_listens(unused_tcp_port: int) -> None:
+    with pytest.raises(ConnectFailedError, match=f"127.0.0.1:{unused_tcp_port}"):
+        await StorageClient.connect(
+            Endpoint("127.0.0.1", unused_tcp_port), cluster_key=KEY, partition_count=1, tls=None, timeout_s=TIMEOUT_S
+        )
+
+
+async def test_an_open_request_without_answer_fails_the_connection() -> None:
+    class Mute(Peer):
+        def frames_received(self, channel: Channel, buffer: bytes, bounds: Bounds) -> None:
+            pass
+
+    listener = await Listener.open("127.0.0.1", 0, STORAGE, "mute", lambda: Mute(silence), tls=None)
+    with pytest.raises(ConnectFailedError, match="did not answer the open request|no answer within"):
+        await StorageClient.connect(
+            Endpoint("127.0.0.1", listener.port), cluster_key=KEY, partition_count=1, tls=None, timeout_s=0.2
+        )
+    await listener.close()
+
+
+async def test_everything_pending_fails_when_the_connection_closes() -> None:
+    async with client_of(silence) as client:
+        outcomes = Outcomes()
+        heard: list[Exception | None] = []
+        client.add_close_listener(heard.append)
+        client.append_encoded(1, 0, b"", 0, outcomes.done)
+        call = asyncio.create_task(client.max_transaction_id(1, 0, timeout_s=TIMEOUT_S))
+        await asyncio.sleep(0)
+        await client.close()
+        assert client.closed
+        assert [type(error) for error in outcomes.errors] == [ConnectionClosedError]
+        with pytest.raises(ConnectionClosedError):
+            await call
+        assert len(heard) == 1
+
+        client.append_encoded(1, 0, b"", 0, outcomes.done)
+        assert len(outcomes.errors) == 1  # never from within the call
+        assert [type(error) for error in await outcomes.until(2)] == [ConnectionClosedError] * 2
+        with pytest.raises(ConnectionClosedError):
+            await client.max_transaction_id(1, 0, timeout_s=TIMEOUT_S)
+        client.add_close_listener(heard.append)
+        await asyncio.sleep(0)
+        assert len(heard) == 2
+
+
+async def test_a_late_answer_is_not_an_unknown_one() -> None:
+    waiting: list[wire.Message] = []
+
+    def late(channel: Channel, message: wire.Message) -> None:
+        if isinstance(message, wire.MaxTransactionIdRequest):
+            waiting.append(message)
+            return
+        for each in waiting:
+            channel.send(wire.encode(wire.MaxTransactionIdResponse(*each[:3], 5)))
+        waiting.clear()
+        channel.send(wire.encode(wire.LastSessionInfoResponse(*message[:3], wire.SessionInfo(1, 2, 3))))
+
+    async with client_of(late) as client:
+        with pytest.raises(DeadlineExceededError, match="MaxTransactionIdRequest for partition 0"):
+            await client.max_transaction_id(1, 0, timeout_s=0.01)
+        cancelled = asyncio.create_task(client.max_transaction_id(1, 0, timeout_s=TIMEOUT_S))
+        await asyncio.sleep(0)
+        cancelled.cancel()
+        await asyncio.wait([cancelled])
+        assert await client.last_session_info(1, 0, timeout_s=TIMEOUT_S) == (1, 2, 3)
+        assert not client.closed
+
+
+async def test_appends_have_a_deadline_and_their_late_answers_are_swallowed() -> None:
+    waiting: list[wire.Message] = []
+
+    def late(channel: Channel, message: wire.Message) -> None:
+        if isinstance(message, wire.AppendRequest):
+            waiting.append(message)
+            return
+        for each in [*waiting, message]:
+            channel.send(wire.encode(wire.SuccessResponse(*each[:3])))
+
+    async with client_of(late, append_timeout_s=0.02) as client:
+        outcomes = Outcomes()
+        for _ in range(3):
+            client.append_encoded(1, 0, b"", 0, outcomes.done)
+        assert {type(error) for error in await outcomes.until(3)} == {DeadlineExceededError}
+        await client.set_low_water_mark(1, 0, 5, timeout_s=TIMEOUT_S)
+        assert len(outcomes.errors) == 3
+        assert not client.closed
+
+
+async def test_a_process_that_stood_still_does_not_blame_the_peer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The answers are there, unread, when the timer comes."""
+    monkeypatch.setattr(client_module, "LATE_S", 0.05)
+
+    def prompt(channel: Channel, message: wire.Message) -> None:
+        channel.send(wire.encode(wire.SuccessResponse(*message[:3])))
+
+    async with client_of(prompt, append_timeout_s=0.02) as client:
+        outcomes = Outcomes()
+        client.append_encoded(1, 0, b"", 0, outcomes.done)
+        time.sleep(0.2)  # the process stands still
+        assert await outcomes.until(1) == [None]
+
+
+async def test_a_connection_that_has_fallen_silent_closes_whoever_waits_and_for_how_long() -> None:
+    async with client_of(silence, silent_after_s=0.05) as client:
+        outcomes = Outcomes()
+        client.append_encoded(1, 0, b"", 0, outcomes.done)
+        with pytest.raises(DeadlineExceededError):
+            await client.max_transaction_id(1, 0, timeout_s=0.01)
+        with pytest.raises(ConnectionClosedError, match="silent"):
+            await client.max_transaction_id(1, 0, timeout_s=TIMEOUT_S)
+        assert [type(error) for error in await outcomes.until(1)] == [ConnectionClosedError]
+        assert client.closed
+
+
+async def test_a_real_node_answers_the_probe(node: RunningNode) -> None:
+    client = await node.client()
+    with pytest.raises(RemoteStorageError, match="Partition:-1 is not assigned"):
+        await client.max_transaction_id(-1, client_module.NO_PARTITION, timeout_s=TIMEOUT_S)
+    assert not client.closed
+
+
+async def test_a_peer_that_owes_too_many_answers_is_given_up() -> None:
+    async with client_of(silence, append_timeout_s=0.01) as client:
+        outcomes = Outcomes()
+        for _ in range(MAX_ABANDONED + 1):
+            client.append_encoded(1, 0, b"", 0, outcomes.done)
+        await outcomes.until(MAX_ABANDONED + 1)
+        async with asyncio.timeout(TIMEOUT_S):
+            while not client.closed:
+                await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("extra", [0, 1])
+async def test_an_answer_to_no_request_ends_the_connection(extra: int) -> None:
+    def twice(channel: Channel, message: wire.Message) -> None:
+        channel.send(wire.encode(wire.SuccessResponse(1, message.seq_num, 0)))
+        channel.send(wire.encode(wire.SuccessResponse(1, message.seq_num + extra, 0)))
+
+    async with client_of(twice) as client:
+        await client.set_low_water_mark(1, 0, 5, timeout_s=TIMEOUT_S)
+        async with asyncio.timeout(TIMEOUT_S):
+            while not client.closed:
+                await asyncio.sleep(0)
+
+
+async def test_an_answer_of_the_wrong_kind_ends_the_connection() -> None:
+    def wrong(channel: Channel, message: wire.Message) -> None:
+        channel.send(wire.encode(wire.SuccessResponse(1, message.seq_num, 0)))
+
+    async with client_of(wrong) as client:
+        with pytest.raises(
+            ProtocolError, match="answered MaxTransactionIdRequest for partition 0 with SuccessResponse"
+        ):
+            await client.max_transaction_id(1, 0, timeout_s=TIMEOUT_S)
+        async with asyncio.timeout(TIMEOUT_S):
+            while not client.closed:
+                await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize(
+    "delivered",
+    [
+        pytest.param(records(5, 2), id="other ids"),
+        pytest.param([record(4), record(6)], id="a gap"),
+        pytest.param(records(4, 4), id="more than asked"),
+    ],
+)
+async def test_records_that_were_not_asked_for(delivered: list[Record]) -> None:
+    def answer(channel: Channel, message: wire.Message) -> None:
+        channel.send(wire.encode(wire.RecordListResponse(*message[:3], delivered)))
+
+    async with client_of(answer) as client:
+        with pytest.raises(ProtocolError):
+            await client.records(1, 0, 4, 3, timeout_s=TIMEOUT_S)
+
+
+async def test_payloads_are_verified() -> None:
+    damaged = record(4)._replace(data=b"Data")
+
+    def answer(channel: Channel, message: wire.Message) -> None:
+        if isinstance(message, wire.RecordRequest):
+            channel.send(wire.encode(wire.RecordResponse(*message[:3], damaged)))
+        else:
+            channel.send(wire.encode(wire.RecordListResponse(*message[:3], [record(3), damaged])))
+
+    async with client_of(answer) as client:
+        with pytest.raises(DataCorruptionError, match="partition 0, transaction 4"):
+            await client.records(1, 0, 3, 3, timeout_s=TIMEOUT_S)
+        with pytest.raises(DataCorruptionError, match="partition 0, transaction 4"):
+            await client.record(1, 0, 4, timeout_s=TIMEOUT_S)
+        assert not client.closed  # one damaged record does not concern the other partitions
+
+
+async def test_a_failing_callback_does_not_cost_others_their_answer(
+    node: RunningNode, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(_: Exception | None) -> None:
+        raise RuntimeError("a defect of the caller")
+
+    client = await node.client()
+    outcomes = Outcomes()
+    client.append_encoded(1, 0, encode_records(records(0, 1)), 1, fail)
+    client.append_encoded(1, 0, encode_records(records(1, 1)), 1, outcomes.done)
+    assert await outcomes.until(1) == [None]
+    assert "a defect of the caller" in caplog.text

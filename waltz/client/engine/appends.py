@@ -1,0 +1,539 @@
+"""What is submitted to one partition, and what becomes of it."""
+
+import asyncio
+import inspect
+import logging
+import struct
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import Any
+
+from waltz.client.builder import TransactionBuilder, too_many_locks
+from waltz.client.context import TransactionContext
+from waltz.client.engine.deferred import DeferredDecisions
+from waltz.client.engine.feed import PartitionFeed
+from waltz.client.engine.monitor import Entry, MonitorState, Registration, TransactionMonitor
+from waltz.client.engine.mount import Mount
+from waltz.client.engine.places import Places
+from waltz.client.engine.settings import PartitionSettings
+from waltz.client.engine.submission import ContextSubmission, RetryQueue, Submission, tell_exception
+from waltz.client.engine.tasks import STOPS_THE_LOOP, Signal, is_being_cancelled
+from waltz.client.errors import (
+    ClientAheadError,
+    ClientClosedError,
+    ClientError,
+    ClientTimeoutError,
+    PartitionInactiveError,
+    TransactionTooLargeError,
+)
+from waltz.common.checksum import checksum
+from waltz.common.errors import WaltzError
+from waltz.common.ids import ReqId
+from waltz.common.net.backoff import Backoff
+from waltz.common.wire.client_server import (
+    AppendFailed,
+    AppendFailure,
+    FlushRequest,
+    FlushResponse,
+    LockFailure,
+    encode,
+    encode_append,
+)
+
+logger = logging.getLogger(__name__)
+
+_SEQ_NUM = struct.Struct(">i")
+_SEQ_NUM_MASK = 0x7FFF_FFFF
+
+
+class PartitionAppends:
+    """Registers and sends appends, and settles them when their outcome is known. Works once ``bind`` was called."""
+
+    def __init__(self, partition_id: int, client_id: int, settings: PartitionSettings) -> None:
+        self.monitor: TransactionMonitor[Submission] = TransactionMonitor(
+            partition_id, settings.max_concurrent_transactions
+        )
+        self.signal = Signal()
+        """Notified whenever something changed that a submission may wait for."""
+        self._partition_id = partition_id
+        self._client_id = client_id
+        self._settings = settings
+        self._options = settings.options
+        self._places = Places(settings.max_concurrent_transactions)
+        self._retries = RetryQueue(self._attempt_again, settings.options, settings.random_source)
+        self._deferred = DeferredDecisions()
+        self._loop = asyncio.get_running_loop()
+        self._now_s = self._loop.time
+        self._last_seq_num = 0
+        self._req_id_start = b""
+        self._max_size_bytes = settings.max_transaction_size_bytes
+        self._max_locks = settings.max_locks
+        self._refusals = Backoff(
+            settings.options.refused_initial_s, settings.options.refused_maximum_s, settings.random_source
+        )
+        self._refused = False
+        self._pause: asyncio.TimerHandle | None = None  # while it is set, nothing is sent
+        self.set_generation(-1)
+        self._mount: Mount
+        self._feed: PartitionFeed
+
+    def bind(self, mount: Mount, feed: PartitionFeed) -> None:
+        """Where to send, and whose high-water mark counts."""
+        self._mount = mount
+        self._feed = feed
+
+    def set_generation(self, generation: int) -> None:
+        """Request ids bear this generation from now on."""
+        self._req_id_start = ReqId.of(self._client_id, generation, self._partition_id, 0)[:12]
+
+    def next_req_id(self) -> ReqId:
+        """A fresh request id."""
+        return ReqId(self._next_req_id())
+
+    def _next_req_id(self) -> bytes:
+        self._last_seq_num = seq_num = (self._last_seq_num + 1) & _SEQ_NUM_MASK
+        return self._req_id_start + _SEQ_NUM.pack(seq_num)
+
+    @property
+    def has_pending(self) -> bool:
+        """Whether anything that was submitted is undecided."""
+        return self._places.taken > 0
+
+    @property
+    def high_water_mark(self) -> int:
+        """Id of the last transaction that was applied."""
+        return self._feed.applied
+
+    @property
+    def obstacle(self) -> WaltzError | None:
+        """What keeps appends from being sent at present, as far as that is known."""
+        mount = self._mount
+        if mount.channel is not None:
+            return None
+        if mount.ahead:
+            return ClientAheadError(self._partition_id)
+        if mount.link is None:
+            return ClientError("no server is known to own the partition")
+        return mount.link.failure
+
+    def stop(self) -> None:
+        """Take nothing any more; what is registered is still decided."""
+        self.monitor.stop()
+        self._places.fail(lambda: PartitionInactiveError(self._partition_id))
+        self.signal.notify()
+
+    def forget_decisions(self) -> None:
+        """Nothing is undecided any more."""
+        self._deferred.clear()
+
+    def fail(self) -> Sequence[Submission]:
+        """Closed: nobody waits any longer. What was undecided is returned, for :meth:`tell_closed`."""
+        undecided = self.monitor.close()
+        self._places.fail(ClientClosedError)
+        self._end_pause()
+        return undecided
+
+    async def close(self, undecided: Sequence[Submission], caller: asyncio.Task[Any] | None) -> None:
+        """End the attempts under way and tell everyone. ``caller`` is not waited for."""
+        waiting = await self._retries.close(caller)
+        for submission in (*undecided, *waiting):
+            self._places.release()
+            await tell_exception(submission.context, ClientClosedError())
+
+    # Submissions
+
+    def append_now(
+        self,
+        submission: Submission,
+        data: bytes,
+        header: int,
+        client_high_water_mark: int,
+        write_locks: tuple[int, ...],
+        read_locks: tuple[int, ...],
+        append_locks: tuple[int, ...],
+    ) -> bool:
+        """Send at once what is known to be wanted, if that is possible; otherwise it has to be submitted."""
+        channel = self._mount.channel
+        if (
+            channel is None
+            or not channel.writable
+            or self._pause is not None
+            or self.monitor.state is not MonitorState.STARTED
+            or not self._places.try_take()
+        ):
+            return False
+        try:
+            self._append(submission, data, header, client_high_water_mark, write_locks, read_locks, append_locks)
+        except BaseException:
+            self._places.release()
+            raise
+        return True
+
+    def submit(self, context: TransactionContext) -> Coroutine[Any, Any, None] | None:
+        """Build and send the transaction, at once if that is possible; otherwise what is returned does it.
+
+        Errors go to ``on_exception`` and are raised by what is returned.
+        """
+        submission = ContextSubmission(context)
+        channel = self._mount.channel
+        if (
+            channel is None
+            or not channel.writable
+            or self._pause is not None
+            or self.monitor.state is not MonitorState.STARTED
+            or not self._places.try_take()
+        ):
+            return self._submit_slowly(submission)
+        builder = TransactionBuilder(self._feed.applied)
+        try:
+            accepted = context.execute(builder)
+            if accepted is True and self._mount.channel is channel:
+                self._append_built(submission, builder)
+                return None
+        except Exception as error:
+            self._places.release()
+            return self._refuse(context, error)
+        except BaseException:
+            self._places.release()
+            raise
+        return self._guarded(context, self._finish_attempt(submission, builder, accepted))
+
+    async def _refuse(self, context: TransactionContext, error: Exception) -> None:
+        await tell_exception(context, error)
+        raise error
+
+    async def _guarded(self, context: TransactionContext, attempt: Coroutine[Any, Any, None]) -> None:
+        try:
+            await attempt
+        except Exception as error:
+            await tell_exception(context, error)
+            raise
+
+    async def _submit_slowly(self, submission: Submission) -> None:
+        try:
+            await self.submit_attempt(submission)
+        except Exception as error:
+            await tell_exception(submission.context, error)
+            raise
+
+    async def submit_attempt(self, submission: Submission) -> None:
+        """Wait for a place and attempt ``submission``. Errors are raised, and not told to its context."""
+        await self._take_place(submission)
+        await self._attempt(submission, self._now_s())
+
+    async def begin_flush(self) -> Entry[Submission] | None:
+        """Have everything registered decided; returns the entry to wait for with :meth:`flushed`."""
+        await self._ready(self._now_s(), sending=False)
+        self.flush_now()
+        return self.monitor.last_enqueued
+
+    async def flushed(self, entry: Entry[Submission]) -> None:
+        """Return when the append of ``entry`` and all older ones are decided."""
+        while not entry.flushed:
+            await self.signal.wait()
+        if self.monitor.state is MonitorState.CLOSED:
+            raise ClientClosedError
+
+    def flush_now(self) -> None:
+        """Ask the server for the decision of everything registered, if there is anything and it can be asked."""
+        channel = self._mount.channel
+        last = self.monitor.last_enqueued
+        if channel is None or last is None:
+            return
+        channel.send(encode(FlushRequest(last.req_id), channel.version))
+        if self._mount.link is not None:
+            self._mount.link.expect_answer()
+
+    def nudge(self, threshold_s: float) -> None:
+        """Flush if something has been undecided for so long: servers may drop appends silently."""
+        oldest = self.monitor.oldest
+        if oldest is not None and self._now_s() - oldest.registered_at_s >= threshold_s:
+            self.flush_now()
+
+    @property
+    def _sendable(self) -> bool:
+        channel = self._mount.channel
+        return (
+            channel is not None
+            and channel.writable
+            and self._pause is None
+            and self.monitor.state is MonitorState.STARTED
+        )
+
+    async def _take_place(self, submission: Submission) -> None:
+        while True:
+            await self._ready(self._now_s(), submission)
+            if await self._places.take(self._options.place_wait_s):
+                return
+            self.flush_now()
+
+    async def _attempt(self, submission: Submission, since_s: float) -> None:
+        """One attempt of a submission that has a place."""
+        try:
+            if not self._sendable:
+                await self._ready(since_s, submission)
+            builder = TransactionBuilder(self._feed.applied)
+            accepted = submission.context.execute(builder)
+        except BaseException:
+            self._places.release()
+            raise
+        await self._finish_attempt(submission, builder, accepted)
+
+    async def _finish_attempt(
+        self, submission: Submission, builder: TransactionBuilder, accepted: bool | Awaitable[bool]
+    ) -> None:
+        context = submission.context
+        try:
+            if not isinstance(accepted, bool):
+                if not inspect.isawaitable(accepted):
+                    raise TypeError(f"execute must return True or False, not {accepted!r}")
+                accepted = await accepted
+                if not isinstance(accepted, bool):
+                    raise TypeError(f"execute must return True or False, not {accepted!r}")
+            if accepted:
+                if not self._sendable:
+                    await self._ready(self._now_s(), submission)
+                self._append_built(submission, builder)
+                return
+        except BaseException:
+            self._places.release()
+            raise
+        self._places.release()
+        result = context.on_completion(False)
+        if result is not None and inspect.isawaitable(result):
+            await result
+
+    async def _attempt_again(self, submission: Submission, since_s: float) -> None:
+        try:
+            await self._attempt(submission, since_s)
+        except STOPS_THE_LOOP:
+            raise
+        except BaseException as error:
+            if isinstance(error, asyncio.CancelledError) and is_being_cancelled():
+                if self.monitor.state is MonitorState.CLOSED:
+                    await tell_exception(submission.context, ClientClosedError())
+                raise
+            await tell_exception(submission.context, _as_exception(error))
+
+    def _append_built(self, submission: Submission, builder: TransactionBuilder) -> None:
+        write_locks, read_locks, append_locks = builder.write_locks, builder.read_locks, builder.append_locks
+        if write_locks or read_locks or append_locks:
+            lock_count = len(write_locks) + len(read_locks) + len(append_locks)
+            if lock_count > self._max_locks:
+                raise too_many_locks(lock_count, self._max_locks)
+        self._append(
+            submission,
+            builder.checked_data(self._max_size_bytes),
+            builder.header,
+            builder.client_high_water_mark,
+            write_locks,
+            read_locks,
+            append_locks,
+        )
+
+    def _append(
+        self,
+        submission: Submission,
+        data: bytes,
+        header: int,
+        client_high_water_mark: int,
+        write_locks: tuple[int, ...],
+        read_locks: tuple[int, ...],
+        append_locks: tuple[int, ...],
+    ) -> None:
+        """Register and send in one step, so that the order of registration is the order on the wire."""
+        channel = self._mount.channel
+        assert channel is not None
+        req_id = self._next_req_id()
+        frame = encode_append(
+            channel.version,
+            req_id,
+            client_high_water_mark,
+            write_locks,
+            read_locks,
+            append_locks,
+            header,
+            data,
+            checksum(data),
+        )
+        registration = self.monitor.register(req_id, submission, self._now_s())
+        assert registration is Registration.REGISTERED, "there are as many places as the monitor registers"
+        submission.data = data
+        submission.in_flight = True
+        channel.send(frame)
+
+    async def _ready(self, since_s: float, submission: Submission | None = None, *, sending: bool = True) -> None:
+        """Return when the partition is mounted and (where wanted) takes appends; raises what keeps it from that.
+
+        Mounting may take ``mount_wait_s``, counted from ``since_s``, or as long as ``submission`` has itself.
+        """
+        mount = self._mount
+        own_deadline_s = None if submission is None else submission.waits_until_s
+        deadline_s = since_s + self._options.mount_wait_s if own_deadline_s is None else own_deadline_s
+        while True:
+            if self.monitor.state is MonitorState.CLOSED:
+                raise ClientClosedError
+            if self.monitor.state is MonitorState.STOPPED:
+                raise PartitionInactiveError(self._partition_id)
+            if mount.ahead and own_deadline_s is None:
+                raise ClientAheadError(self._partition_id)
+            if mount.channel is not None:
+                if not sending or (mount.channel.writable and self._pause is None):
+                    return
+                await self.signal.wait()
+                if own_deadline_s is None:
+                    deadline_s = self._loop.time() + self._options.mount_wait_s
+                continue
+            remaining_s = deadline_s - self._loop.time()
+            if remaining_s <= 0:
+                raise self._not_mounted()
+            await self.signal.wait(remaining_s)
+
+    def _not_mounted(self) -> ClientTimeoutError:
+        elapsed_ms = round(self._options.mount_wait_s * 1000)
+        text = f"Partition ensure mounted timeout: partitionId={self._partition_id} elapsed={elapsed_ms} ms"
+        obstacle = self.obstacle
+        error = ClientTimeoutError(text if obstacle is None else f"{text}: {obstacle}")
+        error.__cause__ = obstacle
+        return error
+
+    # What servers say
+
+    def flush_response(self, message: FlushResponse) -> None:
+        """Everything up to the append is decided, and shows in the feed up to the transaction id."""
+        self.await_applied(message.transaction_id, message.req_id)
+
+    def await_applied(self, transaction_id: int, req_id: bytes) -> None:
+        """A flush or a mount waits for the feed up to the transaction id."""
+        if transaction_id <= self._feed.applied:
+            self._flushed(req_id)
+        else:
+            self._deferred.add_flush_point(transaction_id, req_id)
+
+    def lock_failure(self, message: LockFailure) -> None:
+        """The append was refused; it fails when what changed its lock has been applied."""
+        submission = self.monitor.get(message.req_id)
+        if submission is None:
+            return
+        self._tell(submission.context.on_lock_conflict, message.transaction_id)
+        if message.transaction_id <= self._feed.applied:
+            self._aborted(message.req_id)
+        else:
+            self._deferred.add_lock_failure(message.transaction_id, message.req_id)
+
+    def append_failed(self, message: AppendFailed) -> None:
+        """The append is not in the log and never will be (version 5): there is no need to wait for a flush."""
+        if message.reason is not AppendFailure.TOO_LARGE:
+            logger.debug("partition %d: an append failed: %s", self._partition_id, message.reason.name)
+            if message.reason is AppendFailure.MOVED:
+                self._begin_pause()
+            self._aborted(message.req_id)
+            return
+        submission = self.monitor.abort(message.req_id)
+        if submission is not None:
+            submission.in_flight = False
+            submission.data = b""
+            self._end(
+                submission, TransactionTooLargeError(message.text or "the transaction is too large for the server")
+            )
+            self.signal.notify()
+
+    # The feed's side
+
+    def take_committed(self, req_id: bytes) -> tuple[TransactionContext, bytes] | None:
+        """See :class:`~waltz.client.engine.feed.FeedOwner`."""
+        commit = self.monitor.committed(req_id)
+        if commit is None:
+            return None
+        submission, failed = commit
+        if failed:
+            self._failed(failed)
+        if self._refused:
+            self._refused = False
+            self._refusals.reset()
+            self._end_pause()
+        self.signal.notify()
+        if submission is None:
+            return None
+        self._places.release()
+        return submission.context, submission.data
+
+    def is_own(self, req_id: bytes) -> bool:
+        """See :class:`~waltz.client.engine.feed.FeedOwner`."""
+        return self.monitor.get(req_id) is not None
+
+    def transaction_applied(self, high_water_mark: int) -> None:
+        """See :class:`~waltz.client.engine.feed.FeedOwner`."""
+        if self._deferred.due_at <= high_water_mark:
+            for req_id in self._deferred.take_lock_failures(high_water_mark):
+                self._aborted(req_id)
+            for req_id in self._deferred.take_flush_points(high_water_mark):
+                self._flushed(req_id)
+
+    # Decisions
+
+    def _flushed(self, req_id: bytes) -> None:
+        self._failed(self.monitor.flush(req_id))
+        self._mount.caught_up(req_id)
+        self.signal.notify()
+
+    def _aborted(self, req_id: bytes) -> None:
+        submission = self.monitor.abort(req_id)
+        if submission is not None:
+            self._failed((submission,))
+            self.signal.notify()
+
+    def _failed(self, submissions: Sequence[Submission]) -> None:
+        for submission in submissions:
+            submission.failures += 1
+            submission.data = b""
+            submission.in_flight = False
+            try:
+                again = self._settings.retries and self._retries.add(submission)
+            except STOPS_THE_LOOP:
+                raise
+            except BaseException as error:
+                self._end(submission, _as_exception(error))
+                continue
+            if not again:
+                self._places.release()
+                self._tell(submission.context.on_completion, False)
+
+    def _end(self, submission: Submission, error: Exception) -> None:
+        self._places.release()
+        self._settings.tasks.spawn(
+            tell_exception(submission.context, error), f"telling of an error in partition {self._partition_id}"
+        )
+
+    def _begin_pause(self) -> None:
+        """The partition cannot be written at present: asking again at once would only keep its server busy."""
+        self._refused = True
+        if self._pause is None:
+            self._pause = self._loop.call_later(self._refusals.next_delay_s(), self._end_pause)
+
+    def _end_pause(self) -> None:
+        if self._pause is not None:
+            self._pause.cancel()
+            self._pause = None
+        self.signal.notify()
+
+    # Callbacks outside of the feed
+
+    def _tell(self, callback: Callable[..., Awaitable[None] | None], *arguments: object) -> None:
+        try:
+            result = callback(*arguments)
+        except STOPS_THE_LOOP:
+            raise
+        except BaseException:
+            logger.exception("a transaction context failed in partition %d", self._partition_id)
+            return
+        if result is not None and inspect.isawaitable(result):
+            self._settings.tasks.spawn(result, f"a transaction context in partition {self._partition_id}")
+
+
+def _as_exception(error: BaseException) -> Exception:
+    """What a context can be told."""
+    if isinstance(error, Exception):
+        return error
+    wrapped = ClientError(f"a transaction context raised {error!r}")
+    wrapped.__cause__ = error
+    return wrapped

@@ -1,0 +1,398 @@
+"""The feed of one partition: committed transactions, applied strictly in order.
+
+As long as all callbacks are plain functions, a transaction is applied in the very call that received it. When something
+has to be awaited, one task per partition goes on from there, and what arrives meanwhile is queued; the queue is bounded
+by not asking for more of the feed and, should that not do, by not reading from the connection.
+
+A transaction whose application fails stays at the head and is applied again after a delay, with the guarantees of the
+original, which drops the connection and is fed the same transaction again: in order, ``on_completion`` once,
+``on_application`` once it has been applied. Whatever a callback raises counts as such a failure, be it an ``Exception``
+or not; only ``KeyboardInterrupt`` and ``SystemExit`` leave the loop.
+
+Whatever else ends the handling of a transaction early (its task is cancelled by somebody who does not own it, a defect)
+is logged, and the feed begins again behind the last transaction that was applied.
+"""
+
+import asyncio
+import inspect
+import logging
+import random
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, Protocol
+
+from waltz.client.context import TransactionContext, WaltzClientCallbacks
+from waltz.client.engine.prefetch import Prefetcher
+from waltz.client.engine.tasks import STOPS_THE_LOOP, Signal, is_being_cancelled
+from waltz.client.options import ClientOptions
+from waltz.client.transaction import Transaction
+from waltz.common.ids import NO_TRANSACTION
+from waltz.common.net.backoff import Backoff
+from waltz.common.wire.client_server import FeedData, MountResponse
+
+logger = logging.getLogger(__name__)
+
+
+class Decisions(Protocol):
+    """What the feed needs of the appends of its partition."""
+
+    def take_committed(self, req_id: bytes) -> "tuple[TransactionContext, bytes] | None":
+        """The transaction is committed: its context and data, if it is one of ours and was undecided."""
+
+    def is_own(self, req_id: bytes) -> bool:
+        """Whether the transaction is one of ours that is undecided, so that its data is here."""
+
+    def transaction_applied(self, high_water_mark: int) -> None:
+        """The high-water mark has advanced."""
+
+
+class Followed(WaltzClientCallbacks):
+    """Callbacks of somebody who applies nothing and wants to know how far the log has come.
+
+    ``apply_transaction`` is not called, and of a context only ``on_application`` is; it must be plain and may not fail.
+    """
+
+    __slots__ = ()
+
+
+class FeedOwner(Protocol):
+    """What the feed needs of its partition."""
+
+    def mount_reached(self, session_id: bytes) -> None:
+        """All transactions before this mount response are applied."""
+
+    def backlog_changed(self, size: int) -> None:
+        """So many transactions wait; called when the queue crosses one of its limits."""
+
+    def feed_broke_off(self) -> None:
+        """What was received and not applied is forgotten, and has to be fed again."""
+
+
+class PartitionFeed:
+    """Applies transactions and knows the client's high-water mark. Inactive until :meth:`start`."""
+
+    def __init__(
+        self,
+        partition_id: int,
+        decisions: Decisions,
+        owner: FeedOwner,
+        callbacks: WaltzClientCallbacks,
+        prefetcher: Prefetcher,
+        applying: asyncio.Semaphore,
+        *,
+        options: ClientOptions,
+        random_source: random.Random,
+    ) -> None:
+        self.applied = NO_TRANSACTION
+        """The client's high-water mark: id of the last transaction applied."""
+        self.received = NO_TRANSACTION
+        """Id of the last transaction received; those after ``applied`` are queued."""
+        self.active = False
+        self.advanced = Signal()
+        """Notified when ``applied`` has advanced and nobody but the plain face applies; see :class:`Followed`."""
+        self._partition_id = partition_id
+        self._decisions = decisions
+        self._owner = owner
+        self._callbacks = callbacks
+        self._step = self._follow if isinstance(callbacks, Followed) else self._apply
+        self._prefetcher = prefetcher
+        self._applying = applying
+        self._options = options
+        self._random = random_source
+        self._queue: deque[FeedData | MountResponse] = deque()
+        self._task: asyncio.Task[None] | None = None
+        self._under_way: tuple[Transaction, TransactionContext | None] | None = None
+        self._stopped = asyncio.Event()
+
+    def start(self, high_water_mark: int) -> None:
+        """Expect the transaction after ``high_water_mark``."""
+        assert self._task is None, "the feed is still running"
+        self.applied = self.received = high_water_mark
+        self._under_way = None
+        self._stopped.clear()
+        self.active = True
+
+    async def stop(self, grace_s: float | None, caller: asyncio.Task[Any] | None = None) -> None:
+        """Forget what is queued; let the transaction that is being applied end (within ``grace_s``, then cancel it).
+
+        ``caller`` is the task on whose behalf this is done; it is not waited for, should it be the one that applies.
+        """
+        self.active = False
+        self._stopped.set()
+        self._queue.clear()
+        self._prefetcher.clear()
+        self.advanced.notify()
+        task = self._task
+        if task is None or task is caller:
+            return
+        done, _ = await asyncio.wait((task,), timeout=grace_s)
+        if not done:
+            task.cancel()
+            await asyncio.wait((task,))
+
+    @property
+    def backlog(self) -> int:
+        """Number of queued items."""
+        return len(self._queue)
+
+    def offer(self, item: FeedData) -> None:
+        """A transaction came; ignored unless it is the next one."""
+        if item.transaction_id != self.received + 1 or not self.active:
+            return
+        self.received = item.transaction_id
+        if self._task is None:
+            try:
+                rest = self._step(item)
+            except BaseException:
+                self._forget_received()  # the connection does not outlive this, and the next one begins there
+                raise
+            if rest is not None:
+                self._begin(rest)
+            return
+        self._queue.append(item)
+        self._prefetcher.queued(item.transaction_id, own=self._decisions.is_own(item.req_id))
+        if len(self._queue) == self._options.feed_queue_high:
+            self._owner.backlog_changed(len(self._queue))
+
+    def offer_mounted(self, item: MountResponse) -> None:
+        """The partition is mounted as soon as what came before is applied."""
+        if self._task is None:
+            self._owner.mount_reached(item.req_id)
+        else:
+            self._queue.append(item)
+
+    def _begin(self, rest: Coroutine[Any, Any, None]) -> None:
+        self._task = task = asyncio.get_running_loop().create_task(self._run(rest))
+
+        def done(task: asyncio.Task[None]) -> None:
+            rest.close()  # a task that is cancelled before it begins never comes to awaiting it
+            self._ended(task)
+
+        task.add_done_callback(done)
+
+    async def _run(self, rest: Coroutine[Any, Any, None]) -> None:
+        queue = self._queue
+        low = self._options.feed_queue_low
+        next_step: Coroutine[Any, Any, None] | None = rest
+        while True:
+            if next_step is not None:
+                await next_step
+            if not queue:
+                self._task = None
+                return
+            item = queue.popleft()
+            if len(queue) == low:
+                self._owner.backlog_changed(low)
+            next_step = self._take(item)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        """The task is over; if that was not the end of its work, what it had not done is fed again."""
+        if self._task is not task:
+            return  # the queue was empty
+        self._task = None
+        if not self.active:
+            if not task.cancelled():
+                task.exception()
+            return
+        logger.error(
+            "the feed of partition %d broke off behind transaction %d and begins again there",
+            self._partition_id,
+            self.applied,
+            exc_info=None if task.cancelled() else task.exception(),
+        )
+        self._forget_received()
+        self._owner.feed_broke_off()
+
+    def _forget_received(self) -> None:
+        self._queue.clear()
+        self._prefetcher.clear()
+        self.received = self.applied
+
+    def _take(self, item: FeedData | MountResponse) -> Coroutine[Any, Any, None] | None:
+        if isinstance(item, FeedData):
+            return self._step(item)
+        self._owner.mount_reached(item.req_id)
+        return None
+
+    # One transaction. What can be done without waiting is done; the rest is returned as a coroutine.
+
+    def _follow(self, item: FeedData) -> None:
+        """Nobody applies anything: the high-water mark moves at once."""
+        req_id, transaction_id, _ = item
+        own = self._decisions.take_committed(req_id)
+        self.applied = transaction_id
+        if own is not None:
+            own[0].on_application()
+        self._decisions.transaction_applied(transaction_id)
+        self.advanced.notify()
+
+    def _apply(self, item: FeedData) -> Coroutine[Any, Any, None] | None:
+        req_id, transaction_id, header = item
+        own = self._decisions.take_committed(req_id)
+        if own is None:
+            if self._under_way is not None:  # it broke off; its context is not told of the commit again
+                transaction, context = self._under_way
+                return self._apply_slowly(transaction, context)
+            context = None
+            transaction = Transaction(req_id, transaction_id, header, None, self._prefetcher)
+        else:
+            context, data = own
+            transaction = Transaction(req_id, transaction_id, header, data, self._prefetcher)
+            try:
+                completing = context.on_completion(True)
+            except STOPS_THE_LOOP:
+                raise
+            except BaseException as error:
+                completing = self._report(transaction, error)
+            if completing is not None and inspect.isawaitable(completing):
+                return self._begun(transaction, context, completing=completing)
+        try:
+            applying = self._callbacks.apply_transaction(transaction)
+        except STOPS_THE_LOOP:
+            raise
+        except BaseException as error:
+            return self._begun(transaction, context, failure=error)
+        if applying is not None and inspect.isawaitable(applying):
+            return self._begun(transaction, context, applying=applying)
+        self.applied = transaction_id
+        if self._task is not None:
+            self._prefetcher.applied(transaction_id, was_read=transaction.data_was_read)
+        if context is not None:
+            try:
+                notifying = context.on_application()
+            except STOPS_THE_LOOP:
+                raise
+            except BaseException as error:
+                notifying = self._report(transaction, error)
+            if notifying is not None and inspect.isawaitable(notifying):
+                return self._finish_slowly(transaction, notifying)
+        self._decisions.transaction_applied(transaction_id)
+        return None
+
+    def _begun(
+        self,
+        transaction: Transaction,
+        context: TransactionContext | None,
+        *,
+        completing: Awaitable[None] | None = None,
+        applying: Awaitable[None] | None = None,
+        failure: BaseException | None = None,
+    ) -> Coroutine[Any, Any, None]:
+        self._under_way = transaction, context
+        return self._apply_slowly(transaction, context, completing=completing, applying=applying, failure=failure)
+
+    async def _apply_slowly(
+        self,
+        transaction: Transaction,
+        context: TransactionContext | None,
+        *,
+        completing: Awaitable[None] | None = None,
+        applying: Awaitable[None] | None = None,
+        failure: BaseException | None = None,
+    ) -> None:
+        if completing is not None:
+            await self._guard(transaction, completing)
+        backoff: Backoff | None = None
+        while True:
+            if failure is None:
+                failure = await self._try_to_apply(transaction, applying)
+                applying = None
+            if failure is None:
+                break
+            await self._report(transaction, failure)
+            failure = None
+            if backoff is None:
+                options = self._options
+                backoff = Backoff(options.apply_retry_initial_s, options.apply_retry_maximum_s, self._random)
+            if await self._stopped_within(backoff.next_delay_s()):
+                return
+        self._under_way = None
+        self._advance(transaction)
+        if context is not None:
+            notifying = self._call(transaction, context.on_application)
+            if notifying is not None:
+                await self._guard(transaction, notifying)
+        self._decisions.transaction_applied(transaction.transaction_id)
+
+    async def _try_to_apply(self, transaction: Transaction, applying: Awaitable[None] | None) -> BaseException | None:
+        try:
+            await self._applying.acquire()
+        except asyncio.CancelledError:
+            if inspect.iscoroutine(applying):
+                applying.close()
+            raise
+        try:
+            if applying is None:
+                applying = self._callbacks.apply_transaction(transaction)
+            if applying is not None and inspect.isawaitable(applying):
+                await applying
+        except STOPS_THE_LOOP:
+            raise
+        except asyncio.CancelledError as cancelled:
+            if is_being_cancelled():
+                raise
+            return cancelled  # the application cancelled something of its own
+        except BaseException as error:
+            return error
+        finally:
+            self._applying.release()
+        return None
+
+    async def _finish_slowly(self, transaction: Transaction, notifying: Awaitable[None]) -> None:
+        await self._guard(transaction, notifying)
+        self._decisions.transaction_applied(transaction.transaction_id)
+
+    def _advance(self, transaction: Transaction) -> None:
+        self.applied = transaction.transaction_id
+        if self._task is not None:
+            self._prefetcher.applied(transaction.transaction_id, was_read=transaction.data_was_read)
+
+    async def _stopped_within(self, delay_s: float) -> bool:
+        try:
+            async with asyncio.timeout(delay_s):
+                await self._stopped.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    # Callbacks whose failure must not stop the feed
+
+    def _call(
+        self, transaction: Transaction, callback: Callable[..., Awaitable[None] | None], *arguments: object
+    ) -> Awaitable[None] | None:
+        """Call a callback; what it returns if that has to be awaited (with :meth:`_guard`)."""
+        try:
+            result = callback(*arguments)
+        except STOPS_THE_LOOP:
+            raise
+        except BaseException as error:
+            return self._report(transaction, error)
+        return result if result is not None and inspect.isawaitable(result) else None
+
+    async def _guard(self, transaction: Transaction, awaitable: Awaitable[None]) -> None:
+        try:
+            await awaitable
+        except STOPS_THE_LOOP:
+            raise
+        except asyncio.CancelledError as cancelled:
+            if is_being_cancelled():
+                raise
+            await self._report(transaction, cancelled)
+        except BaseException as error:
+            await self._report(transaction, error)
+
+    async def _report(self, transaction: Transaction, error: BaseException) -> None:
+        try:
+            result = self._callbacks.uncaught_exception(self._partition_id, transaction.transaction_id, error)
+            if result is not None and inspect.isawaitable(result):
+                await result
+        except STOPS_THE_LOOP:
+            raise
+        except BaseException as failure:
+            if isinstance(failure, asyncio.CancelledError) and is_being_cancelled():
+                raise
+            logger.exception(
+                "uncaught_exception failed for transaction %d of partition %d",
+                transaction.transaction_id,
+                self._partition_id,
+            )

@@ -1,0 +1,161 @@
+"""One partition of the stream half: its life, its server, its appends and its feed."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from waltz.client.engine.appends import PartitionAppends
+from waltz.client.engine.feed import PartitionFeed
+from waltz.client.engine.links import ServerLink
+from waltz.client.engine.monitor import MonitorState
+from waltz.client.engine.mount import Mount
+from waltz.client.engine.prefetch import DataFetcher, Prefetcher
+from waltz.client.engine.settings import PartitionSettings
+from waltz.client.errors import ClientTimeoutError, InvalidOperationError
+from waltz.common.ids import NO_TRANSACTION
+
+_DEACTIVATION_FLUSH_INTERVAL_S = 1.0
+
+
+class StreamPartition:
+    """Inactive until :meth:`activate`."""
+
+    def __init__(self, partition_id: int, client_id: int, settings: PartitionSettings, fetcher: DataFetcher) -> None:
+        options = settings.options
+        self.partition_id = partition_id
+        self.generation = -1
+        self.appends = PartitionAppends(partition_id, client_id, settings)
+        self.feed = PartitionFeed(
+            partition_id,
+            self.appends,
+            self,
+            settings.callbacks,
+            Prefetcher(fetcher, options.prefetch_maximum),
+            settings.applying,
+            options=options,
+            random_source=settings.random_source,
+        )
+        self.mount = Mount(
+            partition_id,
+            self.feed,
+            next_req_id=self.appends.next_req_id,
+            mounted=self.appends.flush_now,
+            await_applied=self.appends.await_applied,
+            changed=self.appends.signal.notify,
+            options=options,
+        )
+        self.appends.bind(self.mount, self.feed)
+        self._options = options
+        self._loop = asyncio.get_running_loop()
+        self._generation_flushes: list[asyncio.TimerHandle] = []
+
+    # Life
+
+    @property
+    def active(self) -> bool:
+        """Whether the client takes part in this partition (mounted or not)."""
+        return self.appends.monitor.state is MonitorState.STARTED
+
+    async def activate(self, read_high_water_mark: Callable[[], Awaitable[int]]) -> None:
+        """Take part, from the high-water mark that the application tells (once nothing is being applied any more).
+
+        Not mounted afterwards: a mount of an earlier time would go on behind the mark of that time. Cancelled or failed
+        it leaves the partition inactive.
+        """
+        self.detach()
+        await self.feed.stop(None)
+        high_water_mark = await read_high_water_mark()
+        if high_water_mark < NO_TRANSACTION:
+            raise InvalidOperationError(
+                f"the client high-water mark of partition {self.partition_id} is {high_water_mark}; the least is -1"
+            )
+        if self.appends.monitor.start():
+            self.feed.start(high_water_mark)
+
+    async def deactivate(self) -> None:
+        """Take part no more, as soon as everything that was appended is decided.
+
+        Raises :class:`ClientTimeoutError` when that takes too long: the partition takes no submissions then, and the
+        call can be repeated.
+        """
+        appends = self.appends
+        appends.stop()
+        try:
+            async with asyncio.timeout(self._options.flush_timeout_s):
+                while appends.monitor.pending:
+                    appends.flush_now()
+                    await appends.signal.wait(_DEACTIVATION_FLUSH_INTERVAL_S)
+        except TimeoutError:
+            raise ClientTimeoutError(
+                f"{appends.monitor.pending} transactions of partition {self.partition_id} were not decided within "
+                f"{self._options.flush_timeout_s:g} s"
+            ) from None
+        await self.feed.stop(None)
+        appends.forget_decisions()
+        self.detach()
+
+    async def close(self, caller: asyncio.Task[Any] | None = None) -> None:
+        """End for good. What is undecided ends with :class:`ClientClosedError`. ``caller`` is not waited for."""
+        undecided = self.appends.fail()
+        self.detach()
+        for timer in self._generation_flushes:
+            timer.cancel()
+        await self.feed.stop(self._options.close_grace_s, caller)
+        await self.appends.close(undecided, caller)
+
+    # The server
+
+    def attach(self, link: ServerLink) -> None:
+        """Mount on the server of ``link``."""
+        self.detach()
+        self.mount.attach(link)
+
+    def detach(self) -> None:
+        """Leave the server."""
+        if self.mount.link is not None:
+            self.mount.link.resume(self)
+        self.mount.detach()
+
+    def set_generation(self, generation: int) -> None:
+        """Use the newer generation in requests.
+
+        The server drops appends of any generation but its own without an answer, and its partition object may be a new
+        one that feeds nobody. So the partition is mounted again, which fails what was lost; and it is flushed a little
+        later, because appends that reached the server before it knew the generation are lost too.
+        """
+        if generation <= self.generation:
+            return
+        self.generation = generation
+        self.appends.set_generation(generation)
+        if self.mount.link is None:
+            return
+        self.mount.restart()
+        for timer in self._generation_flushes:
+            timer.cancel()
+        self._generation_flushes = [
+            self._loop.call_later(delay_s, self.appends.flush_now)
+            for delay_s in self._options.generation_flush_delays_s
+        ]
+
+    # The feed's side
+
+    def mount_reached(self, session_id: bytes) -> None:
+        """See :class:`~waltz.client.engine.feed.FeedOwner`."""
+        self.mount.reached(session_id)
+
+    def feed_broke_off(self) -> None:
+        """See :class:`~waltz.client.engine.feed.FeedOwner`."""
+        if self.mount.link is not None:
+            self.mount.link.resume(self)
+        self.mount.restart_later()
+
+    def backlog_changed(self, size: int) -> None:
+        """See :class:`~waltz.client.engine.feed.FeedOwner`."""
+        link = self.mount.link
+        if size > self._options.feed_queue_low:
+            if link is not None:
+                link.pause(self)
+        else:
+            if link is not None:
+                link.resume(self)
+            self.mount.backlog_is_low()

@@ -1,0 +1,281 @@
+"""The RPC half of a client: transaction data, high-water marks and administration, over connections of their own."""
+
+import asyncio
+import functools
+import random
+import ssl
+from collections.abc import Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import Self, TypeVar
+
+from waltz.client.arguments import check_endpoint, check_integer, check_seconds
+from waltz.client.engine.admin import AdminCalls
+from waltz.client.engine.assignments import Assigned, Assignments
+from waltz.client.engine.data_requests import RpcPartition
+from waltz.client.engine.links import Connector, SequenceNumbers, ServerLink
+from waltz.client.engine.tasks import TaskOwner
+from waltz.client.errors import ClientClosedError, InvalidOperationError, PartitionNotFoundError
+from waltz.client.options import ClientOptions
+from waltz.common.errors import ProtocolError, WaltzError
+from waltz.common.ids import Endpoint, ReqId
+from waltz.common.net.channel import connect
+from waltz.common.wire.client_server import (
+    AddPreferredPartitionRequest,
+    AddPreferredPartitionResponse,
+    CheckStorageConnectivityRequest,
+    CheckStorageConnectivityResponse,
+    HighWaterMarkResponse,
+    Message,
+    RemovePreferredPartitionRequest,
+    RemovePreferredPartitionResponse,
+    ServerPartitionsAssignmentRequest,
+    ServerPartitionsAssignmentResponse,
+    ServerPartitionsHealthStatRequest,
+    ServerPartitionsHealthStatResponse,
+    TransactionDataListResponse,
+    TransactionDataResponse,
+    decode,
+)
+from waltz.common.wire.frames import Bounds
+
+UNMANAGED_CLIENT_ID = -1
+"""The client id of tools that take no part in the cluster."""
+
+_DATA_RESPONSE_TYPE = 7
+_DATA_RESPONSE_HEAD_BYTES = 25
+
+Response = TypeVar("Response", bound=Message)
+
+
+class RpcClient:
+    """Usable by itself for the administrative calls, which name the server they ask; connects when there is a need.
+
+    To be closed, or used as an asynchronous context manager.
+    """
+
+    def __init__(
+        self,
+        *,
+        tls: ssl.SSLContext | None,
+        options: ClientOptions | None = None,
+        random_source: random.Random | None = None,
+        connector: Connector = connect,
+    ) -> None:
+        self._connector = connector
+        self.partitions: list[RpcPartition] = []
+        """By partition id; empty until the cluster is joined."""
+        self._client_id = UNMANAGED_CLIENT_ID
+        self._tls = tls
+        self._options = options or ClientOptions()
+        self._random = random_source or random.Random()
+        self._seq_nums = SequenceNumbers()
+        self._links: dict[Endpoint, ServerLink] = {}
+        self._admin: dict[Endpoint, AdminCalls] = {}
+        self._assignments = Assignments()
+        self._tasks = TaskOwner()
+        self._closed = False
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def create_partitions(self, client_id: int, partition_count: int) -> None:
+        """Make the partition objects; called once."""
+        self._client_id = client_id
+        self.partitions = [
+            RpcPartition(partition_id, client_id, self._options, self._random)
+            for partition_id in range(partition_count)
+        ]
+        for partition_id, partition in enumerate(self.partitions):
+            partition.connect = functools.partial(self._connect, partition_id)
+        self._tasks.keep(self._sweep_for_ever, "the sweep of unanswered requests")
+
+    def set_endpoints(self, endpoints: Mapping[Endpoint, Sequence[Assigned]]) -> None:
+        """The cluster tells which server owns which partitions."""
+        if self._closed:
+            return
+        for partition_id, owner in self._assignments.update(endpoints).items():
+            if not 0 <= partition_id < len(self.partitions):
+                continue
+            partition = self.partitions[partition_id]
+            partition.generation = max(partition.generation, owner.generation)
+            if partition.link is not None or not partition.idle:
+                partition.set_link(self._link(owner.endpoint))
+
+    def remove_server(self, endpoint: Endpoint) -> None:
+        """The cluster tells that a server is gone."""
+        self._assignments.remove(endpoint)
+        link = self._links.pop(endpoint, None)
+        if link is None:
+            return
+        for partition in self.partitions:
+            if partition.link is link:
+                partition.set_link(None)
+        admin = self._admin.pop(endpoint)
+        admin.fail(WaltzError("the server is gone"))
+        self._tasks.spawn(link.close(), f"closing the connection to {endpoint}")
+
+    async def high_water_mark(self, partition_id: int, timeout_s: float | None = None) -> int:
+        """The committed high-water mark of a partition.
+
+        Raises ``PartitionNotFoundError``, ``DeadlineExceededError`` and ``ClientClosedError``.
+        """
+        check_integer(partition_id, "partition_id")
+        if not 0 <= partition_id < len(self.partitions):
+            raise PartitionNotFoundError(partition_id)
+        if timeout_s is not None:
+            check_seconds(timeout_s, "timeout_s")
+        return await self.partitions[partition_id].high_water_mark(
+            self._options.rpc_timeout_s if timeout_s is None else timeout_s
+        )
+
+    # Administration. All raise ConnectFailedError, ConnectionClosedError, DeadlineExceededError, ClientClosedError, and
+    # ProtocolError when the server's version is too old.
+
+    async def check_server_connections(self, endpoints: Iterable[Endpoint]) -> dict[Endpoint, dict[str, bool]]:
+        """For each server, which storages (``host:port``) it reaches; servers that cannot be asked are left out."""
+        wanted = list(endpoints)
+        for endpoint in wanted:
+            check_endpoint(endpoint)
+        answers = await asyncio.gather(*(self._check_connectivity(endpoint) for endpoint in wanted))
+        return {endpoint: answer for endpoint, answer in zip(wanted, answers, strict=True) if answer is not None}
+
+    async def server_partition_assignments(self, endpoint: Endpoint) -> list[int]:
+        """The partitions that a server owns, ascending."""
+        request = ServerPartitionsAssignmentRequest(ReqId.of(self._client_id, 0, 0, 0))
+        response = await self._call(endpoint, request, ServerPartitionsAssignmentResponse)
+        return sorted(response.partition_ids)
+
+    async def server_partition_health(self, endpoint: Endpoint) -> dict[int, bool]:
+        """Each partition of a server, and whether it is healthy."""
+        request = ServerPartitionsHealthStatRequest(ReqId.of(self._client_id, 0, 0, 0))
+        response = await self._call(endpoint, request, ServerPartitionsHealthStatResponse)
+        return dict(response.health)
+
+    async def add_preferred_partitions(self, endpoint: Endpoint, partition_ids: Sequence[int]) -> bool:
+        """Have the cluster give these partitions to a server by preference; whether the server agreed."""
+        request = AddPreferredPartitionRequest(self._preference_id(partition_ids), tuple(partition_ids))
+        return (await self._call(endpoint, request, AddPreferredPartitionResponse)).result
+
+    async def remove_preferred_partitions(self, endpoint: Endpoint, partition_ids: Sequence[int]) -> bool:
+        """Take the preference back; whether the server agreed."""
+        request = RemovePreferredPartitionRequest(self._preference_id(partition_ids), tuple(partition_ids))
+        return (await self._call(endpoint, request, RemovePreferredPartitionResponse)).result
+
+    async def close(self) -> None:
+        """Close the connections; everything asked for ends with ``ClientClosedError`` or ``ConnectionClosedError``."""
+        self._closed = True
+        for partition in self.partitions:
+            partition.close()
+        for admin in self._admin.values():
+            admin.fail(ClientClosedError())
+        links, self._links = self._links, {}
+        await asyncio.gather(*(link.close() for link in links.values()))
+        await self._tasks.close()
+
+    def _preference_id(self, partition_ids: Sequence[int]) -> ReqId:
+        if not partition_ids or min(partition_ids) < 0:
+            raise InvalidOperationError(f"not a list of partitions: {list(partition_ids)}")
+        return ReqId.of(self._client_id, 0, partition_ids[0], 0)
+
+    async def _check_connectivity(self, endpoint: Endpoint) -> dict[str, bool] | None:
+        request = CheckStorageConnectivityRequest(ReqId.of(self._client_id, 0, 0, 0))
+        try:
+            response = await self._call(endpoint, request, CheckStorageConnectivityResponse)
+        except ClientClosedError:
+            raise
+        except WaltzError:
+            return None
+        return dict(response.connectivity)
+
+    async def _call(self, endpoint: Endpoint, request: Message, response_type: type[Response]) -> Response:
+        if self._closed:
+            raise ClientClosedError
+        check_endpoint(endpoint)
+        self._link(endpoint)
+        return await self._admin[endpoint].call(request, response_type, self._options.rpc_timeout_s)
+
+    def _connect(self, partition_id: int) -> None:
+        owner = self._assignments.owner(partition_id)
+        if owner is not None and not self._closed:
+            self.partitions[partition_id].link = self._link(owner.endpoint)
+
+    def _link(self, endpoint: Endpoint) -> ServerLink:
+        link = self._links.get(endpoint)
+        if link is None:
+            link = self._links[endpoint] = ServerLink(
+                endpoint,
+                self,
+                self._seq_nums,
+                tls=self._tls,
+                options=self._options,
+                random_source=self._random,
+                connector=self._connector,
+            )
+            self._admin[endpoint] = AdminCalls(link)
+            link.start()
+        return link
+
+    # The links' side
+
+    def link_ready(self, link: ServerLink) -> None:
+        """Send what waits for this server."""
+        for partition in self.partitions:
+            if partition.link is link:
+                partition.resend()
+
+    def link_lost(self, link: ServerLink, error: Exception) -> None:
+        """Administrative requests fail; the others are sent again when there is a connection."""
+        admin = self._admin.get(link.endpoint)
+        if admin is not None and self._links.get(link.endpoint) is link:
+            admin.fail(error)
+
+    def link_writable(self, link: ServerLink) -> None:
+        """Nothing waits for that: the requests on their way are few and small."""
+
+    def link_received(self, link: ServerLink, buffer: bytes, bounds: Bounds) -> None:
+        """Bring each answer to who asked."""
+        if link.channel is None or self._links.get(link.endpoint) is not link:
+            return
+        version = link.channel.version
+        for start, end in bounds:
+            try:
+                message = decode(buffer, start, end, version)
+            except ProtocolError:
+                self._note_damage(buffer, start, end)
+                raise
+            if isinstance(message, TransactionDataResponse):
+                self._partition_of(message.req_id).data_response(message)
+            elif isinstance(message, TransactionDataListResponse):
+                self._partition_of(message.req_id).list_response(message)
+            elif isinstance(message, HighWaterMarkResponse):
+                self._partition_of(message.req_id).mark_response(message)
+            elif not self._admin[link.endpoint].resolve(message) and not link.answers_ping(message):
+                raise ProtocolError(f"unexpected {type(message).__name__}")
+
+    def _partition_of(self, req_id: bytes) -> RpcPartition:
+        partition_id = int.from_bytes(req_id[8:12], "big")
+        if partition_id >= len(self.partitions):
+            raise ProtocolError(f"answer for an unknown partition: {ReqId(req_id)}")
+        return self.partitions[partition_id]
+
+    def _note_damage(self, buffer: bytes, start: int, end: int) -> None:
+        """Count a wrong answer for transaction data: a damaged record must not reconnect for ever."""
+        if end - start >= _DATA_RESPONSE_HEAD_BYTES and buffer[start] == _DATA_RESPONSE_TYPE:
+            partition_id = int.from_bytes(buffer[start + 9 : start + 13], "big")
+            transaction_id = int.from_bytes(buffer[start + 17 : start + 25], "big", signed=True)
+            if partition_id < len(self.partitions):
+                self.partitions[partition_id].data_damaged(transaction_id)
+
+    async def _sweep_for_ever(self) -> None:
+        while True:
+            await asyncio.sleep(self._options.rpc_sweep_interval_s)
+            for link in self._links.values():
+                link.check_silence()
+            for partition in self.partitions:
+                if not partition.idle:
+                    partition.sweep()

@@ -1,0 +1,205 @@
+"""The stream half of a client: mounts, appends and feeds over one connection to each server."""
+
+import asyncio
+import functools
+import logging
+import random
+import ssl
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+
+from waltz.client.engine.assignments import Assigned, Assignments, Owner
+from waltz.client.engine.links import Connector, SequenceNumbers, ServerLink
+from waltz.client.engine.partition import StreamPartition
+from waltz.client.engine.prefetch import DataFetcher
+from waltz.client.engine.settings import PartitionSettings
+from waltz.client.engine.tasks import TaskOwner
+from waltz.client.options import ClientOptions
+from waltz.common.errors import ProtocolError
+from waltz.common.ids import Endpoint, ReqId
+from waltz.common.net.channel import connect
+from waltz.common.wire.client_server import (
+    AppendFailed,
+    FeedData,
+    FeedSuspended,
+    FlushResponse,
+    HighWaterMarkResponse,
+    LockFailure,
+    MountResponse,
+    PartitionClosed,
+    decode_batch,
+)
+from waltz.common.wire.frames import Bounds
+
+logger = logging.getLogger(__name__)
+
+
+class StreamClient:
+    """Owns the partitions and the connections on which they are mounted."""
+
+    def __init__(
+        self,
+        settings: PartitionSettings,
+        *,
+        tls: ssl.SSLContext | None,
+        long_wait_threshold_s: float,
+        options: ClientOptions,
+        random_source: random.Random,
+        connector: Connector = connect,
+    ) -> None:
+        self._connector = connector
+        self.partitions: list[StreamPartition] = []
+        """By partition id; empty until the cluster is joined."""
+        self._settings = settings
+        self._tls = tls
+        self._long_wait_threshold_s = long_wait_threshold_s
+        self._options = options
+        self._random = random_source
+        self._seq_nums = SequenceNumbers()
+        self._links: dict[Endpoint, ServerLink] = {}
+        self._assignments = Assignments()
+        self._tasks = TaskOwner()
+        self._closed = False
+
+    def create_partitions(self, client_id: int, partition_count: int, fetcher: Callable[[int], DataFetcher]) -> None:
+        """Make the partition objects and start the nudge timer; called once."""
+        self.partitions = [
+            StreamPartition(partition_id, client_id, self._settings, fetcher(partition_id))
+            for partition_id in range(partition_count)
+        ]
+        self._tasks.keep(self._nudge_for_ever, "the nudge timer")
+
+    async def set_active(
+        self, partition_ids: Collection[int], read_high_water_mark: Callable[[int], Awaitable[int]]
+    ) -> None:
+        """Deactivate all partitions that are not listed, then activate those that are. Unknown ids are ignored.
+
+        Raises what ``read_high_water_mark`` raises; the call can be repeated.
+        """
+        leaving = [partition for partition in self.partitions if partition.partition_id not in partition_ids]
+        left = await asyncio.gather(*(partition.deactivate() for partition in leaving), return_exceptions=True)
+        for error in left:  # when all have ended: none may leave a partition that is joined again meanwhile
+            if error is not None:
+                raise error
+        for partition in self.partitions:
+            partition_id = partition.partition_id
+            if partition_id in partition_ids and not partition.active:
+                await partition.activate(functools.partial(read_high_water_mark, partition_id))
+                owner = self._assignments.owner(partition_id)
+                if owner is not None:
+                    self._assign(partition, owner)
+
+    def set_endpoints(self, endpoints: Mapping[Endpoint, Sequence[Assigned]]) -> None:
+        """The cluster tells which server owns which partitions."""
+        if self._closed:
+            return
+        for partition_id, owner in self._assignments.update(endpoints).items():
+            if 0 <= partition_id < len(self.partitions):
+                self._assign(self.partitions[partition_id], owner)
+
+    def remove_server(self, endpoint: Endpoint) -> None:
+        """The cluster tells that a server is gone."""
+        self._assignments.remove(endpoint)
+        link = self._links.pop(endpoint, None)
+        if link is None:
+            return
+        for partition in self._mounted_on(link):
+            partition.detach()
+        self._tasks.spawn(link.close(), f"closing the connection to {endpoint}")
+
+    async def close(self) -> None:
+        """Close connections and partitions; what is undecided fails."""
+        self._closed = True
+        caller = asyncio.current_task()  # may be one that runs a callback of a partition
+        await asyncio.gather(*(partition.close(caller) for partition in self.partitions))
+        links, self._links = self._links, {}
+        await asyncio.gather(*(link.close() for link in links.values()))
+        await self._tasks.close()
+
+    def _assign(self, partition: StreamPartition, owner: Owner) -> None:
+        link = self._link(owner.endpoint) if partition.active else None
+        if link is None or partition.mount.link is link:
+            partition.set_generation(owner.generation)
+            return
+        partition.detach()
+        partition.set_generation(owner.generation)
+        partition.attach(link)
+
+    def _link(self, endpoint: Endpoint) -> ServerLink:
+        link = self._links.get(endpoint)
+        if link is None:
+            link = self._links[endpoint] = ServerLink(
+                endpoint,
+                self,
+                self._seq_nums,
+                tls=self._tls,
+                options=self._options,
+                random_source=self._random,
+                connector=self._connector,
+            )
+            link.start()
+        return link
+
+    def _mounted_on(self, link: ServerLink) -> list[StreamPartition]:
+        return [partition for partition in self.partitions if partition.mount.link is link]
+
+    # The links' side
+
+    def link_ready(self, link: ServerLink) -> None:
+        """Mount what belongs there."""
+        for partition in self._mounted_on(link):
+            partition.mount.link_ready()
+
+    def link_lost(self, link: ServerLink, error: Exception) -> None:
+        """Nothing is mounted there any more."""
+        for partition in self._mounted_on(link):
+            partition.mount.link_lost()
+
+    def link_writable(self, link: ServerLink) -> None:
+        """Submissions that waited may go on."""
+        for partition in self._mounted_on(link):
+            partition.appends.signal.notify()
+
+    def link_received(self, link: ServerLink, buffer: bytes, bounds: Bounds) -> None:
+        """Bring each message to its partition; what is for a partition that is not mounted there is dropped."""
+        assert link.channel is not None
+        partitions = self.partitions
+        found = b""  # the partition that is at hand, as it stands in request ids
+        for message in decode_batch(buffer, bounds, link.channel.version):
+            wanted = message[0][8:12]
+            if wanted != found:
+                partition_id = int.from_bytes(wanted, "big")
+                if partition_id >= len(partitions):
+                    raise ProtocolError(f"message for an unknown partition: {ReqId(message.req_id)}")
+                partition = partitions[partition_id]
+                found = wanted
+            if partition.mount.link is not link:
+                continue
+            if type(message) is FeedData:
+                partition.feed.offer(message)
+            elif isinstance(message, LockFailure):
+                partition.appends.lock_failure(message)
+            elif isinstance(message, FlushResponse):
+                partition.appends.flush_response(message)
+            elif isinstance(message, FeedSuspended):
+                partition.mount.feed_suspended(message)
+            elif isinstance(message, MountResponse):
+                partition.mount.response(message)
+            elif isinstance(message, AppendFailed):
+                partition.appends.append_failed(message)
+            elif isinstance(message, PartitionClosed):
+                partition.mount.closed(message)
+            elif isinstance(message, HighWaterMarkResponse):
+                partition.mount.mark_told(message)
+            elif not link.answers_ping(message):
+                raise ProtocolError(f"{type(message).__name__} is not for a client's stream connection")
+
+    async def _nudge_for_ever(self) -> None:
+        while True:
+            await asyncio.sleep(self._long_wait_threshold_s)
+            for partition in self.partitions:
+                try:
+                    partition.appends.nudge(self._long_wait_threshold_s)
+                except Exception:  # must not end the nudging of the others (a defect of the original)
+                    logger.exception("partition %d could not be nudged", partition.partition_id)
+            for link in list(self._links.values()):
+                link.check_silence(idle=True)

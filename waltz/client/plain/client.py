@@ -1,0 +1,571 @@
+"""The plain face: append transactions and read the feed, without callbacks."""
+
+import asyncio
+import inspect
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from threading import get_ident
+from types import TracebackType
+from typing import Self
+
+from waltz.client.arguments import check_integer, check_loop, check_mark, check_seconds
+from waltz.client.builder import checked_data, checked_header, lock_hashes, too_many_locks
+from waltz.client.callbacks import WaltzClient
+from waltz.client.context import WaltzClientCallbacks
+from waltz.client.decisions import Decide, check_attempts, chosen_append
+from waltz.client.errors import (
+    AppendManyError,
+    ClientClosedError,
+    ClientTimeoutError,
+    InvalidOperationError,
+    NotAppendedError,
+    PartitionNotFoundError,
+    TransactionTooLargeError,
+)
+from waltz.client.locks import PartitionLocalLock
+from waltz.client.options import ClientOptions
+from waltz.client.plain.append import Append, Deadlines, PlainAppend
+from waltz.client.plain.core import ClusterCores, Core, Cores, Driver
+from waltz.client.plain.joined import JoinedPartition
+from waltz.client.plain.reader import BatchFeed, Feed, PartitionFeeds, TransactionFeed, confirm_mark
+from waltz.client.plain.transact import Transact, check_followed
+from waltz.common.config import MAX_LOCKS, ClientConfig, from_mapping, load
+from waltz.common.errors import DeadlineExceededError, WaltzError
+from waltz.common.ids import NO_TRANSACTION
+from waltz.common.zk.client import ZooKeeper
+
+APPEND_TIMEOUT_S = 30.0
+MAX_IN_FLIGHT = 2048
+
+Data = bytes | bytearray | memoryview
+Locks = Iterable[PartitionLocalLock]
+
+
+def connect(
+    config: ClientConfig | Mapping[str, object] | str | os.PathLike[str] | Driver,
+    *,
+    max_in_flight: int = MAX_IN_FLIGHT,
+    zookeeper: ZooKeeper | None = None,
+    options: ClientOptions | None = None,
+) -> "Client":
+    """A client of the cluster that ``config`` describes, to be opened with ``async with``.
+
+    ``config`` is the path of a configuration file, its content as a mapping, a ``ClientConfig``, or a mock driver. At
+    most ``max_in_flight`` appends of each partition are under way; ``client.maxConcurrentTransactions`` does not count.
+    ``zookeeper`` is used if given, and left open. Raises ``ConfigError``.
+    """
+    if max_in_flight < 1:
+        raise ValueError(f"max_in_flight must be at least 1, not {max_in_flight}")
+    if isinstance(config, Driver):
+        return Client(config.cores(max_in_flight, options), options=options)
+    config = _loaded(config).model_copy(update={"max_concurrent_transactions": max_in_flight})
+    return Client(
+        ClusterCores(config, options, zookeeper),
+        max_transaction_size_bytes=config.max_transaction_size_bytes,
+        max_locks=config.max_locks_per_transaction,
+        options=options,
+    )
+
+
+async def open_client(
+    callbacks: WaltzClientCallbacks,
+    config: ClientConfig | Mapping[str, object] | str | os.PathLike[str] | Driver,
+    *,
+    zookeeper: ZooKeeper | None = None,
+    options: ClientOptions | None = None,
+) -> WaltzClient:
+    """A client with callbacks of the cluster that ``config`` describes, as for :func:`connect`.
+
+    Raises ``ConfigError``, and as ``WaltzClient.open``.
+    """
+    if isinstance(config, Driver):
+        return await config.open_client(callbacks, options=options)
+    return await WaltzClient.open(callbacks, _loaded(config), zookeeper=zookeeper, options=options)
+
+
+def _loaded(config: ClientConfig | Mapping[str, object] | str | os.PathLike[str]) -> ClientConfig:
+    if isinstance(config, str | os.PathLike):
+        return load(Path(config), ClientConfig)
+    if isinstance(config, ClientConfig):
+        return config
+    if not isinstance(config, Mapping):
+        raise TypeError(
+            "config must be the path of a configuration file, its content as a mapping, a ClientConfig or a mock "
+            f"driver, not {config!r}"
+        )
+    return from_mapping(config, ClientConfig)
+
+
+class Client:
+    """Made by :func:`connect`, opened by ``async with``; everything happens on the loop on which that is done.
+
+    A partition is joined when it is used first: from then on the client knows how far its log has come.
+    """
+
+    def __init__(
+        self,
+        cores: Cores,
+        *,
+        max_transaction_size_bytes: int = 32 << 20,
+        max_locks: int = MAX_LOCKS,
+        options: ClientOptions | None = None,
+    ) -> None:
+        self._cores = cores
+        self._max_transaction_size_bytes = max_transaction_size_bytes
+        self._max_locks = max_locks
+        self._options = options or ClientOptions()
+        self._open_core: Core | None = None
+        self._joined: dict[int, JoinedPartition] = {}
+        self._feeds: dict[int, PartitionFeeds] = {}
+        self._closed = False
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread_id = 0
+        self._deadlines: Deadlines
+
+    async def open(self) -> Self:
+        """What ``async with`` does at first; raises as ``WaltzClient.open``."""
+        if self._open_core is not None or self._closed:
+            raise InvalidOperationError("a client is opened once")
+        self._loop = asyncio.get_running_loop()
+        self._thread_id = get_ident()
+        self._deadlines = Deadlines()
+        try:
+            self._open_core = await self._cores.open_core()
+        except BaseException:
+            await self.close()
+            raise
+        return self
+
+    async def close(self) -> None:
+        """What ``async with`` does at last; may be called twice.
+
+        Appends under way end with an error that says whether the outcome is known, and feeds with
+        ``ClientClosedError``.
+        """
+        if self._closed:
+            return
+        if self._loop is not None:
+            check_loop(self._loop)
+        self._closed = True
+        for feeds in self._feeds.values():
+            for feed in feeds.open:
+                await feed.aclose()
+        if self._open_core is not None:
+            await self._open_core.close()
+            self._deadlines.close()
+        await self._cores.close()
+
+    async def __aenter__(self) -> Self:
+        return await self.open()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    @property
+    def _core(self) -> Core:
+        core = self._open_core
+        if core is None or self._closed:
+            if self._closed:
+                raise ClientClosedError
+            raise InvalidOperationError("the client is not open; use it in `async with waltz.connect(...) as client:`")
+        return core
+
+    def _used(self) -> Core:
+        """The core; raises unless this is the client's own event loop."""
+        core = self._core
+        assert self._loop is not None
+        check_loop(self._loop)
+        return core
+
+    @property
+    def client_id(self) -> int:
+        """Id of this client in the cluster; no other client ever has it."""
+        return self._core.client_id
+
+    @property
+    def cluster_name(self) -> str:
+        """Name of the cluster."""
+        return self._core.cluster_name
+
+    @property
+    def partition_count(self) -> int:
+        """Number of partitions of the cluster."""
+        return self._core.partition_count
+
+    async def append(
+        self,
+        partition_id: int,
+        data: Data,
+        *,
+        header: int = 0,
+        write_locks: Locks = (),
+        read_locks: Locks = (),
+        append_locks: Locks = (),
+        high_water_mark: int | None = None,
+        timeout_s: float = APPEND_TIMEOUT_S,
+    ) -> int:
+        """Append a transaction; returns its id when it is committed.
+
+        Locks are checked against ``high_water_mark``: the id of the last transaction that the decision to append this
+        one rests on. By default that is the newest transaction of the partition that any feed of this client, open or
+        closed, has handed out (in the loop over a feed, the one at hand), at least the one that an open feed begins
+        after; if there was no feed, the last transaction that is known to be committed.
+
+        What gets lost on its way is sent again until ``timeout_s`` is over. Raises ``LockConflict``; at the deadline
+        and when the client is closed ``NotAppendedError`` (it is not in the log) or ``OutcomeUnknownError``; and,
+        before anything is sent, ``ClientAheadError`` when the log does not have ``high_water_mark``,
+        ``PartitionNotFoundError``, ``TransactionTooLargeError`` (also for too many locks), ``InvalidOperationError`` on
+        another event loop than that of the client, and ``TypeError`` and ``ValueError`` for wrong arguments. When it is
+        cancelled a note on the ``CancelledError`` tells whether anything was sent.
+        """
+        loop = self._loop
+        # Asking for the running loop costs a system call; this finds the same, but for an exotic case that costs it.
+        if loop is None or get_ident() != self._thread_id or not loop.is_running():
+            loop = self._own_loop()
+        now_s = loop.time()
+        partition = self._joined.get(partition_id)
+        if partition is None:
+            partition = await self._join(partition_id, timeout_s)
+        if high_water_mark is None and partition_id not in self._feeds:
+            mark = partition.high_water_mark
+        else:
+            mark = self._mark(partition_id, partition, high_water_mark)
+            if mark > partition.high_water_mark:
+                await self._confirm(partition_id, partition, mark, now_s, timeout_s)
+        append = self._made(
+            partition_id, partition, data, header, mark, write_locks, read_locks, append_locks, loop, now_s, timeout_s
+        )
+        deadlines = self._deadlines
+        deadlines.add(append)
+        future = append.future
+        try:
+            if not partition.append_now(append, *append.request):
+                await self._send(partition, append)
+            return await future
+        except asyncio.CancelledError as cancelled:
+            _abandon(future)
+            cancelled.add_note(
+                "The transaction was sent; whether it is committed is not known."
+                if append.in_flight
+                else "The transaction was not sent; it is not in the log."
+            )
+            raise
+        finally:
+            deadlines.remove(append)
+
+    async def append_many(
+        self,
+        partition_id: int,
+        items: Iterable[Data | Append],
+        *,
+        high_water_mark: int | None = None,
+        timeout_s: float = APPEND_TIMEOUT_S,
+    ) -> list[int]:
+        """Append many transactions, each for itself; returns their ids in the order given when all are committed.
+
+        ``high_water_mark`` and the deadline hold for all of them. They are sent in order; should some get lost and be
+        sent again, their ids are not. Raises :class:`AppendManyError`, which tells the outcome of each; and, before
+        anything is sent, what :meth:`append` raises for wrong arguments.
+        """
+        loop = self._own_loop()
+        now_s = loop.time()
+        partition = self._joined.get(partition_id)
+        if partition is None:
+            partition = await self._join(partition_id, timeout_s)
+        mark = self._mark(partition_id, partition, high_water_mark)
+        if mark > partition.high_water_mark:
+            await self._confirm(partition_id, partition, mark, now_s, timeout_s)
+        appends: list[PlainAppend] = []
+        for item in items:
+            each = item if isinstance(item, Append) else Append(item)
+            appends.append(
+                self._made(
+                    partition_id,
+                    partition,
+                    each.data,
+                    each.header,
+                    mark,
+                    each.write_locks,
+                    each.read_locks,
+                    each.append_locks,
+                    loop,
+                    now_s,
+                    timeout_s,
+                )
+            )
+        try:
+            await self._send_all(partition, appends)
+        except asyncio.CancelledError as cancelled:
+            cancelled.add_note("Some of the transactions may have been sent; whether they are committed is not known.")
+            raise
+        finally:
+            for append in appends:
+                self._deadlines.remove(append)
+                _abandon(append.future)
+        return _results([append.future for append in appends])
+
+    async def transact(
+        self,
+        partition_id: int,
+        decide: Decide,
+        *,
+        feed: Feed | None = None,
+        reads_log: bool = False,
+        timeout_s: float = APPEND_TIMEOUT_S,
+        max_attempts: int | None = None,
+    ) -> int | None:
+        """Decide on the present state and append what was decided; returns its id, ``None`` if that was nothing.
+
+        ``decide`` (plain or async) is called with a :class:`~waltz.client.decisions.Basis` and returns an ``Append``,
+        bytes, or ``None``. When one of its locks was changed meanwhile, it is called again as soon as the state is new
+        enough: ``max_attempts`` times in all, within ``timeout_s``.
+
+        The state is what the loops over this client's feeds of the partition without ``until`` have made of it
+        (``feed`` if that is given): they are waited for, and the basis is the transaction that the last of them is done
+        with. Where there is no such feed the basis is that of :meth:`append`. With ``reads_log`` it is the last
+        transaction that is known to be committed, and ``decide`` reads the log up to it.
+
+        Raises as :meth:`append` (``OutcomeUnknownError``, too: what may be committed is not decided again), what
+        ``decide`` raises, and ``LockConflict`` after ``max_attempts``, or when nobody reads on: the feed is closed, or
+        this is called in the loop over it.
+        """
+        steps = await self.transacting(
+            partition_id,
+            feed=feed,
+            reads_log=reads_log,
+            caller=asyncio.current_task(),
+            timeout_s=timeout_s,
+            max_attempts=max_attempts,
+        )
+        while True:
+            basis = await steps.basis()
+            choice = decide(basis)
+            if inspect.isawaitable(choice):
+                choice = await steps.decision(choice)
+            chosen = chosen_append(choice)
+            if chosen is None:
+                return None
+            transaction_id = await steps.append(basis, chosen)
+            if transaction_id is not None:
+                return transaction_id
+
+    async def transacting(
+        self,
+        partition_id: int,
+        *,
+        feed: Feed | None,
+        reads_log: bool,
+        caller: object,
+        timeout_s: float,
+        max_attempts: int | None,
+    ) -> Transact:
+        """The steps of :meth:`transact`, for those who decide elsewhere: on the task or thread ``caller``."""
+        now_s = self._own_loop().time()
+        check_seconds(timeout_s, "timeout_s")
+        check_attempts(max_attempts)
+        check_followed(feed, partition_id)
+        partition = self._joined.get(partition_id)
+        if partition is None:
+            partition = await self._join(partition_id, timeout_s)
+        return Transact(
+            self,
+            partition_id,
+            partition,
+            self._feeds.get(partition_id),
+            feed=feed,
+            reads_log=reads_log,
+            caller=caller,
+            deadline_s=now_s + timeout_s,
+            timeout_s=timeout_s,
+            max_attempts=max_attempts,
+        )
+
+    async def append_chosen(self, partition_id: int, chosen: Append, high_water_mark: int, timeout_s: float) -> int:
+        """See :class:`~waltz.client.plain.transact.Appender`."""
+        return await self.append(
+            partition_id,
+            chosen.data,
+            header=chosen.header,
+            write_locks=chosen.write_locks,
+            read_locks=chosen.read_locks,
+            append_locks=chosen.append_locks,
+            high_water_mark=high_water_mark,
+            timeout_s=timeout_s,
+        )
+
+    def feed(self, partition_id: int, *, after: int, until: int | None = None) -> TransactionFeed:
+        """The transactions of a partition with an id above ``after`` (-1: all), one by one, with their data.
+
+        ``async for transaction in client.feed(...)`` gives records (``transaction_id``, ``req_id``, ``header``,
+        ``data``), and goes on with what will be committed, up to ``until`` if that is given. They are read in bulk,
+        ahead of their consumer. Reading raises ``ClientAheadError`` when the log ends before ``after``,
+        ``DeadlineExceededError`` when servers fail for a minute, ``DataChecksumError`` and ``ClientClosedError``.
+        """
+        core, feeds = self._checked(partition_id, after, until)
+        return TransactionFeed(core, self._cores, partition_id, after, until, self._options, feeds)
+
+    def feed_batches(self, partition_id: int, *, after: int, until: int | None = None) -> BatchFeed:
+        """The same in lists, as many at a time as came together: the fastest way to read a log."""
+        core, feeds = self._checked(partition_id, after, until)
+        return BatchFeed(core, self._cores, partition_id, after, until, self._options, feeds)
+
+    async def high_water_mark(self, partition_id: int, *, timeout_s: float | None = None) -> int:
+        """Id of the last committed transaction of a partition, asked of its server; -1 when there is none.
+
+        Right after the partition has moved it may be that of the server before, until the client hears of the new one:
+        then it is behind.
+
+        Raises ``PartitionNotFoundError``, ``DeadlineExceededError`` (10 s by default) and ``ClientClosedError``.
+        """
+        return await self._used().high_water_mark(partition_id, timeout_s=timeout_s)
+
+    # Appending
+
+    def _own_loop(self) -> asyncio.AbstractEventLoop:
+        self._used()
+        assert self._loop is not None
+        return self._loop
+
+    async def _join(self, partition_id: int, timeout_s: float) -> JoinedPartition:
+        """Join a partition."""
+        core = self._used()
+        check_integer(partition_id, "partition_id")
+        check_seconds(timeout_s, "timeout_s")
+        obstacle: WaltzError | None = None
+        try:
+            async with asyncio.timeout(timeout_s):
+                while True:
+                    try:
+                        partition = self._joined[partition_id] = await core.join(partition_id)
+                        return partition
+                    except DeadlineExceededError as error:
+                        obstacle = error
+        except TimeoutError:
+            obstacle = core.obstacle(partition_id) or obstacle
+            reason = "its server does not answer" if obstacle is None else str(obstacle)
+            raise NotAppendedError(
+                f"partition {partition_id} could not be joined within {timeout_s:g} s: {reason}; nothing was sent"
+            ) from obstacle
+
+    def _mark(self, partition_id: int, partition: JoinedPartition, high_water_mark: int | None) -> int:
+        """What the locks of an append are checked against."""
+        if high_water_mark is None:
+            feeds = self._feeds.get(partition_id)
+            high_water_mark = None if feeds is None else feeds.handed_out
+            return partition.high_water_mark if high_water_mark is None else high_water_mark
+        check_mark(high_water_mark, "high_water_mark")
+        return high_water_mark
+
+    async def _confirm(
+        self, partition_id: int, partition: JoinedPartition, mark: int, now_s: float, timeout_s: float
+    ) -> None:
+        """Refuse a mark that the log does not have: it would switch the check of the locks off."""
+        core = self._used()
+        check_seconds(timeout_s, "timeout_s")
+        try:
+            async with asyncio.timeout_at(now_s + timeout_s):
+                await confirm_mark(core, partition, partition_id, mark, self._options)
+        except (TimeoutError, DeadlineExceededError) as error:
+            raise NotAppendedError(
+                f"it could not be found out within {timeout_s:g} s whether partition {partition_id} has transaction "
+                f"{mark}, the high-water mark of the append; nothing was sent"
+            ) from error
+
+    def _made(
+        self,
+        partition_id: int,
+        partition: JoinedPartition,
+        data: Data,
+        header: int,
+        high_water_mark: int,
+        write_locks: Locks,
+        read_locks: Locks,
+        append_locks: Locks,
+        loop: asyncio.AbstractEventLoop,
+        now_s: float,
+        timeout_s: float,
+    ) -> PlainAppend:
+        if self._closed:
+            raise ClientClosedError
+        if not isinstance(data, bytes):
+            data = checked_data(data)
+        if len(data) > self._max_transaction_size_bytes:
+            raise TransactionTooLargeError(
+                f"the transaction data has {len(data)} bytes; "
+                f"client.maxTransactionSize is {self._max_transaction_size_bytes}"
+            )
+        request = (
+            data,
+            checked_header(header),
+            high_water_mark,
+            lock_hashes(write_locks) if write_locks != () else (),
+            lock_hashes(read_locks) if read_locks != () else (),
+            lock_hashes(append_locks) if append_locks != () else (),
+        )
+        if request[3] or request[4] or request[5]:
+            lock_count = len(request[3]) + len(request[4]) + len(request[5])
+            if lock_count > self._max_locks:
+                raise too_many_locks(lock_count, self._max_locks)
+        try:
+            return PlainAppend(partition_id, partition, request, loop.create_future(), now_s, timeout_s)
+        except TypeError:
+            check_seconds(timeout_s, "timeout_s")
+            raise
+
+    async def _send(self, partition: JoinedPartition, append: PlainAppend) -> None:
+        """Send as soon as the partition takes it, or end it at its deadline."""
+        try:
+            async with asyncio.timeout_at(append.deadline_s):
+                await partition.submit_attempt(append)
+        except (TimeoutError, ClientTimeoutError):
+            append.expire()
+        except Exception as error:
+            append.on_exception(error)
+
+    async def _send_all(self, partition: JoinedPartition, appends: list[PlainAppend]) -> None:
+        """Send all, in order, and wait for all."""
+        for append in appends:
+            self._deadlines.add(append)
+        for append in appends:
+            if not append.future.done() and not partition.append_now(append, *append.request):
+                await self._send(partition, append)
+        for append in appends:
+            if not append.future.done():
+                await asyncio.wait((append.future,))
+
+    def _checked(self, partition_id: int, after: int, until: int | None) -> tuple[Core, PartitionFeeds]:
+        core = self._used()
+        check_integer(partition_id, "partition_id")
+        if not 0 <= partition_id < core.partition_count:
+            raise PartitionNotFoundError(partition_id)
+        check_integer(after, "after")
+        if after < NO_TRANSACTION:
+            raise ValueError(f"a feed begins after a transaction, or after -1 for the first one, not after {after}")
+        if until is not None:
+            check_integer(until, "until")
+        return core, self._feeds.setdefault(partition_id, PartitionFeeds())
+
+
+def _abandon(future: "asyncio.Future[int]") -> None:
+    """Nobody looks at the outcome any more."""
+    if not future.cancel() and not future.cancelled():
+        future.exception()
+
+
+def _results(futures: "list[asyncio.Future[int]]") -> list[int]:
+    outcomes: list[int | Exception] = []
+    failed = False
+    for future in futures:
+        error = future.exception()
+        if error is None:
+            outcomes.append(future.result())
+        else:
+            assert isinstance(error, Exception)
+            failed = True
+            outcomes.append(error)
+    if failed:
+        raise AppendManyError(outcomes)
+    return [future.result() for future in futures]

@@ -1,0 +1,128 @@
+"""Read, decide, append: again and again, until the decision was not overtaken by somebody else's."""
+
+import asyncio
+import random
+from collections.abc import Awaitable
+from typing import Protocol
+
+from waltz.client.decisions import Basis, Choice
+from waltz.client.errors import InvalidOperationError, LockConflict, NotAppendedError
+from waltz.client.plain.append import Append
+from waltz.client.plain.joined import JoinedPartition
+from waltz.client.plain.reader import Feed, PartitionFeeds
+from waltz.client.retry_policy import RetryPolicy
+
+_PACE = RetryPolicy()
+
+
+class Appender(Protocol):
+    """Appends one transaction: a plain client."""
+
+    async def append_chosen(self, partition_id: int, chosen: Append, high_water_mark: int, timeout_s: float) -> int:
+        """The id of the committed transaction."""
+        ...
+
+
+class Transact:
+    """The steps of one call of the plain face; the decision between them is made where the caller wants it."""
+
+    def __init__(
+        self,
+        appender: Appender,
+        partition_id: int,
+        partition: JoinedPartition,
+        feeds: PartitionFeeds | None,
+        *,
+        feed: Feed | None,
+        reads_log: bool,
+        caller: object,
+        deadline_s: float,
+        timeout_s: float,
+        max_attempts: int | None,
+    ) -> None:
+        """``caller`` is the task or thread that decides, as feeds know their consumers."""
+        self._appender = appender
+        self._partition_id = partition_id
+        self._partition = partition
+        self._feeds = feeds
+        self._feed = feed
+        self._reads_log = reads_log
+        self._caller = caller
+        self._deadline_s = deadline_s
+        self._timeout_s = timeout_s
+        self._max_attempts = max_attempts
+        self._attempt = 0
+        self._loop = asyncio.get_running_loop()
+
+    async def basis(self) -> Basis:
+        """For the next decision."""
+        self._attempt += 1
+        return Basis(self._partition_id, self._mark(), self._attempt)
+
+    async def decision(self, awaitable: Awaitable[Choice]) -> Choice:
+        """Wait for a decision, no longer than there is time."""
+        try:
+            async with asyncio.timeout_at(self._deadline_s) as limit:
+                return await awaitable
+        except TimeoutError as error:
+            if not limit.expired():
+                raise
+            raise NotAppendedError(
+                f"nothing was decided within {self._timeout_s:g} s; the transaction is not in the log"
+            ) from error
+
+    async def append(self, basis: Basis, chosen: Append) -> int | None:
+        """Append what was decided; ``None``: it was overtaken, and the state is new enough to decide again."""
+        remaining_s = max(self._deadline_s - self._loop.time(), 0.0)
+        try:
+            return await self._appender.append_chosen(self._partition_id, chosen, basis.high_water_mark, remaining_s)
+        except LockConflict as conflict:
+            if self._attempt == self._max_attempts:
+                raise
+            await self._catch_up(conflict)
+            return None
+
+    def _followers(self) -> list[Feed]:
+        """The feeds whose loops keep the state that is decided on."""
+        if self._feed is not None:
+            return [self._feed]
+        if self._feeds is None:
+            return []
+        return [feed for feed in self._feeds.open if feed.endless]
+
+    def _seen(self, feed: Feed) -> int:
+        """In the loop over the feed itself, the transaction at hand counts."""
+        return feed.handed_out if feed.consumer == self._caller else feed.position
+
+    def _mark(self) -> int:
+        if not self._reads_log:
+            followers = self._followers()
+            if followers:
+                return min(self._seen(feed) for feed in followers)
+            handed_out = None if self._feeds is None else self._feeds.handed_out
+            if handed_out is not None:
+                return handed_out
+        return self._partition.high_water_mark
+
+    async def _catch_up(self, conflict: LockConflict) -> None:
+        """Return when the state includes the transaction that was in the way; raises ``conflict`` if it never will."""
+        try:
+            async with asyncio.timeout_at(self._deadline_s):
+                if not self._reads_log:
+                    for feed in self._followers():
+                        if feed.consumer != self._caller and not await feed.passed(conflict.transaction_id):
+                            raise conflict
+                    if self._mark() < conflict.transaction_id:
+                        raise conflict  # nobody but the caller reads on, and it is waiting here
+                await asyncio.sleep(_PACE.delay_s(self._attempt, random.random()))
+        except TimeoutError:
+            raise NotAppendedError(
+                f"no outcome within {self._timeout_s:g} s: the feed has not come to transaction "
+                f"{conflict.transaction_id}, which was in the way; the transaction is not in the log"
+            ) from conflict
+
+
+def check_followed(feed: Feed | None, partition_id: int) -> None:
+    """Raises ``InvalidOperationError`` for a feed of another partition."""
+    if feed is not None and feed.partition_id != partition_id:
+        raise InvalidOperationError(f"the feed is one of partition {feed.partition_id}, not of {partition_id}")

@@ -1,0 +1,431 @@
+"""The control file of a storage directory: session, marks and flags of every partition, and the directory's lock.
+
+Layout (big-endian): a 128-byte header, then 76 bytes for each partition: its id and two structs of 36 bytes. The valid
+struct with the larger sequence number counts; an update writes the other one and syncs, so a torn write never harms the
+state before it.
+"""
+
+import logging
+import struct
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+from uuid import UUID
+
+from waltz.common.checksum import crc32
+from waltz.storage.disk.files import File, Files, GroupSync, replace_file, see_the_medium
+from waltz.storage.errors import ConcurrentUpdateError, CorruptionError, ReadOnlyError, StorageError
+
+logger = logging.getLogger(__name__)
+
+FILE_NAME = "waltz-storage.ctl"
+HEADER_SIZE_BYTES = 128
+
+AVAILABLE = 1
+"""Flag: online; clients' requests are served."""
+ASSIGNED = 4
+"""Flag: this node keeps the partition."""
+
+_HEADER = struct.Struct(">iq16si")
+_VERSION_SIZE_BYTES = 4
+_FIELDS = struct.Struct(">qqqii")
+_PARTITION_ID = struct.Struct(">i")
+_CRC = struct.Struct(">I")
+_STRUCT_SIZE_BYTES = _FIELDS.size + _CRC.size
+_ENTRY_SIZE_BYTES = _PARTITION_ID.size + 2 * _STRUCT_SIZE_BYTES
+_LAST_SEQUENCE_NUMBER = (1 << 31) - 1
+
+
+class PartitionInfo(NamedTuple):
+    """What is recorded about one partition.
+
+    ``low_water_mark`` is the cluster's committed high-water mark when the recorded session began,
+    ``local_low_water_mark`` the highest transaction id that this node held then.
+    """
+
+    session_id: int
+    low_water_mark: int
+    local_low_water_mark: int
+    flags: int
+    sequence_number: int
+
+    @property
+    def assigned(self) -> bool:
+        """Whether this node keeps the partition."""
+        return bool(self.flags & ASSIGNED)
+
+    @property
+    def available(self) -> bool:
+        """Whether the partition serves clients' requests."""
+        return bool(self.flags & AVAILABLE)
+
+
+_FRESH_OLDER = PartitionInfo(-1, -1, -1, AVAILABLE, -1)
+_FRESH = PartitionInfo(-1, -1, -1, AVAILABLE, 0)
+
+
+def encode_info(info: PartitionInfo) -> bytes:
+    """The 36 bytes of a struct, checksum included."""
+    fields = _FIELDS.pack(*info)
+    return fields + _CRC.pack(crc32(fields))
+
+
+def decode_info(data: bytes) -> PartitionInfo | None:
+    """The struct in 36 bytes, ``None`` when its checksum is wrong or no other struct can follow it."""
+    fields = data[: _FIELDS.size]
+    if len(data) < _STRUCT_SIZE_BYTES or _CRC.unpack_from(data, _FIELDS.size)[0] != crc32(fields):
+        return None
+    info = PartitionInfo(*_FIELDS.unpack(fields))
+    return info if info.sequence_number < _LAST_SEQUENCE_NUMBER else None
+
+
+@dataclass(slots=True)
+class _Entry:
+    """A partition in memory: ``current`` is the slot (0 or 1) of ``info``, ``counter`` the last sequence number.
+
+    ``written`` are the bytes of both slots as they are durable (or were found).
+    """
+
+    offset: int
+    lock: threading.Lock
+    info: PartitionInfo
+    current: int
+    counter: int
+    damage: StorageError | None
+    written: list[bytes]
+    half_damaged: bool = False
+
+    def slot_offset(self, slot: int) -> int:
+        return self.offset + _PARTITION_ID.size + slot * _STRUCT_SIZE_BYTES
+
+
+class ControlFile:
+    """The open, locked control file. Methods that write block until the update is durable."""
+
+    def __init__(self, files: Files, path: str, file: File, header: bytes, entries: list[_Entry]) -> None:
+        """Use :meth:`open`."""
+        self.path = path
+        self.cluster_key = _decode_header(header)[0]
+        self._files = files
+        self._file = file
+        self._header = header
+        self._entries = entries
+        self._sync = GroupSync(file)
+        self._renewal = threading.Lock()
+        self._given_up: list[File] = []
+        self._closed = False
+
+    @classmethod
+    def open(
+        cls, files: Files, directory: str, cluster_key: UUID | None = None, partition_count: int | None = None
+    ) -> "ControlFile":
+        """Lock and load the control file of a directory, creating it when there is none.
+
+        ``None`` for key or count: take what the file says (offline tools); then the file has to exist.
+        A damaged entry of a partition does not fail here but in :meth:`partition`.
+
+        Raises ``StorageError`` when the directory is missing, in use, or belongs to another cluster; ``OSError``.
+        """
+        path = str(Path(directory) / FILE_NAME)
+        file = _open_and_lock(files, directory, path, create=cluster_key is not None and partition_count is not None)
+        given_up: list[File] = []
+        try:
+            see_the_medium(file)
+            if cluster_key is not None and partition_count is not None and _is_unfinished(file):
+                given_up.append(file)
+                file = _create(files, path, cluster_key, partition_count)
+            header, found_count = _check_header(path, file, cluster_key, partition_count)
+            entries = [_load_entry(path, file, partition_id) for partition_id in range(found_count)]
+            files.sync_directory(directory)
+            control_file = cls(files, path, file, header, entries)
+            control_file._given_up = given_up
+            return control_file
+        except BaseException:
+            for each in (file, *given_up):
+                each.close()
+            raise
+
+    @property
+    def partition_count(self) -> int:
+        """Number of partitions of the cluster."""
+        return len(self._entries)
+
+    @property
+    def closed(self) -> bool:
+        """Whether :meth:`close` was called."""
+        return self._closed
+
+    @property
+    def failure(self) -> str | None:
+        """The failed write or sync after which the file could not be replaced yet."""
+        return self._sync.failure
+
+    @property
+    def half_damaged(self) -> list[int]:
+        """Partitions of which one of the two structs was damaged at open: by an interrupted update, or later.
+
+        The other one counts; the next update writes the damaged one anew.
+        """
+        return [number for number, entry in enumerate(self._entries) if entry.half_damaged]
+
+    def partition(self, partition_id: int) -> PartitionInfo:
+        """The durable state of a partition.
+
+        Raises ``StorageError`` when there is no such partition, ``CorruptionError`` when its entry is damaged
+        (:meth:`reset` makes it usable again).
+        """
+        entry = self._entry(partition_id)
+        if entry.damage is not None:
+            raise entry.damage
+        return entry.info
+
+    def restore(self, partition_id: int, info: PartitionInfo) -> None:
+        """Write what an orderly stop has noted of a partition whose newest struct is damaged; blocking, ``OSError``.
+
+        Does nothing when the entry is not damaged, or tells something newer.
+        """
+        entry = self._entry(partition_id)
+        with entry.lock:
+            lost = entry.damage is not None or (entry.half_damaged and entry.counter < info.sequence_number)
+            if not lost:
+                return
+            slot = 0 if entry.damage is not None else 1 - entry.current
+            self._write_slot(entry, slot, info)
+            self._take_over(entry, slot, info, info.sequence_number)
+            text = "control file %s, partition %d was damaged; it is as at the last stop again"
+            logger.error(text, self.path, partition_id)
+
+    def set_low_water_mark(
+        self, partition_id: int, session_id: int, low_water_mark: int, local_low_water_mark: int
+    ) -> None:
+        """Record a session and its marks; none of the three may go back.
+
+        Raises ``ConcurrentUpdateError``, ``StorageError``, ``OSError``; the state is then as before.
+        """
+        entry = self._entry(partition_id)
+        with entry.lock:
+            info = self.partition(partition_id)
+            if info.session_id > session_id:
+                raise ConcurrentUpdateError(
+                    f"session id has changed to {info.session_id}, "
+                    f"but low watermark request contains session id {session_id}"
+                )
+            if low_water_mark < info.low_water_mark:
+                raise StorageError(
+                    f"unable to set low watermark to value {low_water_mark} "
+                    f"because it's less than current low watermark {info.low_water_mark}"
+                )
+            if local_low_water_mark < info.local_low_water_mark:
+                raise StorageError(
+                    f"unable to set local low watermark to value {local_low_water_mark} "
+                    f"because it's less than current local low watermark {info.local_low_water_mark}"
+                )
+            self._update(
+                entry,
+                info._replace(
+                    session_id=session_id, low_water_mark=low_water_mark, local_low_water_mark=local_low_water_mark
+                ),
+            )
+
+    def set_available(self, partition_id: int, available: bool) -> None:
+        """Set or clear the available flag; written even when unchanged."""
+        self._set_flag(partition_id, AVAILABLE, available)
+
+    def set_assigned(self, partition_id: int, assigned: bool) -> None:
+        """Set or clear the assigned flag; written even when unchanged."""
+        self._set_flag(partition_id, ASSIGNED, assigned)
+
+    def reset(self, partition_id: int) -> None:
+        """Give a partition the state of a new one: available, not assigned, no session, no marks.
+
+        The final bytes are the original's: the slot that was current gets sequence number -1, the other 0. On the way
+        there is always one valid slot, and after the first step it is a reset one.
+        """
+        entry = self._entry(partition_id)
+        with entry.lock:
+            other = 1 - entry.current
+            if entry.damage is None:
+                self._write_slot(entry, other, _FRESH._replace(sequence_number=entry.counter + 1))
+            self._write_slot(entry, entry.current, _FRESH_OLDER)
+            self._write_slot(entry, other, _FRESH)
+            self._take_over(entry, entry.current, _FRESH_OLDER, 0)
+
+    def close(self) -> None:
+        """Sync (unless a sync failed before), unlock and close. Closing again does nothing."""
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            if self._sync.failure is None:
+                self._file.sync()
+        finally:
+            for file in (self._file, *self._given_up):
+                file.close()
+
+    def _entry(self, partition_id: int) -> _Entry:
+        if self._closed:
+            raise StorageError("Control file is already closed.")
+        if not 0 <= partition_id < len(self._entries):
+            raise StorageError(f"no such partition: {partition_id} is not in 0..{len(self._entries) - 1}")
+        return self._entries[partition_id]
+
+    def _set_flag(self, partition_id: int, flag: int, value: bool) -> None:
+        entry = self._entry(partition_id)
+        with entry.lock:
+            info = self.partition(partition_id)
+            self._update(entry, info._replace(flags=info.flags | flag if value else info.flags & ~flag))
+
+    def _update(self, entry: _Entry, info: PartitionInfo) -> None:
+        """Write into the other slot; only a durable update becomes the state."""
+        info = info._replace(sequence_number=entry.counter + 1)
+        self._write_slot(entry, 1 - entry.current, info)
+        self._take_over(entry, 1 - entry.current, info, info.sequence_number)
+
+    def _write_slot(self, entry: _Entry, slot: int, info: PartitionInfo) -> None:
+        """Write a struct durably, into the file that replaced a failed one if need be."""
+        while True:
+            with self._renewal:
+                if self._sync.failure is not None:
+                    self._renew()
+                sync = self._sync
+            try:
+                sync.write_and_sync(entry.slot_offset(slot), [encode_info(info)])
+            except OSError as error:
+                logger.critical("control file %s could not be written: %s", self.path, error)
+                raise
+            with self._renewal:
+                if sync is self._sync:
+                    # From here on a new file would hold it too.
+                    entry.written[slot] = encode_info(info)
+                    return
+
+    @staticmethod
+    def _take_over(entry: _Entry, slot: int, info: PartitionInfo, counter: int) -> None:
+        """The struct in a slot counts from now on."""
+        entry.info, entry.current, entry.counter = info, slot, counter
+        entry.damage, entry.half_damaged = None, False
+
+    def _renew(self) -> None:
+        """Put a new file with all that is known to be durable in the place of one that failed.
+
+        A failed sync says nothing about the other partitions' entries, and is not tried again: nothing of the old file
+        is relied on. It stays open, because its lock keeps away who had opened it before.
+        """
+        failure = self._sync.failure
+        content = [self._header]
+        for partition_id, entry in enumerate(self._entries):
+            content += (_PARTITION_ID.pack(partition_id), *entry.written)
+        try:
+            file = replace_file(self._files, self.path, content, lock_size=HEADER_SIZE_BYTES)
+            self._given_up.append(self._file)
+            self._file, self._sync = file, GroupSync(file)
+            self._sync.failure = failure
+            self._files.sync_directory(str(Path(self.path).parent))
+        except OSError as error:
+            raise ReadOnlyError(
+                f"control file {self.path} is {failure}, and cannot be replaced ({error}); check the disk, then restart"
+            ) from error
+        self._sync.failure = None
+        logger.warning("control file %s was replaced by a new one, because it was %s", self.path, failure)
+
+
+def _open_and_lock(files: Files, directory: str, path: str, *, create: bool) -> File:
+    if not files.exists(directory):
+        raise StorageError(f"storage directory {directory} does not exist; create it or correct storage.directory")
+    try:
+        file = files.open(path, create=create)
+    except BlockingIOError:
+        raise StorageError(_lock_text(path)) from None
+    try:
+        locked = file.try_lock(HEADER_SIZE_BYTES)
+    except BaseException:
+        file.close()
+        raise
+    if not locked:
+        file.close()
+        raise StorageError(_lock_text(path))
+    return file
+
+
+def _lock_text(path: str) -> str:
+    return f"failed to acquire the lock: {path} is used by another storage node or tool"
+
+
+def _is_unfinished(file: File) -> bool:
+    """Whether the file is new, or its creation was interrupted: the header is written last."""
+    if file.size() < HEADER_SIZE_BYTES:
+        return True
+    if any(file.read(0, HEADER_SIZE_BYTES)):
+        return False
+    # A zeroed header over real state is damage, not an unfinished creation.
+    body = file.read(HEADER_SIZE_BYTES, file.size() - HEADER_SIZE_BYTES)
+    starts = (
+        start + _PARTITION_ID.size + slot * _STRUCT_SIZE_BYTES
+        for start in range(0, len(body), _ENTRY_SIZE_BYTES)
+        for slot in (0, 1)
+    )
+    infos = (decode_info(body[start : start + _STRUCT_SIZE_BYTES]) for start in starts)
+    return all(info in (None, _FRESH_OLDER, _FRESH) for info in infos)
+
+
+def _create(files: Files, path: str, cluster_key: UUID, partition_count: int) -> File:
+    """A new file in the place of one that holds nothing; complete before it has the right name."""
+    header = _HEADER.pack(0, files.time_ms(), cluster_key.bytes, partition_count)
+    body = [
+        _PARTITION_ID.pack(partition_id) + encode_info(_FRESH_OLDER) + encode_info(_FRESH)
+        for partition_id in range(partition_count)
+    ]
+    return replace_file(files, path, [header.ljust(HEADER_SIZE_BYTES, b"\0"), *body], lock_size=HEADER_SIZE_BYTES)
+
+
+def _decode_header(header: bytes) -> tuple[UUID, int]:
+    """Cluster key and number of partitions."""
+    _version, _creation_time_ms, key_bytes, count = _HEADER.unpack_from(header)
+    return UUID(bytes=key_bytes), count
+
+
+def _check_header(path: str, file: File, cluster_key: UUID | None, partition_count: int | None) -> tuple[bytes, int]:
+    header = file.read(0, HEADER_SIZE_BYTES)
+    if len(header) < HEADER_SIZE_BYTES:
+        raise StorageError(f"not a control file: {path}")
+    if any(header[:_VERSION_SIZE_BYTES]):
+        logger.error("control file %s has a format version other than 0; going on as with version 0", path)
+    found_key, found_count = _decode_header(header)
+    if cluster_key not in (None, found_key):
+        raise StorageError("the cluster key does not match")
+    if partition_count not in (None, found_count) or found_count < 0:
+        raise StorageError("the number of partitions does not match")
+    if partition_count is None and found_count > -(-(file.size() - HEADER_SIZE_BYTES) // _ENTRY_SIZE_BYTES):
+        # Nobody but the file tells the number, and it decides how much memory is taken.
+        raise StorageError(f"{path} is too short for the {found_count} partitions that its header tells")
+    return header, found_count
+
+
+def _load_entry(path: str, file: File, partition_id: int) -> _Entry:
+    offset = HEADER_SIZE_BYTES + partition_id * _ENTRY_SIZE_BYTES
+    data = file.read(offset, _ENTRY_SIZE_BYTES)
+    first_start, second_start = _PARTITION_ID.size, _PARTITION_ID.size + _STRUCT_SIZE_BYTES
+    first, second = decode_info(data[first_start:second_start]), decode_info(data[second_start:])
+    damage: StorageError | None = None
+    current, info = 1, second or _FRESH
+    if first is not None and second is not None:
+        if first.sequence_number == second.sequence_number:
+            damage = StorageError("Cannot determine max PartitionInfoStruct: same sequence number found")
+        elif first.sequence_number > second.sequence_number:
+            current, info = 0, first
+    elif first is not None:
+        current, info = 0, first
+    elif second is None:
+        damage = CorruptionError(partition_id, None, path, "partition info corrupted")
+    if damage is not None:
+        logger.error("control file %s, partition %d is unusable: %s", path, partition_id, damage)
+    half_damaged = (first is None) != (second is None)
+    if half_damaged:
+        text = "control file %s, partition %d: one of two structs is damaged; the other, number %d, counts"
+        logger.error(text, path, partition_id, info.sequence_number)
+    if data[:first_start] != _PARTITION_ID.pack(partition_id):
+        logger.error("control file %s, partition %d: the id in its entry is damaged", path, partition_id)
+    data = data.ljust(_ENTRY_SIZE_BYTES, b"\0")
+    written = [data[first_start:second_start], data[second_start:]]
+    return _Entry(offset, threading.Lock(), info, current, info.sequence_number, damage, written, half_damaged)

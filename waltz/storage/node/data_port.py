@@ -1,0 +1,151 @@
+"""The data port: hands requests to partitions and their answers back, in bounded memory.
+
+A connection is not read while its peer does not read its answers, and while a partition that it sent requests to is
+congested (which stalls its other partitions too; the original does the same). Open requests are advice: other requests
+are served whether or not one was sent.
+"""
+
+import asyncio
+from collections import deque
+
+from waltz.common.errors import DeadlineExceededError
+from waltz.common.net.channel import Channel
+from waltz.common.wire import storage as wire
+from waltz.common.wire.frames import Bounds
+from waltz.storage.node.manager import StorageManager
+from waltz.storage.node.replies import failure_frame
+from waltz.storage.node.request_queue import PartitionRequest, RequestQueue
+
+HELLO_TEXT = "Waltz Storage Server"
+
+WRITABLE_TIMEOUT_S = 60.0
+"""A peer that reads nothing of its answers for so long is disconnected."""
+
+_LARGE_BYTES = 64 << 10
+
+LATE_S = 1.0
+"""A deadline whose timer comes so late says nothing about the peer."""
+
+
+class DataConnection:
+    """One connection to the data port; the ``ChannelHandler`` of its channel and the ``Requester`` of its requests."""
+
+    __slots__ = ("_channel", "_congested", "_deadline", "_due_s", "_held_back", "_manager", "_unsent_bytes")
+
+    def __init__(self, manager: StorageManager) -> None:
+        self._manager = manager
+        self._channel: Channel | None = None
+        self._held_back: deque[PartitionRequest] = deque()
+        self._congested: dict[int, RequestQueue] = {}
+        self._deadline: asyncio.TimerHandle | None = None
+        self._unsent_bytes = 0
+        self._due_s = 0.0
+
+    # The channel's callbacks
+
+    def channel_ready(self, channel: Channel) -> None:
+        """Part of ``ChannelHandler``."""
+        self._channel = channel
+
+    def frames_received(self, channel: Channel, buffer: bytes, bounds: Bounds) -> None:
+        """Part of ``ChannelHandler``: every frame is one request."""
+        for message, (start, end) in zip(wire.decode_batch(buffer, bounds), bounds, strict=True):
+            if isinstance(message, wire.OpenRequest):
+                self.answer(self._open(message))
+            else:
+                self._dispatch(PartitionRequest(message, buffer[start], end - start, self))
+        self._regulate()
+
+    def channel_writable(self, channel: Channel) -> None:
+        """Part of ``ChannelHandler``: continue where the peer stopped reading."""
+        self._stop_deadline()
+        while self._held_back and channel.writable:
+            self._dispatch(self._held_back.popleft())
+        self._regulate()
+
+    def channel_closed(self, channel: Channel, error: Exception | None) -> None:
+        """Part of ``ChannelHandler``: what is queued is still executed, as the peer cannot know how far it came."""
+        self._held_back.clear()
+        for queue in self._congested.values():
+            queue.forget(self)
+        self._congested.clear()
+        self._channel = None
+        self._stop_deadline()
+
+    # The partitions' callbacks
+
+    @property
+    def writable(self) -> bool:
+        """Part of ``Requester``; false for good when the connection is gone."""
+        return self._channel is not None and self._channel.writable
+
+    def answer(self, frame: bytes) -> None:
+        """Part of ``Requester``."""
+        channel = self._channel
+        if channel is not None:
+            channel.send(frame)
+            if self._deadline is None and (len(frame) > _LARGE_BYTES or not channel.writable):
+                self._start_deadline(channel)
+
+    def hold_back(self, request: PartitionRequest) -> None:
+        """Part of ``Requester``; bounded, because the connection is not read meanwhile. A gone peer needs no answer."""
+        if self._channel is not None:
+            self._held_back.append(request)
+
+    def partition_drained(self, partition_id: int) -> None:
+        """Part of ``Requester``."""
+        self._congested.pop(partition_id, None)
+        self._regulate()
+
+    # Internals
+
+    def _open(self, message: wire.OpenRequest) -> bytes:
+        error = self._manager.check_cluster(message.key, message.partition_count)
+        if error is None:
+            if self._channel is not None:
+                self._channel.allow_large_frames()
+            return wire.encode(wire.SuccessResponse(-1, -1, -1))
+        return wire.encode(wire.FailureResponse(-1, -1, -1, wire.RpcException(error.wire_text())))
+
+    def _dispatch(self, request: PartitionRequest) -> None:
+        partition_id = request.message.partition_id
+        partition = self._manager.partitions.get(partition_id)
+        if partition is None:
+            self.answer(failure_frame(request.message, self._manager.absence(partition_id).wire_text()))
+            return
+        partition.receive(request)
+        if partition.queue.congested and partition_id not in self._congested:
+            self._congested[partition_id] = partition.queue
+            partition.queue.notify_when_drained(self)
+
+    def _regulate(self) -> None:
+        """Read from the peer, or do not."""
+        channel = self._channel
+        if channel is None:
+            return
+        if self._congested or self._held_back or not channel.writable:
+            channel.pause_reading()
+        else:
+            channel.resume_reading()
+
+    def _start_deadline(self, channel: Channel) -> None:
+        self._unsent_bytes = channel.unsent_bytes
+        loop = asyncio.get_running_loop()
+        self._due_s = loop.time() + WRITABLE_TIMEOUT_S
+        self._deadline = loop.call_at(self._due_s, self._check_progress, channel)
+
+    def _check_progress(self, channel: Channel) -> None:
+        """Give up a peer that has read nothing since the last look."""
+        self._deadline = None
+        if channel.writable:
+            return
+        late = asyncio.get_running_loop().time() - self._due_s > LATE_S  # this process stood still itself
+        if late or channel.unsent_bytes < self._unsent_bytes:
+            self._start_deadline(channel)
+            return
+        channel.abort(DeadlineExceededError(f"the peer read none of its answers for {WRITABLE_TIMEOUT_S:g} s"))
+
+    def _stop_deadline(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None

@@ -1,0 +1,78 @@
+"""What is known to be wrong with the files of a storage node and with its disk, for health and metrics."""
+
+from collections.abc import Mapping
+
+from waltz.common.metrics import Registry
+from waltz.storage.disk.control_file import ControlFile
+from waltz.storage.disk.fence import FenceFile
+from waltz.storage.disk.files import Files
+from waltz.storage.node.partition import StoragePartition
+from waltz.storage.node.partition_metrics import GROUP
+
+MIN_FREE_BYTES = 64 << 20
+"""A disk with less room than this counts as full."""
+
+MAX_LISTED = 10
+"""So many damaged ranges of a partition are listed."""
+
+
+class Findings:
+    """Looks at the state of things whenever it is asked."""
+
+    def __init__(
+        self,
+        partitions: Mapping[int, StoragePartition],
+        control_file: ControlFile,
+        fence_file: FenceFile,
+        files: Files,
+        directory: str,
+        registry: Registry,
+    ) -> None:
+        """``partitions`` are those that are open at any time."""
+        self._partitions = partitions
+        self._control_file = control_file
+        self._fence_file = fence_file
+        self._files = files
+        self._directory = directory
+        registry.gauge(GROUP, f"{GROUP}-damaged-partition-ids", lambda: sorted(self.damaged()))
+        registry.gauge(GROUP, f"{GROUP}-num-damaged-partitions", lambda: len(self.damaged()))
+        registry.gauge(GROUP, f"{GROUP}-free-bytes", self.free_bytes)
+
+    def damaged(self) -> dict[int, str]:
+        """The partitions in service of which some records are damaged or a file header is, in words."""
+        found = {}
+        for partition_id, partition in self._partitions.items():
+            texts = [f"transactions {first} to {last}" for first, last in partition.damaged_ranges]
+            texts += [f"header of {path}" for path in partition.log.damaged_headers]
+            if texts:
+                more = f" and {len(texts) - MAX_LISTED} more ranges" if len(texts) > MAX_LISTED else ""
+                found[partition_id] = ", ".join(texts[:MAX_LISTED]) + more
+        return found
+
+    def free_bytes(self) -> int | None:
+        """How much the file system of the storage directory still takes; ``None`` when that is not known."""
+        return self._files.free_bytes(self._directory)
+
+    def disk_problem(self) -> str | None:
+        """What is wrong with the disk as a whole: full, or files that all partitions share cannot be written."""
+        for name, failure in (("control file", self._control_file.failure), ("fence file", self._fence_file.failure)):
+            if failure is not None:
+                return f"the {name} is {failure}"
+        try:
+            free_bytes = self.free_bytes()
+        except OSError as error:
+            return f"the storage directory cannot be examined: {error}"
+        if free_bytes is not None and free_bytes < MIN_FREE_BYTES:
+            return f"the disk is almost full: {free_bytes >> 20} MiB are free, less than {MIN_FREE_BYTES >> 20} MiB"
+        return None
+
+    def notes(self) -> dict[str, list[int]]:
+        """What was found and did no harm: partitions by finding."""
+        logs = {partition_id: partition.log for partition_id, partition in self._partitions.items()}
+        found = {
+            "tornWriteCut": [partition_id for partition_id, log in logs.items() if log.cut_bytes],
+            "indexMended": [partition_id for partition_id, log in logs.items() if log.mended_index_entries],
+            "controlFileHalfDamaged": self._control_file.half_damaged,
+            "fenceHalfDamaged": self._fence_file.half_damaged,
+        }
+        return {finding: partition_ids for finding, partition_ids in found.items() if partition_ids}

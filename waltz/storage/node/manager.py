@@ -1,0 +1,484 @@
+"""Everything in one storage directory: control file, session fences, and the partitions assigned to the node."""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Iterable
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+from uuid import UUID
+
+from waltz.common.errors import WaltzError
+from waltz.common.ids import NO_TRANSACTION
+from waltz.common.metrics import GaugeForm, Registry
+from waltz.common.records import Record
+from waltz.common.wire.structures import SessionInfo
+from waltz.storage.disk.clean_stop import CleanPartition, take_clean_stop, write_clean_stop
+from waltz.storage.disk.control_file import ControlFile, PartitionInfo
+from waltz.storage.disk.fence import FenceFile
+from waltz.storage.disk.files import Files
+from waltz.storage.disk.log import PartitionLog
+from waltz.storage.disk.workshop import Workshop
+from waltz.storage.errors import CorruptionError, PartitionNotAssignedError, StorageError
+from waltz.storage.node.findings import Findings
+from waltz.storage.node.partition import StoragePartition
+from waltz.storage.node.partition_metrics import GROUP, PartitionMetrics
+from waltz.storage.node.scrubber import Scrubber
+from waltz.storage.node.session_rule import disabled
+
+logger = logging.getLogger(__name__)
+
+Result = TypeVar("Result")
+
+OPENED_AT_ONCE = 4
+"""So many partitions are recovered side by side at start."""
+
+
+class StorageManager:
+    """The partitions of a storage node, and the administration of them.
+
+    An assigned partition that cannot be opened (damaged files, damaged control information) is *broken*: it answers as
+    one that is switched off, and the others are served. All methods belong to the event loop's thread.
+    """
+
+    def __init__(
+        self,
+        files: Files,
+        directory: str,
+        control_file: ControlFile,
+        fence_file: FenceFile,
+        registry: Registry,
+        *,
+        segment_size_threshold_bytes: int,
+        segment_cache_capacity: int,
+    ) -> None:
+        """Use :meth:`open`."""
+        self.partitions: dict[int, StoragePartition] = {}
+        """The partitions that are open, by id; to be read only."""
+        self._broken: dict[int, str] = {}
+        self._metrics: dict[int, PartitionMetrics] = {}
+        self._files = files
+        self._directory = directory
+        self._control_file = control_file
+        self._fence_file = fence_file
+        self._registry = registry
+        self._segment_size_threshold_bytes = segment_size_threshold_bytes
+        self._segment_cache_capacity = segment_cache_capacity
+        self._administration = asyncio.Lock()
+        self._clean: dict[int, CleanPartition] = {}
+        self._workshop = Workshop(files, directory, control_file)
+        self._closing = False
+        self._closed = False
+        self.scrubber = Scrubber(self.partitions)
+        """Scans the partitions' files in the background."""
+        registry.gauge(GROUP, f"{GROUP}-num-partitions", lambda: len(self.assigned_partition_status()))
+        registry.gauge(GROUP, f"{GROUP}-partition-ids", lambda: sorted(self.assigned_partition_status()))
+        registry.gauge(GROUP, f"{GROUP}-out-of-service-partition-ids", lambda: sorted(self.out_of_service()))
+        registry.gauge(GROUP, f"{GROUP}-num-out-of-service-partitions", lambda: len(self.out_of_service()))
+        registry.gauge(GROUP, f"{GROUP}-scanned-bytes", lambda: self.scrubber.scanned_bytes, GaugeForm(counts=True))
+        self.findings = Findings(self.partitions, control_file, fence_file, files, directory, registry)
+        """What is known to be wrong with files and disk."""
+
+    @classmethod
+    async def open(
+        cls,
+        files: Files,
+        directory: str,
+        cluster_key: UUID,
+        partition_count: int,
+        registry: Registry,
+        *,
+        segment_size_threshold_bytes: int,
+        segment_cache_capacity: int,
+    ) -> "StorageManager":
+        """Lock the directory and open every assigned partition (which recovers its files).
+
+        Raises ``StorageError`` when the directory is missing, in use or belongs to another cluster; ``OSError``. A
+        partition that cannot be opened is reported in the log and does not fail the node.
+        """
+        control_file = await files.run(partial(ControlFile.open, files, directory, cluster_key, partition_count))
+        try:
+            fence_file = await files.run(partial(FenceFile.open, files, directory, cluster_key, partition_count))
+        except BaseException:
+            await files.run(control_file.close)
+            raise
+        manager = cls(
+            files,
+            directory,
+            control_file,
+            fence_file,
+            registry,
+            segment_size_threshold_bytes=segment_size_threshold_bytes,
+            segment_cache_capacity=segment_cache_capacity,
+        )
+        try:
+            await manager._take_clean_stop()
+            await manager._open_assigned()
+            manager.scrubber.start()
+        except BaseException:
+            await manager.close()
+            raise
+        return manager
+
+    # What the data port asks
+
+    def check_cluster(self, cluster_key: UUID, partition_count: int) -> StorageError | None:
+        """Why a peer that opens a connection is refused, or ``None``."""
+        if self._closing:
+            return StorageError("Control file is already closed.")
+        if cluster_key != self._control_file.cluster_key:
+            return StorageError("Provided cluster key is inconsistent with key in control file.")
+        if partition_count != self._control_file.partition_count:
+            return StorageError(
+                "Provided number of partitions is inconsistent with the total number of partitions in control file."
+            )
+        return None
+
+    def absence(self, partition_id: int) -> StorageError | PartitionNotAssignedError:
+        """The failure of a request for a partition that is not in :attr:`partitions`."""
+        if partition_id in self._broken:
+            return disabled(partition_id)
+        return PartitionNotAssignedError(partition_id)
+
+    def out_of_service(self) -> dict[int, str]:
+        """The assigned partitions that do not work, with the reason."""
+        failed = {partition_id: each.failure for partition_id, each in self.partitions.items() if each.failure}
+        return {**self._broken, **failed}
+
+    # Administration
+
+    def assigned_partition_status(self) -> dict[int, bool]:
+        """The assigned partitions, with whether each is online: available and in service."""
+        return {
+            partition_id: partition_id not in self._broken
+            and self._control_file.partition(partition_id).available
+            and self.partitions[partition_id].failure is None
+            for partition_id in sorted({*self.partitions, *self._broken})
+        }
+
+    def last_session_info(self, partition_id: int) -> SessionInfo:
+        """The persisted session and marks. Raises ``PartitionNotAssignedError``, ``StorageError`` (damaged)."""
+        if partition_id not in self.partitions and partition_id not in self._broken:
+            raise PartitionNotAssignedError(partition_id)
+        info = self._control_file.partition(partition_id)
+        return SessionInfo(info.session_id, info.low_water_mark, info.local_low_water_mark)
+
+    async def read_log(self, partition_id: int, read: Callable[[PartitionLog], Result]) -> Result:
+        """What ``read``, which may block, finds in the log of a partition, also when that is offline.
+
+        Raises ``PartitionNotAssignedError``, ``StorageError``, ``OSError``.
+        """
+        partition = self.partitions.get(partition_id)
+        if partition is not None:
+            return await partition.read_log(read)
+        if partition_id in self._broken:
+            raise StorageError(f"partition {partition_id} could not be opened: {self._broken[partition_id]}")
+        raise PartitionNotAssignedError(partition_id)
+
+    async def set_available(self, partition_ids: Iterable[int], available: bool) -> None:
+        """Switch partitions, assigned or not, on or off. All ids are checked before anything is changed.
+
+        Raises ``StorageError``, ``OSError``.
+        """
+        async with self._administration:
+            for partition_id in self._checked(partition_ids):
+                partition = self.partitions.get(partition_id)
+                if partition is not None:
+                    await partition.set_available(available)
+                else:
+                    await self._files.run(partial(self._control_file.set_available, partition_id, available))
+
+    async def assign(self, partition_ids: Iterable[int]) -> None:
+        """Open partitions and record that they belong to the node; those that work already are left alone.
+
+        A partition that is broken or out of service is opened anew. A failure leaves the ids before it changed. Raises
+        ``StorageError``, ``OSError``.
+        """
+        async with self._administration:
+            for partition_id in self._checked(partition_ids):
+                partition = self.partitions.get(partition_id)
+                if partition is not None and partition.failure is None:
+                    await partition.set_assigned()
+                    continue
+                if partition is not None:
+                    await self._close_partition(partition)
+                    self._broken[partition_id] = partition.failure or "closed"
+                await self._assign(partition_id)
+
+    async def unassign(self, partition_ids: Iterable[int], *, delete_files: bool) -> None:
+        """Close partitions, forget their marks and flags, and delete their files if asked to.
+
+        Their fences are forgotten with the files only: as long as these are kept no older session may write to them.
+        All ids are checked before anything is changed. Raises ``PartitionNotAssignedError``, ``StorageError``,
+        ``OSError``.
+        """
+        async with self._administration:
+            checked = self._checked(partition_ids)
+            for partition_id in checked:
+                if partition_id not in self.partitions and partition_id not in self._broken:
+                    raise PartitionNotAssignedError(partition_id)
+            for partition_id in checked:
+                partition = self.partitions.get(partition_id)
+                if partition is not None:
+                    await self._close_partition(partition)
+                    self._broken[partition_id] = "its removal from the node was not completed"
+                await self._files.run(partial(self._forget, partition_id, delete_files))
+                del self._broken[partition_id]
+                self._metrics.pop(partition_id).close()
+
+    # Repair
+
+    async def survey(self, partition_id: int) -> tuple[tuple[tuple[int, int], ...], int, bool]:
+        """Which records are damaged or missing (first and last ids), the last id to be there, and whether all is well.
+
+        Raises ``PartitionNotAssignedError``, ``StorageError``, ``OSError``.
+        """
+        async with self._administration:
+            self._check_repairable(partition_id)
+            await self._files.run(partial(self._workshop.forget, partition_id))
+            partition = self.partitions.get(partition_id)
+            if partition is not None:
+                await self.scrubber.scan(partition, suspicious=True)
+                return partition.damaged_ranges, partition.max_transaction_id, not partition.log.damaged_paths
+            found = await self._files.run(partial(self._workshop.survey, partition_id))
+            return found.missing, found.last_transaction_id, False
+
+    async def stage(self, partition_id: int, records: list[Record]) -> None:
+        """Take records for a repair, in ascending order. Raises as :meth:`survey` does."""
+        async with self._administration:
+            self._check_repairable(partition_id)
+            await self._files.run(partial(self._workshop.stage, partition_id, records))
+
+    async def repair(self, partition_id: int, certain_up_to: int) -> None:
+        """Put the staged records in their places; the partition is out of service for so long.
+
+        Where records are still missing above ``certain_up_to``, the log is cut before the first of them. Raises as
+        :meth:`survey` does; the files are then as before, or the repair has to be repeated.
+        """
+        async with self._administration:
+            self._check_repairable(partition_id)
+            last_id, damaged = NO_TRANSACTION, frozenset[str]()
+            partition = self.partitions.get(partition_id)
+            if partition is not None:
+                last_id, damaged = partition.max_transaction_id, frozenset(partition.log.damaged_paths)
+                await self._close_partition(partition)
+                self._broken[partition_id] = "it is being repaired"
+            try:
+                await self._files.run(partial(self._workshop.rebuild, partition_id, last_id, damaged, certain_up_to))
+            finally:
+                await self._files.run(partial(self._workshop.forget, partition_id))
+                await self._reopen(partition_id)
+            if partition_id in self._broken:
+                raise StorageError(
+                    f"the records of partition {partition_id} are whole, but it cannot be opened: "
+                    f"{self._broken[partition_id]}"
+                )
+
+    def _check_repairable(self, partition_id: int) -> None:
+        partition = self.partitions.get(partition_id)
+        if self._closing or (partition is None and partition_id not in self._broken):
+            raise PartitionNotAssignedError(partition_id)
+        if partition is not None and partition.failure is not None:
+            raise StorageError(
+                f"partition {partition_id} is out of service, not damaged ({partition.failure}); "
+                "check the disk, then assign the partition anew"
+            )
+
+    async def _reopen(self, partition_id: int) -> None:
+        """Open a broken partition anew; it stays broken if that fails."""
+        try:
+            partition = await self._open_partition(partition_id, self._control_file.partition(partition_id))
+        except Exception as error:
+            self._report_broken(partition_id, error)
+        else:
+            del self._broken[partition_id]
+            self._serve(partition)
+
+    async def close(self) -> None:
+        """Close all partitions (what is queued is answered as not assigned), then the control file."""
+        self._closing = True
+        async with self._administration:
+            if self._closed:
+                return
+            self._closed = True
+            await self.scrubber.close()
+            await self._files.run(self._workshop.close)
+            partitions = list(self.partitions.values())
+            in_order = await asyncio.gather(*map(self._close_partition, partitions))
+            for metrics in self._metrics.values():
+                metrics.close()
+            self._metrics.clear()
+            left = [partition for partition, was_closed in zip(partitions, in_order, strict=True) if was_closed]
+            await self._files.run(partial(self._close_files, left))
+
+    # Internals
+
+    def _checked(self, partition_ids: Iterable[int]) -> list[int]:
+        if self._closing:
+            raise StorageError("Control file is already closed.")
+        checked = list(dict.fromkeys(partition_ids))
+        count = self._control_file.partition_count
+        for partition_id in checked:
+            if not 0 <= partition_id < count:
+                raise StorageError(f"no such partition: {partition_id} (the cluster has {count} partitions)")
+        return checked
+
+    async def _take_clean_stop(self) -> None:
+        """Learn how the last stop left the partitions; from now on that is out of date."""
+        found = await self._files.run(
+            partial(take_clean_stop, self._files, self._directory, self._control_file.cluster_key)
+        )
+        if found is None:
+            logger.info("%s was not left by an orderly stop, or is new; recovering as after a crash", self._directory)
+            return
+        for partition_id, clean in found.items():
+            if partition_id < self._control_file.partition_count:
+                await self._files.run(partial(self._control_file.restore, partition_id, clean.info))
+        self._clean = found
+
+    async def _open_assigned(self) -> None:
+        """Open all assigned partitions, in ascending order, a few at a time."""
+        limit = asyncio.Semaphore(OPENED_AT_ONCE)
+
+        async def open_one(partition_id: int) -> None:
+            async with limit:
+                self._metrics[partition_id] = PartitionMetrics(self._registry, partition_id, self._control_file)
+                try:
+                    info = self._control_file.partition(partition_id)
+                    partition = await self._open_partition(partition_id, info)
+                except Exception as error:
+                    self._report_broken(partition_id, error)
+                else:
+                    self._serve(partition)
+
+        async with asyncio.TaskGroup() as group:
+            for partition_id in range(self._control_file.partition_count):
+                if self._is_assigned_or_damaged(partition_id):
+                    group.create_task(open_one(partition_id))
+
+    def _is_assigned_or_damaged(self, partition_id: int) -> bool:
+        try:
+            return self._control_file.partition(partition_id).assigned
+        except StorageError:
+            return True
+
+    async def _assign(self, partition_id: int) -> None:
+        info = self._control_file.partition(partition_id)
+        if not info.assigned:
+            await self._files.run(partial(self._check_fence, partition_id))
+        if partition_id not in self._metrics:
+            self._metrics[partition_id] = PartitionMetrics(self._registry, partition_id, self._control_file)
+        try:
+            partition = await self._open_partition(partition_id, info)
+            try:
+                await partition.set_assigned()
+            except BaseException:
+                await self._close_partition(partition)
+                raise
+        except BaseException as error:
+            if info.assigned:
+                self._report_broken(partition_id, error)
+            else:
+                self._metrics.pop(partition_id).close()
+            raise
+        self._broken.pop(partition_id, None)
+        self._serve(partition)
+
+    async def _open_partition(self, partition_id: int, info: PartitionInfo) -> StoragePartition:
+        fence = self._fence_file
+        fence.get(partition_id)  # a damaged fence must be noticed before anything is opened
+        clean = self._clean.pop(partition_id, None)
+        clean_end = clean.end if clean is not None and clean.info == info else None
+        log = await self._files.run(
+            partial(
+                PartitionLog.open,
+                self._files,
+                self._partition_directory(partition_id),
+                self._control_file.cluster_key,
+                partition_id,
+                local_low_water_mark=info.local_low_water_mark,
+                segment_size_threshold_bytes=self._segment_size_threshold_bytes,
+                segment_cache_capacity=self._segment_cache_capacity,
+                clean_end=clean_end,
+            )
+        )
+        return StoragePartition(partition_id, log, self._control_file, fence, self._files, self._metrics[partition_id])
+
+    def _serve(self, partition: StoragePartition) -> None:
+        partition.on_suspicion = partial(self.scrubber.request, partition.partition_id, suspicious=True)
+        partition.start()
+        self.partitions[partition.partition_id] = partition
+        self.scrubber.request(partition.partition_id)
+        logger.info("partition %d is open: max transaction id %d", partition.partition_id, partition.max_transaction_id)
+
+    def _report_broken(self, partition_id: int, error: BaseException) -> None:
+        self._broken[partition_id] = str(error)
+        logger.critical(
+            "partition %d cannot be opened and is not served: %s; its other replicas serve it meanwhile",
+            partition_id,
+            error,
+            exc_info=error if not isinstance(error, WaltzError | OSError) else None,
+        )
+
+    async def _close_partition(self, partition: StoragePartition) -> bool:
+        """Take a partition out of service and close it; whether all of it is durable for certain."""
+        self.partitions.pop(partition.partition_id, None)
+        try:
+            await partition.close()
+        except Exception as error:
+            unforeseen = None if isinstance(error, WaltzError | OSError) else error
+            text = "partition %d was not closed properly: %s"
+            logger.error(text, partition.partition_id, error, exc_info=unforeseen)
+            return False
+        return partition.failure is None
+
+    def _check_fence(self, partition_id: int) -> None:
+        """Forget the fence of a partition that was unassigned (here or by the original), if nothing is left of it that
+        the fence guards (rule S9); blocking. Raises ``StorageError`` when there is, and the fence is damaged."""
+        directory = self._partition_directory(partition_id)
+        if not self._segment_files(partition_id):
+            self._fence_file.reset(partition_id)
+            return
+        try:
+            self._fence_file.get(partition_id)
+        except CorruptionError as error:
+            raise StorageError(f"{error}; delete the segments in {directory}, or move them away, and repeat") from error
+
+    def _forget(self, partition_id: int, delete_files: bool) -> None:
+        """Reset what is recorded about a closed partition, then delete its segments if asked to; blocking."""
+        if not delete_files:
+            self._keep_fence(partition_id)
+        self._control_file.reset(partition_id)
+        found = self._segment_files(partition_id)
+        if not delete_files or not found:
+            return
+        for path in found:
+            self._files.remove(path)
+        self._files.sync_directory(self._partition_directory(partition_id))
+
+    def _keep_fence(self, partition_id: int) -> None:
+        """Put into the fence file what only the control file knows, if the original was the last to use them."""
+        with contextlib.suppress(CorruptionError):  # a damaged entry has no session to be kept, or stays as it is
+            self._fence_file.raise_to(partition_id, self._control_file.partition(partition_id).session_id)
+
+    def _segment_files(self, partition_id: int) -> list[str]:
+        """Paths of the data and index files of a partition."""
+        directory = self._partition_directory(partition_id)
+        names = self._files.list_directory(directory) if self._files.exists(directory) else []
+        return [str(Path(directory) / name) for name in names if name.endswith((".seg", ".idx"))]
+
+    def _partition_directory(self, partition_id: int) -> str:
+        return str(Path(self._directory) / str(partition_id))
+
+    def _close_files(self, left: list[StoragePartition]) -> None:
+        """Note how the partitions were left, then close the files that they share; blocking."""
+        try:
+            clean = {each.partition_id: CleanPartition(each.info, each.log.end) for each in left}
+            write_clean_stop(self._files, self._directory, self._control_file.cluster_key, clean)
+        except (WaltzError, OSError) as error:
+            logger.warning("the next start of %s will recover as after a crash: %s", self._directory, error)
+        try:
+            self._fence_file.close()
+        finally:
+            self._control_file.close()

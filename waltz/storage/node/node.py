@@ -1,0 +1,268 @@
+"""A storage node: the storage directory behind a data port, an admin port and HTTP endpoints."""
+
+import asyncio
+import logging
+import os
+import signal
+import ssl
+import sys
+from dataclasses import replace
+
+from waltz.common.config import StorageConfig
+from waltz.common.daemon import calm_garbage_collection
+from waltz.common.errors import WaltzError
+from waltz.common.exposition import to_json
+from waltz.common.http import HttpServer
+from waltz.common.metrics import Json, Registry
+from waltz.common.net.guard import TrafficGuard
+from waltz.common.net.limits import listener_limits, traffic_limits
+from waltz.common.net.listener import Listener
+from waltz.common.net.tls import server_context
+from waltz.common.version import installed_version
+from waltz.common.wire.frames import STORAGE, STORAGE_ADMIN
+from waltz.common.zk.client import ConnectionLossError, NoNodeError, SessionExpiredError, ZooKeeper, connect
+from waltz.common.zk.paths import ClusterPaths
+from waltz.common.zk.znodes import StoreParams
+from waltz.storage.disk.files import Files, OsFiles
+from waltz.storage.errors import StorageError
+from waltz.storage.node import admin_port as admin_service
+from waltz.storage.node import data_port as data_service
+from waltz.storage.node.admin_port import AdminService
+from waltz.storage.node.data_port import DataConnection
+from waltz.storage.node.manager import StorageManager
+from waltz.storage.node.partition_metrics import GROUP
+
+logger = logging.getLogger(__name__)
+
+ZOOKEEPER_CONNECT_TIMEOUT_S = 30.0
+"""How long ZooKeeper may take to be reached, and then again to answer."""
+ZOOKEEPER_PAUSE_S = 0.2
+CLOSE_TIMEOUT_S = 30.0
+"""How long an orderly end may take before the process is ended anyway; what was acknowledged is on disk."""
+
+
+class StorageNode:
+    """A running storage node. It reads the cluster's identity from ZooKeeper once and never writes there."""
+
+    def __init__(self, manager: StorageManager, registry: Registry) -> None:
+        """Use :meth:`start`."""
+        self.manager = manager
+        self._registry = registry
+        self._admin_service = AdminService(manager, registry)
+        self._data_listener: Listener | None = None
+        self._admin_listener: Listener | None = None
+        self._http_server: HttpServer | None = None
+        self._guard: TrafficGuard | None = None
+
+    @classmethod
+    async def start(
+        cls, config: StorageConfig, *, files: Files, zookeeper: ZooKeeper, metrics: Registry
+    ) -> "StorageNode":
+        """Open the storage directory and listen; serves when it returns. ``files`` must outlive the node.
+
+        Raises ``WaltzError``, one line that says what to do: no cluster in ZooKeeper, a directory that cannot be used
+        or belongs to another cluster, a port that cannot be had, a key store that cannot be read.
+        """
+        tls = server_context(config.tls)
+        store = await _read_store_params(config, zookeeper)
+        metrics.gauge(GROUP, "waltz-version-id", lambda: installed_version() or "unknown")
+        try:
+            manager = await StorageManager.open(
+                files,
+                config.storage_directory,
+                store.key,
+                store.partition_count,
+                metrics,
+                segment_size_threshold_bytes=config.segment_size_threshold_bytes,
+                segment_cache_capacity=config.segment_cache_capacity,
+            )
+        except (StorageError, OSError) as error:
+            raise WaltzError(_explain(config, store, error)) from error
+        node = cls(manager, metrics)
+        try:
+            await node._listen(config, tls)
+        except BaseException:
+            await node.close()
+            raise
+        logger.info(
+            "storage node is up: data port %d, admin port %d, directory %s, %d partitions assigned",
+            node.port,
+            node.admin_port,
+            config.storage_directory,
+            len(manager.assigned_partition_status()),
+        )
+        return node
+
+    async def _listen(self, config: StorageConfig, tls: ssl.SSLContext | None) -> None:
+        host, manager = config.storage_bind_address, self.manager
+        limits = listener_limits(config.connections, "storage.connections.max", config.max_request_size_bytes)
+        self._guard = TrafficGuard(traffic_limits(config.connections))
+        self._data_listener = await Listener.open(
+            host,
+            config.storage_port,
+            STORAGE,
+            data_service.HELLO_TEXT,
+            lambda: DataConnection(manager),
+            tls=tls,
+            limits=limits,
+            guard=self._guard,
+        )
+        self._admin_listener = await Listener.open(
+            host,
+            config.storage_admin_port,
+            STORAGE_ADMIN,
+            admin_service.HELLO_TEXT,
+            self._admin_service.connection,
+            tls=tls,
+            limits=replace(limits, max_connections=config.connections.max_admin),
+            guard=self._guard,
+        )
+        if config.storage_jetty_port is None:
+            logger.warning("storage.jetty.port is not set: there are no HTTP endpoints")
+        else:
+            port = config.storage_jetty_port
+            self._http_server = await HttpServer.open(host, port, self._registry, health=self.health)
+
+    @property
+    def port(self) -> int:
+        """The data port."""
+        return self._data_listener.port if self._data_listener is not None else 0
+
+    @property
+    def admin_port(self) -> int:
+        """The admin port."""
+        return self._admin_listener.port if self._admin_listener is not None else 0
+
+    @property
+    def http_port(self) -> int | None:
+        """The port of the HTTP endpoints; ``None`` without them."""
+        return self._http_server.port if self._http_server is not None else None
+
+    def health(self) -> tuple[bool, Json]:
+        """Healthy unless something has to be done about a partition or the disk. The body has the original's form."""
+        manager, findings = self.manager, self.manager.findings
+        problems: dict[str, Json] = {
+            "outOfService": {str(key): text for key, text in manager.out_of_service().items()},
+            "damaged": {str(key): text for key, text in findings.damaged().items()},
+            "disk": findings.disk_problem(),
+        }
+        problems = {name: value for name, value in problems.items() if value}
+        notes: dict[str, Json] = {name: list(partition_ids) for name, partition_ids in findings.notes().items()}
+        message: dict[str, Json] = {"storage": "false" if problems else "true", **problems}
+        if notes:
+            message["notes"] = notes
+        check: dict[str, Json] = {"healthy": not problems, "message": to_json(message)}
+        return not problems, {"storage-health-check": check}
+
+    async def close(self) -> None:
+        """Close partitions, connections, files and HTTP. What is queued is answered; may be called twice."""
+        await self.manager.close()
+        for listener in (self._admin_listener, self._data_listener):
+            if listener is not None:
+                await listener.close()
+        if self._guard is not None:
+            self._guard.close()
+        await self._admin_service.close()
+        if self._http_server is not None:
+            await self._http_server.close()
+
+
+SWITCH_INTERVAL_S = 0.0005
+"""How long a thread that checks or encodes records may keep the interpreter from one that acknowledges appends."""
+
+
+async def run(config: StorageConfig) -> None:
+    """Run a storage node until SIGTERM or SIGINT. For the daemon: it takes over the process's signals.
+
+    Raises ``WaltzError`` as :meth:`StorageNode.start` does, and when ZooKeeper is not reached. Does not return when
+    the end takes longer than :data:`CLOSE_TIMEOUT_S` (a disk that hangs): the process exits with status 1.
+    """
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    files = OsFiles()
+    try:
+        node = await _start_unless_stopped(config, files, stop)
+        if node is None:
+            return
+        calm_garbage_collection()
+        await stop.wait()
+        logger.info("storage node is closing")
+        closing = asyncio.create_task(node.close())
+        await asyncio.wait({closing}, timeout=CLOSE_TIMEOUT_S)
+        if not closing.done():
+            logger.critical("the disk did not let the node close within %g s; exiting without it", CLOSE_TIMEOUT_S)
+            os._exit(1)
+        closing.result()
+        logger.info("storage node is closed")
+    finally:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(number)
+        files.close()
+
+
+async def _start_unless_stopped(config: StorageConfig, files: Files, stop: asyncio.Event) -> StorageNode | None:
+    """The running node, or ``None`` when it was told to stop before it was up."""
+    starting = asyncio.create_task(_start_with_zookeeper(config, files))
+    stopping = asyncio.create_task(stop.wait())
+    try:
+        await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        if starting.done():
+            return starting.result()
+        starting.cancel()
+        await asyncio.wait({starting})
+        if not starting.cancelled() and starting.exception() is None:
+            await starting.result().close()
+        return None
+    finally:
+        stopping.cancel()
+        await asyncio.wait({stopping})
+
+
+async def _start_with_zookeeper(config: StorageConfig, files: Files) -> StorageNode:
+    zookeeper = await connect(
+        config.zookeeper_connect_string,
+        session_timeout_s=config.zookeeper_session_timeout_ms / 1000,
+        connect_timeout_s=ZOOKEEPER_CONNECT_TIMEOUT_S,
+    )
+    loop = asyncio.get_running_loop()
+    deadline_s = loop.time() + ZOOKEEPER_CONNECT_TIMEOUT_S
+    try:
+        while True:
+            try:
+                return await StorageNode.start(config, files=files, zookeeper=zookeeper, metrics=Registry())
+            except (ConnectionLossError, SessionExpiredError) as error:
+                # It went away again before it was asked. Nothing else has been done by then.
+                if loop.time() >= deadline_s:
+                    raise
+                logger.warning("%s; trying again", error)
+                await asyncio.sleep(ZOOKEEPER_PAUSE_S)
+    finally:
+        await zookeeper.close()
+
+
+async def _read_store_params(config: StorageConfig, zookeeper: ZooKeeper) -> StoreParams:
+    path = ClusterPaths.of(config.cluster_root).store
+    try:
+        data, _ = await zookeeper.get(path)
+    except NoNodeError as error:
+        raise WaltzError(
+            f"there is no cluster at {config.cluster_root} in ZooKeeper {config.zookeeper_connect_string}:"
+            f" correct cluster.root or create the cluster"
+        ) from error
+    return StoreParams.decode(data, path)
+
+
+def _explain(config: StorageConfig, store: StoreParams, error: Exception) -> str:
+    """One line for a storage directory that cannot be opened."""
+    text = f"cannot use storage directory {config.storage_directory}: "
+    if isinstance(error, OSError):
+        return text + f"{error.strerror or error}; check its path, owner and permissions"
+    if str(error) in ("the cluster key does not match", "the number of partitions does not match"):
+        return text + (
+            f"{error}: it belongs to another cluster than {config.cluster_root} (key {store.key},"
+            f" {store.partition_count} partitions); correct cluster.root or give the node a directory of its own"
+        )
+    return text + str(error)

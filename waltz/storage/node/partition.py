@@ -1,0 +1,547 @@
+"""One partition of a storage node: its queue of requests, its session fence, and group commit to its log.
+
+Two tasks serve a partition. The *writer* takes requests in the order of arrival; all appends that stand together at
+the head of the queue are one group: one gathered write, one sync, then all acknowledgements (appends that arrive
+meanwhile are the next group, so there is no timer). A large group is written while the one before it is being synced,
+so that the disk does not wait for encoding and copying. The *reader* answers reads whose outcome cannot depend on what
+is queued before them, so that they wait for no sync; all other reads keep their place in the writer's queue. What a
+requester sees is what strict order of arrival would give.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import NamedTuple, TypeVar
+
+from waltz.common.records import Record
+from waltz.common.tasks import owned
+from waltz.common.wire import storage as wire
+from waltz.storage.disk.control_file import ControlFile, PartitionInfo
+from waltz.storage.disk.fence import FenceFile
+from waltz.storage.disk.files import Files
+from waltz.storage.disk.log import PartitionLog, Prepared
+from waltz.storage.disk.scan import SegmentScan
+from waltz.storage.errors import (
+    ConcurrentUpdateError,
+    PartitionNotAssignedError,
+    ReadOnlyError,
+    StorageError,
+    UnknownRequestError,
+    wire_text,
+)
+from waltz.storage.node import session_rule
+from waltz.storage.node.partition_metrics import PartitionMetrics
+from waltz.storage.node.replies import (
+    READ_REQUESTS,
+    ReadRequest,
+    failure_frame,
+    last_requested_id,
+    read_frame,
+)
+from waltz.storage.node.request_queue import PartitionRequest, RequestQueue
+
+logger = logging.getLogger(__name__)
+
+Result = TypeVar("Result")
+
+MAX_READ_BYTES_AT_ONCE = 8 << 20
+"""One turn of the reader ends with the answer that reaches this size."""
+
+WRITE_AHEAD_BYTES = 256 << 10
+"""Groups of this size are written while another is being synced. For smaller ones a second turn of a thread costs more
+than the write."""
+
+MAX_UNSYNCED_GROUPS = 2
+"""Groups that are written, or being written, and not yet durable."""
+
+
+class _Written(NamedTuple):
+    """A group that is written and not yet durable."""
+
+    requests: list[PartitionRequest]
+    prepared: Prepared
+    started_s: float
+
+
+def _ignore() -> None:
+    """What happens on suspicion until somebody listens."""
+
+
+class StoragePartition:
+    """Serves one assigned partition until it is closed. All methods belong to the event loop's thread."""
+
+    def __init__(
+        self,
+        partition_id: int,
+        log: PartitionLog,
+        control_file: ControlFile,
+        fence_file: FenceFile,
+        files: Files,
+        metrics: PartitionMetrics,
+    ) -> None:
+        """Take over an open log; the partition closes it. Serves nothing before :meth:`start`."""
+        self.partition_id = partition_id
+        self._log = log
+        self._control_file = control_file
+        self._fence_file = fence_file
+        self._files = files
+        self._metrics = metrics
+        self._fenced_session_id = max(control_file.partition(partition_id).session_id, fence_file.get(partition_id))
+        self._session_id = self._fenced_session_id
+        self._failure: str | None = None
+        self._dead: str | None = None
+        self.queue = RequestQueue(partition_id)
+        """What waits to be taken up."""
+        self._unfinished_truncates = 0
+        self._writing = False
+        self._unsynced: deque[_Written] = deque()
+        self._syncer: asyncio.Task[None] | None = None
+        self._maintenance: deque[tuple[Callable[[], object], asyncio.Future[object]]] = deque()
+        self.on_suspicion: Callable[[], None] = _ignore
+        """Called when a read has met damage whose extent a scan has to find out."""
+        self._wake_writer = asyncio.Event()
+        self._wake_reader = asyncio.Event()
+        self._closing = False
+        self._tasks: list[asyncio.Task[None]] = []
+        metrics.watch_partition(lambda: len(self.queue), lambda: self.max_transaction_id)
+        metrics.watch_log(log)
+
+    def start(self) -> None:
+        """Begin to serve."""
+        self._tasks = [
+            owned(self._run_writer(), f"the writer of partition {self.partition_id}", self._died),
+            owned(self._run_reader(), f"the reader of partition {self.partition_id}", self._died),
+        ]
+
+    # State
+
+    @property
+    def failure(self) -> str | None:
+        """Why the partition is out of service (a failed write or sync, or a defect), or ``None``.
+
+        Lasts until it is opened again.
+        """
+        return self._failure or self._log.read_only_reason
+
+    @property
+    def info(self) -> PartitionInfo:
+        """The persisted session, marks and flags."""
+        return self._control_file.partition(self.partition_id)
+
+    @property
+    def max_transaction_id(self) -> int:
+        """The highest id that is stored and synced; -1 when empty."""
+        return self._log.max_transaction_id
+
+    @property
+    def log(self) -> PartitionLog:
+        """The log; what changes it goes through the partition."""
+        return self._log
+
+    @property
+    def damaged_ranges(self) -> tuple[tuple[int, int], ...]:
+        """First and last ids of records known to be damaged."""
+        return self._log.damaged_ranges
+
+    # Requests
+
+    def receive(self, request: PartitionRequest) -> None:
+        """Queue a request; exactly one answer or ``hold_back`` follows. Raises the fence at once (session rule)."""
+        message = request.message
+        if self._closing:
+            request.requester.answer(failure_frame(message, wire_text(PartitionNotAssignedError(self.partition_id))))
+            return
+        if self._dead is not None:
+            request.requester.answer(failure_frame(message, self._dead))
+            return
+        if message.session_id > self._session_id:
+            self._session_id = message.session_id
+        if isinstance(message, READ_REQUESTS) and self._may_overtake(message):
+            self.queue.add(request, self.queue.reads)
+            self._wake_reader.set()
+            return
+        if isinstance(message, wire.TruncateRequest):
+            self._unfinished_truncates += 1
+        self.queue.add(request, self.queue.ordered)
+        self._wake_writer.set()
+
+    async def set_available(self, available: bool) -> None:
+        """Persist whether servers may use the partition. Raises ``OSError``."""
+        await self._change(partial(self._control_file.set_available, self.partition_id, available))
+
+    async def set_assigned(self) -> None:
+        """Persist that the partition belongs to this node. Raises ``OSError``."""
+        await self._change(partial(self._control_file.set_assigned, self.partition_id, True))
+
+    async def read_log(self, read: Callable[[PartitionLog], Result]) -> Result:
+        """What ``read``, which may block, finds in the log, past queue, session and availability: for the admin port.
+
+        Raises ``StorageError`` (corruption), ``OSError``, ``PartitionNotAssignedError``.
+        """
+        if self._closing:
+            raise PartitionNotAssignedError(self.partition_id)
+        try:
+            return await self._files.run_read(partial(read, self._log))
+        finally:
+            self._report_suspicion()
+
+    async def scan_step(self, scan: SegmentScan) -> bool:
+        """Check another piece of a segment; whether it was the last. Raises ``StorageError`` (closed), ``OSError``."""
+        return await self._files.run_read(partial(self._log.scan_step, scan))
+
+    async def finish_scan(self, scan: SegmentScan) -> bool:
+        """Take over what a scan has found, in the writer's turn; false when a truncation made it worthless.
+
+        Raises ``StorageError`` when the partition is closed or read-only, ``OSError``.
+        """
+        if self._closing or self._dead is not None or not self._tasks:
+            raise PartitionNotAssignedError(self.partition_id)
+        future: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+        self._maintenance.append((partial(self._log.finish_scan, scan), future))
+        self._wake_writer.set()
+        return bool(await future)
+
+    async def close(self) -> None:
+        """End after the write in flight, answer what is queued as not assigned, close the log.
+
+        Raises ``OSError`` when the log cannot be synced for the last time.
+        """
+        self._closing = True
+        self._wake_writer.set()
+        self._wake_reader.set()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+        if self._syncer is not None:
+            await asyncio.wait((self._syncer,))
+        for _function, future in self._maintenance:
+            if not future.done():
+                future.set_exception(PartitionNotAssignedError(self.partition_id))
+        not_assigned = wire_text(PartitionNotAssignedError(self.partition_id))
+        for request in self.queue.take_all():
+            request.requester.answer(failure_frame(request.message, not_assigned))
+        await self._files.run(self._log.close)
+
+    def _may_overtake(self, message: ReadRequest) -> bool:
+        """Whether the log as published now holds the answer that this read would get in its place in the queue.
+
+        Its session must be settled (the fence of a newer one is synced by the writer first), and either nothing is
+        before it, or all it asks for is published and nothing before it takes records away.
+        """
+        if message.session_id != self._session_id or self._session_id != self._fenced_session_id:
+            return False
+        if not self.queue.ordered and not self._writing and not self._unsynced:
+            return True
+        return self._unfinished_truncates == 0 and last_requested_id(message) <= self._log.max_transaction_id
+
+    # The writer
+
+    async def _run_writer(self) -> None:
+        while not self._closing:
+            if self._unsynced and not self._may_write_ahead():
+                await self._woken()
+                continue
+            if self._maintenance:
+                await self._maintain()
+                continue
+            if not self.queue.ordered:
+                await self._woken()
+                continue
+            self._writing = True
+            await self._settle_fence()
+            ahead = self.queue.has_appends_of(WRITE_AHEAD_BYTES)
+            group = self.queue.take_group()
+            if ahead:
+                await self._write_ahead(group)
+            else:
+                await self._execute(group)
+            if isinstance(group[0].message, wire.TruncateRequest):
+                self._unfinished_truncates -= 1
+            self._writing = False
+        await self._all_synced()
+
+    async def _woken(self) -> None:
+        self._wake_writer.clear()
+        await self._wake_writer.wait()
+
+    def _may_write_ahead(self) -> bool:
+        """Whether what comes next is a large group of appends, which need not wait for the sync of those before it."""
+        return (
+            len(self._unsynced) < MAX_UNSYNCED_GROUPS
+            and not self._maintenance
+            and self.queue.has_appends_of(WRITE_AHEAD_BYTES)
+        )
+
+    async def _maintain(self) -> None:
+        function, future = self._maintenance.popleft()
+        self._writing = True
+        try:
+            result = await self._change(function)
+        except Exception as error:
+            if not future.done():
+                future.set_exception(error)
+        else:
+            if not future.done():
+                future.set_result(result)
+        self._writing = False
+
+    async def _settle_fence(self) -> None:
+        """Make the fence durable before the first answer to the session that raised it (rule S1)."""
+        while self._fenced_session_id < self._session_id and self.failure is None:
+            session_id = self._session_id
+            try:
+                await self._files.run(partial(self._fence_file.raise_to, self.partition_id, session_id))
+            except Exception as error:
+                self._fail(error)
+                return
+            self._fenced_session_id = session_id
+
+    async def _execute(self, group: list[PartitionRequest]) -> None:
+        """Answer every request of the group, whatever happens."""
+        accepted = [request for request in group if not self._refused(request)]
+        if not accepted:
+            return
+        first = accepted[0]
+        if isinstance(first.message, READ_REQUESTS):
+            await self._read(accepted)
+            return
+        try:
+            if isinstance(first.message, wire.AppendRequest):
+                frames = await self._append(accepted)
+            else:
+                frames = [await self._perform(first)]
+        except Exception as error:
+            frames = self._failure_frames(accepted, error)
+        self._acknowledge(accepted, frames)
+
+    def _refused(self, request: PartitionRequest) -> bool:
+        """Check a request that is taken up; answer it if it is refused."""
+        error = session_rule.refusal(request.message, self.info, self._session_id, in_service=self.failure is None)
+        if error is None:
+            return False
+        request.requester.answer(failure_frame(request.message, error.wire_text()))
+        return True
+
+    def _failure_frames(self, requests: Sequence[PartitionRequest], error: Exception) -> list[bytes]:
+        if not isinstance(error, StorageError | ConcurrentUpdateError | UnknownRequestError | OSError):
+            logger.error("partition %d: a request failed for an unforeseen reason", self.partition_id, exc_info=error)
+        return [failure_frame(request.message, wire_text(error)) for request in requests]
+
+    def _acknowledge(self, requests: Sequence[PartitionRequest], frames: Sequence[bytes]) -> None:
+        """Answer requests that were executed, unless a newer session has spoken meanwhile (rule S1)."""
+        for request, frame in zip(requests, frames, strict=True):
+            error = session_rule.fence(request.message, self._session_id)
+            answer = frame if error is None else failure_frame(request.message, error.wire_text())
+            request.requester.answer(answer)
+
+    async def _append(self, requests: list[PartitionRequest]) -> list[bytes]:
+        """Write and sync a group of appends; one answer for each."""
+        started_s = self._metrics.clock()
+        try:
+            prepared = await self._files.run(partial(self._write_and_sync, _batches(requests)))
+        except Exception as error:
+            self._fail(error)
+            raise
+        return self._publish(_Written(requests, prepared, started_s))
+
+    def _write_and_sync(self, batches: list[list[Record]]) -> Prepared:
+        """Encode, write and sync; blocking. Nothing is visible before it is published."""
+        prepared = self._log.prepare(batches)
+        self._log.write_and_sync(prepared)
+        return prepared
+
+    def _publish(self, written: _Written) -> list[bytes]:
+        """Let a durable group be seen; one answer for each of its appends."""
+        self._log.publish(written.prepared)
+        frames = []
+        for request, refused in zip(written.requests, written.prepared.errors, strict=True):
+            message = request.message
+            if refused is None:
+                frames.append(
+                    wire.encode(wire.SuccessResponse(message.session_id, message.seq_num, message.partition_id))
+                )
+            else:
+                frames.append(failure_frame(message, refused.wire_text()))
+        self._metrics.appended(len(frames), self._metrics.clock() - written.started_s)
+        return frames
+
+    async def _write_ahead(self, group: list[PartitionRequest]) -> None:
+        """Write a large group of appends behind those that are being synced, and have it synced after them."""
+        requests = [request for request in group if not self._refused(request)]
+        if not requests:
+            return
+        started_s = self._metrics.clock()
+        after = self._unsynced[-1].prepared if self._unsynced else None
+        try:
+            prepared, written = await self._files.run(partial(self._write, _batches(requests), after))
+            if not written:
+                await self._all_synced()
+                await self._files.run(partial(self._log.write_and_sync, prepared))
+        except Exception as error:
+            self._not_written(requests, error)
+            return
+        group_written = _Written(requests, prepared, started_s)
+        if not written:
+            self._acknowledge(requests, self._publish(group_written))
+            return
+        self._unsynced.append(group_written)
+        if self._syncer is None:
+            self._syncer = owned(self._run_syncer(), f"the syncer of partition {self.partition_id}", self._syncer_died)
+
+    def _write(self, batches: list[list[Record]], after: Prepared | None) -> tuple[Prepared, bool]:
+        """Encode and write, unless another segment has to begin; blocking."""
+        prepared = self._log.prepare(batches, after)
+        return prepared, self._log.write(prepared, after)
+
+    async def _run_syncer(self) -> None:
+        """Sync what is written, group after group, as long as there is any."""
+        while self._unsynced:
+            written = self._unsynced[0]
+            try:
+                await self._files.run(partial(self._log.sync, written.prepared))
+                frames = self._publish(written)
+            except Exception as error:
+                self._not_written(written.requests, error)
+            else:
+                self._acknowledge(written.requests, frames)
+            self._unsynced.popleft()
+            self._wake_writer.set()
+        self._syncer = None
+
+    def _not_written(self, requests: Sequence[PartitionRequest], error: Exception) -> None:
+        """Answer appends whose write or sync has failed; those that failed with the group before them are refused."""
+        self._fail(error)
+        if isinstance(error, ReadOnlyError):
+            requests = [request for request in requests if not self._refused(request)]
+        self._acknowledge(requests, self._failure_frames(requests, error))
+
+    async def _all_synced(self) -> None:
+        while self._unsynced:
+            await self._woken()
+
+    async def _perform(self, request: PartitionRequest) -> bytes:
+        """Do what is neither an append nor a read; the answer."""
+        message = request.message
+        self._metrics.count(message)
+        session_id, seq_num, partition_id = message[:3]
+        if isinstance(message, wire.LastSessionInfoRequest):
+            info = self.info
+            session_info = wire.SessionInfo(info.session_id, info.low_water_mark, info.local_low_water_mark)
+            return wire.encode(wire.LastSessionInfoResponse(session_id, seq_num, partition_id, session_info))
+        if isinstance(message, wire.MaxTransactionIdRequest):
+            maximum = self._log.max_transaction_id
+            return wire.encode(wire.MaxTransactionIdResponse(session_id, seq_num, partition_id, maximum))
+        if isinstance(message, wire.TruncateRequest):
+            maximum = await self._change(partial(self._log.truncate, message.transaction_id))
+            return wire.encode(wire.MaxTransactionIdResponse(session_id, seq_num, partition_id, maximum))
+        if isinstance(message, wire.SetLowWaterMarkRequest):
+            await self._change(partial(self._set_low_water_mark, session_id, message.low_water_mark))
+            return wire.encode(wire.SuccessResponse(session_id, seq_num, partition_id))
+        raise UnknownRequestError(request.kind)
+
+    def _set_low_water_mark(self, session_id: int, low_water_mark: int) -> None:
+        """Make the log durable, then the marks; blocking."""
+        maximum = self._log.max_transaction_id
+        if maximum > low_water_mark:
+            raise StorageError("low-water mark is lower than the max transaction id")
+        self._log.flush()
+        self._control_file.set_low_water_mark(self.partition_id, session_id, low_water_mark, maximum)
+
+    # The reader
+
+    async def _run_reader(self) -> None:
+        while not self._closing:
+            if not self.queue.reads:
+                self._wake_reader.clear()
+                await self._wake_reader.wait()
+                continue
+            batch = [request for request in self.queue.take_reads() if not self._refused(request)]
+            while batch:
+                batch = await self._read(batch)
+
+    async def _read(self, batch: list[PartitionRequest]) -> list[PartitionRequest]:
+        """Answer reads that were taken up; those for which the bytes of one turn did not suffice are returned."""
+        ready = []
+        for request in batch:
+            if request.requester.writable:
+                ready.append(request)
+            else:
+                request.requester.hold_back(request)
+        if not ready:
+            return []
+        try:
+            frames = await self._files.run_read(partial(self._read_frames, ready))
+        except Exception as error:
+            frames = self._failure_frames(ready, error)
+        self._report_suspicion()
+        answered = ready[: len(frames)]
+        for request in answered:
+            self._metrics.count(request.message)
+        self._acknowledge(answered, frames)
+        return ready[len(frames) :]
+
+    def _read_frames(self, requests: list[PartitionRequest]) -> list[bytes]:
+        """At least one answer, as many as the bytes of one turn allow; blocking."""
+        frames: list[bytes] = []
+        size_bytes = 0
+        for request in requests:
+            assert isinstance(request.message, READ_REQUESTS)
+            frames.append(read_frame(self._log, request.message))
+            size_bytes += len(frames[-1])
+            if size_bytes >= MAX_READ_BYTES_AT_ONCE:
+                break
+        return frames
+
+    def _report_suspicion(self) -> None:
+        if self._log.has_suspects:
+            self.on_suspicion()
+
+    # Changes and their failure
+
+    async def _change(self, function: Callable[[], Result]) -> Result:
+        """Run a blocking change to the log or the control file; a failing disk puts the partition out of service."""
+        try:
+            return await self._files.run(function)
+        except (OSError, ReadOnlyError) as error:
+            self._fail(error)
+            raise
+
+    def _fail(self, error: Exception) -> None:
+        """Stop serving: what a failed write or sync left behind is unknown, and a sync is never tried again."""
+        if self._failure is None:
+            self._failure = str(error)
+            logger.critical(
+                "partition %d is out of service, because a write or sync of its files failed (%s): check the disk, then"
+                " restart the node or assign the partition anew; its other replicas serve it meanwhile",
+                self.partition_id,
+                error,
+            )
+
+    def _syncer_died(self, error: Exception) -> None:
+        self._unsynced.clear()
+        self._syncer = None
+        self._died(error)
+
+    def _died(self, error: Exception) -> None:
+        """One of the tasks has: what waits is answered, and so is everything that comes until the partition is closed.
+
+        What was in execution gets no answer, for it may have got one; its requester has a deadline.
+        """
+        self._dead = f"partition {self.partition_id} is out of service because of a defect: {error!r}"
+        if self._failure is None:
+            self._failure = self._dead
+            logger.critical(
+                "%s; restart the node or assign the partition anew; its other replicas serve it meanwhile", self._dead
+            )
+        for _function, future in self._maintenance:
+            if not future.done():
+                future.set_exception(StorageError(self._dead))
+        self._maintenance.clear()
+        for request in self.queue.take_all():
+            request.requester.answer(failure_frame(request.message, self._dead))
+        self._wake_writer.set()
+
+
+def _batches(requests: Sequence[PartitionRequest]) -> list[list[Record]]:
+    return [request.message.records for request in requests if isinstance(request.message, wire.AppendRequest)]

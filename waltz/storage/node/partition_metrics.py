@@ -1,0 +1,76 @@
+"""Metrics of one partition of a storage node, under the original's names."""
+
+from collections.abc import Callable, Iterable
+
+from waltz.common.metrics import Registry
+from waltz.common.wire import storage as wire
+from waltz.storage.disk.control_file import ControlFile
+from waltz.storage.disk.log import PartitionLog
+from waltz.storage.node.session_rule import StorageRequest
+
+GROUP = "waltz-storage"
+
+_COUNTERS: dict[type, str] = {
+    wire.LastSessionInfoRequest: "last-session-info-request",
+    wire.SetLowWaterMarkRequest: "set-low-water-mark-request",
+    wire.TruncateRequest: "truncate-request",
+    wire.RecordHeaderRequest: "record-header-request",
+    wire.RecordRequest: "record-request",
+    wire.MaxTransactionIdRequest: "max-transaction-request",
+    wire.RecordHeaderListRequest: "record-header-list-request",
+    wire.RecordListRequest: "record-list-request",
+}
+
+
+def _count(ranges: Iterable[tuple[int, int]]) -> int:
+    return sum(last - first + 1 for first, last in ranges)
+
+
+class PartitionMetrics:
+    """Registered from construction to :meth:`close`; counts requests that passed the permission checks.
+
+    The gauges of the persisted state are there for every assigned partition, also one that could not be opened: the
+    original's ``list`` tool wants them of each id it is told.
+    """
+
+    def __init__(self, registry: Registry, partition_id: int, control_file: ControlFile) -> None:
+        self._registry = registry
+        self.clock = registry.clock
+        """What append latencies are measured with."""
+        self._group = f"{GROUP}.partition-{partition_id}"
+        self._appends = registry.meter(self._group, "append")
+        self._append_latency = registry.timer(self._group, "append-latency")
+        self._counters = {kind: registry.counter(self._group, name) for kind, name in _COUNTERS.items()}
+        registry.gauge(self._group, "session-id", lambda: control_file.partition(partition_id).session_id)
+        registry.gauge(self._group, "low-water-mark", lambda: control_file.partition(partition_id).low_water_mark)
+        registry.gauge(
+            self._group, "local-low-water-mark", lambda: control_file.partition(partition_id).local_low_water_mark
+        )
+        registry.gauge(self._group, "flags", lambda: control_file.partition(partition_id).flags)
+        registry.gauge(self._group, "sequence-number", lambda: control_file.partition(partition_id).sequence_number)
+
+    def watch_partition(self, queue_size: Callable[[], int], max_transaction_id: Callable[[], int]) -> None:
+        """Register what only an open partition knows."""
+        self._registry.gauge(self._group, "process-queue-size", queue_size)
+        self._registry.gauge(self._group, "max-transaction-id", max_transaction_id)
+
+    def watch_log(self, log: PartitionLog) -> None:
+        """Register what is known of the state of the files; these have no counterpart in the original."""
+        self._registry.gauge(self._group, "damaged-transactions", lambda: _count(log.damaged_ranges))
+        self._registry.gauge(self._group, "mended-index-entries", lambda: log.mended_index_entries)
+        self._registry.gauge(self._group, "torn-bytes-cut", lambda: log.cut_bytes)
+
+    def appended(self, count: int, duration_s: float) -> None:
+        """``count`` append requests were answered, ``duration_s`` after they were taken up together."""
+        self._appends.mark(count)
+        self._append_latency.update(duration_s, count)
+
+    def count(self, message: StorageRequest) -> None:
+        """A request that is not an append was executed."""
+        counter = self._counters.get(type(message))
+        if counter is not None:
+            counter.add()
+
+    def close(self) -> None:
+        """Forget the partition's metrics."""
+        self._registry.remove_group(self._group)

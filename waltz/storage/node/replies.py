@@ -1,0 +1,106 @@
+"""Answers of the data port that need more than their fields: failures, and reads from a log."""
+
+import logging
+import struct
+from typing import NamedTuple
+
+from waltz.common.records import RecordHeader
+from waltz.common.wire import storage as wire
+from waltz.common.wire.frames import FRAME_HEADER
+from waltz.storage.disk.log import PartitionLog
+from waltz.storage.disk.segment import StoredRecords
+from waltz.storage.errors import wire_text
+from waltz.storage.node.session_rule import StorageRequest
+
+logger = logging.getLogger(__name__)
+
+MAX_REPLY_BYTES = 8 << 20
+"""A list of records ends with the record that reaches this size; callers ask again for the rest."""
+
+MAX_HEADERS = 4096
+"""A list of record headers has at most so many entries: each costs reading and checking a record."""
+
+_COUNT = struct.Struct(">i")
+
+ReadRequest = wire.RecordHeaderRequest | wire.RecordRequest | wire.RecordHeaderListRequest | wire.RecordListRequest
+READ_REQUESTS = (wire.RecordHeaderRequest, wire.RecordRequest, wire.RecordHeaderListRequest, wire.RecordListRequest)
+
+
+def failure_frame(message: StorageRequest, text: str) -> bytes:
+    """The frame that answers ``message`` with a failure; ``text`` is the Java rendering of an exception."""
+    error = wire.RpcException(text)
+    return wire.encode(wire.FailureResponse(message.session_id, message.seq_num, message.partition_id, error))
+
+
+def last_requested_id(message: ReadRequest) -> int:
+    """The highest transaction id that the read asks for."""
+    if isinstance(message, wire.RecordHeaderListRequest | wire.RecordListRequest):
+        return message.transaction_id + message.max_count - 1
+    return message.transaction_id
+
+
+def read_frame(log: PartitionLog, message: ReadRequest) -> bytes:
+    """The frame that answers a read; blocking. Whatever goes wrong becomes a failure of this one request."""
+    try:
+        if isinstance(message, wire.RecordListRequest):
+            return _record_list_frame(log, message)
+        return wire.encode(_read(log, message))
+    except Exception as error:
+        logger.error(
+            "partition %d: a read at transaction %d failed: %s", message.partition_id, message.transaction_id, error
+        )
+        return failure_frame(message, wire_text(error))
+
+
+class EncodedRecords(NamedTuple):
+    """A list of records as it stands on the wire behind its count, in pieces."""
+
+    record_count: int
+    pieces: list[bytes]
+
+
+def read_encoded(log: PartitionLog, first: int, max_count: int) -> EncodedRecords:
+    """Records from ``first`` on, bounded by :data:`MAX_REPLY_BYTES` but at least one if it is stored; blocking."""
+    if first < 0 or max_count <= 0:
+        return EncodedRecords(0, [])
+    return EncodedRecords(*log.read_encoded(first, max_count, MAX_REPLY_BYTES))
+
+
+def read_stored(log: PartitionLog, first: int, max_count: int) -> list[StoredRecords]:
+    """Like :func:`read_encoded`, but the records as they are on disk."""
+    if first < 0 or max_count <= 0:
+        return []
+    return log.read_stored(first, max_count, MAX_REPLY_BYTES)
+
+
+def with_records(empty_frame: bytes, records: EncodedRecords) -> bytes:
+    """The frame of a message that ends with a list of records, made from the frame with an empty list."""
+    magic, version, size = FRAME_HEADER.unpack_from(empty_frame)
+    size += sum(map(len, records.pieces))
+    head = FRAME_HEADER.pack(magic, version, size) + empty_frame[FRAME_HEADER.size : -_COUNT.size]
+    return b"".join((head, _COUNT.pack(records.record_count), *records.pieces))
+
+
+def _record_list_frame(log: PartitionLog, message: wire.RecordListRequest) -> bytes:
+    empty = wire.encode(wire.RecordListResponse(message.session_id, message.seq_num, message.partition_id, []))
+    return with_records(empty, read_encoded(log, message.transaction_id, message.max_count))
+
+
+def _read(
+    log: PartitionLog, message: wire.RecordHeaderRequest | wire.RecordRequest | wire.RecordHeaderListRequest
+) -> wire.Message:
+    session_id, seq_num, partition_id, first = message[:4]
+    if isinstance(message, wire.RecordRequest):
+        records = log.read(first, 1) if first >= 0 else []
+        return wire.RecordResponse(session_id, seq_num, partition_id, records[0] if records else None)
+    if isinstance(message, wire.RecordHeaderRequest):
+        headers = _read_headers(log, first, 1)
+        return wire.RecordHeaderResponse(session_id, seq_num, partition_id, headers[0] if headers else None)
+    headers = _read_headers(log, first, message.max_count)
+    return wire.RecordHeaderListResponse(session_id, seq_num, partition_id, headers)
+
+
+def _read_headers(log: PartitionLog, first: int, max_count: int) -> list[RecordHeader]:
+    if first < 0 or max_count <= 0:
+        return []
+    return log.read_headers(first, min(max_count, MAX_HEADERS))

@@ -1,0 +1,88 @@
+"""Scans the segments of all partitions in the background.
+
+After they were opened, again after a week, and at once where a read has met damage.
+"""
+
+import asyncio
+import logging
+from collections.abc import Mapping
+
+from waltz.common.errors import WaltzError
+from waltz.common.tasks import owned, restarting
+from waltz.storage.disk.segment import Segment
+from waltz.storage.node.partition import StoragePartition
+
+logger = logging.getLogger(__name__)
+
+PAUSE_S = 0.01
+"""Pause after each step of a scan: a quarter of a megabyte every 10 ms leaves disk and processor to the others."""
+
+INTERVAL_S = 7 * 24 * 3600.0
+
+
+class Scrubber:
+    """One task for all partitions of a node; one segment after the other."""
+
+    def __init__(self, partitions: Mapping[int, StoragePartition], pause_s: float = PAUSE_S) -> None:
+        """``partitions`` is looked at again and again."""
+        self._partitions = partitions
+        self._pause_s = pause_s
+        self._due: dict[int, bool] = {}
+        self._wake = asyncio.Event()
+        self._one_at_a_time = asyncio.Lock()
+        self._task: asyncio.Task[None] | None = None
+        self.scanned_bytes = 0
+        """Bytes of records checked so far."""
+
+    def start(self) -> None:
+        """Begin."""
+        self._task = owned(restarting(self._run, "the storage scrubber"), "the storage scrubber")
+
+    def request(self, partition_id: int, *, suspicious: bool = False) -> None:
+        """Have a partition scanned soon: all of it, or only the segments in which a read has met damage."""
+        self._due[partition_id] = suspicious and self._due.get(partition_id, True)
+        self._wake.set()
+
+    async def close(self) -> None:
+        """End after the step in execution."""
+        task, self._task = self._task, None
+        if task is None:
+            return
+        task.cancel()
+        await asyncio.wait({task})
+
+    async def _run(self) -> None:
+        while True:
+            self._wake.clear()
+            while self._due:
+                partition_id = next(iter(self._due))
+                suspicious = self._due.pop(partition_id)
+                partition = self._partitions.get(partition_id)
+                if partition is not None:
+                    await self.scan(partition, suspicious=suspicious)
+            try:
+                async with asyncio.timeout(INTERVAL_S):
+                    await self._wake.wait()
+            except TimeoutError:
+                self._due.update(dict.fromkeys(self._partitions, False))
+
+    async def scan(self, partition: StoragePartition, *, suspicious: bool = False) -> None:
+        """Scan a partition now. What keeps it from being scanned is reported by whoever it concerns more."""
+        try:
+            for segment in partition.log.segments_to_scan(suspicious=suspicious):
+                await self._scan_segment(partition, segment)
+        except (WaltzError, OSError) as error:
+            logger.warning("the scan of partition %d ended: %s", partition.partition_id, error)
+        except Exception:
+            logger.exception("the scan of partition %d failed for an unforeseen reason", partition.partition_id)
+
+    async def _scan_segment(self, partition: StoragePartition, segment: Segment) -> None:
+        async with self._one_at_a_time:
+            await self._scan_to_end(partition, segment)
+
+    async def _scan_to_end(self, partition: StoragePartition, segment: Segment) -> None:
+        scan = partition.log.begin_scan(segment)
+        while not await partition.scan_step(scan):  # noqa: ASYNC110 - nothing is waited for
+            await asyncio.sleep(self._pause_s)
+        if await partition.finish_scan(scan):
+            self.scanned_bytes += scan.visible.end_offset

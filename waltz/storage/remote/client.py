@@ -1,0 +1,454 @@
+"""Client of a storage node's data port: what servers and tools use to write and read replicas.
+
+One :class:`StorageClient` multiplexes the requests of all partitions and sessions over one connection. It never
+reconnects: who needs a new connection opens a new client.
+"""
+
+import asyncio
+import logging
+import ssl
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+from uuid import UUID
+
+from waltz.common.checksum import checksum
+from waltz.common.errors import (
+    ConnectFailedError,
+    ConnectionClosedError,
+    DeadlineExceededError,
+    ProtocolError,
+    WaltzError,
+)
+from waltz.common.ids import Endpoint
+from waltz.common.java_text import for_people
+from waltz.common.net.channel import KEEP_ALIVE_INTERVAL_S, Channel, connect
+from waltz.common.records import Record, RecordHeader
+from waltz.common.wire import storage as wire
+from waltz.common.wire.frames import STORAGE, Bounds
+from waltz.storage.remote.owed_answers import OwedAnswers, Transfer
+from waltz.storage.remote.pending_calls import OPEN_SEQ_NUM, PendingCalls
+
+logger = logging.getLogger(__name__)
+
+HELLO_TEXT = "Waltz Storage Client"
+NO_PARTITION = -1
+APPEND_TIMEOUT_S = 30.0
+CLOSE_TIMEOUT_S = 5.0
+
+SILENT_AFTER_S = 5.0
+"""A connection on which something is owed and nothing moves for so long is closed (rule L3)."""
+
+LOOK_INTERVAL_S = 0.25
+"""How often a connection on which something is owed is looked at."""
+
+LATE_S = 1.0
+"""A deadline whose timer comes so late says something about this process, not about the peer."""
+
+AppendDone = Callable[[Exception | None], None]
+"""Called exactly once when an append is decided: ``None`` when it is durable at the storage, else
+:class:`RemoteStorageError` (refused), ``ConnectionClosedError`` or ``DeadlineExceededError`` (both: fate unknown)."""
+
+CloseListener = Callable[[Exception | None], None]
+
+Response = TypeVar("Response")
+
+_FENCED = (
+    "com.wepay.waltz.storage.exception.ConcurrentUpdateException: session id has changed to ",
+    "com.wepay.waltz.storage.exception.StorageException: partition last session id has changed to ",
+)
+
+
+class RemoteStorageError(WaltzError):
+    """A storage node answered a request with a failure; the text is the node's."""
+
+    def __init__(self, wire_text: str) -> None:
+        """``wire_text`` is what the node sent: the original's class name and a message."""
+        super().__init__(wire_text)
+        self.wire_text = wire_text
+
+    def __str__(self) -> str:
+        return for_people(self.wire_text)
+
+    @property
+    def is_session_fenced(self) -> bool:
+        """A newer session has spoken to the partition (rule S1); this session can never write to it again."""
+        return self.wire_text.startswith(_FENCED)
+
+    @property
+    def is_unavailable(self) -> bool:
+        """The partition is not assigned to the node, or is switched off there (by an operator or a disk failure)."""
+        return self.wire_text.endswith(
+            (" have been disabled on storage node", " is not assigned.", " is not assigned to storage node.")
+        )
+
+
+class DataCorruptionError(WaltzError):
+    """A storage delivered a record whose payload does not match its checksum; another replica should be asked."""
+
+
+class StorageClient:
+    """One open connection to the data port of a storage node. All methods belong to the event loop's thread.
+
+    Every ``timeout_s`` is a time in which nothing moves for the request (:mod:`waltz.storage.remote.owed_answers`), not
+    a time for the whole of it: 32 MiB over a slow line take as long as they take. A connection that has fallen silent
+    closes.
+    """
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        append_timeout_s: float = APPEND_TIMEOUT_S,
+        silent_after_s: float = SILENT_AFTER_S,
+    ) -> None:
+        """Use :meth:`connect`."""
+        self.endpoint = endpoint
+        self._append_timeout_s = append_timeout_s
+        self._silent_after_s = silent_after_s
+        self._loop = asyncio.get_running_loop()
+        self._channel: Channel | None = None
+        self._closed: ConnectionClosedError | None = None
+        self._calls: PendingCalls[wire.Message] = PendingCalls(f"storage {endpoint}")
+        self._appends: dict[int, AppendDone] = {}
+        self._owed = OwedAnswers(silent_after_s)
+        self._look_interval_s = min(LOOK_INTERVAL_S, silent_after_s / 4)
+        self._look_timer: asyncio.TimerHandle | None = None
+        self._look_due_s = 0.0
+        self._stood_still_s = 0.0
+        self._close_listeners: list[CloseListener] = []
+
+    @classmethod
+    async def connect(
+        cls,
+        endpoint: Endpoint,
+        *,
+        cluster_key: UUID,
+        partition_count: int,
+        tls: ssl.SSLContext | None,
+        timeout_s: float,
+        append_timeout_s: float = APPEND_TIMEOUT_S,
+        silent_after_s: float = SILENT_AFTER_S,
+    ) -> "StorageClient":
+        """Connect and open: the node must belong to the cluster.
+
+        ``tls`` is ``None`` for plaintext. ``append_timeout_s`` is the limit of every :meth:`append_encoded`,
+        ``silent_after_s`` that of the connection. Raises ``ConnectFailedError`` (unreachable, or no answer to the open
+        request in ``timeout_s``), ``RemoteStorageError`` (foreign cluster key or partition count, node closing).
+        """
+        client = cls(endpoint, append_timeout_s, silent_after_s)
+        deadline = client._loop.time() + timeout_s
+        client._channel = await connect(
+            endpoint,
+            STORAGE,
+            HELLO_TEXT,
+            client,
+            tls=tls,
+            timeout_s=timeout_s,
+            keep_alive_interval_s=KEEP_ALIVE_INTERVAL_S,
+        )
+        request = wire.OpenRequest(-1, OPEN_SEQ_NUM, -1, cluster_key, partition_count)
+        try:
+            remaining_s = max(deadline - client._loop.time(), 0.001)
+            await client._call(
+                wire.encode(request), OPEN_SEQ_NUM, wire.SuccessResponse, "the open request", remaining_s
+            )
+        except (DeadlineExceededError, ConnectionClosedError) as error:
+            await client.close()
+            raise ConnectFailedError(f"cannot connect to storage {endpoint}: {error}") from error
+        except BaseException:
+            await client.close()
+            raise
+        return client
+
+    @property
+    def closed(self) -> bool:
+        """Whether the connection is gone; every request fails from then on."""
+        return self._closed is not None
+
+    @property
+    def writable(self) -> bool:
+        """False while so much is unsent that a caller with a choice should send elsewhere or later."""
+        return self._channel is not None and self._channel.writable
+
+    def add_close_listener(self, listener: CloseListener) -> None:
+        """``listener`` is called once, on the loop, when the connection closes (soon, when it has closed already)."""
+        if self._closed is not None:
+            self._loop.call_soon(listener, self._closed)
+        else:
+            self._close_listeners.append(listener)
+
+    # Requests
+
+    def append_encoded(self, session_id: int, partition_id: int, records: bytes, count: int, done: AppendDone) -> int:
+        """Append ``count`` records, encoded already; ``done`` tells the outcome, never from within this call.
+
+        The order of calls is the order in which the storage sees them. Returns the append's position for
+        :meth:`transfer`. This is the hot path: no task, no future.
+        """
+        channel = self._channel
+        if self._closed is not None or channel is None:
+            self._loop.call_soon(done, ConnectionClosedError(str(self._closed)))
+            return 0
+        seq_num = self._calls.next_seq_num()
+        self._appends[seq_num] = done
+        self._send(channel, seq_num, wire.encode_append(session_id, seq_num, partition_id, records, count), None)
+        return channel.taken_bytes
+
+    def transfer(self, position: int) -> Transfer:
+        """How far the connection has come with what was sent on it up to ``position``. A system call."""
+        return self._owed.transfer(position, 0 if self._channel is None else self._channel.left_bytes())
+
+    async def append(
+        self, session_id: int, partition_id: int, records: Sequence[Record], *, offline: bool = False, timeout_s: float
+    ) -> None:
+        """Append records whose ids must continue the partition's; returns when they are durable at the node."""
+        seq_num = self._calls.next_seq_num()
+        request = wire.AppendRequest(session_id, seq_num, partition_id, list(records), offline)
+        await self._partition_call(request, wire.SuccessResponse, timeout_s)
+
+    async def last_session_info(
+        self, session_id: int, partition_id: int, *, offline: bool = False, timeout_s: float
+    ) -> wire.SessionInfo:
+        """The persisted session and marks; fences off every session older than ``session_id``."""
+        request = wire.LastSessionInfoRequest(session_id, self._calls.next_seq_num(), partition_id, offline)
+        return (await self._partition_call(request, wire.LastSessionInfoResponse, timeout_s)).info
+
+    async def set_low_water_mark(
+        self, session_id: int, partition_id: int, mark: int, *, offline: bool = False, timeout_s: float
+    ) -> None:
+        """Persist the session with ``mark`` as low-water mark and the node's maximum as local low-water mark."""
+        request = wire.SetLowWaterMarkRequest(session_id, self._calls.next_seq_num(), partition_id, mark, offline)
+        await self._partition_call(request, wire.SuccessResponse, timeout_s)
+
+    async def truncate(
+        self, session_id: int, partition_id: int, transaction_id: int, *, offline: bool = False, timeout_s: float
+    ) -> int:
+        """Remove every record above ``transaction_id``; the maximum afterwards."""
+        request = wire.TruncateRequest(session_id, self._calls.next_seq_num(), partition_id, transaction_id, offline)
+        return (await self._partition_call(request, wire.MaxTransactionIdResponse, timeout_s)).transaction_id
+
+    async def max_transaction_id(
+        self, session_id: int, partition_id: int, *, offline: bool = False, timeout_s: float
+    ) -> int:
+        """The highest id stored, committed or not; -1 when the partition is empty."""
+        request = wire.MaxTransactionIdRequest(session_id, self._calls.next_seq_num(), partition_id, offline)
+        return (await self._partition_call(request, wire.MaxTransactionIdResponse, timeout_s)).transaction_id
+
+    async def record_header(
+        self, session_id: int, partition_id: int, transaction_id: int, *, timeout_s: float
+    ) -> RecordHeader | None:
+        """The record without its payload, or ``None`` when the node has not got it."""
+        request = wire.RecordHeaderRequest(session_id, self._calls.next_seq_num(), partition_id, transaction_id)
+        header = (await self._partition_call(request, wire.RecordHeaderResponse, timeout_s)).record_header
+        if header is not None:
+            self._check_ids([header], transaction_id, 1)
+        return header
+
+    async def record(
+        self, session_id: int, partition_id: int, transaction_id: int, *, timeout_s: float
+    ) -> Record | None:
+        """The record, or ``None`` when the node has not got it. Raises ``DataCorruptionError``."""
+        request = wire.RecordRequest(session_id, self._calls.next_seq_num(), partition_id, transaction_id)
+        record = (await self._partition_call(request, wire.RecordResponse, timeout_s)).record
+        if record is not None:
+            self._check_ids([record], transaction_id, 1)
+            verify_payloads([record], partition_id, self.endpoint)
+        return record
+
+    async def record_headers(
+        self, session_id: int, partition_id: int, first: int, max_count: int, *, timeout_s: float
+    ) -> list[RecordHeader]:
+        """Headers of ``first``, ``first + 1``, ...; fewer than ``max_count`` does not mean that there are no more."""
+        request = wire.RecordHeaderListRequest(session_id, self._calls.next_seq_num(), partition_id, first, max_count)
+        headers = (await self._partition_call(request, wire.RecordHeaderListResponse, timeout_s)).record_headers
+        self._check_ids(headers, first, max_count)
+        return headers
+
+    async def records(
+        self, session_id: int, partition_id: int, first: int, max_count: int, *, timeout_s: float
+    ) -> list[Record]:
+        """Records ``first``, ``first + 1``, ...; empty only when the node has not got ``first``.
+
+        Fewer than ``max_count`` does not mean that the node has no more: answers are bounded in bytes. Raises
+        ``DataCorruptionError`` when a payload does not match its checksum.
+        """
+        request = wire.RecordListRequest(session_id, self._calls.next_seq_num(), partition_id, first, max_count)
+        records = (await self._partition_call(request, wire.RecordListResponse, timeout_s)).records
+        self._check_ids(records, first, max_count)
+        verify_payloads(records, partition_id, self.endpoint)
+        return records
+
+    async def close(self) -> None:
+        """Close the connection; every pending request gets ``ConnectionClosedError``."""
+        if self._channel is not None:
+            await self._channel.close_within(CLOSE_TIMEOUT_S)
+
+    # The channel's callbacks
+
+    def channel_ready(self, channel: Channel) -> None:
+        """Part of ``ChannelHandler``."""
+        self._channel = channel
+
+    def frames_received(self, channel: Channel, buffer: bytes, bounds: Bounds) -> None:
+        """Part of ``ChannelHandler``: bring every answer to its request."""
+        appends, owed = self._appends, self._owed
+        now_s = self._loop.time() - self._stood_still_s
+        for message in wire.decode_batch(buffer, bounds):
+            owed.answered(message.seq_num, now_s)
+            if isinstance(message, wire.SuccessResponse | wire.FailureResponse):
+                done = appends.pop(message.seq_num, None)
+                if done is not None:
+                    self._finish(done, _outcome(message))
+                    continue
+            self._calls.resolve(message.seq_num, message)
+
+    def channel_writable(self, channel: Channel) -> None:
+        """Part of ``ChannelHandler``."""
+
+    def channel_closed(self, channel: Channel, error: Exception | None) -> None:
+        """Part of ``ChannelHandler``: everything that waits fails."""
+        reason = f": {error}" if error is not None else ""
+        closed = ConnectionClosedError(f"the connection to storage {self.endpoint} closed{reason}")
+        self._closed = closed
+        if self._look_timer is not None:
+            self._look_timer.cancel()
+            self._look_timer = None
+        appends, self._appends = self._appends, {}
+        self._calls.close(closed)
+        for done in appends.values():
+            self._finish(done, closed)
+        listeners, self._close_listeners = self._close_listeners, []
+        for listener in listeners:
+            self._finish(listener, closed)
+
+    # Internals
+
+    @staticmethod
+    def _finish(callback: Callable[[Exception | None], None], error: Exception | None) -> None:
+        try:
+            callback(error)
+        except Exception:  # the callback of one caller must not cost another its answer
+            logger.exception("a callback of the storage client failed")
+
+    def _send(self, channel: Channel, seq_num: int, frame: bytes, timeout_s: float | None) -> None:
+        now_s = self._loop.time() - self._stood_still_s
+        channel.send(frame)
+        limit_s = self._append_timeout_s if timeout_s is None else timeout_s
+        self._owed.sent(seq_num, len(frame), channel.taken_bytes, limit_s, now_s)
+        if self._look_timer is None or timeout_s is not None:
+            self._look_by(min(limit_s, self._look_interval_s))
+
+    def _look_by(self, delay_s: float) -> None:
+        """Look at what is owed after this time, or before."""
+        due_s = self._loop.time() + delay_s
+        if self._look_timer is not None:
+            if self._look_due_s <= due_s:
+                return
+            self._look_timer.cancel()
+        self._look_due_s = due_s
+        self._look_timer = self._loop.call_at(due_s, self._look)
+
+    def _look(self) -> None:
+        """Fail what is late; give the connection up when it is silent."""
+        self._look_timer = None
+        channel = self._channel
+        if channel is None or channel.closed:
+            return
+        late_s = self._loop.time() - self._look_due_s
+        if late_s > LATE_S:
+            # This process stood still. The answers may have come long ago: they are read before anything is judged.
+            self._stood_still_s += late_s
+            self._look_by(self._look_interval_s)
+            return
+        now_s = self._loop.time() - self._stood_still_s
+        verdict = self._owed.look(
+            now_s,
+            channel.left_bytes(),
+            channel.received_bytes,
+            receiving=channel.receiving,
+            arriving=wire.seq_num_of(channel.receiving_head(wire.HEAD_BYTES)),
+        )
+        for seq_num in verdict.late:
+            self._fail_late(seq_num)
+        if verdict.silent:
+            text = f"storage {self.endpoint} was silent for {self._silent_after_s:g} s although it owed answers"
+            channel.give_up(DeadlineExceededError(text))
+            return
+        if verdict.probe:
+            self._probe(channel)
+        if self._owed and not channel.closed:
+            self._look_by(min(max(verdict.next_look_s - now_s, 0), self._look_interval_s))
+
+    def _probe(self, channel: Channel) -> None:
+        """Ask something that every storage refuses at once, whatever its partitions and disks are busy with."""
+        seq_num = self._calls.next_seq_num()
+        self._calls.abandon(seq_num)
+        channel.send(wire.encode(wire.MaxTransactionIdRequest(-1, seq_num, NO_PARTITION, False)))
+
+    def _fail_late(self, seq_num: int) -> None:
+        done = self._appends.pop(seq_num, None)
+        if done is None:
+            self._calls.fail(seq_num, DeadlineExceededError(f"storage {self.endpoint} did not answer in time"))
+            return
+        self._abandon(seq_num)
+        text = f"storage {self.endpoint} did not answer an append within {self._append_timeout_s:g} s"
+        self._finish(done, DeadlineExceededError(text))
+
+    def _abandon(self, seq_num: int) -> None:
+        self._calls.abandon(seq_num)
+        if self._calls.owes_too_much and self._channel is not None:
+            self._channel.abort(ProtocolError(f"storage {self.endpoint} leaves requests unanswered"))
+
+    async def _partition_call(self, request: wire.Message, response_type: type[Response], timeout_s: float) -> Response:
+        what = f"{type(request).__name__} for partition {request.partition_id}"
+        return await self._call(wire.encode(request), request.seq_num, response_type, what, timeout_s)
+
+    async def _call(
+        self, frame: bytes, seq_num: int, response_type: type[Response], what: str, timeout_s: float
+    ) -> Response:
+        if self._channel is None:
+            raise ConnectionClosedError(f"the connection to storage {self.endpoint} is not open")
+        future = self._calls.expect(seq_num)
+        self._send(self._channel, seq_num, frame, timeout_s)
+        try:
+            answer = await self._calls.wait(seq_num, future, None, what)
+        except DeadlineExceededError:
+            text = f"storage {self.endpoint} did not answer {what}: nothing moved for {timeout_s:g} s"
+            raise DeadlineExceededError(text) from None
+        finally:
+            if self._calls.owes_too_much:
+                self._channel.abort(ProtocolError(f"storage {self.endpoint} leaves requests unanswered"))
+        if isinstance(answer, wire.FailureResponse):
+            raise RemoteStorageError(answer.error.message or "")
+        if not isinstance(answer, response_type):
+            raise self._protocol_error(f"answered {what} with {type(answer).__name__}")
+        return answer
+
+    def _check_ids(self, items: Sequence[Record | RecordHeader], first: int, max_count: int) -> None:
+        """The node may deliver less than asked, but nothing else."""
+        if len(items) > max(max_count, 0):
+            raise self._protocol_error(f"sent {len(items)} records where {max_count} were asked for")
+        for expected_id, item in enumerate(items, first):
+            if item.transaction_id != expected_id:
+                raise self._protocol_error(f"sent transaction {item.transaction_id} in the place of {expected_id}")
+
+    def _protocol_error(self, what: str) -> ProtocolError:
+        error = ProtocolError(f"storage {self.endpoint} {what}")
+        if self._channel is not None:
+            self._channel.abort(error)
+        return error
+
+
+def _outcome(message: wire.SuccessResponse | wire.FailureResponse) -> RemoteStorageError | None:
+    if isinstance(message, wire.FailureResponse):
+        return RemoteStorageError(message.error.message or "")
+    return None
+
+
+def verify_payloads(records: Sequence[Record], partition_id: int, source: Endpoint) -> None:
+    """Raise ``DataCorruptionError`` for the first record whose payload does not match its checksum (rule S6)."""
+    for record in records:
+        if checksum(record.data) != record.checksum:
+            raise DataCorruptionError(
+                f"storage {source} delivered a damaged transaction: partition {partition_id},"
+                f" transaction {record.transaction_id}: the payload does not match its checksum"
+            )
