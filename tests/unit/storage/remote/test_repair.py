@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.spark import fakes
-from tests.unit.spark.fakes import FakeStorage
+from tests.unit.common.cluster import fakes
+from tests.unit.common.cluster.fakes import FakeStorage
 from tests.unit.storage.crash_files import CrashFiles, CrashNow
 from tests.unit.storage.log_testing import DIRECTORY, KEY, PARTITION, append, open_log, read_all, record
 from tests.unit.storage.node_support import (
