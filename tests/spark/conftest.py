@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.unit.common.cluster.fakes import FakeCluster, make_record
-from waltz.common.zk.client import connect
+from waltz.common.zk.kazoo_client import connect
 from waltz.local.cluster import LocalCluster
 from waltz.local.layout import ROOT
 from waltz.local.zookeeper import LocalZooKeeper

@@ -16,7 +16,8 @@ from waltz.common.cluster.owners import RETRY_INITIAL_S, RETRY_MAXIMUM_S
 from waltz.common.cluster.replicas import Choice, Source, read_replicas
 from waltz.common.net.backoff import Backoff
 from waltz.common.net.tls import client_context
-from waltz.common.zk.client import ZooKeeper, connect
+from waltz.common.zk.client import ZooKeeper
+from waltz.common.zk.kazoo_client import connect
 from waltz.common.zk.store_admin import StoreAdminError, read_store_params
 from waltz.common.zk.znodes import StoreParams
 from waltz.spark.errors import PlanningError

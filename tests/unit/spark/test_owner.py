@@ -6,11 +6,11 @@ from typing import NamedTuple
 import pytest
 import pytest_asyncio
 
+from tests.memory_zookeeper import MemoryZooKeeperServer
 from tests.unit.common.cluster.fakes import FakeCluster, FakeOwner, damaged, make_log
 from waltz.common.errors import WaltzError
 from waltz.common.wire.frames import CLIENT_SERVER
 from waltz.common.zk.client import ZooKeeper
-from waltz.common.zk.memory import MemoryZooKeeperServer
 from waltz.spark import owner
 from waltz.spark.chunk import Chunk
 from waltz.spark.errors import ReplicaReadError

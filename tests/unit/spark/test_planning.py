@@ -4,13 +4,13 @@ from collections.abc import Iterable
 import pytest
 from pyspark.sql.datasource import EqualTo, GreaterThan
 
+from tests.memory_zookeeper import MemoryZooKeeperServer
 from tests.unit.common.cluster.fakes import KEY, SESSION, FakeCluster, FakeOwner, make_metadata, storage_name
 from tests.unit.common.zk.lagging import LaggingZooKeeper
 from tests.unit.spark.conftest import ROOT
 from waltz.common.cluster.replicas import Replicas, Source, read_replicas
 from waltz.common.ids import Endpoint
 from waltz.common.zk.client import ZooKeeper, ZooKeeperUnreachableError
-from waltz.common.zk.memory import MemoryZooKeeperServer
 from waltz.common.zk.znodes import UNRESOLVED
 from waltz.spark import planning
 from waltz.spark.errors import PlanningError

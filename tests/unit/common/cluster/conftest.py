@@ -4,8 +4,8 @@ from collections.abc import AsyncIterator
 
 import pytest_asyncio
 
+from tests.memory_zookeeper import MemoryZooKeeperServer
 from tests.unit.common.cluster.fakes import FakeCluster
-from waltz.common.zk.memory import MemoryZooKeeperServer
 
 ROOT = "/waltz"
 
