@@ -4,7 +4,7 @@ import ast
 import re
 from pathlib import Path
 
-from tests import architecture
+from tests import architecture, mirror
 from tests.architecture import ARROWS, PACKAGE, PAGE, PROCESSES, ROOT, imports_of, room_of
 
 MODULES = sorted(PACKAGE.rglob("*.py"))
@@ -95,3 +95,18 @@ def test_docstrings_say_something() -> None:
         and SAYS_NOTHING.fullmatch(text := ast.get_docstring(node) or "-")
     ]
     assert not empty, "\n".join(empty)
+
+
+def test_each_module_has_its_own_test_file_or_a_reason() -> None:
+    without = {str(path.relative_to(PACKAGE)) for path in mirror.modules() if not mirror.own_test(path).exists()}
+    listed = set(mirror.WITHOUT_OWN_TEST)
+    assert without <= listed, f"no test file of their own: {sorted(without - listed)}"
+    assert listed <= without, f"they have a test file now, or are gone: {sorted(listed - without)}"
+
+
+def test_reasons_name_files_that_are_there() -> None:
+    for module, reason in mirror.WITHOUT_OWN_TEST.items():
+        places = re.findall(r"\S+/test_\w+\.py", reason)
+        assert places or reason == mirror.DECLARATIONS or "on import" in reason, module
+        for place in places:
+            assert (ROOT / "tests" / place).exists(), f"{module}: {place}"
