@@ -17,7 +17,7 @@ from typing import NamedTuple, TypeVar
 
 from waltz.common.errors import WaltzError
 from waltz.common.net.backoff import Backoff
-from waltz.common.records import Record, RecordHeader
+from waltz.common.records import RECORD_ID_BYTES, Record, RecordHeader
 from waltz.common.zk.client import ZooKeeper
 from waltz.common.zk.paths import ClusterPaths
 from waltz.common.zk.znodes import PartitionMetadata
@@ -39,7 +39,7 @@ from waltz.server.store.replica_view import ReplicaStatus, ReplicaView
 from waltz.server.store.ring import Committed
 from waltz.server.store.session import StoreSession
 from waltz.server.store.settlement import Settlement, settle
-from waltz.server.store.sizing import RECORD_ID_BYTES, RecordSizer
+from waltz.server.store.sizing import RecordSizer
 
 __all__ = [
     "Append",
