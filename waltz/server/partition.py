@@ -15,11 +15,10 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from waltz.common.errors import ProtocolError
-from waltz.common.ids import LONG_MIN, NO_TRANSACTION, ReqId
+from waltz.common.ids import GENERATION_PART, LONG_MIN, NO_TRANSACTION, ReqId
 from waltz.common.net.quiet_log import QuietLog
 from waltz.common.records import Record, RecordHeader
 from waltz.common.wire.client_server import (
-    FIRST_WITH_PARTIAL_MOUNTS,
     MAX_FEED_COUNT,
     AppendFailure,
     FeedRequest,
@@ -38,12 +37,13 @@ from waltz.common.wire.client_server import (
     encode,
     encode_feed_data,
 )
+from waltz.common.wire.versions import FIRST_WITH_PARTIAL_MOUNTS, FIRST_WITH_PARTITION_CLOSED
 from waltz.server.admission import Admission
 from waltz.server.ahead import AheadClients
-from waltz.server.appends import KEY_START, PARTITION_START, AppendCall
+from waltz.server.appends import AppendCall
 from waltz.server.caches import FeedCache, TransactionCache
 from waltz.server.data_lists import TransactionListReader, refuse_list
-from waltz.server.failures import FIRST_WITH_APPEND_FAILED, tell_failed
+from waltz.server.failures import tell_failed
 from waltz.server.feed import Feed, FeedContext, Notices
 from waltz.server.feed_frames import FEED_VERSION
 from waltz.server.link import ClientLink
@@ -74,11 +74,6 @@ _NOT_COUNTED_BYTES = MIN_SHARE_BYTES // 4
 
 APPENDS_DIVISOR = 4
 """The part of the free memory that the appends of one partition may use: one fourth."""
-
-
-FIRST_WITH_PARTITION_CLOSED = FIRST_WITH_APPEND_FAILED
-
-_RUN_KEY = slice(KEY_START, PARTITION_START)
 
 
 class PartitionOptions(NamedTuple):
@@ -616,9 +611,10 @@ class ServerPartition:
         if type(request) is AppendCall:
             run = [request]
             lock_count = request.lock_count
+            generation = request.req_id[GENERATION_PART]
             while self._waiting and len(run) < _MAX_RUN and self._waiting.first().link is pending.link:
                 following = self._waiting.first().request
-                if type(following) is not AppendCall or following.req_id[_RUN_KEY] != request.req_id[_RUN_KEY]:
+                if type(following) is not AppendCall or following.req_id[GENERATION_PART] != generation:
                     break
                 if lock_count > _LOCKS_PER_REQUEST * _MAX_RUN:
                     break

@@ -20,7 +20,6 @@ from waltz.common.net.backoff import Backoff
 from waltz.common.net.channel import Channel, connect
 from waltz.common.net.progress import while_moving
 from waltz.common.wire.client_server import (
-    FIRST_WITH_DATA_LISTS,
     DataListStatus,
     TransactionDataListRequest,
     TransactionDataListResponse,
@@ -28,6 +27,7 @@ from waltz.common.wire.client_server import (
     encode,
 )
 from waltz.common.wire.frames import CLIENT_SERVER, Bounds
+from waltz.common.wire.versions import FIRST_WITH_DATA_LISTS
 from waltz.common.zk.store_admin import read_partition_assignment, read_server_descriptors, sync_cluster
 from waltz.spark.chunk import Chunk, decode_chunk
 from waltz.spark.marks import HELLO_TEXT, INITIAL_DELAY_S, MAXIMUM_DELAY_S, TOOL_CLIENT_ID

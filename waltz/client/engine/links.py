@@ -17,13 +17,13 @@ from waltz.common.net.channel import Channel, ChannelHandler, connect
 from waltz.common.net.quiet_log import OutageLog
 from waltz.common.tasks import owned, restarting
 from waltz.common.wire.client_server import (
-    FIRST_WITH_ASSIGNMENT,
     Message,
     ServerPartitionsAssignmentRequest,
     ServerPartitionsAssignmentResponse,
     encode,
 )
 from waltz.common.wire.frames import CLIENT_SERVER, Bounds, Family
+from waltz.common.wire.versions import FIRST_WITH_ASSIGNMENT
 
 logger = logging.getLogger(__name__)
 

@@ -10,7 +10,6 @@ from waltz.client.options import ClientOptions
 from waltz.common.ids import NO_TRANSACTION, ReqId
 from waltz.common.net.channel import Channel
 from waltz.common.wire.client_server import (
-    FIRST_WITH_PARTIAL_MOUNTS,
     MAX_FEED_COUNT,
     FeedRequest,
     FeedSuspended,
@@ -22,6 +21,7 @@ from waltz.common.wire.client_server import (
     PartitionState,
     encode,
 )
+from waltz.common.wire.versions import FIRST_WITH_PARTIAL_MOUNTS
 
 logger = logging.getLogger(__name__)
 

@@ -17,7 +17,7 @@ from waltz.client.engine.tasks import TaskOwner
 from waltz.client.errors import ClientClosedError, InvalidOperationError, PartitionNotFoundError
 from waltz.client.options import ClientOptions
 from waltz.common.errors import ProtocolError, WaltzError
-from waltz.common.ids import Endpoint, ReqId
+from waltz.common.ids import PARTITION_PART, Endpoint, ReqId
 from waltz.common.net.channel import connect
 from waltz.common.wire.client_server import (
     AddPreferredPartitionRequest,
@@ -258,7 +258,7 @@ class RpcClient:
                 raise ProtocolError(f"unexpected {type(message).__name__}")
 
     def _partition_of(self, req_id: bytes) -> RpcPartition:
-        partition_id = int.from_bytes(req_id[8:12], "big")
+        partition_id = int.from_bytes(req_id[PARTITION_PART], "big")
         if partition_id >= len(self.partitions):
             raise ProtocolError(f"answer for an unknown partition: {ReqId(req_id)}")
         return self.partitions[partition_id]

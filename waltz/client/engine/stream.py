@@ -15,7 +15,7 @@ from waltz.client.engine.settings import PartitionSettings
 from waltz.client.engine.tasks import TaskOwner
 from waltz.client.options import ClientOptions
 from waltz.common.errors import ProtocolError
-from waltz.common.ids import Endpoint, ReqId
+from waltz.common.ids import PARTITION_PART, Endpoint, ReqId
 from waltz.common.net.channel import connect
 from waltz.common.wire.client_server import (
     AppendFailed,
@@ -165,7 +165,7 @@ class StreamClient:
         partitions = self.partitions
         found = b""  # the partition that is at hand, as it stands in request ids
         for message in decode_batch(buffer, bounds, link.channel.version):
-            wanted = message[0][8:12]
+            wanted = message[0][PARTITION_PART]
             if wanted != found:
                 partition_id = int.from_bytes(wanted, "big")
                 if partition_id >= len(partitions):
