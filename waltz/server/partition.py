@@ -472,7 +472,6 @@ class ServerPartition:
             last_id = self._admission.next_id - 1
             self._undecided.accept(AcceptedRun(last_id, link, appends, self._metrics.clock(), lock_count))
             self._log.append(appends)
-            assert appends[-1].transaction_id == last_id, "the log gives the ids that locks were raised to"
             if conflicts or self._undecided.count > 1 or lock_count or len(appends[0].body) > _NOT_COUNTED_BYTES:
                 self._count_memory()
         elif conflicts:
