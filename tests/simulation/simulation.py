@@ -237,14 +237,14 @@ class Simulation:
     @contextlib.contextmanager
     def _observing_partitions(self) -> Iterator[None]:
         checker = self.checker
-        committed, session_opened = ServerPartition.committed, ServerPartition.session_opened
+        committed, session_opened = ServerPartition.batch_committed, ServerPartition.session_opened
 
         def opened(partition: ServerPartition, high_water_mark: int, changed: bool) -> None:
             checker.mark(partition.partition_id, high_water_mark)
             self.watch.proved(partition)
             session_opened(partition, high_water_mark, changed)
 
-        def observed(partition: ServerPartition, appends: Sequence[Append]) -> None:
+        def observed(partition: ServerPartition, appends: Sequence[Append], records: Sequence[bytes]) -> None:
             checker.committed(
                 _running_host(),
                 partition.partition_id,
@@ -252,10 +252,10 @@ class Simulation:
                 [Entry(bytes(append.req_id), append.header) for append in appends],
             )
             self.watch.proved(partition)
-            committed(partition, appends)
+            committed(partition, appends, records)
 
         with (
-            mock.patch.object(ServerPartition, "committed", observed),
+            mock.patch.object(ServerPartition, "batch_committed", observed),
             mock.patch.object(ServerPartition, "session_opened", opened),
         ):
             yield

@@ -16,6 +16,7 @@ from waltz.common.ids import RUN_PART
 from waltz.common.wire.client_server import AppendFailure, AppendRequest, decode_batch
 from waltz.common.wire.frames import ABRIDGED_BYTES, Bounds
 from waltz.common.wire.versions import FIRST_WITH_APPEND_LOCKS, FIRST_WITH_WRITE_SESSION
+from waltz.server.link import ClientLink
 from waltz.server.store.interface import Append
 
 APPEND_REQUEST_TYPE = 2
@@ -34,10 +35,26 @@ _CHECKSUM = struct.Struct(">I")
 _CHECKSUM_AND_SESSION = struct.Struct(">Iq")
 
 
-class AppendCall(Append):
-    """An append with what decides about its admission. Locks are signed 32-bit hashes."""
+class AcceptedRun(NamedTuple):
+    """Appends of one connection that were accepted together, under ids without a gap."""
 
-    __slots__ = ("append_locks", "client_high_water_mark", "read_locks", "write_locks")
+    link: ClientLink
+    last_id: int
+    size: int
+    accepted_s: float
+    lock_count: int
+    """Locks of all these appends, apart from single write locks."""
+
+
+class AppendCall(Append):
+    """An append with what decides about its admission. Locks are signed 32-bit hashes.
+
+    ``run`` is there once it has been accepted.
+    """
+
+    __slots__ = ("append_locks", "client_high_water_mark", "read_locks", "run", "write_locks")
+
+    run: AcceptedRun
 
     @property
     def lock_count(self) -> int:
