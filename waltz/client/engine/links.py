@@ -190,7 +190,7 @@ class ServerLink:
         channel, silence, now_s = self.channel, self._silence, self._loop.time()
         if channel is None:
             return
-        if silence.look(channel.left_bytes(), channel.received_bytes, now_s) and channel.receiving:
+        if silence.look(channel.taken_bytes, channel.left_bytes(), channel.received_bytes, now_s) and channel.receiving:
             self.receiving_at_s = now_s
         if self._paused_by:
             silence.excuse(now_s)
