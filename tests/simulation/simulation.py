@@ -43,6 +43,7 @@ from tests.simulation.schedule import ALL_FAULTS, draw_faults, heal
 from tests.simulation.target import Fault, Target
 from tests.simulation.trace import Trace
 from waltz.client.plain import reader
+from waltz.common.cluster import marks
 from waltz.common.errors import WaltzError
 from waltz.common.net import channel
 from waltz.common.records import Record
@@ -51,7 +52,6 @@ from waltz.server.partition import ServerPartition
 from waltz.server.store.interface import Append, StoreOptions
 from waltz.server.store.ring import BatchRing
 from waltz.server.store.session import StoreSession
-from waltz.spark import marks
 from waltz.storage.disk.control_file import ControlFile
 from waltz.storage.disk.fence import FenceFile
 from waltz.storage.disk.log import PartitionLog

@@ -4,10 +4,10 @@ import asyncio
 import random
 from collections.abc import Callable, Sequence
 
+from tests.memory_zookeeper import MemoryZooKeeper, MemoryZooKeeperServer
 from tests.unit.server.store.fakes import FakeNetwork
 from waltz.common.checksum import checksum
 from waltz.common.ids import ReqId
-from waltz.common.zk.memory import MemoryZooKeeper, MemoryZooKeeperServer
 from waltz.common.zk.paths import ClusterPaths
 from waltz.common.zk.znodes import PartitionMetadata, ReplicaState
 from waltz.server.store.connections import StorageConnections
