@@ -19,7 +19,7 @@ from unittest import mock
 
 from tests.simulation.absence import keep_storages_away
 from tests.simulation.applications import make_applications
-from tests.simulation.checker import Checker, Entry, Outcome
+from tests.simulation.checker import Checker, Entry
 from tests.simulation.cluster import (
     BULK_READER,
     CLUSTER_KEY,
@@ -352,12 +352,7 @@ class Simulation:
         waiting: list[str] = []
         for client in self.clients:
             if not client.idle:
-                pending = [
-                    submitted.number
-                    for submitted in self.checker.submitted
-                    if submitted.client == client.name and submitted.outcome is Outcome.PENDING
-                ]
-                waiting.append(f"{client.name} has {client.quota} to submit and waits for {pending[:10]}")
+                waiting.append(f"{client.name} has {client.quota} to submit and waits for {client.outstanding[:10]}")
             for partition_id, log in enumerate(self.checker.log):
                 if len(client.database[partition_id]) < len(log):
                     applied = client.applied(partition_id)
