@@ -15,8 +15,8 @@ from tests.simulation.target import Fault, Target
 from waltz.common.cluster.marks import read_committed_marks
 from waltz.common.errors import WaltzError
 from waltz.common.ids import Endpoint
-from waltz.storage.disk.control_file import HEADER_SIZE_BYTES
 from waltz.storage.disk.segment_format import encode_record
+from waltz.storage.disk.slot_file import HEADER_SIZE_BYTES
 from waltz.storage.remote.repair import Repair
 
 BEGIN_ANEW_AFTER = 5

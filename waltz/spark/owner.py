@@ -20,11 +20,11 @@ from waltz.common.ids import Endpoint
 from waltz.common.net.backoff import Backoff
 from waltz.common.net.progress import while_moving
 from waltz.common.wire.client_server import (
-    FIRST_WITH_DATA_LISTS,
     DataListStatus,
     TransactionDataListRequest,
     TransactionDataListResponse,
 )
+from waltz.common.wire.versions import FIRST_WITH_DATA_LISTS
 from waltz.common.zk.store_admin import sync_cluster
 from waltz.spark.chunk import Chunk, decode_chunk
 from waltz.spark.options import ClusterOptions
