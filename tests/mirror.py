@@ -52,6 +52,7 @@ WITHOUT_OWN_TEST = {
     "common/wire/admin_version1.py": "both ends over a connection in unit/storage/node/test_admin_port.py",
     "common/wire/catalogue.py": "it is built on import, and used by every codec's test",
     "common/wire/structures.py": DECLARATIONS,
+    "common/wire/versions.py": DECLARATIONS,
     "common/zk/client.py": DECLARATIONS,
     "common/zk/kazoo_client.py": "the conformance suite on a real ZooKeeper in integration/test_zookeeper.py",
     "common/zk/kazoo_log.py": "with kazoo's own messages in integration/test_zookeeper.py",
