@@ -102,7 +102,7 @@ class BulkClient:
             self._decode_other(answer, response)
         position = start + _PARTITION_END
         if position > end or int.from_bytes(buffer[start + _PARTITION_START : position], "big") != partition_id:
-            raise ProtocolError(f"storage {self.endpoint} answered for another partition than {partition_id}")
+            raise ProtocolError(f"storage {self.endpoint} answered for a partition other than {partition_id}")
         return decode(buffer, position, end, partition_id=partition_id, source=self.peer)
 
     async def close(self) -> None:
