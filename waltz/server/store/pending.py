@@ -3,8 +3,8 @@
 from collections import deque
 from collections.abc import Sequence
 
+from waltz.common.records import RECORD_ID_BYTES
 from waltz.server.store.interface import Append
-from waltz.server.store.sizing import RECORD_ID_BYTES
 
 MAX_BATCH_SIZE_BYTES = 1 << 20
 """A batch is full when it has reached so many bytes, or the configured number of records."""
