@@ -85,8 +85,8 @@ class ReplicaSession(Protocol):
         """A replica does not serve any more."""
         ...
 
-    def fenced(self, error: RemoteStorageError) -> None:
-        """A storage has seen a newer session: this one is over (rule S2)."""
+    def noticed(self, error: Exception) -> bool:
+        """A request to a storage has failed; whether that has ended the session, for a newer one exists (rule S2)."""
         ...
 
     def barred_replica_reachable(self, storage: str) -> None:
@@ -216,8 +216,7 @@ class Replica:
             await self._serve(client, position)
         except RemoteStorageError as error:
             self._change_unanswered = False
-            if error.is_session_fenced:
-                session.fenced(error)
+            session.noticed(error)
             self._log_failure(error)
         except (WaltzError, OSError) as error:
             self._log_failure(error)
@@ -318,8 +317,7 @@ class Replica:
         try:
             records = await self._copies.take(source, effect.first, effect.last)
         except (WaltzError, OSError) as error:
-            if isinstance(error, RemoteStorageError) and error.is_session_fenced:
-                session.fenced(error)
+            session.noticed(error)
             self._log_failure(error)
             await asyncio.sleep(self._backoff.next_delay_s())
             session.execute(session.machine.copy_failed(self.replica_id, effect.source))
@@ -394,8 +392,7 @@ class Replica:
 
     def _appended(self, life: int, last_id: int, size_bytes: int, error: Exception | None) -> None:
         if error is not None:
-            if isinstance(error, RemoteStorageError) and error.is_session_fenced:
-                self._session.fenced(error)
+            self._session.noticed(error)
             if life == self._life:
                 self.fail(error)
             return
