@@ -41,6 +41,8 @@ from waltz.server.store.settlement import Settlement, settle
 
 logger = logging.getLogger(__name__)
 
+_SERVING = LogState.SERVING  # a member costs a call wherever it is looked up in its class
+
 UNHEALTHY_AFTER_S = 10.0
 """A partition that has had no session for longer than this is reported as unhealthy."""
 
@@ -463,7 +465,7 @@ class ReplicatedLog:
         """Everything accepted since the last send goes out, in as few batches as possible."""
         self._flush_scheduled = False
         session, options = self._session, self._options
-        if session is None or self._state is not LogState.SERVING:
+        if session is None or self._state is not _SERVING:
             return
         while self._pending and session.ended is None and session.undecided_bytes < options.ring_size_bytes:
             # While much is on its way, waiting for a full batch costs no time: the storages are busy with that.
