@@ -31,6 +31,7 @@ from waltz.storage.node.admin_port import AdminService
 from waltz.storage.node.data_port import DataConnection
 from waltz.storage.node.manager import StorageManager
 from waltz.storage.node.partition_metrics import GROUP
+from waltz.storage.node.request_queue import DEFAULT_LIMITS, QueueLimits
 
 logger = logging.getLogger(__name__)
 
@@ -56,7 +57,13 @@ class StorageNode:
 
     @classmethod
     async def start(
-        cls, config: StorageConfig, *, files: Files, zookeeper: ZooKeeper, metrics: Registry
+        cls,
+        config: StorageConfig,
+        *,
+        files: Files,
+        zookeeper: ZooKeeper,
+        metrics: Registry,
+        limits: QueueLimits = DEFAULT_LIMITS,
     ) -> "StorageNode":
         """Open the storage directory and listen; serves when it returns. ``files`` must outlive the node.
 
@@ -75,6 +82,7 @@ class StorageNode:
                 metrics,
                 segment_size_threshold_bytes=config.segment_size_threshold_bytes,
                 segment_cache_capacity=config.segment_cache_capacity,
+                limits=limits,
             )
         except (StorageError, OSError) as error:
             raise WaltzError(_explain(config, store, error)) from error
