@@ -11,7 +11,7 @@ from tests.unit.storage.log_testing import DIRECTORY, append, open_log, record
 from waltz.common.checksum import crc32
 from waltz.common.records import Record
 from waltz.storage.disk.log import PartitionLog
-from waltz.storage.disk.segment_format import HEADER_SIZE_BYTES, RECORD_OVERHEAD_BYTES
+from waltz.storage.disk.segment_format import HEADER_SIZE_BYTES, STORED_OVERHEAD_BYTES
 from waltz.storage.disk.torn_write import _is_of_one_bit
 from waltz.storage.errors import CorruptionError
 
@@ -38,7 +38,7 @@ def offsets_of(items: list[Record]) -> list[int]:
     """Where the records begin, and where the last one ends."""
     offsets = [HEADER_SIZE_BYTES]
     for item in items:
-        offsets.append(offsets[-1] + RECORD_OVERHEAD_BYTES + len(item.data))
+        offsets.append(offsets[-1] + STORED_OVERHEAD_BYTES + len(item.data))
     return offsets
 
 
