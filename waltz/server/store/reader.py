@@ -12,7 +12,7 @@ from waltz.server.store.connections import Lane, StorageConnections, StorageRpc
 from waltz.server.store.interface import ReadFailedError, StoreOptions
 from waltz.server.store.replica import Replica
 from waltz.server.store.router import MAX_LATENCY_MS, LatencyWeightedRouter
-from waltz.storage.remote.client import RemoteStorageError
+from waltz.storage.remote.errors import RemoteStorageError
 
 logger = logging.getLogger(__name__)
 

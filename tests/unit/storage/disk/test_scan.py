@@ -20,7 +20,7 @@ from waltz.storage.disk.scan import STEP_BYTES, TolerantReader
 from waltz.storage.errors import CorruptionError, StorageError
 from waltz.storage.node.partition import StoragePartition
 from waltz.storage.node.scrubber import Scrubber
-from waltz.storage.remote.client import RemoteStorageError
+from waltz.storage.remote.errors import RemoteStorageError
 
 ITEMS = [record(i, bytes([i]) * 60) for i in range(21)]
 
