@@ -245,7 +245,7 @@ class StorageManager:
             partition = self.partitions.get(partition_id)
             if partition is not None:
                 await self.scrubber.scan(partition, suspicious=True)
-                return partition.damaged_ranges, partition.max_transaction_id, not partition.log.damaged_paths
+                return partition.damaged_ranges, partition.max_transaction_id, not partition.log.damage.paths
             found = await self._files.run(partial(self._workshop.survey, partition_id))
             return found.missing, found.last_transaction_id, False
 
@@ -266,7 +266,7 @@ class StorageManager:
             last_id, damaged = NO_TRANSACTION, frozenset[str]()
             partition = self.partitions.get(partition_id)
             if partition is not None:
-                last_id, damaged = partition.max_transaction_id, frozenset(partition.log.damaged_paths)
+                last_id, damaged = partition.max_transaction_id, frozenset(partition.log.damage.paths)
                 await self._close_partition(partition)
                 self._broken[partition_id] = "it is being repaired"
             try:

@@ -136,7 +136,7 @@ class StoragePartition:
     @property
     def damaged_ranges(self) -> tuple[tuple[int, int], ...]:
         """First and last ids of records known to be damaged."""
-        return self._log.damaged_ranges
+        return self._log.damage.ranges
 
     # Requests
 
@@ -188,7 +188,7 @@ class StoragePartition:
 
     async def scan_step(self, scan: SegmentScan) -> bool:
         """Check another piece of a segment; whether it was the last. Raises ``StorageError`` (closed), ``OSError``."""
-        return await self._files.run_read(partial(self._log.scan_step, scan))
+        return await self._files.run_read(partial(self._log.damage.scan_step, scan))
 
     async def finish_scan(self, scan: SegmentScan) -> bool:
         """Take over what a scan has found, in the writer's turn; false when a truncation made it worthless.
@@ -198,7 +198,7 @@ class StoragePartition:
         if self._closing or self._dead is not None or not self._tasks:
             raise PartitionNotAssignedError(self.partition_id)
         future: asyncio.Future[object] = asyncio.get_running_loop().create_future()
-        self._maintenance.append((partial(self._log.finish_scan, scan), future))
+        self._maintenance.append((partial(self._log.damage.finish_scan, scan), future))
         self._wake_writer.set()
         return bool(await future)
 
@@ -502,7 +502,7 @@ class StoragePartition:
         return frames
 
     def _report_suspicion(self) -> None:
-        if self._log.has_suspects:
+        if self._log.damage.has_suspects:
             self._on_suspicion()
 
     # Changes and their failure
