@@ -12,7 +12,6 @@ from waltz.common.net.channel import Channel, ChannelHandler, connect
 from waltz.common.wire.frames import CLIENT_SERVER, Family
 
 NEWEST = CLIENT_SERVER.versions[-1]
-FIRST_WITH_READ_LOCKS, FIRST_WITH_APPEND_LOCKS = 1, 2
 
 
 def client_environment(

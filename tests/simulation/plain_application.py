@@ -6,13 +6,14 @@ from typing import Any
 
 from tests.simulation.application import DATA_PREFIX, ApplicationHost, random_size
 from tests.simulation.checker import Attempt, Entry, Outcome, Submitted
-from tests.simulation.clients import FIRST_WITH_APPEND_LOCKS, FIRST_WITH_READ_LOCKS, client_environment
+from tests.simulation.clients import client_environment
 from tests.simulation.loop import Process
 from waltz.client.builder import lock_hashes
 from waltz.client.errors import AppendError, AppendManyError, ClientClosedError, LockConflict
 from waltz.client.plain.append import Append
 from waltz.client.plain.client import Client
 from waltz.common.errors import WaltzError
+from waltz.common.wire.versions import FIRST_WITH_APPEND_LOCKS, FIRST_WITH_READ_LOCKS
 
 LATE_MAX_S = 0.5
 """How much longer than its deadline an append may take."""

@@ -23,7 +23,7 @@ from waltz.client.locks import PartitionLocalLock
 from waltz.client.retry_policy import RetryPolicy
 from waltz.common.cluster.manager import PartitionGeneration
 from waltz.common.wire.client_server import AppendFailed, FeedData, FeedRequest, FeedSuspended, LockFailure, Message
-from waltz.server.failures import FIRST_WITH_APPEND_FAILED
+from waltz.common.wire.versions import FIRST_WITH_APPEND_FAILED
 from waltz.server.partition import PartitionOptions
 
 CLIENTS = 3

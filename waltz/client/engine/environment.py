@@ -11,7 +11,7 @@ from waltz.common.cluster.manager import ClusterManager
 from waltz.common.config import ClientConfig
 from waltz.common.net.channel import connect
 from waltz.common.zk.client import ZooKeeper
-from waltz.common.zk.client import connect as connect_zookeeper
+from waltz.common.zk.kazoo_client import connect as connect_zookeeper
 
 _CONNECT_TIMEOUT_S = 30.0
 

@@ -43,6 +43,7 @@ from waltz.common.wire.client_server import (
     encode_feed_data,
 )
 from waltz.common.wire.frames import Bounds
+from waltz.common.wire.versions import FIRST_WITH_APPEND_FAILED
 
 _MAX_LIST_COUNT = 10_000
 
@@ -178,7 +179,11 @@ class MockConnection:
 
     def _append(self, partition: MockServerPartition, request: AppendRequest) -> None:
         if self._faults.next_append_fails():
-            if not self._faults.silent_faults and self._channel is not None and self._channel.version >= 5:
+            if (
+                not self._faults.silent_faults
+                and self._channel is not None
+                and self._channel.version >= FIRST_WITH_APPEND_FAILED
+            ):
                 mark = partition.high_water_mark
                 self._stream(AppendFailed(request.req_id, AppendFailure.NOT_STORED, mark, "by order of the test"))
         elif self._faults.next_lock_fails():

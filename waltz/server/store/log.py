@@ -17,7 +17,7 @@ from typing import NamedTuple, TypeVar
 
 from waltz.common.errors import WaltzError
 from waltz.common.net.backoff import Backoff
-from waltz.common.records import Record, RecordHeader
+from waltz.common.records import RECORD_ID_BYTES, Record, RecordHeader
 from waltz.common.zk.client import ZooKeeper
 from waltz.common.zk.paths import ClusterPaths
 from waltz.common.zk.znodes import PartitionMetadata
@@ -39,7 +39,7 @@ from waltz.server.store.replica_view import ReplicaStatus, ReplicaView
 from waltz.server.store.ring import Committed
 from waltz.server.store.session import StoreSession
 from waltz.server.store.settlement import Settlement, settle
-from waltz.server.store.sizing import RECORD_ID_BYTES, RecordSizer
+from waltz.server.store.sizing import RecordSizer
 
 __all__ = [
     "Append",
@@ -520,19 +520,18 @@ class ReplicatedLog:
     # Appending
 
     def append(self, appends: Sequence[Append]) -> None:
-        """Give the appends the next provisional ids and write them.
+        """Write the appends under the provisional ids that they have, which go on where the last ones ended.
 
         Raises :class:`LogClosedError` when no session is open; then nothing was taken.
         """
         if not self._open:
             raise LogClosedError(f"partition {self.partition_id}: no store session is open")
-        next_id = self._next_id
+        first_id, self._next_id = self._next_id, self._next_id + len(appends)
+        assert appends[0].transaction_id == first_id, "ids are dense"
+        assert appends[-1].transaction_id == self._next_id - 1, "ids are dense"
         size_bytes = RECORD_ID_BYTES * len(appends)
         for append in appends:
-            append.transaction_id = next_id
-            next_id += 1
             size_bytes += len(append.body)
-        self._next_id = next_id
         self._pending.extend(appends)
         self._pending_bytes += size_bytes
         if not self._flush_scheduled:
