@@ -89,9 +89,9 @@ class Watch:
         waiting_bytes = 0
         for partition in host.server.partitions.values():
             self._look_at_session(host, partition)
-            waiting_bytes += partition._waiting.size_bytes
+            waiting_bytes += partition._sequencer.size_bytes
             idle_at_s = max(self._idle_at_s.setdefault(partition, now_s), host.process.resumed_at_s)
-            if not partition._undecided.count and not len(partition._waiting):
+            if not partition._undecided.count and not partition._sequencer.waiting_count:
                 self._idle_at_s[partition] = now_s
             elif partition.healthy and now_s - idle_at_s > HEALTHY_MAX_S:
                 self._world.fail(
@@ -149,7 +149,7 @@ def _healthy_partitions(host: ServerHost) -> set[int]:
     return {
         partition_id
         for partition_id, partition in host.server.partitions.items()
-        if partition._session_open and partition.healthy
+        if partition._sequencer.session_open and partition.healthy
     }
 
 
@@ -199,7 +199,7 @@ def lock_failures_are_told(fail: Callable[[str], None]) -> Iterator[None]:
     refusals: dict[bytes, Refusal] = {}
     lost_at: dict[bytes, int] = {}
     seen_by_client, told_to_client = TransactionMonitor.committed, PartitionAppends.lock_failure
-    seen_by_server, refused_by_server = ServerPartition.committed, ServerPartition._conflict
+    seen_by_server, refused_by_server = ServerPartition.batch_committed, ServerPartition._conflict
 
     def seen(monitor: "TransactionMonitor[object]", req_id: bytes) -> object:
         entry = monitor._entries.get(req_id)
@@ -222,10 +222,10 @@ def lock_failures_are_told(fail: Callable[[str], None]) -> Iterator[None]:
             )
         told_to_client(appends, message)
 
-    def committed(partition: ServerPartition, appends: Sequence[Append]) -> None:
+    def committed(partition: ServerPartition, appends: Sequence[Append], records: Sequence[bytes]) -> None:
         committed_as.update((bytes(append.req_id), append.transaction_id) for append in appends)
         committed_by[partition] = appends[-1].transaction_id
-        seen_by_server(partition, appends)
+        seen_by_server(partition, appends, records)
 
     def refused(partition: ServerPartition, link: ClientLink, conflict: Conflict[AppendCall]) -> None:
         req_id = bytes(conflict.request.req_id)
@@ -238,7 +238,7 @@ def lock_failures_are_told(fail: Callable[[str], None]) -> Iterator[None]:
     with (
         mock.patch.object(TransactionMonitor, "committed", seen),
         mock.patch.object(PartitionAppends, "lock_failure", told),
-        mock.patch.object(ServerPartition, "committed", committed),
+        mock.patch.object(ServerPartition, "batch_committed", committed),
         mock.patch.object(ServerPartition, "_conflict", refused),
     ):
         yield

@@ -9,9 +9,9 @@ from unittest import mock
 from tests.simulation.checker import Checker
 from tests.simulation.cluster import ROOT, Host
 from tests.simulation.loop import Process, running_process
+from waltz.common.cluster import marks
 from waltz.common.errors import WaltzError
 from waltz.common.zk.client import ZooKeeper
-from waltz.spark import marks
 
 PATIENCE_S = 3.0
 

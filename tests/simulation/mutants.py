@@ -16,11 +16,12 @@ from tests.simulation import planted_storage as storage
 from tests.simulation.disk import SimulatedFile, SimulatedFiles
 from tests.simulation.options import CONDITIONS
 from waltz.client.engine.appends import PartitionAppends
-from waltz.common.zk import replicas
+from waltz.common.cluster import replicas
 from waltz.server.feed import Feed
 from waltz.server.locks import LockTable
 from waltz.server.memory import MemoryAccount
 from waltz.server.partition import ServerPartition
+from waltz.server.sequencer import Sequencer
 from waltz.server.store import log, recovery
 from waltz.server.store.metadata_node import MetadataNode
 from waltz.server.store.recovery import RecoveryMachine
@@ -145,7 +146,7 @@ MUTANTS: dict[str, Mutant] = {
         "a flush is answered while appends are undecided",
         10,
         1,
-        _patch(ServerPartition, "_await_decisions", borders.answer_at_once),
+        _patch(Sequencer, "look", borders.answer_at_once),
     ),
     "S5-fail-with-connection": Mutant(
         "a client takes a lost connection for a failure", 10, 1, borders.fail_with_the_connection

@@ -46,6 +46,7 @@ from tests.simulation.target import Fault, Target
 from tests.simulation.trace import Trace
 from waltz.client.engine import mount as client_mount
 from waltz.client.plain import reader
+from waltz.common.cluster import marks
 from waltz.common.errors import WaltzError
 from waltz.common.net import channel
 from waltz.common.records import Record
@@ -56,11 +57,9 @@ from waltz.server.store.interface import Append, StoreOptions
 from waltz.server.store.replica_states import NO_SESSION
 from waltz.server.store.ring import BatchRing
 from waltz.server.store.session import StoreSession
-from waltz.spark import marks
 from waltz.storage.disk.control_file import ControlFile
 from waltz.storage.disk.fence import FenceFile
 from waltz.storage.disk.log import PartitionLog
-from waltz.storage.node import partition as storage_partition
 from waltz.storage.node.partition import StoragePartition
 
 if TYPE_CHECKING:
@@ -197,7 +196,6 @@ class Simulation:
             stack.enter_context(mock.patch.object(server_node, "StoreOptions", store_options))
             stack.enter_context(as_many_as_the_fault_says(self.world))
             stack.enter_context(mock.patch.object(marks, "random", SimpleNamespace(Random=lambda: random.Random(0))))
-            stack.enter_context(mock.patch.object(storage_partition, "WRITE_AHEAD_BYTES", options.write_ahead_bytes))
             for module in (server_partition, client_mount):
                 stack.enter_context(mock.patch.object(module, "MAX_FEED_COUNT", options.max_feed_count))
             if options.forgetful_storages:
@@ -250,14 +248,14 @@ class Simulation:
     @contextlib.contextmanager
     def _observing_partitions(self) -> Iterator[None]:
         checker = self.checker
-        committed, session_opened = ServerPartition.committed, ServerPartition.session_opened
+        committed, session_opened = ServerPartition.batch_committed, ServerPartition.session_opened
 
         def opened(partition: ServerPartition, high_water_mark: int, changed: bool) -> None:
             checker.mark(partition.partition_id, high_water_mark)
             self.watch.proved(partition)
             session_opened(partition, high_water_mark, changed)
 
-        def observed(partition: ServerPartition, appends: Sequence[Append]) -> None:
+        def observed(partition: ServerPartition, appends: Sequence[Append], records: Sequence[bytes]) -> None:
             checker.committed(
                 _running_host(),
                 partition.partition_id,
@@ -265,10 +263,10 @@ class Simulation:
                 [Entry(bytes(append.req_id), append.header) for append in appends],
             )
             self.watch.proved(partition)
-            committed(partition, appends)
+            committed(partition, appends, records)
 
         with (
-            mock.patch.object(ServerPartition, "committed", observed),
+            mock.patch.object(ServerPartition, "batch_committed", observed),
             mock.patch.object(ServerPartition, "session_opened", opened),
         ):
             yield
