@@ -61,6 +61,11 @@ class ApplicationHost(Host):
         """Whether everything was submitted, and has ended."""
         return self.quota <= 0 and not self._outstanding
 
+    @property
+    def outstanding(self) -> list[int]:
+        """The numbers of the transactions that have not ended, oldest first."""
+        return list(self._outstanding)
+
     def crash(self, *, power_loss: bool) -> None:
         if self.running:
             self._forget_outstanding()

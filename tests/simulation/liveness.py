@@ -184,7 +184,7 @@ def lock_failures_are_told(fail: Callable[[str], None]) -> Iterator[None]:
     refusals: dict[bytes, Refusal] = {}
     lost_at: dict[bytes, int] = {}
     seen_by_client, told_to_client = TransactionMonitor.committed, PartitionAppends.lock_failure
-    seen_by_server, refused_by_server = ServerPartition.committed, ServerPartition._conflict
+    seen_by_server, refused_by_server = ServerPartition.batch_committed, ServerPartition._conflict
 
     def seen(monitor: "TransactionMonitor[object]", req_id: bytes) -> object:
         entry = monitor._entries.get(req_id)
@@ -207,10 +207,10 @@ def lock_failures_are_told(fail: Callable[[str], None]) -> Iterator[None]:
             )
         told_to_client(appends, message)
 
-    def committed(partition: ServerPartition, appends: Sequence[Append]) -> None:
+    def committed(partition: ServerPartition, appends: Sequence[Append], records: Sequence[bytes]) -> None:
         committed_as.update((bytes(append.req_id), append.transaction_id) for append in appends)
         committed_by[partition] = appends[-1].transaction_id
-        seen_by_server(partition, appends)
+        seen_by_server(partition, appends, records)
 
     def refused(partition: ServerPartition, link: ClientLink, conflict: Conflict[AppendCall]) -> None:
         req_id = bytes(conflict.request.req_id)
@@ -223,7 +223,7 @@ def lock_failures_are_told(fail: Callable[[str], None]) -> Iterator[None]:
     with (
         mock.patch.object(TransactionMonitor, "committed", seen),
         mock.patch.object(PartitionAppends, "lock_failure", told),
-        mock.patch.object(ServerPartition, "committed", committed),
+        mock.patch.object(ServerPartition, "batch_committed", committed),
         mock.patch.object(ServerPartition, "_conflict", refused),
     ):
         yield

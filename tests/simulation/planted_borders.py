@@ -11,14 +11,13 @@ from waltz.client.engine.feed import PartitionFeed
 from waltz.client.engine.mount import Mount
 from waltz.client.engine.stream import StreamClient
 from waltz.client.transaction import Transaction
+from waltz.common.cluster import marks, replicas
 from waltz.common.ids import NO_TRANSACTION
 from waltz.common.wire.client_server import FeedData, LockFailure
-from waltz.common.zk import replicas
 from waltz.common.zk.client import ZooKeeper
 from waltz.server.locks import LockTable
 from waltz.server.partition import ServerPartition
 from waltz.server.store.log import ReplicatedLog
-from waltz.spark import marks
 
 
 def never_reset(table: LockTable, high_water_mark: int) -> None:

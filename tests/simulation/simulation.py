@@ -19,7 +19,7 @@ from unittest import mock
 
 from tests.simulation.absence import keep_storages_away
 from tests.simulation.applications import make_applications
-from tests.simulation.checker import Checker, Entry, Outcome
+from tests.simulation.checker import Checker, Entry
 from tests.simulation.cluster import (
     BULK_READER,
     CLUSTER_KEY,
@@ -43,6 +43,7 @@ from tests.simulation.schedule import ALL_FAULTS, draw_faults, heal
 from tests.simulation.target import Fault, Target
 from tests.simulation.trace import Trace
 from waltz.client.plain import reader
+from waltz.common.cluster import marks
 from waltz.common.errors import WaltzError
 from waltz.common.net import channel
 from waltz.common.records import Record
@@ -51,7 +52,6 @@ from waltz.server.partition import ServerPartition
 from waltz.server.store.interface import Append, StoreOptions
 from waltz.server.store.ring import BatchRing
 from waltz.server.store.session import StoreSession
-from waltz.spark import marks
 from waltz.storage.disk.control_file import ControlFile
 from waltz.storage.disk.fence import FenceFile
 from waltz.storage.disk.log import PartitionLog
@@ -237,14 +237,14 @@ class Simulation:
     @contextlib.contextmanager
     def _observing_partitions(self) -> Iterator[None]:
         checker = self.checker
-        committed, session_opened = ServerPartition.committed, ServerPartition.session_opened
+        committed, session_opened = ServerPartition.batch_committed, ServerPartition.session_opened
 
         def opened(partition: ServerPartition, high_water_mark: int, changed: bool) -> None:
             checker.mark(partition.partition_id, high_water_mark)
             self.watch.proved(partition)
             session_opened(partition, high_water_mark, changed)
 
-        def observed(partition: ServerPartition, appends: Sequence[Append]) -> None:
+        def observed(partition: ServerPartition, appends: Sequence[Append], records: Sequence[bytes]) -> None:
             checker.committed(
                 _running_host(),
                 partition.partition_id,
@@ -252,10 +252,10 @@ class Simulation:
                 [Entry(bytes(append.req_id), append.header) for append in appends],
             )
             self.watch.proved(partition)
-            committed(partition, appends)
+            committed(partition, appends, records)
 
         with (
-            mock.patch.object(ServerPartition, "committed", observed),
+            mock.patch.object(ServerPartition, "batch_committed", observed),
             mock.patch.object(ServerPartition, "session_opened", opened),
         ):
             yield
@@ -352,12 +352,7 @@ class Simulation:
         waiting: list[str] = []
         for client in self.clients:
             if not client.idle:
-                pending = [
-                    submitted.number
-                    for submitted in self.checker.submitted
-                    if submitted.client == client.name and submitted.outcome is Outcome.PENDING
-                ]
-                waiting.append(f"{client.name} has {client.quota} to submit and waits for {pending[:10]}")
+                waiting.append(f"{client.name} has {client.quota} to submit and waits for {client.outstanding[:10]}")
             for partition_id, log in enumerate(self.checker.log):
                 if len(client.database[partition_id]) < len(log):
                     applied = client.applied(partition_id)

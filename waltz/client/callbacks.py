@@ -26,7 +26,7 @@ from waltz.common.ids import Endpoint
 from waltz.common.net.channel import connect
 from waltz.common.net.tls import client_context
 from waltz.common.zk.client import ZooKeeper
-from waltz.common.zk.client import connect as connect_zookeeper
+from waltz.common.zk.kazoo_client import connect as connect_zookeeper
 
 _CONNECT_TIMEOUT_S = 30.0
 TRANSACT_TIMEOUT_S = 30.0

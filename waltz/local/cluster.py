@@ -19,8 +19,9 @@ from waltz.common.config import CliConfig, load
 from waltz.common.errors import WaltzError
 from waltz.common.ids import LONG_MIN
 from waltz.common.net.tls import client_context
-from waltz.common.zk.client import ZooKeeper, connect
+from waltz.common.zk.client import ZooKeeper
 from waltz.common.zk.ensure import StorageAddress, ensure_cluster
+from waltz.common.zk.kazoo_client import connect
 from waltz.common.zk.store_admin import read_partition_metadata
 from waltz.common.zk.znodes import PartitionMetadata
 from waltz.local.layout import NODE_HOST, ROOT, Layout, Node, Overrides

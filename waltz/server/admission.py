@@ -16,7 +16,7 @@ class Admitted(NamedTuple):
     """What became of a list of requests."""
 
     appends: list[AppendCall]
-    """To be given to the log, which gives them the ids from :attr:`Admission.next_id` (before the call) on."""
+    """To be given to the log; each has its transaction id."""
     conflicts: list[Conflict[AppendCall]]
     """Refused by a lock."""
     of_other_generation: list[AppendCall]

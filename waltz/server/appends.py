@@ -14,21 +14,37 @@ from waltz.common.wire.append_request import APPEND_REQUEST_TYPE, collect_append
 from waltz.common.wire.client_server import decode
 from waltz.common.wire.frames import ABRIDGED_BYTES
 from waltz.common.wire.version5 import AppendFailure
+from waltz.server.link import ClientLink
 from waltz.server.store.interface import Append
 
 LOCK_SIZE_BYTES = 40
 """Memory of one lock: a place in a tuple, and an integer."""
 
 
-class AppendCall(Append):
-    """An append with what decides about its admission; made by :func:`append_call`. Locks are signed 32-bit hashes."""
+class AcceptedRun(NamedTuple):
+    """Appends of one connection that were accepted together, under ids without a gap."""
 
-    __slots__ = ("append_locks", "client_high_water_mark", "read_locks", "write_locks")
+    link: ClientLink
+    last_id: int
+    size: int
+    accepted_s: float
+    lock_count: int
+    """Locks of all these appends, apart from single write locks."""
+
+
+class AppendCall(Append):
+    """An append with what decides about its admission; made by :func:`append_call`. Locks are signed 32-bit hashes.
+
+    ``run`` is there once it has been accepted.
+    """
+
+    __slots__ = ("append_locks", "client_high_water_mark", "read_locks", "run", "write_locks")
 
     client_high_water_mark: int
     write_locks: tuple[int, ...]
     read_locks: tuple[int, ...]
     append_locks: tuple[int, ...]
+    run: AcceptedRun
 
     @property
     def lock_count(self) -> int:

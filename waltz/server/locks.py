@@ -46,6 +46,8 @@ class LockedRequest(Protocol):
     write_locks: tuple[int, ...]
     read_locks: tuple[int, ...]
     append_locks: tuple[int, ...]
+    transaction_id: int
+    """Provisional; set when the request passes."""
 
 
 RequestT = TypeVar("RequestT", bound=LockedRequest)
@@ -154,8 +156,9 @@ class LockTable:
                         conflicts.append(Conflict(request, mark, transaction_id))
                         continue
                 slots[first] = slots[second] = slots[third] = transaction_id
-            add(request)
+            request.transaction_id = transaction_id
             transaction_id += 1
+            add(request)
         return AdmittedRun(admitted, conflicts, lock_count)
 
     def estimate(self, write_locks: Sequence[int], read_locks: Sequence[int]) -> int:

@@ -22,7 +22,8 @@ from waltz.common.net.tls import client_context, server_context
 from waltz.common.version import installed_version
 from waltz.common.wire.append_request import APPEND_REQUEST_TYPE
 from waltz.common.wire.frames import CLIENT_SERVER
-from waltz.common.zk.client import State, ZooKeeper, connect
+from waltz.common.zk.client import State, ZooKeeper
+from waltz.common.zk.kazoo_client import connect
 from waltz.common.zk.store_admin import read_store_params
 from waltz.common.zk.znodes import ReplicaAssignments, StoreParams
 from waltz.server.appends import AppendLimits

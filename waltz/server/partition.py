@@ -12,7 +12,8 @@ import itertools
 import logging
 import random
 from collections.abc import Sequence
-from typing import NamedTuple
+from operator import itemgetter
+from typing import NamedTuple, cast
 
 from waltz.common.errors import ProtocolError
 from waltz.common.ids import GENERATION_PART, LONG_MIN, NO_TRANSACTION, ReqId
@@ -40,7 +41,7 @@ from waltz.common.wire.client_server import (
 from waltz.common.wire.versions import FIRST_WITH_PARTIAL_MOUNTS, FIRST_WITH_PARTITION_CLOSED
 from waltz.server.admission import Admission
 from waltz.server.ahead import AheadClients
-from waltz.server.appends import AppendCall
+from waltz.server.appends import AcceptedRun, AppendCall
 from waltz.server.caches import FeedCache, TransactionCache
 from waltz.server.data_lists import TransactionListReader, refuse_list
 from waltz.server.failures import tell_failed
@@ -55,7 +56,7 @@ from waltz.server.replicated import LogFactory
 from waltz.server.store.interface import Append
 from waltz.server.store.replica_view import ReplicaView
 from waltz.server.transaction_data import NOT_READY_TEXT, TransactionDataReader, error_response
-from waltz.server.undecided import AcceptedRun, UndecidedAppends
+from waltz.server.undecided import UndecidedAppends
 from waltz.server.waiting import AwaitedCommits, Deadlines, Pending, WaitingRequest, WaitingRoom
 
 logger = logging.getLogger(__name__)
@@ -118,6 +119,7 @@ class ServerPartition:
         self._log_quietly = QuietLog(logger)
         self._admission = Admission(options.lock_table_size, generation)
         self._undecided = UndecidedAppends()
+        self._unwritten: list[AppendCall] = []
         self._session_open = False
         self._draining = False
         self._drain_handle: asyncio.Handle | None = None
@@ -183,7 +185,7 @@ class ServerPartition:
         finally:
             self._session_open = False
             await self._ahead.close()
-            self._refuse(self._undecided.give_back(self._after.clear(), next(self._order)))
+            self._refuse(self._take_what_is_void())
             self._refuse(self._waiting.clear())
             for pending in self._mounts.take():
                 self._mount_expired(pending)
@@ -347,7 +349,7 @@ class ServerPartition:
                 pending.answered = True
                 pending.link.send(HighWaterMarkResponse(pending.request.req_id, high_water_mark))
         self._admission.begin(high_water_mark, changed)
-        self._waiting.put_back(self._undecided.give_back(self._after.clear(), next(self._order)))
+        self._waiting.put_back(self._take_what_is_void())
         self._session_open = True
         early, self._early = self._early, {}
         for pending in early.values():
@@ -364,20 +366,15 @@ class ServerPartition:
         that might commit after it.
         """
         self._session_open = False
-        mark = NO_TRANSACTION if self.high_water_mark is None else self.high_water_mark
-        self._undecided.end_session(mark, unwritten)
+        self._unwritten.extend(_calls(unwritten))
         self._count_memory()
 
     def batch_committed(self, appends: Sequence[Append], records: Sequence[bytes]) -> None:
-        """Part of ``LogListener``: keep what was committed, then go on with it."""
-        cached = records[0] if len(records) == 1 else b"".join(records)
-        self._transaction_cache.add(self.partition_id, appends[0].transaction_id, len(appends), cached)
-        self.committed(appends)
-
-    def committed(self, appends: Sequence[Append]) -> None:
         """A batch is decided: caches, the feed of those at the tip, then the answers that waited for it."""
         first = appends[0].transaction_id
         count = len(appends)
+        cached = records[0] if len(records) == 1 else b"".join(records)
+        self._transaction_cache.add(self.partition_id, first, count, cached)
         frames = encode_feed_data(
             FEED_VERSION, [(append.req_id, append.transaction_id, append.header) for append in appends]
         )
@@ -385,8 +382,8 @@ class ServerPartition:
         self.high_water_mark = first + count - 1
         self._metrics.successful_append.mark(count)
         now_s = self._metrics.clock()
-        for run in self._undecided.commit(appends):
-            self._metrics.response_latency.update(now_s - run.accepted_s, len(run.appends))
+        for run in self._undecided.commit(_calls(appends)):
+            self._metrics.response_latency.update(now_s - run.accepted_s, run.size)
         decided = self._after.take(self.high_water_mark) if self._after else ()
         if decided:
             # A client takes an older append for lost as soon as a later one of its own comes in the feed.
@@ -401,10 +398,9 @@ class ServerPartition:
     def failed(self, appends: Sequence[Append]) -> None:
         """Known to be absent. Before version 5 there is no message for it: the flush after the next mount tells."""
         self._metrics.failed_append.mark(len(appends))
-        for append in appends:
-            link = self._undecided.fail(append)
-            if link is not None:
-                self._tell_failed(link, [append], AppendFailure.NOT_STORED, "the storages had not stored it")
+        self._undecided.subtract(len(appends))
+        for append in _calls(appends):
+            self._tell_failed(append.run.link, [append], AppendFailure.NOT_STORED, "the storages had not stored it")
         self._count_memory()
 
     def drained(self) -> None:
@@ -441,6 +437,7 @@ class ServerPartition:
         used_bytes = self._waiting.size_bytes + self._after.size_bytes
         if self._undecided.count:
             used_bytes += 2 * self._log.undecided_bytes + self._undecided.size_bytes
+            used_bytes += sum(len(append.body) for append in self._unwritten)
         if used_bytes != self._memory.used_bytes:
             self._memory.set(used_bytes)
 
@@ -464,10 +461,11 @@ class ServerPartition:
         for conflict in conflicts:
             self._conflict(link, conflict)
         if appends:
-            last_id = self._admission.next_id - 1
-            self._undecided.accept(AcceptedRun(last_id, link, appends, self._metrics.clock(), lock_count))
+            run = AcceptedRun(link, appends[-1].transaction_id, len(appends), self._metrics.clock(), lock_count)
+            for append in appends:
+                append.run = run
+            self._undecided.accept(run)
             self._log.append(appends)
-            assert appends[-1].transaction_id == last_id, "the log gives the ids that locks were raised to"
             if conflicts or self._undecided.count > 1 or lock_count or len(appends[0].body) > _NOT_COUNTED_BYTES:
                 self._count_memory()
         elif conflicts:
@@ -633,7 +631,24 @@ class ServerPartition:
             self._await_decisions(pending)
         return 1
 
-    # Odds and ends
+    def _take_what_is_void(self) -> list[Pending]:
+        """Take what is to be looked at again because nothing that an ended session was given can be committed any more.
+
+        These are, in the order in which they were looked at, the requests that still wait for the commit of an id of
+        that session, and the appends that no replica was given. No later append of the same client has been committed
+        before any of these: what a session leaves undecided and the next one commits is a run from the oldest on;
+        these, and whatever came behind them, lie beyond its end.
+        """
+        again = [((pending.next_id, 0, pending.order), pending) for pending in self._after.clear()]
+        order = next(self._order)
+        again += [
+            ((append.transaction_id, 1, 0), Pending(append.run.link, append, order)) for append in self._unwritten
+        ]
+        self._unwritten.clear()
+        self._undecided.clear()
+        return [pending for _, pending in sorted(again, key=itemgetter(0))]
+
+    # When the mark is not where the last commit left it
 
     def _move_mark(self, high_water_mark: int) -> None:
         """The mark of a session is not where the last commit left it."""
@@ -665,6 +680,10 @@ class ServerPartition:
 
     async def _read_records(self, first: int, count: int, max_bytes: int) -> list[Record]:
         return await self._log.read(first, count, max_bytes, self._options.read_timeout_s)
+
+
+def _calls(appends: Sequence[Append]) -> Sequence[AppendCall]:
+    return cast("Sequence[AppendCall]", appends)  # the log gives back what it was given
 
 
 def _check_mark(client_high_water_mark: int) -> None:

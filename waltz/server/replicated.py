@@ -42,7 +42,7 @@ class PartitionLog(Protocol):
         """End the session; the listener is not called afterwards."""
 
     def append(self, appends: Sequence[Append]) -> None:
-        """Replicate; ids are given in order, densely, from behind the mark that the session was opened with."""
+        """Replicate under the ids that they have: dense, from behind the mark that the session was opened with."""
 
     def set_generation(self, generation: int) -> None:
         """A new assignment came."""

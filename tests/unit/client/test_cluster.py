@@ -3,6 +3,7 @@
 import pytest
 
 import waltz
+from tests.memory_zookeeper import MemoryZooKeeperServer
 from tests.unit.client.application import QUICK, Callbacks, Context, World, config
 from tests.unit.client.fake_server import FakeServer, until
 from waltz.client.callbacks import WaltzClient
@@ -11,7 +12,6 @@ from waltz.common.config import TlsConfig
 from waltz.common.errors import WaltzError
 from waltz.common.ids import Endpoint
 from waltz.common.net.tls import client_context, server_context
-from waltz.common.zk.memory import MemoryZooKeeperServer
 from waltz.common.zk.store_admin import create_cluster
 
 pytestmark = pytest.mark.timeout(60)

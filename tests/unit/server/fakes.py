@@ -152,8 +152,8 @@ class FakeLog:
 
     def append(self, appends: Sequence[Append]) -> None:
         assert self.open
-        for offset, append in enumerate(appends):
-            append.transaction_id = len(self.records) + len(self.undecided) + offset
+        first_id = len(self.records) + len(self.undecided)
+        assert [append.transaction_id for append in appends] == list(range(first_id, first_id + len(appends)))
         self.undecided.extend(appends)
         self.batches.append(len(appends))
 

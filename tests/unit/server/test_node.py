@@ -8,13 +8,13 @@ from typing import ClassVar
 
 import pytest
 
+from tests.memory_zookeeper import MemoryZooKeeper, MemoryZooKeeperServer
 from tests.unit.server.fakes import FakeLog
 from waltz.common.config import ServerConfig, TlsConfig
 from waltz.common.errors import WaltzError
 from waltz.common.exposition import prometheus_text
 from waltz.common.ids import Endpoint
 from waltz.common.zk import store_admin
-from waltz.common.zk.memory import MemoryZooKeeper, MemoryZooKeeperServer
 from waltz.server import node
 from waltz.server.memory import MemoryAccount
 from waltz.server.node import WaltzServer

@@ -14,7 +14,7 @@ from waltz.common.config import ClientConfig
 from waltz.common.errors import WaltzError
 from waltz.common.records import Record
 from waltz.common.zk.client import ZooKeeper
-from waltz.common.zk.client import connect as connect_zookeeper
+from waltz.common.zk.kazoo_client import connect as connect_zookeeper
 
 _CONNECT_TIMEOUT_S = 30.0
 

@@ -31,6 +31,7 @@ from waltz.common.zk.client import (
     Stat,
     State,
     Watch,
+    ZooKeeper,
     ZooKeeperError,
     ZooKeeperUnreachableError,
 )
@@ -65,6 +66,29 @@ _ERRORS: tuple[tuple[type[Exception], type[ZooKeeperError], str], ...] = (
     (kazoo_errors.ConnectionLoss, ConnectionLossError, "the connection broke before the answer"),
     (kazoo_errors.OperationTimeoutError, ConnectionLossError, "the server gave up on it"),
 )
+
+
+async def connect(
+    connect_string: str,
+    *,
+    session_timeout_s: float,
+    connect_timeout_s: float | None,
+    operation_timeout_s: float | None = None,
+) -> ZooKeeper:
+    """Connect to an ensemble and return once there is a session.
+
+    ``connect_string`` is ``host:port,host:port...``, optionally with a ``/chroot`` at its end. The ensemble clamps
+    ``session_timeout_s`` to its own limits. A ``connect_timeout_s`` of ``None`` waits for ever, as the daemons do.
+    ``operation_timeout_s`` is the deadline of each later call, by default that of the session.
+
+    Raises ``ZooKeeperUnreachableError`` when there is no session in time.
+    """
+    return await KazooZooKeeper.open(
+        connect_string,
+        session_timeout_s=session_timeout_s,
+        connect_timeout_s=connect_timeout_s,
+        operation_timeout_s=session_timeout_s if operation_timeout_s is None else operation_timeout_s,
+    )
 
 
 class _AsyncResult(Protocol[_T]):
@@ -125,7 +149,7 @@ class KazooZooKeeper:
         connect_timeout_s: float | None,
         operation_timeout_s: float,
     ) -> "KazooZooKeeper":
-        """Connect and wait for the session; parameters and errors as :func:`waltz.common.zk.client.connect`."""
+        """Connect and wait for the session; parameters and errors as :func:`connect`."""
         try:
             zookeeper = cls(connect_string, session_timeout_s, operation_timeout_s)
         except ValueError as error:

@@ -520,19 +520,18 @@ class ReplicatedLog:
     # Appending
 
     def append(self, appends: Sequence[Append]) -> None:
-        """Give the appends the next provisional ids and write them.
+        """Write the appends under the provisional ids that they have, which go on where the last ones ended.
 
         Raises :class:`LogClosedError` when no session is open; then nothing was taken.
         """
         if not self._open:
             raise LogClosedError(f"partition {self.partition_id}: no store session is open")
-        next_id = self._next_id
+        first_id, self._next_id = self._next_id, self._next_id + len(appends)
+        assert appends[0].transaction_id == first_id, "ids are dense"
+        assert appends[-1].transaction_id == self._next_id - 1, "ids are dense"
         size_bytes = RECORD_ID_BYTES * len(appends)
         for append in appends:
-            append.transaction_id = next_id
-            next_id += 1
             size_bytes += len(append.body)
-        self._next_id = next_id
         self._pending.extend(appends)
         self._pending_bytes += size_bytes
         if not self._flush_scheduled:

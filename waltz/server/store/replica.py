@@ -369,14 +369,17 @@ class Replica:
         if not self._serving or self._lagging or client is None or ring is None:
             return
         window_bytes = session.options.window_size_bytes
-        while self._in_flight_bytes < window_bytes and self._in_flight_count < MAX_IN_FLIGHT_REQUESTS:
+        while (
+            self.next_id < ring.next_id
+            and self._in_flight_bytes < window_bytes
+            and self._in_flight_count < MAX_IN_FLIGHT_REQUESTS
+        ):
             if self._in_flight_count and not client.writable:
                 return
             batch = ring.get(self.next_id)
             if batch is None:
-                if self.next_id < ring.next_id:
-                    self._lagging = True
-                    self._wake.set()
+                self._lagging = True
+                self._wake.set()
                 return
             size_bytes = len(batch.payload)
             if not self._in_flight_bytes:

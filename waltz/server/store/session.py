@@ -223,6 +223,8 @@ class StoreSession:
         members = self._members
         mark = committed_mark([replica.acked for replica in members], self._quorum)
         committed = ring.commit(mark)
+        if committed is None and not ring.kept_bytes:
+            return  # as after two of three acknowledgements, while nobody lags
         live_positions = [replica.next_id for replica in members if replica.live]
         ring.trim(min(live_positions, default=ring.next_id))
         if committed is None:

@@ -20,7 +20,8 @@ from waltz.common.net.listener import Listener
 from waltz.common.net.tls import server_context
 from waltz.common.version import installed_version
 from waltz.common.wire.frames import STORAGE, STORAGE_ADMIN
-from waltz.common.zk.client import ConnectionLossError, NoNodeError, SessionExpiredError, ZooKeeper, connect
+from waltz.common.zk.client import ConnectionLossError, NoNodeError, SessionExpiredError, ZooKeeper
+from waltz.common.zk.kazoo_client import connect
 from waltz.common.zk.paths import ClusterPaths
 from waltz.common.zk.znodes import StoreParams
 from waltz.storage.disk.files import Files, OsFiles

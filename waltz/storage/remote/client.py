@@ -108,8 +108,7 @@ class StorageClient:
         self._channel: Channel | None = None
         self._closed: ConnectionClosedError | None = None
         self._calls: PendingCalls[wire.Message] = PendingCalls(f"storage {endpoint}")
-        self._appends: dict[int, AppendDone] = {}
-        self._owed = OwedAnswers(silent_after_s)
+        self._owed: OwedAnswers[AppendDone] = OwedAnswers(silent_after_s)
         self._look_interval_s = min(LOOK_INTERVAL_S, silent_after_s / 4)
         self._look_timer: asyncio.TimerHandle | None = None
         self._look_due_s = 0.0
@@ -189,9 +188,15 @@ class StorageClient:
             self._loop.call_soon(done, ConnectionClosedError(str(self._closed)))
             return 0
         seq_num = self._calls.next_seq_num()
-        self._appends[seq_num] = done
-        self._send(channel, seq_num, wire.encode_append(session_id, seq_num, partition_id, records, count), None)
-        return channel.taken_bytes
+        frame = wire.encode_append(session_id, seq_num, partition_id, records, count)
+        size_bytes = len(frame)
+        position = channel.taken_bytes + size_bytes
+        now_s = self._loop.time() - self._stood_still_s
+        self._owed.sent(seq_num, size_bytes, position, self._append_timeout_s, now_s, done)
+        channel.send(frame)
+        if self._look_timer is None:
+            self._look_by(self._look_interval_s)
+        return position
 
     def transfer(self, position: int) -> Transfer:
         """How far the connection has come with what was sent on it up to ``position``. A system call."""
@@ -290,16 +295,17 @@ class StorageClient:
 
     def frames_received(self, channel: Channel, buffer: bytes, bounds: Bounds) -> None:
         """Part of ``ChannelHandler``: bring every answer to its request."""
-        appends, owed = self._appends, self._owed
+        owed = self._owed
         now_s = self._loop.time() - self._stood_still_s
         for message in wire.decode_batch(buffer, bounds):
-            owed.answered(message.seq_num, now_s)
-            if isinstance(message, wire.SuccessResponse | wire.FailureResponse):
-                done = appends.pop(message.seq_num, None)
-                if done is not None:
-                    self._finish(done, _outcome(message))
-                    continue
-            self._calls.resolve(message.seq_num, message)
+            seq_num = message.seq_num
+            done = owed.answered(seq_num, now_s)
+            if done is None:
+                self._calls.resolve(seq_num, message)
+            elif isinstance(message, wire.SuccessResponse):
+                self._finish(done, None)
+            else:
+                self._finish(done, self._append_error(message))
 
     def channel_writable(self, channel: Channel) -> None:
         """Part of ``ChannelHandler``."""
@@ -312,9 +318,8 @@ class StorageClient:
         if self._look_timer is not None:
             self._look_timer.cancel()
             self._look_timer = None
-        appends, self._appends = self._appends, {}
         self._calls.close(closed)
-        for done in appends.values():
+        for done in self._owed.take_waiters():
             self._finish(done, closed)
         listeners, self._close_listeners = self._close_listeners, []
         for listener in listeners:
@@ -329,13 +334,11 @@ class StorageClient:
         except Exception:  # the callback of one caller must not cost another its answer
             logger.exception("a callback of the storage client failed")
 
-    def _send(self, channel: Channel, seq_num: int, frame: bytes, timeout_s: float | None) -> None:
+    def _send(self, channel: Channel, seq_num: int, frame: bytes, limit_s: float) -> None:
         now_s = self._loop.time() - self._stood_still_s
+        self._owed.sent(seq_num, len(frame), channel.taken_bytes + len(frame), limit_s, now_s)
         channel.send(frame)
-        limit_s = self._append_timeout_s if timeout_s is None else timeout_s
-        self._owed.sent(seq_num, len(frame), channel.taken_bytes, limit_s, now_s)
-        if self._look_timer is None or timeout_s is not None:
-            self._look_by(min(limit_s, self._look_interval_s))
+        self._look_by(min(limit_s, self._look_interval_s))
 
     def _look_by(self, delay_s: float) -> None:
         """Look at what is owed after this time, or before."""
@@ -385,7 +388,7 @@ class StorageClient:
         channel.send(wire.encode(wire.MaxTransactionIdRequest(-1, seq_num, NO_PARTITION, False)))
 
     def _fail_late(self, seq_num: int) -> None:
-        done = self._appends.pop(seq_num, None)
+        done = self._owed.give_up(seq_num)
         if done is None:
             self._calls.fail(seq_num, DeadlineExceededError(f"storage {self.endpoint} did not answer in time"))
             return
@@ -423,6 +426,11 @@ class StorageClient:
             raise self._protocol_error(f"answered {what} with {type(answer).__name__}")
         return answer
 
+    def _append_error(self, message: wire.Message) -> WaltzError:
+        if isinstance(message, wire.FailureResponse):
+            return RemoteStorageError(message.error.message or "")
+        return self._protocol_error(f"answered an append with {type(message).__name__}")
+
     def _check_ids(self, items: Sequence[Record | RecordHeader], first: int, max_count: int) -> None:
         """The node may deliver less than asked, but nothing else."""
         if len(items) > max(max_count, 0):
@@ -436,12 +444,6 @@ class StorageClient:
         if self._channel is not None:
             self._channel.abort(error)
         return error
-
-
-def _outcome(message: wire.SuccessResponse | wire.FailureResponse) -> RemoteStorageError | None:
-    if isinstance(message, wire.FailureResponse):
-        return RemoteStorageError(message.error.message or "")
-    return None
 
 
 def verify_payloads(records: Sequence[Record], partition_id: int, source: Endpoint) -> None:

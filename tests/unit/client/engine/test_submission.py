@@ -7,7 +7,7 @@ import pytest
 
 from tests.unit.client.application import Context
 from tests.unit.client.fake_server import until
-from waltz.client.engine.submission import ContextSubmission, RetryQueue, Submission
+from waltz.client.engine.submission import ContextSubmission, RetryQueue, Submission, tell_exception
 from waltz.client.options import ClientOptions
 from waltz.client.retry_policy import RetryPolicy
 
@@ -104,3 +104,14 @@ async def test_a_defect_in_one_attempt_does_not_hold_up_those_behind_it(caplog: 
     await until(lambda: attempted == rest)
     assert "planted" in caplog.text
     assert await queue.close(None) == []
+
+
+async def test_a_context_is_not_blamed_when_the_loop_is_closed_under_it(caplog: pytest.LogCaptureFixture) -> None:
+    class Slow(Context):
+        def on_exception(self, error: Exception) -> asyncio.Future[None]:
+            return asyncio.get_running_loop().create_future()
+
+    telling = tell_exception(Slow(), ValueError("on purpose"))
+    telling.send(None)
+    telling.close()
+    assert not caplog.records

@@ -436,7 +436,7 @@ async def test_a_client_that_never_gets_a_server_says_that_nothing_was_sent() ->
     options = ClientOptions(rpc_timeout_s=0.05)
     async with waltz.connect(driver, options=options) as client:
         core: Any = client._core
-        core.remove_server(next(iter(core._stream._assignments._owners.values())).endpoint)
+        core.remove_server(next(iter(core._stream._links._assignments._owners.values())).endpoint)
         with pytest.raises(waltz.NotAppendedError, match="could not be joined within 0.2 s: no server is known to own"):
             await client.append(0, b"a", timeout_s=0.2)
 

@@ -4,10 +4,10 @@ import asyncio
 import random
 from collections.abc import Callable, Sequence
 
+from tests.memory_zookeeper import MemoryZooKeeper, MemoryZooKeeperServer
 from tests.unit.server.store.fakes import FakeNetwork
 from waltz.common.checksum import checksum
 from waltz.common.ids import ReqId
-from waltz.common.zk.memory import MemoryZooKeeper, MemoryZooKeeperServer
 from waltz.common.zk.paths import ClusterPaths
 from waltz.common.zk.znodes import PartitionMetadata, ReplicaState
 from waltz.server.store.connections import StorageConnections
@@ -29,11 +29,13 @@ class Recorder:
         self.unwritten_appends: list[Append] = []
         self.drained_count = 0
         self.is_open = False
+        self.next_id = 0
         self._decided: set[int] = set()
 
     def session_opened(self, high_water_mark: int, changed: bool) -> None:
         assert not self.is_open
         self.is_open = True
+        self.next_id = high_water_mark + 1
         self.calls.append("opened")
         self.opened.append((high_water_mark, changed))
 
@@ -93,6 +95,9 @@ class Server:
     def give(self, count: int = 1, size_bytes: int = 10) -> list[Append]:
         """Append new transactions."""
         appends = [self.world.new_append(size_bytes) for _ in range(count)]
+        for append in appends:
+            append.transaction_id = self.listener.next_id
+            self.listener.next_id += 1
         self.log.append(appends)
         self.given.extend(appends)
         return appends

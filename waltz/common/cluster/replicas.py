@@ -1,6 +1,7 @@
 """Which replicas may serve a bulk read, a repair or a comparison.
 
-Second half of rule S6, judged on metadata that was read *after* the high-water mark: a replica of the current session
+Second half of rule S6 (the first is :mod:`waltz.common.cluster.marks`), judged on metadata that was read *after* the
+high-water mark: a replica of the current session
 that is unresolved took part in the recovery of this session, so everything it has up to a committed mark is right, and
 stays right in all later sessions. Any other replica may have a tail that a recovery is still going to truncate.
 
