@@ -7,10 +7,10 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from uuid import UUID
 
+from tests.memory_zookeeper import MemoryZooKeeperServer
 from waltz.common.config import StorageConfig, TlsConfig
 from waltz.common.ids import Endpoint
 from waltz.common.metrics import Registry
-from waltz.common.zk.memory import MemoryZooKeeperServer
 from waltz.common.zk.znodes import StoreParams
 from waltz.storage.disk.files import OsFiles
 from waltz.storage.node.node import StorageNode

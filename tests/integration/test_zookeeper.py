@@ -16,8 +16,8 @@ from kazoo.client import KazooClient
 from tests.unit.common.cluster.manager_cases import Cluster, ManagerCases
 from tests.unit.common.zk.conformance import Ensemble, Flag, ZooKeeperConformance
 from tests.unit.common.zk.mutex_cases import MutexCases
-from waltz.common.zk.client import ConnectionLossError, State, ZooKeeper, ZooKeeperUnreachableError, connect
-from waltz.common.zk.kazoo_client import KazooZooKeeper
+from waltz.common.zk.client import ConnectionLossError, State, ZooKeeper, ZooKeeperUnreachableError
+from waltz.common.zk.kazoo_client import KazooZooKeeper, connect
 from waltz.common.zk.store_admin import create_cluster
 from waltz.local import zookeeper as local_zookeeper
 from waltz.local.zookeeper import LocalZooKeeper, LocalZooKeeperError, find_java

@@ -11,7 +11,7 @@ import struct
 from collections.abc import Awaitable, Callable, Sequence
 
 from tests.simulation.checker import Attempt, Checker, Entry, Outcome, Submitted
-from tests.simulation.clients import FIRST_WITH_APPEND_LOCKS, FIRST_WITH_READ_LOCKS, NEWEST, SimulatedClients
+from tests.simulation.clients import NEWEST, client_environment
 from tests.simulation.cluster import Host, World
 from tests.simulation.loop import Process
 from waltz.client.builder import TransactionBuilder
@@ -21,6 +21,7 @@ from waltz.client.errors import ClientClosedError
 from waltz.client.locks import PartitionLocalLock
 from waltz.client.transaction import Transaction
 from waltz.common.errors import WaltzError
+from waltz.common.wire.versions import FIRST_WITH_APPEND_LOCKS, FIRST_WITH_READ_LOCKS
 
 DATA_PREFIX = struct.Struct(">ii")
 
@@ -59,6 +60,11 @@ class ApplicationHost(Host):
     def idle(self) -> bool:
         """Whether everything was submitted, and has ended."""
         return self.quota <= 0 and not self._outstanding
+
+    @property
+    def outstanding(self) -> list[int]:
+        """The numbers of the transactions that have not ended, oldest first."""
+        return list(self._outstanding)
 
     def crash(self, *, power_loss: bool) -> None:
         if self.running:
@@ -151,8 +157,9 @@ class ClientHost(ApplicationHost):
         zookeeper = await self.connect_zookeeper(process)
         wandering = self.world.options.wandering
         settings = {"client.autoMount": not wandering}
-        clients = SimulatedClients(self.world, f"{self.name} run {self.runs}", zookeeper, self.version, **settings)
-        client = await clients.open(self.callbacks())
+        run = f"{self.name} run {self.runs}"
+        environment = client_environment(self.world, run, zookeeper, self.version, **settings)
+        client = await WaltzClient.open_in(environment, self.callbacks())
         if wandering:
             await client.set_partitions(range(self.world.options.partitions))
         self.client = client

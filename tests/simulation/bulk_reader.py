@@ -12,8 +12,9 @@ from tests.simulation.checker import Checker, Entry
 from tests.simulation.cluster import ROOT, Host, World
 from tests.simulation.loop import Process
 from tests.simulation.zookeeper import ProcessZooKeeper
+from waltz.common.cluster import marks
 from waltz.common.errors import WaltzError
-from waltz.spark import marks, planning
+from waltz.spark import planning
 from waltz.spark.chunk import Chunk
 from waltz.spark.options import parse_options
 from waltz.spark.reading import SplitReader

@@ -12,11 +12,11 @@ from tests.simulation.cluster import ADMIN_PORT, DIRECTORY, ROOT, StorageHost
 from tests.simulation.faults import operate
 from tests.simulation.loop import Process
 from tests.simulation.target import Fault, Target
+from waltz.common.cluster.marks import read_committed_marks
 from waltz.common.errors import WaltzError
 from waltz.common.ids import Endpoint
-from waltz.spark.marks import read_committed_marks
-from waltz.storage.disk.control_file import HEADER_SIZE_BYTES
 from waltz.storage.disk.segment_format import encode_record
+from waltz.storage.disk.slot_file import HEADER_SIZE_BYTES
 from waltz.storage.remote.repair import Repair
 
 BEGIN_ANEW_AFTER = 5

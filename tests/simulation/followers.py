@@ -10,9 +10,9 @@ import contextvars
 from collections import deque
 from collections.abc import Callable
 
+from tests.memory_zookeeper import MemoryZooKeeper, MemoryZooKeeperServer
 from tests.simulation.loop import SimulatedLoop
 from waltz.common.zk.client import Stat
-from waltz.common.zk.memory import MemoryZooKeeper, MemoryZooKeeperServer
 
 Change = Callable[[MemoryZooKeeperServer], object]
 

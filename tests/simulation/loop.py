@@ -10,6 +10,7 @@ import contextlib
 import contextvars
 import enum
 import heapq
+import itertools
 from asyncio.base_events import BaseEventLoop
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator
@@ -135,33 +136,61 @@ def running_process() -> Process | None:
 
 
 class _Handle(asyncio.Handle):
+    """Made a hundred thousand times in a run: so it sets what asyncio's does, without asking for a debug mode."""
+
     __slots__ = ("process",)
-    process: Process | None
+
+    def __init__(
+        self,
+        callback: Callable[..., object],
+        args: tuple[Any, ...],
+        loop: "SimulatedLoop",
+        context: contextvars.Context | None,
+    ) -> None:
+        if context is None:
+            context = contextvars.copy_context()
+        self.process = context.get(_current_process)
+        self._context = context
+        self._loop = loop
+        self._callback = callback
+        self._args: tuple[Any, ...] = args
+        self._cancelled = False
+        self._repr: str | None = None
+        self._source_traceback = None
 
 
 class _TimerHandle(asyncio.TimerHandle):
+    """As :class:`_Handle`."""
+
     __slots__ = ("process",)
-    process: Process | None
-    _scheduled: bool
 
-
-class _Numbered:
-    """Hashes that do not depend on addresses, so that sets of tasks and futures iterate alike in every run."""
-
-    counter = 0
-
-    @classmethod
-    def next(cls) -> int:
-        cls.counter += 1
-        return cls.counter
+    def __init__(
+        self,
+        when: float,
+        callback: Callable[..., object],
+        args: tuple[Any, ...],
+        loop: "SimulatedLoop",
+        context: contextvars.Context | None,
+    ) -> None:
+        if context is None:
+            context = contextvars.copy_context()
+        self.process = context.get(_current_process)
+        self._context = context
+        self._loop = loop
+        self._callback = callback
+        self._args: tuple[Any, ...] = args
+        self._cancelled = False
+        self._repr: str | None = None
+        self._source_traceback = None
+        self._when = when
+        self._scheduled = True
 
 
 class SimulatedFuture(asyncio.Future[Any]):
-    """A future with a reproducible hash."""
+    """A future with a reproducible hash, which does not depend on its address: sets of them iterate alike in every
+    run."""
 
-    def __init__(self, *, loop: "SimulatedLoop") -> None:
-        super().__init__(loop=loop)
-        self.number = _Numbered.next()
+    number: int
 
     def __hash__(self) -> int:
         return self.number
@@ -177,8 +206,9 @@ class SimulatedTask(asyncio.Task[Any]):
         loop: "SimulatedLoop",
         name: str | None,
         context: contextvars.Context | None,
+        number: int,
     ) -> None:
-        self.number = _Numbered.next()
+        self.number = number
         self.process = _current_process.get() if context is None else context.get(_current_process)
         super().__init__(coroutine, loop=loop, name=name, context=context)
 
@@ -208,7 +238,8 @@ class SimulatedLoop(BaseEventLoop):
     def __init__(self, on_failure: Callable[[dict[str, Any]], None]) -> None:
         """``on_failure`` is given what asyncio would log: exceptions that nobody handles."""
         super().__init__()
-        _Numbered.counter = 0
+        self._numbers = itertools.count(1)
+        """Of tasks and futures, in order of creation."""
         self._now_s = 0.0
         self._runnable: deque[_Handle | _TimerHandle] = deque()
         self._timers: list[tuple[float, int, _TimerHandle]] = []
@@ -235,7 +266,6 @@ class SimulatedLoop(BaseEventLoop):
     ) -> asyncio.Handle:
         """See asyncio."""
         handle = _Handle(callback, args, self, context)
-        handle.process = _current_process.get() if context is None else context.get(_current_process)
         self._runnable.append(handle)
         return handle
 
@@ -258,8 +288,6 @@ class SimulatedLoop(BaseEventLoop):
     ) -> asyncio.TimerHandle:
         """See asyncio. Timers of the same moment run in the order of the calls."""
         handle = _TimerHandle(when, callback, args, self, context)
-        handle.process = _current_process.get() if context is None else context.get(_current_process)
-        handle._scheduled = True
         self._timer_number += 1
         heapq.heappush(self._timers, (when, self._timer_number, handle))
         return handle
@@ -277,7 +305,7 @@ class SimulatedLoop(BaseEventLoop):
     def timers_of(self, process: Process) -> list[Callable[..., object]]:
         """What is still to be called for a process at some time."""
         handles = [timer[2] for timer in self._timers if timer[2].process is process and not timer[2].cancelled()]
-        return [cast("Callable[..., object]", handle._callback) for handle in handles]  # type: ignore[attr-defined]
+        return [handle._callback for handle in handles]
 
     def take_back(self, handles: deque[_Handle]) -> None:
         """Run the handles that were kept while their process was paused."""
@@ -334,7 +362,12 @@ class SimulatedLoop(BaseEventLoop):
                 continue
             process = handle.process
             if process is None or process.state is running:
-                handle._run()
+                try:
+                    handle._context.run(handle._callback, *handle._args)
+                except (SystemExit, KeyboardInterrupt):
+                    raise
+                except BaseException as error:
+                    self.call_exception_handler({"message": f"Exception in callback {handle}", "exception": error})
             elif process.state is paused:
                 process.keep(cast("_Handle", handle))
 
@@ -342,7 +375,9 @@ class SimulatedLoop(BaseEventLoop):
 
     def create_future(self) -> asyncio.Future[Any]:
         """See asyncio."""
-        return SimulatedFuture(loop=self)
+        future = SimulatedFuture(loop=self)
+        future.number = next(self._numbers)
+        return future
 
     def create_task(  # type: ignore[override]  # the stub's signature uses private names
         self,
@@ -352,7 +387,7 @@ class SimulatedLoop(BaseEventLoop):
         context: contextvars.Context | None = None,
     ) -> asyncio.Task[_T]:
         """See asyncio."""
-        return SimulatedTask(coro, loop=self, name=name, context=context)
+        return SimulatedTask(coro, loop=self, name=name, context=context, number=next(self._numbers))
 
     # Network
 

@@ -16,7 +16,7 @@ from tests.simulation import planted_storage as storage
 from tests.simulation.disk import SimulatedFile, SimulatedFiles
 from tests.simulation.options import CONDITIONS
 from waltz.client.engine.appends import PartitionAppends
-from waltz.common.zk import replicas
+from waltz.common.cluster import replicas
 from waltz.server.feed import Feed
 from waltz.server.locks import LockTable
 from waltz.server.memory import MemoryAccount

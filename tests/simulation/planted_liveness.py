@@ -44,7 +44,7 @@ def patient_with_silence() -> Iterator[None]:
     """L3: a connection to a storage that went dead is kept."""
     make = OwedAnswers.__init__
 
-    def never_silent(owed: OwedAnswers, silent_after_s: float) -> None:
+    def never_silent(owed: OwedAnswers[object], silent_after_s: float) -> None:
         make(owed, float("inf"))
 
     with mock.patch.object(OwedAnswers, "__init__", never_silent):

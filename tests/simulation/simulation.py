@@ -19,7 +19,7 @@ from unittest import mock
 
 from tests.simulation.absence import keep_storages_away
 from tests.simulation.applications import make_applications
-from tests.simulation.checker import Checker, Entry, Outcome
+from tests.simulation.checker import Checker, Entry
 from tests.simulation.cluster import (
     BULK_READER,
     CLUSTER_KEY,
@@ -43,6 +43,7 @@ from tests.simulation.schedule import ALL_FAULTS, draw_faults, heal
 from tests.simulation.target import Fault, Target
 from tests.simulation.trace import Trace
 from waltz.client.plain import reader
+from waltz.common.cluster import marks
 from waltz.common.errors import WaltzError
 from waltz.common.net import channel
 from waltz.common.records import Record
@@ -51,11 +52,9 @@ from waltz.server.partition import ServerPartition
 from waltz.server.store.interface import Append, StoreOptions
 from waltz.server.store.ring import BatchRing
 from waltz.server.store.session import StoreSession
-from waltz.spark import marks
 from waltz.storage.disk.control_file import ControlFile
 from waltz.storage.disk.fence import FenceFile
 from waltz.storage.disk.log import PartitionLog
-from waltz.storage.node import partition as storage_partition
 from waltz.storage.node.partition import StoragePartition
 
 if TYPE_CHECKING:
@@ -191,7 +190,6 @@ class Simulation:
             stack.enter_context(mock.patch.object(server_node, "StoreOptions", store_options))
             stack.enter_context(as_many_as_the_fault_says(self.world))
             stack.enter_context(mock.patch.object(marks, "random", SimpleNamespace(Random=lambda: random.Random(0))))
-            stack.enter_context(mock.patch.object(storage_partition, "WRITE_AHEAD_BYTES", options.write_ahead_bytes))
             if options.forgetful_storages:
                 stack.enter_context(mock.patch.object(FenceFile, "raise_to", _forget))
             feeds = SimpleNamespace(Random=lambda: self.world.random("feeds"))
@@ -352,12 +350,7 @@ class Simulation:
         waiting: list[str] = []
         for client in self.clients:
             if not client.idle:
-                pending = [
-                    submitted.number
-                    for submitted in self.checker.submitted
-                    if submitted.client == client.name and submitted.outcome is Outcome.PENDING
-                ]
-                waiting.append(f"{client.name} has {client.quota} to submit and waits for {pending[:10]}")
+                waiting.append(f"{client.name} has {client.quota} to submit and waits for {client.outstanding[:10]}")
             for partition_id, log in enumerate(self.checker.log):
                 if len(client.database[partition_id]) < len(log):
                     applied = client.applied(partition_id)

@@ -73,7 +73,7 @@ class StorageChecks:
 
     def acknowledged(self, storage: str, partition_id: int, records: Sequence[Record]) -> None:
         """A storage tells a server that it has these."""
-        self._acknowledged[storage, partition_id].update((record.transaction_id, record) for record in records)
+        self._acknowledged[storage, partition_id].update({record.transaction_id: record for record in records})
 
     def cut(self, storage: str, partition_id: int, transaction_id: int) -> None:
         """A storage is told to cut what comes after this transaction."""
@@ -161,8 +161,9 @@ class StorageChecks:
             acknowledge(partition, requests, frames)
             for request, frame in zip(requests, frames, strict=True):
                 message = request.message
-                told = session_rule.fence(message, partition._session_id) is None
-                if told and isinstance(message, wire.AppendRequest) and frame == _success(message):
+                if not isinstance(message, wire.AppendRequest) or frame != _success(message):
+                    continue
+                if session_rule.fence(message, partition._session_id) is None:
                     self.acknowledged(_host(), partition.partition_id, message.records)
 
         async def performed(partition: StoragePartition, request: Any) -> bytes:

@@ -25,6 +25,7 @@ REGRESSIONS = (
     (5004, (), "a deposed owner answered a mount of a newer generation: a client took its own commits for failed"),
     (15351, (), "a replica whose log ended within a batch made the server that it joined again spin for ever"),
     (13024, (), "a lost sector that held the first zeros of an intact record was taken for damage"),
+    (20085, (), "an attempt whose coroutine was closed with its loop told its application that it had failed"),
     (
         129,
         ("--faults", "power-off-storage,power-off-all-storages,crash-while-writing"),

@@ -1,6 +1,6 @@
 """The ZooKeeper of a simulated cluster, as one process sees it.
 
-The tree and its sessions are those of :mod:`waltz.common.zk.memory`, and each session reads from a follower of its own
+The tree and its sessions are those of :mod:`tests.memory_zookeeper`, and each session reads from a follower of its own
 (:mod:`tests.simulation.followers`). Here is what belongs to the process: watches and listeners are called inside of it,
 late if the fault demands, and its session ends some time after the process did.
 """
@@ -13,10 +13,10 @@ from collections import defaultdict
 from collections.abc import Callable
 from typing import TypeVar
 
+from tests.memory_zookeeper import MemoryZooKeeper
 from tests.simulation.followers import Follower, Leader
 from tests.simulation.loop import Process, SimulatedLoop, running_process
 from waltz.common.zk.client import ANY_VERSION, ConnectionLossError, Listener, Stat, State, Watch, ZooKeeperError
-from waltz.common.zk.memory import MemoryZooKeeper
 
 _T = TypeVar("_T")
 

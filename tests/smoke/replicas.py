@@ -9,12 +9,12 @@ import contextlib
 import itertools
 from collections.abc import AsyncIterator, Sequence
 
+from waltz.common.cluster.replicas import read_replicas
 from waltz.common.config import CliConfig, load
 from waltz.common.errors import ConnectFailedError, WaltzError
 from waltz.common.ids import Endpoint
 from waltz.common.net.tls import client_context
 from waltz.common.records import Record
-from waltz.common.zk.replicas import read_replicas
 from waltz.common.zk.store_admin import read_store_params
 from waltz.local.cluster import LocalCluster
 from waltz.local.layout import NODE_HOST, ROOT

@@ -12,8 +12,8 @@ from typing import TypeVar
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.unit.spark.fakes import FakeCluster, make_record
-from waltz.common.zk.client import connect
+from tests.unit.common.cluster.fakes import FakeCluster, make_record
+from waltz.common.zk.kazoo_client import connect
 from waltz.local.cluster import LocalCluster
 from waltz.local.layout import ROOT
 from waltz.local.zookeeper import LocalZooKeeper
@@ -96,7 +96,7 @@ class RunningCluster:
         return self._thread.run(coroutine)
 
     def append(self, partition_id: int, count: int) -> None:
-        """Commit more transactions, as :func:`~tests.unit.spark.fakes.make_record` makes them."""
+        """Commit more transactions, as :func:`~tests.unit.common.cluster.fakes.make_record` makes them."""
         for storage in self.fake.storages:
             log = storage.logs[partition_id]
             more = [make_record(partition_id, len(log) + number) for number in range(count)]

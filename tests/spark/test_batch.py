@@ -8,7 +8,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from tests.spark.conftest import COUNTS, RunningCluster
-from tests.unit.spark.fakes import SESSION, damaged, make_record, storage_name
+from tests.unit.common.cluster.fakes import SESSION, damaged, make_record, storage_name
 from waltz.common.ids import ReqId
 from waltz.common.zk.znodes import UNRESOLVED
 from waltz.spark.columns import SCHEMA

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from tests.spark.conftest import COUNTS, RunningCluster
-from tests.unit.spark.fakes import FakeOwner
+from tests.unit.common.cluster.fakes import FakeOwner
 
 TIMEOUT_S = 90
 

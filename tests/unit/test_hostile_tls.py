@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import waltz
+from tests.memory_zookeeper import MemoryZooKeeperServer
 from tests.unit.client.application import QUICK
 from tests.unit.client.fake_server import FakeServer, Log
 from tests.unit.client.test_cluster import Managed
@@ -25,7 +26,6 @@ from waltz.common.ids import Endpoint
 from waltz.common.net.channel import connect
 from waltz.common.net.tls import client_context, server_context
 from waltz.common.wire.frames import CLIENT_SERVER
-from waltz.common.zk.memory import MemoryZooKeeperServer
 from waltz.common.zk.store_admin import add_storage_node, create_cluster
 from waltz.server.node import WaltzServer
 from waltz.storage.remote.client import StorageClient

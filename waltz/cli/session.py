@@ -11,7 +11,8 @@ from waltz.common.config import CliConfig, load
 from waltz.common.errors import WaltzError
 from waltz.common.ids import Endpoint
 from waltz.common.net.tls import client_context
-from waltz.common.zk.client import ZooKeeper, connect
+from waltz.common.zk.client import ZooKeeper
+from waltz.common.zk.kazoo_client import connect
 
 Nouns: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 """Where the module of a noun adds its parser, and a noun its verbs."""

@@ -9,12 +9,12 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 from waltz.cli.session import Nouns, Session, cluster_command, endpoint, failed, noun, number, partition_ranges, port
+from waltz.common.cluster.marks import read_committed_marks
 from waltz.common.config import TlsConfig, load
 from waltz.common.errors import WaltzError
 from waltz.common.ids import Endpoint
 from waltz.common.net.tls import client_context
 from waltz.common.zk.store_admin import read_connections, read_store_params
-from waltz.spark.marks import read_committed_marks
 from waltz.storage.remote.admin_client import StorageAdminClient
 from waltz.storage.remote.operations import (
     Recovery,

@@ -12,6 +12,16 @@ LONG_MIN = -(1 << 63)
 """The smallest 64-bit integer; "unresolved" in replica states, "not known yet" in high-water marks."""
 
 
+GENERATION_PART = slice(4, 8)
+"""The generation in the bytes of a request id."""
+
+PARTITION_PART = slice(8, 12)
+"""The partition in the bytes of a request id."""
+
+RUN_PART = slice(GENERATION_PART.start, PARTITION_PART.stop)
+"""Generation and partition: what requests that are handled together have in common."""
+
+
 class ReqId(bytes):
     """A request id: the very 16 bytes that travel (client id, generation, partition id, sequence number).
 
@@ -35,12 +45,12 @@ class ReqId(bytes):
     @property
     def generation(self) -> int:
         """Generation of the partition that the client knew."""
-        return int.from_bytes(self[4:8], "big", signed=True)
+        return int.from_bytes(self[GENERATION_PART], "big", signed=True)
 
     @property
     def partition_id(self) -> int:
         """The partition that the request is for."""
-        return int.from_bytes(self[8:12], "big", signed=True)
+        return int.from_bytes(self[PARTITION_PART], "big", signed=True)
 
     @property
     def seq_num(self) -> int:

@@ -12,7 +12,12 @@ RECORD_HEADER = struct.Struct(">q16si")
 
 _SIZED_HEADER = struct.Struct(">q16sii")
 _COUNT = _CHECKSUM = struct.Struct(">i")
-_MIN_RECORD_SIZE_BYTES = _SIZED_HEADER.size + _CHECKSUM.size
+
+RECORD_ID_BYTES = struct.calcsize(">q16s")
+"""Bytes of a record on the wire before its body: transaction id and request id."""
+
+RECORD_OVERHEAD_BYTES = _SIZED_HEADER.size + _CHECKSUM.size
+"""Bytes of a record on the wire beside its data."""
 
 
 class RecordHeader(NamedTuple):
@@ -85,12 +90,12 @@ def decode_records(buffer: bytes, offset: int, end: int) -> tuple[list[Record], 
         raise ProtocolError("the record list is too short")
     (count,) = _COUNT.unpack_from(buffer, offset)
     offset += _COUNT.size
-    if count < 0 or count * _MIN_RECORD_SIZE_BYTES > end - offset:
+    if count < 0 or count * RECORD_OVERHEAD_BYTES > end - offset:
         raise ProtocolError(f"a record list of {count} records in {end - offset} bytes")
     records: list[Record] = []
     add, make, unpack, unpack_checksum = records.append, Record._make, _SIZED_HEADER.unpack_from, _CHECKSUM.unpack_from
     header_size, checksum_size = _SIZED_HEADER.size, _CHECKSUM.size
-    last_header = end - _MIN_RECORD_SIZE_BYTES
+    last_header = end - RECORD_OVERHEAD_BYTES
     for _ in range(count):
         if offset > last_header:
             raise ProtocolError("the record list is too short")

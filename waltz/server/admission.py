@@ -7,7 +7,7 @@ that passes gets the next transaction id and raises its locks to it at once.
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from waltz.common.ids import NO_TRANSACTION
+from waltz.common.ids import GENERATION_PART, NO_TRANSACTION
 from waltz.server.appends import AppendCall
 from waltz.server.locks import Conflict, LockTable
 
@@ -55,7 +55,7 @@ class Admission:
         """Check requests of one generation, in order."""
         locks = self._locks
         assert locks is not None, "a session has begun"
-        if requests[0].req_id[4:8] != self._generation_bytes:
+        if requests[0].req_id[GENERATION_PART] != self._generation_bytes:
             return self._refuse(locks, requests)
         appends, conflicts, lock_count = locks.admit_run(requests, self.next_id)
         self.next_id += len(appends)

@@ -12,18 +12,14 @@ from typing import NamedTuple
 
 from waltz.common.checksum import crc32
 from waltz.common.errors import ProtocolError
+from waltz.common.ids import RUN_PART
 from waltz.common.wire.client_server import AppendFailure, AppendRequest, decode_batch
 from waltz.common.wire.frames import ABRIDGED_BYTES, Bounds
+from waltz.common.wire.versions import FIRST_WITH_APPEND_LOCKS, FIRST_WITH_WRITE_SESSION
 from waltz.server.link import ClientLink
 from waltz.server.store.interface import Append
 
 APPEND_REQUEST_TYPE = 2
-
-FIRST_VERSION_WITH_ALL_LOCKS = 2
-FIRST_VERSION_WITH_WRITE_SESSION = 5
-
-KEY_START, PARTITION_START, KEY_END = 4, 8, 12
-"""Where generation and partition stand in the 16 bytes of a request id; together they are the key of a run."""
 
 LOCK_SIZE_BYTES = 40
 """Memory of one lock: a place in a tuple, and an integer."""
@@ -132,10 +128,10 @@ def take_appends(
     None at the end. Raises ``ProtocolError`` for whatever the protocol does not allow; the appends before it are in
     ``runs``.
     """
-    if version < FIRST_VERSION_WITH_ALL_LOCKS:
+    if version < FIRST_WITH_APPEND_LOCKS:
         return _take_appends_slowly(buffer, frames, version, limits, runs)
     max_data_bytes = limits.max_data_bytes
-    has_session = version >= FIRST_VERSION_WITH_WRITE_SESSION
+    has_session = version >= FIRST_WITH_WRITE_SESSION
     tail_bytes = 8 if has_session else 0
     shortest_bytes = _FIXED.size + _CHECKSUM.size + tail_bytes
     unpack_head, unpack_no_lock = _WITH_ONE_LOCK.unpack_from, _FIXED.unpack_from
@@ -180,7 +176,7 @@ def take_appends(
                 raise ProtocolError("AppendRequest: damaged")  # not reached: decoding it says what is wrong
             body = buffer[data_start - _BODY_HEAD_BYTES : data_end + 4]
             call = AppendCall(req_id, mark, write_locks, _NONE, _NONE, header, body)
-        found = req_id[KEY_START:KEY_END]
+        found = req_id[RUN_PART]
         if add is None or found != key:
             key = found
             add = runs.setdefault(key, []).append
@@ -197,7 +193,7 @@ def _take_appends_slowly(
         call = _decode_slowly(buffer, start, end, version, limits)
         if isinstance(call, Unacceptable):
             return call
-        runs.setdefault(call.req_id[KEY_START:KEY_END], []).append(call)
+        runs.setdefault(call.req_id[RUN_PART], []).append(call)
     return None
 
 
@@ -231,14 +227,14 @@ def _check_sizes(buffer: bytes, start: int, end: int, version: int, limits: Appe
         return Unacceptable(req_id, AppendFailure.TOO_LARGE, text)
     position = start + _LOCKS_OFFSET
     locks, is_null = 0, False
-    for _ in range(min(version, FIRST_VERSION_WITH_ALL_LOCKS) + 1):
+    for _ in range(min(version, FIRST_WITH_APPEND_LOCKS) + 1):
         if position + 4 > end:
             return None
         (count,) = _COUNT.unpack_from(buffer, position)
         position += 4 + 4 * max(count, 0)
         locks += max(count, 0)
         is_null = is_null or count < 0
-    tail_bytes = 8 if version >= FIRST_VERSION_WITH_WRITE_SESSION else 0
+    tail_bytes = 8 if version >= FIRST_WITH_WRITE_SESSION else 0
     data_start = position + _BODY_HEAD_BYTES
     if data_start > end:
         return None

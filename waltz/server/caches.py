@@ -9,9 +9,8 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections import OrderedDict, deque
 
-from waltz.common.records import RECORD_HEADER, Record, decode_record
+from waltz.common.records import RECORD_HEADER, RECORD_OVERHEAD_BYTES, Record, decode_record
 from waltz.server.feed_frames import FEED_FRAME_SIZE_BYTES
-from waltz.server.store.sizing import RECORD_OVERHEAD_BYTES
 
 _DATA_SIZE = struct.Struct(">i")
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from waltz.common.errors import ProtocolError
-from waltz.common.ids import ReqId
+from waltz.common.ids import PARTITION_PART, ReqId
 from waltz.common.net.channel import Channel
 from waltz.common.net.limits import OPENING_PAYLOAD_BYTES
 from waltz.common.wire.client_server import (
@@ -25,8 +25,6 @@ from waltz.common.wire.client_server import (
 )
 from waltz.common.wire.frames import Bounds
 from waltz.server.appends import (
-    KEY_START,
-    PARTITION_START,
     AppendCall,
     AppendLimits,
     Runs,
@@ -151,8 +149,8 @@ class ClientConnection:
             try:
                 ended_by = take_appends(buffer, frames, version, self._limits, runs)
             finally:
-                for key, requests in runs.items():
-                    self._handler.append(link, key[PARTITION_START - KEY_START :], requests)
+                for requests in runs.values():
+                    self._handler.append(link, requests[0].req_id[PARTITION_PART], requests)
             if ended_by is None:
                 return
             runs = {}

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from waltz.common.errors import WaltzError
 from waltz.common.ids import LONG_MIN
-from waltz.common.records import Record, encode_record
+from waltz.common.records import RECORD_OVERHEAD_BYTES, Record, encode_record
 from waltz.common.tasks import owned
 from waltz.common.wire.client_server import (
     DataListStatus,
@@ -21,7 +21,6 @@ from waltz.common.wire.client_server import (
 )
 from waltz.server.caches import TransactionCache
 from waltz.server.link import ClientLink
-from waltz.server.store.sizing import RECORD_OVERHEAD_BYTES
 from waltz.server.transaction_data import ReadRecords
 
 logger = logging.getLogger(__name__)

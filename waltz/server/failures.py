@@ -4,10 +4,8 @@ from collections.abc import Iterable
 
 from waltz.common.ids import LONG_MIN
 from waltz.common.wire.client_server import AppendFailed, AppendFailure
+from waltz.common.wire.versions import FIRST_WITH_APPEND_FAILED
 from waltz.server.link import ClientLink
-
-FIRST_WITH_APPEND_FAILED = 5
-"""Older versions have no message for it: their clients find out by a flush."""
 
 
 def tell_failed(

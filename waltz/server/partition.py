@@ -17,7 +17,6 @@ from waltz.common.net.quiet_log import QuietLog
 from waltz.common.records import Record, RecordHeader
 from waltz.common.tasks import owned
 from waltz.common.wire.client_server import (
-    FIRST_WITH_PARTIAL_MOUNTS,
     MAX_FEED_COUNT,
     AppendFailure,
     FeedRequest,
@@ -36,12 +35,13 @@ from waltz.common.wire.client_server import (
     encode,
     encode_feed_data,
 )
+from waltz.common.wire.versions import FIRST_WITH_PARTIAL_MOUNTS, FIRST_WITH_PARTITION_CLOSED
 from waltz.server.admission import Admission
 from waltz.server.appends import AcceptedRun, AppendCall
 from waltz.server.caches import FeedCache, TransactionCache
 from waltz.server.data_lists import TransactionListReader, refuse_list
 from waltz.server.deadlines import Deadlines
-from waltz.server.failures import FIRST_WITH_APPEND_FAILED, tell_failed
+from waltz.server.failures import tell_failed
 from waltz.server.feed import Feed, FeedContext, Notices
 from waltz.server.feed_frames import FEED_VERSION
 from waltz.server.link import ClientLink
@@ -67,8 +67,6 @@ _NOT_COUNTED_BYTES = MIN_SHARE_BYTES // 4
 
 APPENDS_DIVISOR = 4
 """The part of the free memory that the appends of one partition may use: one fourth."""
-
-FIRST_WITH_PARTITION_CLOSED = FIRST_WITH_APPEND_FAILED
 
 
 class PartitionOptions(NamedTuple):

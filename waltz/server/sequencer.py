@@ -36,9 +36,9 @@ from heapq import heappop, heappush
 from operator import itemgetter
 from typing import NamedTuple
 
-from waltz.common.ids import ReqId
+from waltz.common.ids import GENERATION_PART, ReqId
 from waltz.common.wire.client_server import FeedRequest, MountRequest
-from waltz.server.appends import KEY_START, PARTITION_START, AppendCall
+from waltz.server.appends import AppendCall
 from waltz.server.link import ClientLink
 from waltz.server.locks import Conflict
 from waltz.server.pending import Awaits, Pending
@@ -51,8 +51,6 @@ LOCKS_PER_REQUEST = 10
 
 _COMPACT_FROM = 1000
 """Length of the line above which those that nobody waits for any more are looked for."""
-
-_RUN_KEY = slice(KEY_START, PARTITION_START)
 
 
 class Verdict(Enum):
@@ -133,7 +131,7 @@ class Sequencer:
             following = line[0].request
             if line[0].link is not pending.link or type(following) is not AppendCall:
                 break
-            if following.req_id[_RUN_KEY] != request.req_id[_RUN_KEY]:
+            if following.req_id[GENERATION_PART] != request.req_id[GENERATION_PART]:
                 break
             run.append(following)
             lock_count += following.lock_count

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 
 from waltz.common.errors import ProtocolError, WaltzError
-from waltz.common.ids import LONG_MIN, ReqId
+from waltz.common.ids import LONG_MIN, PARTITION_PART, ReqId
 from waltz.common.net.channel import Channel
 from waltz.common.net.quiet_log import QuietLog
 from waltz.common.tasks import owned
@@ -190,13 +190,13 @@ class ServerService:
         told, and it would send the append again all the same."""
         self._log_quietly.warning("refused an append of %s: %s", link.channel.peer, append.text)
         if append.failure is not None:
-            partition = self._by_key.get(append.req_id[8:12])
+            partition = self._by_key.get(append.req_id[PARTITION_PART])
             mark = None if partition is None else partition.high_water_mark
             tell_failed(link, [append.req_id], append.failure, mark, append.text)
 
     def unexpected(self, link: ClientLink, message: Message) -> None:
         """Something that only servers send: ignored, as by the original, unless it is for a partition that is here."""
-        if message.req_id[8:12] in self._by_key:
+        if message.req_id[PARTITION_PART] in self._by_key:
             raise ProtocolError(f"{type(message).__name__} is no request")
         self._log_quietly.warning("ignored a %s of %s", type(message).__name__, link.channel.peer)
 
@@ -207,7 +207,7 @@ class ServerService:
 
     def partition_request(self, link: ClientLink, request: PartitionRequest) -> None:
         """A request to the partition in its request id, which need not be here."""
-        partition = self._by_key.get(request.req_id[8:12])
+        partition = self._by_key.get(request.req_id[PARTITION_PART])
         if partition is None:
             self._not_here(link, request)
         elif isinstance(request, MountRequest):
@@ -245,7 +245,7 @@ class ServerService:
     def _ask_parked(self) -> None:
         """Questions for marks of partitions that have come."""
         for pending in self._parked.waiting():
-            partition = self._by_key.get(pending.request.req_id[8:12])
+            partition = self._by_key.get(pending.request.req_id[PARTITION_PART])
             if partition is not None and isinstance(pending.request, HighWaterMarkRequest):
                 pending.end()
                 partition.ask_high_water_mark(pending.link, pending.request)
@@ -317,4 +317,4 @@ class ServerService:
 
 
 def _key(partition_id: int) -> bytes:
-    return ReqId.of(0, 0, partition_id, 0)[8:12]
+    return ReqId.of(0, 0, partition_id, 0)[PARTITION_PART]

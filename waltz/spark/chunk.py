@@ -18,8 +18,9 @@ import pyarrow.compute as pc
 
 from waltz.common.checksum import crc32
 from waltz.common.errors import ProtocolError
-from waltz.storage.disk.segment_format import RECORD_CRC, RECORD_OVERHEAD_BYTES, RECORD_PREFIX
-from waltz.storage.remote.client import DataCorruptionError
+from waltz.common.records import RECORD_OVERHEAD_BYTES
+from waltz.storage.disk.segment_format import RECORD_CRC, RECORD_PREFIX, STORED_OVERHEAD_BYTES
+from waltz.storage.remote.errors import DataCorruptionError
 
 _COUNT = struct.Struct(">i")
 _HEAD_BYTES = 32
@@ -36,10 +37,9 @@ class Layout(NamedTuple):
     overhead_bytes: int
 
 
-ON_THE_WIRE = Layout((_HEAD_BYTES, -_CHECKSUM_BYTES), (-_CHECKSUM_BYTES, None), _HEAD_BYTES + _CHECKSUM_BYTES)
-ON_DISK = Layout((RECORD_PREFIX.size, -RECORD_CRC.size), (_HEAD_BYTES, RECORD_PREFIX.size), RECORD_OVERHEAD_BYTES)
+ON_THE_WIRE = Layout((_HEAD_BYTES, -_CHECKSUM_BYTES), (-_CHECKSUM_BYTES, None), RECORD_OVERHEAD_BYTES)
+ON_DISK = Layout((RECORD_PREFIX.size, -RECORD_CRC.size), (_HEAD_BYTES, RECORD_PREFIX.size), STORED_OVERHEAD_BYTES)
 
-_OVERHEAD_BYTES = ON_THE_WIRE.overhead_bytes
 _ID_BYTES = 8
 _LARGEST_ID = 2**63 - 1
 _HEAD_INTS = 8
@@ -142,7 +142,7 @@ def decode_chunk(buffer: bytes, position: int, end: int, *, partition_id: int, s
         raise ProtocolError(f"{source} sent a record list that is too short")
     (count,) = _COUNT.unpack_from(buffer, position)
     position += _COUNT.size
-    if count < 0 or count * _OVERHEAD_BYTES > end - position:
+    if count < 0 or count * RECORD_OVERHEAD_BYTES > end - position:
         raise ProtocolError(f"{source} sent a record list of {count} records in {end - position} bytes")
     if count == 0:
         if position != end:
@@ -201,7 +201,7 @@ def _record_starts(buffer: bytes, position: int, end: int, count: int, source: o
     """Where each record begins, and where the last one ends, as Arrow's 32-bit offsets."""
     starts: list[int] = []
     add, unpack = starts.append, _COUNT.unpack_from
-    last_start = end - _OVERHEAD_BYTES
+    last_start = end - RECORD_OVERHEAD_BYTES
     for _ in range(count):
         if position > last_start:
             raise ProtocolError(f"{source} sent a record list that is too short")
@@ -209,7 +209,7 @@ def _record_starts(buffer: bytes, position: int, end: int, count: int, source: o
         (size,) = unpack(buffer, position + _SIZE_PLACE)
         if size < 0:
             raise ProtocolError(f"{source} sent a payload of {size} bytes")
-        position += _OVERHEAD_BYTES + size
+        position += RECORD_OVERHEAD_BYTES + size
     if position > end:
         raise ProtocolError(f"{source} sent a record list that is too short")
     if position < end:

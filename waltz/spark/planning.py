@@ -11,15 +11,17 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 from uuid import UUID
 
+from waltz.common.cluster.marks import MarkUnknownError, read_committed_marks
+from waltz.common.cluster.owners import RETRY_INITIAL_S, RETRY_MAXIMUM_S
+from waltz.common.cluster.replicas import Choice, Source, read_replicas
 from waltz.common.net.backoff import Backoff
 from waltz.common.net.tls import client_context
-from waltz.common.zk.client import ZooKeeper, connect
-from waltz.common.zk.replicas import Choice, Source, read_replicas
+from waltz.common.zk.client import ZooKeeper
+from waltz.common.zk.kazoo_client import connect
 from waltz.common.zk.store_admin import StoreAdminError, read_store_params
 from waltz.common.zk.znodes import StoreParams
 from waltz.spark.errors import PlanningError
 from waltz.spark.filters import NOTHING_PUSHED, Pushed
-from waltz.spark.marks import INITIAL_DELAY_S, MAXIMUM_DELAY_S, read_committed_marks
 from waltz.spark.offsets import (
     EARLIEST,
     ENDING_OFFSETS,
@@ -88,7 +90,7 @@ async def plan_with(
     check_named_partitions(STARTING_OFFSETS, starting, selected)
     check_named_partitions(ENDING_OFFSETS, options.ending_offsets, selected)
     wanted = [partition_id for partition_id in selected if pushed.wants(partition_id)]
-    marks = await read_committed_marks(zookeeper, options.cluster_root, wanted, tls=tls, deadline_s=deadline_s)
+    marks = await committed_marks(zookeeper, options, wanted, tls=tls, deadline_s=deadline_s)
     ranges = [
         resolve_range(
             partition_id,
@@ -127,6 +129,26 @@ async def read_store(zookeeper: ZooKeeper, options: ClusterOptions) -> StorePara
         ) from None
 
 
+async def committed_marks(
+    zookeeper: ZooKeeper,
+    options: ClusterOptions,
+    partition_ids: Iterable[int],
+    *,
+    tls: ssl.SSLContext | None,
+    deadline_s: float,
+) -> dict[int, int]:
+    """The committed high-water mark of every partition, -1 for an empty one; first half of rule S6.
+
+    Raises ``PlanningError`` when one is still missing at ``deadline_s``.
+    """
+    try:
+        return await read_committed_marks(
+            zookeeper, options.cluster_root, partition_ids, tls=tls, deadline_s=deadline_s
+        )
+    except MarkUnknownError as error:
+        raise PlanningError(str(error)) from None
+
+
 async def read_sources(
     zookeeper: ZooKeeper, root: str, partition_ids: Iterable[int], deadline_s: float
 ) -> dict[int, tuple[Source, ...]]:
@@ -135,7 +157,7 @@ async def read_sources(
     While a new session recovers there may be none for a moment: asked again until the deadline.
     """
     loop = asyncio.get_running_loop()
-    backoff = Backoff(INITIAL_DELAY_S, MAXIMUM_DELAY_S, random.Random())
+    backoff = Backoff(RETRY_INITIAL_S, RETRY_MAXIMUM_S, random.Random())
     sources: dict[int, tuple[Source, ...]] = {}
     missing = set(partition_ids)
     while missing:

@@ -13,6 +13,7 @@ from waltz.common.errors import (
     ProtocolError,
     WaltzError,
 )
+from waltz.common.records import RECORD_OVERHEAD_BYTES
 from waltz.spark.bulk import BulkClient
 from waltz.spark.chunk import Chunk
 from waltz.spark.errors import ReplicaReadError
@@ -27,8 +28,6 @@ FIRST_FETCH = 100
 """Records of the first request, made before anything is known of their size."""
 
 CONNECT_TIMEOUT_S = 10.0
-
-_RECORD_OVERHEAD_BYTES = 36
 
 
 OWNER = "the partition's server"
@@ -126,7 +125,7 @@ class SplitReader:
 
     @staticmethod
     def _size_bytes(chunk: Chunk) -> int:
-        return chunk.size_bytes + _RECORD_OVERHEAD_BYTES * chunk.count
+        return chunk.size_bytes + RECORD_OVERHEAD_BYTES * chunk.count
 
     async def _fetch(self) -> Chunk:
         """What was asked ahead, or what is asked now, of the present replica."""

@@ -7,11 +7,11 @@ import asyncio
 import logging
 from collections.abc import Mapping
 
+from waltz.common.cluster.marks import ask_committed_marks
 from waltz.common.net.tls import client_context
 from waltz.common.zk.client import ZooKeeper, ZooKeeperError
 from waltz.common.zk.znodes import StoreParams
 from waltz.spark.errors import DataLossError, PlanningError
-from waltz.spark.marks import ask_committed_marks, read_committed_marks
 from waltz.spark.offsets import (
     LATEST,
     STARTING_OFFSETS,
@@ -21,7 +21,7 @@ from waltz.spark.offsets import (
     select_partitions,
 )
 from waltz.spark.options import ReadOptions
-from waltz.spark.planning import Split, connect_zookeeper, plan_ranges, read_store
+from waltz.spark.planning import Split, committed_marks, connect_zookeeper, plan_ranges, read_store
 from waltz.spark.stream_offsets import (
     Offset,
     Positions,
@@ -133,9 +133,7 @@ class StreamPlanner:
         options = self._options
         deadline_s = asyncio.get_running_loop().time() + options.planning_timeout_s
         zookeeper, _ = await self._connected()
-        marks = await read_committed_marks(
-            zookeeper, options.cluster_root, selected, tls=self._tls, deadline_s=deadline_s
-        )
+        marks = await committed_marks(zookeeper, options, selected, tls=self._tls, deadline_s=deadline_s)
         return {partition_id: mark + 1 for partition_id, mark in sorted(marks.items())}
 
     async def _known_ends(self, places: Positions) -> Positions:

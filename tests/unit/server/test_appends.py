@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 from waltz.common.checksum import checksum
 from waltz.common.errors import ProtocolError
-from waltz.common.ids import ReqId
+from waltz.common.ids import RUN_PART, ReqId
 from waltz.common.records import Record, encode_records
 from waltz.common.wire.client_server import AppendFailure, AppendRequest, FeedRequest, decode_batch, encode
 from waltz.common.wire.frames import CLIENT_SERVER, FrameSplitter
-from waltz.server.appends import KEY_END, KEY_START, AppendCall, AppendLimits, Runs, Unacceptable, take_appends
+from waltz.server.appends import AppendCall, AppendLimits, Runs, Unacceptable, take_appends
 from waltz.server.store.interface import encode_appends
 
 LIMITS = AppendLimits(max_data_bytes=10_000, max_locks=9)
@@ -67,7 +67,7 @@ def test_every_append_is_read_as_the_codec_reads_it(version: int, data: st.DataO
     assert take_appends(buffer, iter(bounds), version, LIMITS, runs) is None
     assert sum(map(len, runs.values())) == len(requests)
     for key, calls in runs.items():
-        expected = [request for request in requests if request.req_id[KEY_START:KEY_END] == key]
+        expected = [request for request in requests if request.req_id[RUN_PART] == key]
         assert all(same(call, request) for call, request in zip(calls, expected, strict=True))
 
 

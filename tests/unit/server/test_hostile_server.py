@@ -7,6 +7,7 @@ from zlib import crc32
 
 import pytest
 
+from tests.memory_zookeeper import MemoryZooKeeperServer
 from tests.unit.common.net.peers import Recorder
 from tests.unit.server.fakes import PartitionSetup, new_link, req_id, take
 from tests.unit.server.fakes import mount as mount_request
@@ -26,7 +27,6 @@ from waltz.common.wire.client_server import (
 )
 from waltz.common.wire.frames import CLIENT_SERVER, FRAME_HEADER
 from waltz.common.zk import store_admin
-from waltz.common.zk.memory import MemoryZooKeeperServer
 from waltz.server import node
 from waltz.server.node import WaltzServer
 from waltz.server.partition import PartitionOptions

@@ -3,11 +3,11 @@
 import asyncio
 import random
 
+from tests.memory_zookeeper import MemoryZooKeeperServer
 from tests.unit.server.store.fakes import FakeNetwork, FakePartition
 from tests.unit.server.store.virtual_time import VirtualTimeLoop, run
 from tests.unit.server.store.world import NAMES, ROOT
 from waltz.common.metrics import Registry
-from waltz.common.zk.memory import MemoryZooKeeperServer
 from waltz.common.zk.paths import ClusterPaths
 from waltz.server.caches import FeedCache, TransactionCache
 from waltz.server.memory import MemoryBudget

@@ -5,8 +5,8 @@ import random
 
 import pytest
 
+from tests.memory_zookeeper import MemoryZooKeeperServer
 from waltz.common import tasks
-from waltz.common.zk.memory import MemoryZooKeeperServer
 from waltz.common.zk.paths import ClusterPaths
 from waltz.common.zk.znodes import ReplicaAssignments
 from waltz.server.replica_watch import ReplicaWatch

@@ -1,20 +1,5 @@
-"""A fake cluster on an in-memory ZooKeeper."""
+"""The fake cluster of the part that all readers of the log share."""
 
-from collections.abc import AsyncIterator
+from tests.unit.common.cluster.conftest import ROOT, cluster
 
-import pytest_asyncio
-
-from tests.unit.spark.fakes import FakeCluster
-from waltz.common.zk.memory import MemoryZooKeeperServer
-
-ROOT = "/waltz"
-
-
-@pytest_asyncio.fixture
-async def cluster() -> AsyncIterator[FakeCluster]:
-    """Three storages; partition 0 has ten transactions, 1 is empty, 2 has one."""
-    zookeeper = await MemoryZooKeeperServer().connect()
-    fake = await FakeCluster.start(zookeeper, ROOT, [10, 0, 1])
-    yield fake
-    await fake.stop()
-    await zookeeper.close()
+__all__ = ["ROOT", "cluster"]

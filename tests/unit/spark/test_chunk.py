@@ -5,13 +5,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.unit.spark.fakes import as_on_disk, damaged, decode, encode_range, make_chunk, make_log, make_record
+from tests.unit.common.cluster.fakes import as_on_disk, damaged, encode_range, make_log, make_record
+from tests.unit.spark.chunks import decode, make_chunk
 from waltz.common.errors import ProtocolError
 from waltz.common.ids import ReqId
 from waltz.common.records import Record, encode_records
 from waltz.spark.chunk import Chunk, decode_chunk, decode_range
 from waltz.storage.disk.segment_format import encode_record
-from waltz.storage.remote.client import DataCorruptionError
+from waltz.storage.remote.errors import DataCorruptionError
 
 
 def decode_bytes(encoded: bytes) -> Chunk | None:

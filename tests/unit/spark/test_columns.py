@@ -2,7 +2,8 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
-from tests.unit.spark.fakes import make_chunk, make_log, make_record
+from tests.unit.common.cluster.fakes import make_log, make_record
+from tests.unit.spark.chunks import make_chunk
 from waltz.common.checksum import checksum
 from waltz.common.errors import ConfigError
 from waltz.common.ids import ReqId

@@ -6,11 +6,11 @@ from typing import NamedTuple
 import pytest
 import pytest_asyncio
 
-from tests.unit.spark.fakes import FakeCluster, FakeOwner, damaged, make_log
+from tests.memory_zookeeper import MemoryZooKeeperServer
+from tests.unit.common.cluster.fakes import FakeCluster, FakeOwner, damaged, make_log
 from waltz.common.errors import WaltzError
 from waltz.common.wire.frames import CLIENT_SERVER
 from waltz.common.zk.client import ZooKeeper
-from waltz.common.zk.memory import MemoryZooKeeperServer
 from waltz.spark import owner
 from waltz.spark.chunk import Chunk
 from waltz.spark.errors import ReplicaReadError
@@ -152,7 +152,7 @@ async def test_damage_that_the_server_passes_on_is_noticed(fallen: Fallen) -> No
 
 
 async def test_a_new_owner_that_is_not_ready_is_asked_again(fallen: Fallen, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(owner, "INITIAL_DELAY_S", 0.001)
+    monkeypatch.setattr(owner, "RETRY_INITIAL_S", 0.001)
     for storage in fallen.cluster.storages:
         storage.logs[0] = LOG[:1]
     fallen.cluster.owner.logs[0] = LOG
@@ -162,7 +162,7 @@ async def test_a_new_owner_that_is_not_ready_is_asked_again(fallen: Fallen, monk
 
 
 async def test_the_owner_may_change_while_it_is_read(fallen: Fallen, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(owner, "INITIAL_DELAY_S", 0.001)
+    monkeypatch.setattr(owner, "RETRY_INITIAL_S", 0.001)
     first = fallen.cluster.owner
     first.logs[0] = LOG
     reader = OwnerReader(fallen.options, 0, None)

@@ -4,13 +4,13 @@ from collections.abc import Iterable
 import pytest
 from pyspark.sql.datasource import EqualTo, GreaterThan
 
+from tests.memory_zookeeper import MemoryZooKeeperServer
+from tests.unit.common.cluster.fakes import KEY, SESSION, FakeCluster, FakeOwner, make_metadata, storage_name
 from tests.unit.common.zk.lagging import LaggingZooKeeper
 from tests.unit.spark.conftest import ROOT
-from tests.unit.spark.fakes import KEY, SESSION, FakeCluster, FakeOwner, make_metadata, storage_name
+from waltz.common.cluster.replicas import Replicas, Source, read_replicas
 from waltz.common.ids import Endpoint
 from waltz.common.zk.client import ZooKeeper, ZooKeeperUnreachableError
-from waltz.common.zk.memory import MemoryZooKeeperServer
-from waltz.common.zk.replicas import Replicas, Source, read_replicas
 from waltz.common.zk.znodes import UNRESOLVED
 from waltz.spark import planning
 from waltz.spark.errors import PlanningError
@@ -64,6 +64,12 @@ async def test_nothing_to_read_needs_no_replica(cluster: FakeCluster) -> None:
         await cluster.set_states(partition_id, {})
     assert await make_plan(cluster, partitions="1") == []
     assert await make_plan(cluster, startingOffsets="latest") == []
+
+
+async def test_a_mark_that_nobody_tells_is_no_plan(cluster: FakeCluster) -> None:
+    cluster.owner.silent = {0}
+    with pytest.raises(PlanningError, match="no server told the high-water mark of partition 0 within"):
+        await make_plan(cluster, timeout_s=0.1)
 
 
 async def test_replicas_are_chosen_after_the_mark_is_known(cluster: FakeCluster) -> None:

@@ -8,11 +8,11 @@ import pyarrow as pa
 import pytest
 import pytest_asyncio
 
-from tests.unit.spark.fakes import KEY, FakeStorage, damaged, make_log, make_record
+from tests.unit.common.cluster.fakes import KEY, FakeStorage, damaged, make_log, make_record
+from waltz.common.cluster.replicas import Source
 from waltz.common.ids import Endpoint
 from waltz.common.records import Record
 from waltz.common.wire.frames import STORAGE_ADMIN
-from waltz.common.zk.replicas import Source
 from waltz.spark import reading
 from waltz.spark.chunk import Chunk
 from waltz.spark.errors import ReplicaReadError

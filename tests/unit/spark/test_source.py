@@ -14,11 +14,11 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 import pyspark_waltz
-from tests.unit.spark.fakes import KEY, FakeStorage, make_log
+from tests.unit.common.cluster.fakes import KEY, FakeStorage, make_log
+from waltz.common.cluster.replicas import Source
 from waltz.common.errors import ConfigError
 from waltz.common.ids import Endpoint
 from waltz.common.records import Record
-from waltz.common.zk.replicas import Source
 from waltz.spark.batch import WaltzBatchReader
 from waltz.spark.batches import arrow_schema
 from waltz.spark.columns import SCHEMA

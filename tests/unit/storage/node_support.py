@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from uuid import UUID
 
+from tests.memory_zookeeper import MemoryZooKeeperServer
 from waltz.common.checksum import checksum
 from waltz.common.config import StorageConfig, TlsConfig
 from waltz.common.ids import Endpoint, ReqId
@@ -18,7 +19,6 @@ from waltz.common.metrics import Registry
 from waltz.common.records import Record, decode_records
 from waltz.common.wire import admin as admin_wire
 from waltz.common.wire import storage as wire
-from waltz.common.zk.memory import MemoryZooKeeperServer
 from waltz.common.zk.znodes import StoreParams
 from waltz.storage.disk.files import File, Files, OsFile, OsFiles, T
 from waltz.storage.node.node import StorageNode

@@ -9,12 +9,12 @@ from waltz.common.errors import DeadlineExceededError, WaltzError
 from waltz.common.java_text import for_people
 from waltz.common.records import Record
 from waltz.common.wire.client_server import (
-    FIRST_WITH_DATA_LISTS,
     DataListStatus,
     TransactionDataListRequest,
     TransactionDataListResponse,
     encode,
 )
+from waltz.common.wire.versions import FIRST_WITH_DATA_LISTS
 
 
 class PendingList:

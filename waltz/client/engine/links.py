@@ -1,29 +1,31 @@
-"""The connection to one server, made again for ever with an increasing sequence number."""
+"""Connections to servers: each is made again for ever, with increasing sequence numbers."""
 
 import asyncio
 import logging
 import math
 import random
 import ssl
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import Protocol
 
+from waltz.client.engine.assignments import Assigned, Assignments, Owner
 from waltz.client.engine.silence import Silence
+from waltz.client.engine.tasks import TaskOwner
 from waltz.client.options import ClientOptions
 from waltz.common.errors import ConnectFailedError, ConnectionClosedError, DeadlineExceededError
 from waltz.common.ids import Endpoint, ReqId
 from waltz.common.net.backoff import Backoff
-from waltz.common.net.channel import Channel, ChannelHandler, connect
+from waltz.common.net.channel import CLOSE_TIMEOUT_S, Channel, ChannelHandler, connect
 from waltz.common.net.quiet_log import OutageLog
 from waltz.common.tasks import owned, restarting
 from waltz.common.wire.client_server import (
-    FIRST_WITH_ASSIGNMENT,
     Message,
     ServerPartitionsAssignmentRequest,
     ServerPartitionsAssignmentResponse,
     encode,
 )
 from waltz.common.wire.frames import CLIENT_SERVER, Bounds, Family
+from waltz.common.wire.versions import FIRST_WITH_ASSIGNMENT
 
 logger = logging.getLogger(__name__)
 
@@ -188,7 +190,7 @@ class ServerLink:
         channel, silence, now_s = self.channel, self._silence, self._loop.time()
         if channel is None:
             return
-        if silence.look(channel.left_bytes(), channel.received_bytes, now_s) and channel.receiving:
+        if silence.look(channel.taken_bytes, channel.left_bytes(), channel.received_bytes, now_s) and channel.receiving:
             self.receiving_at_s = now_s
         if self._paused_by:
             silence.excuse(now_s)
@@ -317,3 +319,72 @@ class ServerLink:
         for waiter in self._waiters:
             if not waiter.done():
                 waiter.set_exception(type(error)(str(error)))
+
+
+class Links:
+    """One link to each server that was asked for, and the knowledge which server owns which partition."""
+
+    def __init__(
+        self,
+        user: LinkUser,
+        *,
+        tls: ssl.SSLContext | None,
+        options: ClientOptions,
+        random_source: random.Random,
+        connector: Connector,
+    ) -> None:
+        self.closed = False
+        self._user = user
+        self._tls = tls
+        self._options = options
+        self._random = random_source
+        self._connector = connector
+        self._seq_nums = SequenceNumbers()
+        self._links: dict[Endpoint, ServerLink] = {}
+        self._assignments = Assignments()
+        self._closing = TaskOwner()
+
+    def __iter__(self) -> Iterator[ServerLink]:
+        return iter(list(self._links.values()))
+
+    def __contains__(self, link: ServerLink) -> bool:
+        return self._links.get(link.endpoint) is link
+
+    def assign(self, endpoints: Mapping[Endpoint, Sequence[Assigned]]) -> dict[int, Owner]:
+        """The cluster tells which server owns which partitions; returns the partitions for which that is news."""
+        return {} if self.closed else self._assignments.update(endpoints)
+
+    def owner(self, partition_id: int) -> Owner | None:
+        """The server of a partition, if it is known."""
+        return self._assignments.owner(partition_id)
+
+    def to(self, endpoint: Endpoint) -> ServerLink:
+        """The link to a server, which begins to connect if it is a new one."""
+        link = self._links.get(endpoint)
+        if link is None:
+            link = self._links[endpoint] = ServerLink(
+                endpoint,
+                self._user,
+                self._seq_nums,
+                tls=self._tls,
+                options=self._options,
+                random_source=self._random,
+                connector=self._connector,
+            )
+            link.start()
+        return link
+
+    def remove(self, endpoint: Endpoint) -> ServerLink | None:
+        """The cluster tells that a server is gone; returns the link to it, which is being closed, if there was one."""
+        self._assignments.remove(endpoint)
+        link = self._links.pop(endpoint, None)
+        if link is not None:
+            self._closing.spawn(link.close(), f"closing the connection to {endpoint}")
+        return link
+
+    async def close(self) -> None:
+        """Close all links."""
+        self.closed = True
+        links, self._links = self._links, {}
+        await asyncio.gather(*(link.close() for link in links.values()))
+        await self._closing.close(CLOSE_TIMEOUT_S)  # cancelled too early it would leave a link that connects for ever

@@ -4,20 +4,20 @@ import asyncio
 import functools
 import random
 import ssl
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from waltz.client.arguments import check_endpoint, check_integer, check_seconds
 from waltz.client.engine.admin import AdminCalls
-from waltz.client.engine.assignments import Assigned, Assignments
+from waltz.client.engine.assignments import Assigned
 from waltz.client.engine.data_requests import RpcPartition
-from waltz.client.engine.links import Connector, SequenceNumbers, ServerLink
+from waltz.client.engine.links import Connector, Links, ServerLink
 from waltz.client.engine.tasks import TaskOwner
 from waltz.client.errors import ClientClosedError, InvalidOperationError, PartitionNotFoundError
 from waltz.client.options import ClientOptions
 from waltz.common.errors import ProtocolError, WaltzError
-from waltz.common.ids import Endpoint, ReqId
+from waltz.common.ids import PARTITION_PART, Endpoint, ReqId
 from waltz.common.net.channel import connect
 from waltz.common.wire.client_server import (
     AddPreferredPartitionRequest,
@@ -61,19 +61,19 @@ class RpcClient:
         random_source: random.Random | None = None,
         connector: Connector = connect,
     ) -> None:
-        self._connector = connector
         self.partitions: list[RpcPartition] = []
         """By partition id; empty until the cluster is joined."""
         self._client_id = UNMANAGED_CLIENT_ID
-        self._tls = tls
         self._options = options or ClientOptions()
         self._random = random_source or random.Random()
-        self._seq_nums = SequenceNumbers()
-        self._links: dict[Endpoint, ServerLink] = {}
+        self._links = Links(self, tls=tls, options=self._options, random_source=self._random, connector=connector)
         self._admin: dict[Endpoint, AdminCalls] = {}
-        self._assignments = Assignments()
         self._tasks = TaskOwner()
-        self._closed = False
+        self._handlers: Mapping[type[Message], Callable[[RpcPartition, Any], None]] = {
+            TransactionDataResponse: RpcPartition.data_response,
+            TransactionDataListResponse: RpcPartition.list_response,
+            HighWaterMarkResponse: RpcPartition.mark_response,
+        }
 
     async def __aenter__(self) -> Self:
         return self
@@ -96,28 +96,25 @@ class RpcClient:
 
     def set_endpoints(self, endpoints: Mapping[Endpoint, Sequence[Assigned]]) -> None:
         """The cluster tells which server owns which partitions."""
-        if self._closed:
-            return
-        for partition_id, owner in self._assignments.update(endpoints).items():
+        for partition_id, owner in self._links.assign(endpoints).items():
             if not 0 <= partition_id < len(self.partitions):
                 continue
             partition = self.partitions[partition_id]
             partition.generation = max(partition.generation, owner.generation)
             if partition.link is not None or not partition.idle:
-                partition.set_link(self._link(owner.endpoint))
+                partition.set_link(self._links.to(owner.endpoint))
 
     def remove_server(self, endpoint: Endpoint) -> None:
         """The cluster tells that a server is gone."""
-        self._assignments.remove(endpoint)
-        link = self._links.pop(endpoint, None)
+        link = self._links.remove(endpoint)
         if link is None:
             return
         for partition in self.partitions:
             if partition.link is link:
                 partition.set_link(None)
-        admin = self._admin.pop(endpoint)
-        admin.fail(WaltzError("the server is gone"))
-        self._tasks.spawn(link.close(), f"closing the connection to {endpoint}")
+        admin = self._admin.pop(endpoint, None)
+        if admin is not None:
+            admin.fail(WaltzError("the server is gone"))
 
     async def high_water_mark(self, partition_id: int, timeout_s: float | None = None) -> int:
         """The committed high-water mark of a partition.
@@ -168,13 +165,12 @@ class RpcClient:
 
     async def close(self) -> None:
         """Close the connections; everything asked for ends with ``ClientClosedError`` or ``ConnectionClosedError``."""
-        self._closed = True
+        self._links.closed = True
         for partition in self.partitions:
             partition.close()
         for admin in self._admin.values():
             admin.fail(ClientClosedError())
-        links, self._links = self._links, {}
-        await asyncio.gather(*(link.close() for link in links.values()))
+        await self._links.close()
         await self._tasks.close()
 
     def _preference_id(self, partition_ids: Sequence[int]) -> ReqId:
@@ -193,32 +189,19 @@ class RpcClient:
         return dict(response.connectivity)
 
     async def _call(self, endpoint: Endpoint, request: Message, response_type: type[Response]) -> Response:
-        if self._closed:
+        if self._links.closed:
             raise ClientClosedError
         check_endpoint(endpoint)
-        self._link(endpoint)
-        return await self._admin[endpoint].call(request, response_type, self._options.rpc_timeout_s)
+        link = self._links.to(endpoint)
+        admin = self._admin.get(endpoint)
+        if admin is None:
+            admin = self._admin[endpoint] = AdminCalls(link)
+        return await admin.call(request, response_type, self._options.rpc_timeout_s)
 
     def _connect(self, partition_id: int) -> None:
-        owner = self._assignments.owner(partition_id)
-        if owner is not None and not self._closed:
-            self.partitions[partition_id].link = self._link(owner.endpoint)
-
-    def _link(self, endpoint: Endpoint) -> ServerLink:
-        link = self._links.get(endpoint)
-        if link is None:
-            link = self._links[endpoint] = ServerLink(
-                endpoint,
-                self,
-                self._seq_nums,
-                tls=self._tls,
-                options=self._options,
-                random_source=self._random,
-                connector=self._connector,
-            )
-            self._admin[endpoint] = AdminCalls(link)
-            link.start()
-        return link
+        owner = self._links.owner(partition_id)
+        if owner is not None and not self._links.closed:
+            self.partitions[partition_id].link = self._links.to(owner.endpoint)
 
     # The links' side
 
@@ -231,7 +214,7 @@ class RpcClient:
     def link_lost(self, link: ServerLink, error: Exception) -> None:
         """Administrative requests fail; the others are sent again when there is a connection."""
         admin = self._admin.get(link.endpoint)
-        if admin is not None and self._links.get(link.endpoint) is link:
+        if admin is not None and link in self._links:
             admin.fail(error)
 
     def link_writable(self, link: ServerLink) -> None:
@@ -239,7 +222,7 @@ class RpcClient:
 
     def link_received(self, link: ServerLink, buffer: bytes, bounds: Bounds) -> None:
         """Bring each answer to who asked."""
-        if link.channel is None or self._links.get(link.endpoint) is not link:
+        if link.channel is None or link not in self._links:
             return
         version = link.channel.version
         for start, end in bounds:
@@ -248,17 +231,18 @@ class RpcClient:
             except ProtocolError:
                 self._note_damage(buffer, start, end)
                 raise
-            if isinstance(message, TransactionDataResponse):
-                self._partition_of(message.req_id).data_response(message)
-            elif isinstance(message, TransactionDataListResponse):
-                self._partition_of(message.req_id).list_response(message)
-            elif isinstance(message, HighWaterMarkResponse):
-                self._partition_of(message.req_id).mark_response(message)
-            elif not self._admin[link.endpoint].resolve(message) and not link.answers_ping(message):
+            handle = self._handlers.get(type(message))
+            if handle is not None:
+                handle(self._partition_of(message.req_id), message)
+            elif not self._resolve(link, message) and not link.answers_ping(message):
                 raise ProtocolError(f"unexpected {type(message).__name__}")
 
+    def _resolve(self, link: ServerLink, message: Message) -> bool:
+        admin = self._admin.get(link.endpoint)
+        return admin is not None and admin.resolve(message)
+
     def _partition_of(self, req_id: bytes) -> RpcPartition:
-        partition_id = int.from_bytes(req_id[8:12], "big")
+        partition_id = int.from_bytes(req_id[PARTITION_PART], "big")
         if partition_id >= len(self.partitions):
             raise ProtocolError(f"answer for an unknown partition: {ReqId(req_id)}")
         return self.partitions[partition_id]
@@ -274,7 +258,7 @@ class RpcClient:
     async def _sweep_for_ever(self) -> None:
         while True:
             await asyncio.sleep(self._options.rpc_sweep_interval_s)
-            for link in self._links.values():
+            for link in self._links:
                 link.check_silence()
             for partition in self.partitions:
                 if not partition.idle:

@@ -7,27 +7,17 @@ import random
 import ssl
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 
-from waltz.client.engine.assignments import Assigned, Assignments, Owner
-from waltz.client.engine.links import Connector, SequenceNumbers, ServerLink
+from waltz.client.engine.assignments import Assigned, Owner
+from waltz.client.engine.links import Connector, Links, ServerLink
 from waltz.client.engine.partition import StreamPartition
 from waltz.client.engine.prefetch import DataFetcher
 from waltz.client.engine.settings import PartitionSettings
 from waltz.client.engine.tasks import TaskOwner
 from waltz.client.options import ClientOptions
 from waltz.common.errors import ProtocolError
-from waltz.common.ids import Endpoint, ReqId
+from waltz.common.ids import PARTITION_PART, Endpoint, ReqId
 from waltz.common.net.channel import connect
-from waltz.common.wire.client_server import (
-    AppendFailed,
-    FeedData,
-    FeedSuspended,
-    FlushResponse,
-    HighWaterMarkResponse,
-    LockFailure,
-    MountResponse,
-    PartitionClosed,
-    decode_batch,
-)
+from waltz.common.wire.client_server import FeedData, decode_batch
 from waltz.common.wire.frames import Bounds
 
 logger = logging.getLogger(__name__)
@@ -46,19 +36,12 @@ class StreamClient:
         random_source: random.Random,
         connector: Connector = connect,
     ) -> None:
-        self._connector = connector
         self.partitions: list[StreamPartition] = []
         """By partition id; empty until the cluster is joined."""
         self._settings = settings
-        self._tls = tls
         self._long_wait_threshold_s = long_wait_threshold_s
-        self._options = options
-        self._random = random_source
-        self._seq_nums = SequenceNumbers()
-        self._links: dict[Endpoint, ServerLink] = {}
-        self._assignments = Assignments()
+        self._links = Links(self, tls=tls, options=options, random_source=random_source, connector=connector)
         self._tasks = TaskOwner()
-        self._closed = False
 
     def create_partitions(self, client_id: int, partition_count: int, fetcher: Callable[[int], DataFetcher]) -> None:
         """Make the partition objects and start the nudge timer; called once."""
@@ -84,60 +67,39 @@ class StreamClient:
             partition_id = partition.partition_id
             if partition_id in partition_ids and not partition.active:
                 await partition.activate(functools.partial(read_high_water_mark, partition_id))
-                owner = self._assignments.owner(partition_id)
+                owner = self._links.owner(partition_id)
                 if owner is not None:
                     self._assign(partition, owner)
 
     def set_endpoints(self, endpoints: Mapping[Endpoint, Sequence[Assigned]]) -> None:
         """The cluster tells which server owns which partitions."""
-        if self._closed:
-            return
-        for partition_id, owner in self._assignments.update(endpoints).items():
+        for partition_id, owner in self._links.assign(endpoints).items():
             if 0 <= partition_id < len(self.partitions):
                 self._assign(self.partitions[partition_id], owner)
 
     def remove_server(self, endpoint: Endpoint) -> None:
         """The cluster tells that a server is gone."""
-        self._assignments.remove(endpoint)
-        link = self._links.pop(endpoint, None)
-        if link is None:
-            return
-        for partition in self._mounted_on(link):
-            partition.detach()
-        self._tasks.spawn(link.close(), f"closing the connection to {endpoint}")
+        link = self._links.remove(endpoint)
+        if link is not None:
+            for partition in self._mounted_on(link):
+                partition.detach()
 
     async def close(self) -> None:
         """Close connections and partitions; what is undecided fails."""
-        self._closed = True
+        self._links.closed = True
         caller = asyncio.current_task()  # may be one that runs a callback of a partition
         await asyncio.gather(*(partition.close(caller) for partition in self.partitions))
-        links, self._links = self._links, {}
-        await asyncio.gather(*(link.close() for link in links.values()))
+        await self._links.close()
         await self._tasks.close()
 
     def _assign(self, partition: StreamPartition, owner: Owner) -> None:
-        link = self._link(owner.endpoint) if partition.active else None
+        link = self._links.to(owner.endpoint) if partition.active else None
         if link is None or partition.mount.link is link:
             partition.set_generation(owner.generation)
             return
         partition.detach()
         partition.set_generation(owner.generation)
         partition.attach(link)
-
-    def _link(self, endpoint: Endpoint) -> ServerLink:
-        link = self._links.get(endpoint)
-        if link is None:
-            link = self._links[endpoint] = ServerLink(
-                endpoint,
-                self,
-                self._seq_nums,
-                tls=self._tls,
-                options=self._options,
-                random_source=self._random,
-                connector=self._connector,
-            )
-            link.start()
-        return link
 
     def _mounted_on(self, link: ServerLink) -> list[StreamPartition]:
         return [partition for partition in self.partitions if partition.mount.link is link]
@@ -165,33 +127,24 @@ class StreamClient:
         partitions = self.partitions
         found = b""  # the partition that is at hand, as it stands in request ids
         for message in decode_batch(buffer, bounds, link.channel.version):
-            wanted = message[0][8:12]
+            wanted = message[0][PARTITION_PART]
             if wanted != found:
                 partition_id = int.from_bytes(wanted, "big")
                 if partition_id >= len(partitions):
                     raise ProtocolError(f"message for an unknown partition: {ReqId(message.req_id)}")
-                partition = partitions[partition_id]
+                mount = partitions[partition_id].mount
+                handlers = partitions[partition_id].handlers
+                offer = handlers[FeedData]
                 found = wanted
-            if partition.mount.link is not link:
+            if mount.link is not link:
                 continue
-            if type(message) is FeedData:
-                partition.feed.offer(message)
-            elif isinstance(message, LockFailure):
-                partition.appends.lock_failure(message)
-            elif isinstance(message, FlushResponse):
-                partition.appends.flush_response(message)
-            elif isinstance(message, FeedSuspended):
-                partition.mount.feed_suspended(message)
-            elif isinstance(message, MountResponse):
-                partition.mount.response(message)
-            elif isinstance(message, AppendFailed):
-                partition.appends.append_failed(message)
-            elif isinstance(message, PartitionClosed):
-                partition.mount.closed(message)
-            elif isinstance(message, HighWaterMarkResponse):
-                partition.mount.mark_told(message)
+            kind = type(message)
+            if kind is FeedData:  # nearly all of them
+                offer(message)
+            elif kind in handlers:
+                handlers[kind](message)
             elif not link.answers_ping(message):
-                raise ProtocolError(f"{type(message).__name__} is not for a client's stream connection")
+                raise ProtocolError(f"{kind.__name__} is not for a client's stream connection")
 
     async def _nudge_for_ever(self) -> None:
         while True:
@@ -201,5 +154,5 @@ class StreamClient:
                     partition.appends.nudge(self._long_wait_threshold_s)
                 except Exception:  # must not end the nudging of the others (a defect of the original)
                     logger.exception("partition %d could not be nudged", partition.partition_id)
-            for link in list(self._links.values()):
+            for link in self._links:
                 link.check_silence(idle=True)

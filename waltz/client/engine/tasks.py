@@ -9,8 +9,9 @@ from waltz.common.tasks import restarting
 
 logger = logging.getLogger(__name__)
 
-STOPS_THE_LOOP = (KeyboardInterrupt, SystemExit)
-"""What a callback may raise to end the process: asyncio lets it out of the loop. All else is a failure of its own."""
+STOPS_THE_LOOP = (KeyboardInterrupt, SystemExit, GeneratorExit)
+"""What ends the process, which asyncio lets out of the loop, or the coroutine itself, whose loop has been closed: no
+callback is to be told anything then. All else that a callback raises is a failure of its own."""
 
 
 def is_being_cancelled() -> bool:

@@ -37,6 +37,17 @@ from waltz.common.wire.version5 import TransactionDataListRequest as Transaction
 from waltz.common.wire.version5 import TransactionDataListResponse as TransactionDataListResponse
 from waltz.common.wire.version5 import encode_transaction_data_list as encode_transaction_data_list
 from waltz.common.wire.version5 import version5_layouts
+from waltz.common.wire.versions import (
+    FIRST_WITH_APPEND_LOCKS,
+    FIRST_WITH_ASSIGNMENT,
+    FIRST_WITH_CONNECTIVITY,
+    FIRST_WITH_DATA_LISTS,
+    FIRST_WITH_HEALTH,
+    FIRST_WITH_PARTITION_STATE,
+    FIRST_WITH_PREFERENCES,
+    FIRST_WITH_READ_LOCKS,
+    FIRST_WITH_WRITE_SESSION,
+)
 
 
 class PartitionState(IntEnum):
@@ -249,17 +260,6 @@ Message = (
 _APPEND_REQUEST = 2
 _FEED_DATA = 4
 
-_FIRST_WITH_READ_LOCKS = 1
-_FIRST_WITH_APPEND_LOCKS = 2
-FIRST_WITH_ASSIGNMENT = 2
-"""From this version on a server answers :class:`ServerPartitionsAssignmentRequest`."""
-_FIRST_WITH_PARTITION_STATE = 3
-FIRST_WITH_DATA_LISTS = 5
-"""From this version on a server answers :class:`TransactionDataListRequest`."""
-_FIRST_WITH_WRITE_SESSION = 5
-FIRST_WITH_PARTIAL_MOUNTS = 5
-"""From this version on a server may answer a mount with READY when it has fed :data:`MAX_FEED_COUNT` transactions of a
-larger gap. The client asks for the rest with feed requests, as far as it has room."""
 MAX_FEED_COUNT = 2048
 """Transactions that a server feeds for one request, at most (before version 5: for a feed request alone, and not fewer
 than ``server.minFetchSize``)."""
@@ -314,13 +314,13 @@ def _append_layout(version: int) -> Layout[AppendRequest]:
         REQ_ID,
         LONG,
         _locks("write", version, 0),
-        _locks("read", version, _FIRST_WITH_READ_LOCKS),
-        _locks("append", version, _FIRST_WITH_APPEND_LOCKS),
+        _locks("read", version, FIRST_WITH_READ_LOCKS),
+        _locks("append", version, FIRST_WITH_APPEND_LOCKS),
         INT,
         not_null(NULLABLE_BYTES, "data"),
         INT,
     )
-    has_write_session = version >= _FIRST_WITH_WRITE_SESSION
+    has_write_session = version >= FIRST_WITH_WRITE_SESSION
 
     def encode_body(message: AppendRequest) -> bytes:
         return body.encode(message) + _NO_WRITE_SESSION if has_write_session else body.encode(message)
@@ -364,7 +364,7 @@ def _layouts(version: int) -> dict[int, Layout[Any]]:
     partition_ids = not_null(NULLABLE_INTS, "partition ids")
     layouts: dict[int, Layout[Any]] = {
         0: layout(MountRequest, REQ_ID, LONG, LONG),
-        1: layout(MountResponse, REQ_ID, _STATE if version >= _FIRST_WITH_PARTITION_STATE else _READY),
+        1: layout(MountResponse, REQ_ID, _STATE if version >= FIRST_WITH_PARTITION_STATE else _READY),
         _APPEND_REQUEST: _append_layout(version),
         3: layout(FeedRequest, REQ_ID, LONG),
         _FEED_DATA: layout(FeedData, REQ_ID, LONG, INT),
@@ -377,21 +377,22 @@ def _layouts(version: int) -> dict[int, Layout[Any]]:
         11: layout(HighWaterMarkRequest, REQ_ID),
         12: layout(HighWaterMarkResponse, REQ_ID, LONG),
     }
-    if version >= 1:
+    if version >= FIRST_WITH_CONNECTIVITY:
         host_and_port = not_null(NULLABLE_STRING, "storage")
         layouts[13] = layout(CheckStorageConnectivityRequest, REQ_ID)
         layouts[14] = layout(CheckStorageConnectivityResponse, REQ_ID, map_of(host_and_port, BOOLEAN, 5))
-    if version >= 2:
+    if version >= FIRST_WITH_ASSIGNMENT:
         layouts[15] = layout(ServerPartitionsAssignmentRequest, REQ_ID)
         layouts[16] = layout(ServerPartitionsAssignmentResponse, REQ_ID, partition_ids)
+    if version >= FIRST_WITH_PREFERENCES:
         layouts[17] = layout(AddPreferredPartitionRequest, REQ_ID, partition_ids)
         layouts[18] = layout(AddPreferredPartitionResponse, REQ_ID, BOOLEAN)
         layouts[19] = layout(RemovePreferredPartitionRequest, REQ_ID, partition_ids)
         layouts[20] = layout(RemovePreferredPartitionResponse, REQ_ID, BOOLEAN)
-    if version >= 4:
+    if version >= FIRST_WITH_HEALTH:
         layouts[21] = layout(ServerPartitionsHealthStatRequest, REQ_ID)
         layouts[22] = layout(ServerPartitionsHealthStatResponse, REQ_ID, map_of(INT, BOOLEAN, 5))
-    if version >= 5:
+    if version >= FIRST_WITH_DATA_LISTS:
         layouts.update(version5_layouts())
     return layouts
 
@@ -445,11 +446,11 @@ def encode_append(
 
     Raises as :func:`encode` does.
     """
-    if version < _FIRST_WITH_APPEND_LOCKS or len(req_id) != ReqId.SIZE_BYTES:
+    if version < FIRST_WITH_APPEND_LOCKS or len(req_id) != ReqId.SIZE_BYTES:
         return _encode_by_catalogue(
             version, req_id, client_high_water_mark, write_locks, read_locks, append_locks, header, data, checksum
         )
-    write_session = _NO_WRITE_SESSION if version >= _FIRST_WITH_WRITE_SESSION else b""
+    write_session = _NO_WRITE_SESSION if version >= FIRST_WITH_WRITE_SESSION else b""
     try:
         start = _append_frame_start(len(write_locks), len(read_locks), len(append_locks))
         head = start.pack(
@@ -490,8 +491,8 @@ def decode(buffer: bytes, start: int, end: int, version: int) -> Message:
 def decode_batch(buffer: bytes, bounds: Bounds, version: int) -> list[Message]:
     """The messages of all payloads of one read; raises as :func:`decode` does, for the whole batch."""
     decode_one = _CATALOGUES[version].decode
-    has_all_locks = version >= _FIRST_WITH_APPEND_LOCKS
-    append_tail = b"" if version < _FIRST_WITH_WRITE_SESSION else _NO_WRITE_SESSION
+    has_all_locks = version >= FIRST_WITH_APPEND_LOCKS
+    append_tail = b"" if version < FIRST_WITH_WRITE_SESSION else _NO_WRITE_SESSION
     unpack_feed_data, feed_data_size = _FEED_DATA_PAYLOAD.unpack_from, _FEED_DATA_PAYLOAD.size
     make = tuple.__new__
     messages: list[Message] = []

@@ -1,7 +1,7 @@
 """The narrow asyncio interface to ZooKeeper that everything here is written against.
 
-Two implementations: :mod:`waltz.common.zk.kazoo_client` (a real ensemble, by :func:`connect`) and
-:mod:`waltz.common.zk.memory` (a tree in memory, for tests and simulation). Both obey the same rules:
+:mod:`waltz.common.zk.kazoo_client` implements it for a real ensemble; the tests have a tree in memory. Both obey the
+same rules:
 
 * Everything runs on one asyncio loop; watches and listeners are called on it and must not block.
 * A watch fires at most once: at the first matching change, or when the connection is lost. After that it has to be
@@ -163,29 +163,3 @@ class ZooKeeper(Protocol):
     async def close(self) -> None:
         """End the session (its ephemeral nodes go at once). Nothing is called afterwards. May be called again."""
         ...
-
-
-async def connect(
-    connect_string: str,
-    *,
-    session_timeout_s: float,
-    connect_timeout_s: float | None,
-    operation_timeout_s: float | None = None,
-) -> ZooKeeper:
-    """Connect to a real ensemble and return when the session is there.
-
-    :param connect_string: ``host:port,host:port...``, optionally with a ``/chroot`` at its end
-    :param session_timeout_s: asked for; the ensemble clamps it to its own limits
-    :param connect_timeout_s: ``None`` waits for ever, as the daemons do
-    :param operation_timeout_s: deadline of each later call; the session time-out by default
-    :raises ZooKeeperUnreachableError: not connected in time
-    """
-    # Imported here so that what works on the memory tree needs no kazoo.
-    from waltz.common.zk.kazoo_client import KazooZooKeeper
-
-    return await KazooZooKeeper.open(
-        connect_string,
-        session_timeout_s=session_timeout_s,
-        connect_timeout_s=connect_timeout_s,
-        operation_timeout_s=session_timeout_s if operation_timeout_s is None else operation_timeout_s,
-    )

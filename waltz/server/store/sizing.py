@@ -2,19 +2,13 @@
 
 from collections.abc import Sequence
 
-from waltz.common.records import Record
+from waltz.common.records import RECORD_OVERHEAD_BYTES, Record
 
 MAX_COUNT = 4000
 """More is not asked for at once, however small records were: storages of the original answer without any bound."""
 
 FIRST_MEAN_BYTES = 50_000
 """Assumed size of a record before any was seen: the first megabyte is about 20 records, as the original reads."""
-
-RECORD_ID_BYTES = 24
-"""Bytes of an encoded record before its body: transaction id and request id."""
-
-RECORD_OVERHEAD_BYTES = 36
-"""Bytes of an encoded record beside its data."""
 
 
 class RecordSizer:

@@ -1,34 +1,30 @@
 """The control file of a storage directory: session, marks and flags of every partition, and the directory's lock.
 
-Layout (big-endian): a 128-byte header, then 76 bytes for each partition: its id and two structs of 36 bytes. The valid
-struct with the larger sequence number counts; an update writes the other one and syncs, so a torn write never harms the
-state before it.
+A file of two slots for each partition (:mod:`waltz.storage.disk.slot_file`): 76 bytes, the partition's id and two
+structs of 36 bytes.
 """
 
 import logging
 import struct
-import threading
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 from uuid import UUID
 
 from waltz.common.checksum import crc32
-from waltz.storage.disk.files import File, Files, GroupSync, replace_file, see_the_medium
-from waltz.storage.errors import ConcurrentUpdateError, CorruptionError, ReadOnlyError, StorageError
+from waltz.storage.disk.files import File, Files, replace_file, see_the_medium
+from waltz.storage.disk.slot_file import HEADER_SIZE_BYTES, Entry, SlotFile, encode_header, read_entry, read_header
+from waltz.storage.errors import ConcurrentUpdateError, CorruptionError, StorageError
 
 logger = logging.getLogger(__name__)
 
 FILE_NAME = "waltz-storage.ctl"
-HEADER_SIZE_BYTES = 128
+_NAME = "control file"
 
 AVAILABLE = 1
 """Flag: online; clients' requests are served."""
 ASSIGNED = 4
 """Flag: this node keeps the partition."""
 
-_HEADER = struct.Struct(">iq16si")
-_VERSION_SIZE_BYTES = 4
 _FIELDS = struct.Struct(">qqqii")
 _PARTITION_ID = struct.Struct(">i")
 _CRC = struct.Struct(">I")
@@ -80,41 +76,13 @@ def decode_info(data: bytes) -> PartitionInfo | None:
     return info if info.sequence_number < _LAST_SEQUENCE_NUMBER else None
 
 
-@dataclass(slots=True)
-class _Entry:
-    """A partition in memory: ``current`` is the slot (0 or 1) of ``info``, ``counter`` the last sequence number.
-
-    ``written`` are the bytes of both slots as they are durable (or were found).
-    """
-
-    offset: int
-    lock: threading.Lock
-    info: PartitionInfo
-    current: int
-    counter: int
-    damage: StorageError | None
-    written: list[bytes]
-    half_damaged: bool = False
-
-    def slot_offset(self, slot: int) -> int:
-        return self.offset + _PARTITION_ID.size + slot * _STRUCT_SIZE_BYTES
-
-
 class ControlFile:
     """The open, locked control file. Methods that write block until the update is durable."""
 
-    def __init__(self, files: Files, path: str, file: File, header: bytes, entries: list[_Entry]) -> None:
+    def __init__(self, slots: SlotFile[PartitionInfo], cluster_key: UUID) -> None:
         """Use :meth:`open`."""
-        self.path = path
-        self.cluster_key = _decode_header(header)[0]
-        self._files = files
-        self._file = file
-        self._header = header
-        self._entries = entries
-        self._sync = GroupSync(file)
-        self._renewal = threading.Lock()
-        self._given_up: list[File] = []
-        self._closed = False
+        self.cluster_key = cluster_key
+        self._slots = slots
 
     @classmethod
     def open(
@@ -135,12 +103,22 @@ class ControlFile:
             if cluster_key is not None and partition_count is not None and _is_unfinished(file):
                 given_up.append(file)
                 file = _create(files, path, cluster_key, partition_count)
-            header, found_count = _check_header(path, file, cluster_key, partition_count)
+            header, found_key, found_count = read_header(_NAME, path, file)
+            _check_key(found_key, cluster_key)
+            _check_count(path, file, found_count, partition_count)
             entries = [_load_entry(path, file, partition_id) for partition_id in range(found_count)]
             files.sync_directory(directory)
-            control_file = cls(files, path, file, header, entries)
-            control_file._given_up = given_up
-            return control_file
+            slots = SlotFile(
+                files,
+                path,
+                file,
+                name=_NAME,
+                header=header,
+                entries=entries,
+                lock_size=HEADER_SIZE_BYTES,
+                given_up=given_up,
+            )
+            return cls(slots, found_key)
         except BaseException:
             for each in (file, *given_up):
                 each.close()
@@ -149,25 +127,17 @@ class ControlFile:
     @property
     def partition_count(self) -> int:
         """Number of partitions of the cluster."""
-        return len(self._entries)
-
-    @property
-    def closed(self) -> bool:
-        """Whether :meth:`close` was called."""
-        return self._closed
+        return len(self._slots.entries)
 
     @property
     def failure(self) -> str | None:
         """The failed write or sync after which the file could not be replaced yet."""
-        return self._sync.failure
+        return self._slots.failure
 
     @property
     def half_damaged(self) -> list[int]:
-        """Partitions of which one of the two structs was damaged at open: by an interrupted update, or later.
-
-        The other one counts; the next update writes the damaged one anew.
-        """
-        return [number for number, entry in enumerate(self._entries) if entry.half_damaged]
+        """Partitions of which one of the two structs was damaged at open and has not been written since."""
+        return self._slots.half_damaged
 
     def partition(self, partition_id: int) -> PartitionInfo:
         """The durable state of a partition.
@@ -175,26 +145,23 @@ class ControlFile:
         Raises ``StorageError`` when there is no such partition, ``CorruptionError`` when its entry is damaged
         (:meth:`reset` makes it usable again).
         """
-        entry = self._entry(partition_id)
-        if entry.damage is not None:
-            raise entry.damage
-        return entry.info
+        return self._slots.get(partition_id)
 
     def restore(self, partition_id: int, info: PartitionInfo) -> None:
         """Write what an orderly stop has noted of a partition whose newest struct is damaged; blocking, ``OSError``.
 
         Does nothing when the entry is not damaged, or tells something newer.
         """
-        entry = self._entry(partition_id)
+        entry = self._slots.entry(partition_id)
         with entry.lock:
-            lost = entry.damage is not None or (entry.half_damaged and entry.counter < info.sequence_number)
+            lost = entry.damage is not None or (entry.half_damaged and entry.sequence_number < info.sequence_number)
             if not lost:
                 return
             slot = 0 if entry.damage is not None else 1 - entry.current
-            self._write_slot(entry, slot, info)
-            self._take_over(entry, slot, info, info.sequence_number)
+            self._slots.write(partition_id, slot, encode_info(info))
+            entry.take_over(info, slot, info.sequence_number)
             text = "control file %s, partition %d was damaged; it is as at the last stop again"
-            logger.error(text, self.path, partition_id)
+            logger.error(text, self._slots.path, partition_id)
 
     def set_low_water_mark(
         self, partition_id: int, session_id: int, low_water_mark: int, local_low_water_mark: int
@@ -203,8 +170,7 @@ class ControlFile:
 
         Raises ``ConcurrentUpdateError``, ``StorageError``, ``OSError``; the state is then as before.
         """
-        entry = self._entry(partition_id)
-        with entry.lock:
+        with self._slots.entry(partition_id).lock:
             info = self.partition(partition_id)
             if info.session_id > session_id:
                 raise ConcurrentUpdateError(
@@ -222,7 +188,7 @@ class ControlFile:
                     f"because it's less than current local low watermark {info.local_low_water_mark}"
                 )
             self._update(
-                entry,
+                partition_id,
                 info._replace(
                     session_id=session_id, low_water_mark=low_water_mark, local_low_water_mark=local_low_water_mark
                 ),
@@ -242,92 +208,31 @@ class ControlFile:
         The final bytes are the original's: the slot that was current gets sequence number -1, the other 0. On the way
         there is always one valid slot, and after the first step it is a reset one.
         """
-        entry = self._entry(partition_id)
+        entry = self._slots.entry(partition_id)
         with entry.lock:
             other = 1 - entry.current
             if entry.damage is None:
-                self._write_slot(entry, other, _FRESH._replace(sequence_number=entry.counter + 1))
-            self._write_slot(entry, entry.current, _FRESH_OLDER)
-            self._write_slot(entry, other, _FRESH)
-            self._take_over(entry, entry.current, _FRESH_OLDER, 0)
+                on_the_way = _FRESH._replace(sequence_number=entry.sequence_number + 1)
+                self._slots.write(partition_id, other, encode_info(on_the_way))
+            self._slots.write(partition_id, entry.current, encode_info(_FRESH_OLDER))
+            self._slots.write(partition_id, other, encode_info(_FRESH))
+            entry.take_over(_FRESH_OLDER, entry.current, 0)
 
     def close(self) -> None:
         """Sync (unless a sync failed before), unlock and close. Closing again does nothing."""
-        if self._closed:
-            return
-        self._closed = True
-        try:
-            if self._sync.failure is None:
-                self._file.sync()
-        finally:
-            for file in (self._file, *self._given_up):
-                file.close()
-
-    def _entry(self, partition_id: int) -> _Entry:
-        if self._closed:
-            raise StorageError("Control file is already closed.")
-        if not 0 <= partition_id < len(self._entries):
-            raise StorageError(f"no such partition: {partition_id} is not in 0..{len(self._entries) - 1}")
-        return self._entries[partition_id]
+        self._slots.close()
 
     def _set_flag(self, partition_id: int, flag: int, value: bool) -> None:
-        entry = self._entry(partition_id)
-        with entry.lock:
+        with self._slots.entry(partition_id).lock:
             info = self.partition(partition_id)
-            self._update(entry, info._replace(flags=info.flags | flag if value else info.flags & ~flag))
+            self._update(partition_id, info._replace(flags=info.flags | flag if value else info.flags & ~flag))
 
-    def _update(self, entry: _Entry, info: PartitionInfo) -> None:
+    def _update(self, partition_id: int, info: PartitionInfo) -> None:
         """Write into the other slot; only a durable update becomes the state."""
-        info = info._replace(sequence_number=entry.counter + 1)
-        self._write_slot(entry, 1 - entry.current, info)
-        self._take_over(entry, 1 - entry.current, info, info.sequence_number)
-
-    def _write_slot(self, entry: _Entry, slot: int, info: PartitionInfo) -> None:
-        """Write a struct durably, into the file that replaced a failed one if need be."""
-        while True:
-            with self._renewal:
-                if self._sync.failure is not None:
-                    self._renew()
-                sync = self._sync
-            try:
-                sync.write_and_sync(entry.slot_offset(slot), [encode_info(info)])
-            except OSError as error:
-                logger.critical("control file %s could not be written: %s", self.path, error)
-                raise
-            with self._renewal:
-                if sync is self._sync:
-                    # From here on a new file would hold it too.
-                    entry.written[slot] = encode_info(info)
-                    return
-
-    @staticmethod
-    def _take_over(entry: _Entry, slot: int, info: PartitionInfo, counter: int) -> None:
-        """The struct in a slot counts from now on."""
-        entry.info, entry.current, entry.counter = info, slot, counter
-        entry.damage, entry.half_damaged = None, False
-
-    def _renew(self) -> None:
-        """Put a new file with all that is known to be durable in the place of one that failed.
-
-        A failed sync says nothing about the other partitions' entries, and is not tried again: nothing of the old file
-        is relied on. It stays open, because its lock keeps away who had opened it before.
-        """
-        failure = self._sync.failure
-        content = [self._header]
-        for partition_id, entry in enumerate(self._entries):
-            content += (_PARTITION_ID.pack(partition_id), *entry.written)
-        try:
-            file = replace_file(self._files, self.path, content, lock_size=HEADER_SIZE_BYTES)
-            self._given_up.append(self._file)
-            self._file, self._sync = file, GroupSync(file)
-            self._sync.failure = failure
-            self._files.sync_directory(str(Path(self.path).parent))
-        except OSError as error:
-            raise ReadOnlyError(
-                f"control file {self.path} is {failure}, and cannot be replaced ({error}); check the disk, then restart"
-            ) from error
-        self._sync.failure = None
-        logger.warning("control file %s was replaced by a new one, because it was %s", self.path, failure)
+        entry = self._slots.entry(partition_id)
+        slot, info = 1 - entry.current, info._replace(sequence_number=entry.sequence_number + 1)
+        self._slots.write(partition_id, slot, encode_info(info))
+        entry.take_over(info, slot, info.sequence_number)
 
 
 def _open_and_lock(files: Files, directory: str, path: str, *, create: bool) -> File:
@@ -371,42 +276,30 @@ def _is_unfinished(file: File) -> bool:
 
 def _create(files: Files, path: str, cluster_key: UUID, partition_count: int) -> File:
     """A new file in the place of one that holds nothing; complete before it has the right name."""
-    header = _HEADER.pack(0, files.time_ms(), cluster_key.bytes, partition_count)
     body = [
         _PARTITION_ID.pack(partition_id) + encode_info(_FRESH_OLDER) + encode_info(_FRESH)
         for partition_id in range(partition_count)
     ]
-    return replace_file(files, path, [header.ljust(HEADER_SIZE_BYTES, b"\0"), *body], lock_size=HEADER_SIZE_BYTES)
+    header = encode_header(files.time_ms(), cluster_key, partition_count)
+    return replace_file(files, path, [header, *body], lock_size=HEADER_SIZE_BYTES)
 
 
-def _decode_header(header: bytes) -> tuple[UUID, int]:
-    """Cluster key and number of partitions."""
-    _version, _creation_time_ms, key_bytes, count = _HEADER.unpack_from(header)
-    return UUID(bytes=key_bytes), count
-
-
-def _check_header(path: str, file: File, cluster_key: UUID | None, partition_count: int | None) -> tuple[bytes, int]:
-    header = file.read(0, HEADER_SIZE_BYTES)
-    if len(header) < HEADER_SIZE_BYTES:
-        raise StorageError(f"not a control file: {path}")
-    if any(header[:_VERSION_SIZE_BYTES]):
-        logger.error("control file %s has a format version other than 0; going on as with version 0", path)
-    found_key, found_count = _decode_header(header)
+def _check_key(found_key: UUID, cluster_key: UUID | None) -> None:
     if cluster_key not in (None, found_key):
         raise StorageError("the cluster key does not match")
+
+
+def _check_count(path: str, file: File, found_count: int, partition_count: int | None) -> None:
     if partition_count not in (None, found_count) or found_count < 0:
         raise StorageError("the number of partitions does not match")
     if partition_count is None and found_count > -(-(file.size() - HEADER_SIZE_BYTES) // _ENTRY_SIZE_BYTES):
         # Nobody but the file tells the number, and it decides how much memory is taken.
         raise StorageError(f"{path} is too short for the {found_count} partitions that its header tells")
-    return header, found_count
 
 
-def _load_entry(path: str, file: File, partition_id: int) -> _Entry:
-    offset = HEADER_SIZE_BYTES + partition_id * _ENTRY_SIZE_BYTES
-    data = file.read(offset, _ENTRY_SIZE_BYTES)
-    first_start, second_start = _PARTITION_ID.size, _PARTITION_ID.size + _STRUCT_SIZE_BYTES
-    first, second = decode_info(data[first_start:second_start]), decode_info(data[second_start:])
+def _load_entry(path: str, file: File, partition_id: int) -> Entry[PartitionInfo]:
+    head, written = read_entry(file, partition_id, _PARTITION_ID.size, _STRUCT_SIZE_BYTES)
+    first, second = map(decode_info, written)
     damage: StorageError | None = None
     current, info = 1, second or _FRESH
     if first is not None and second is not None:
@@ -424,8 +317,7 @@ def _load_entry(path: str, file: File, partition_id: int) -> _Entry:
     if half_damaged:
         text = "control file %s, partition %d: one of two structs is damaged; the other, number %d, counts"
         logger.error(text, path, partition_id, info.sequence_number)
-    if data[:first_start] != _PARTITION_ID.pack(partition_id):
+    if head != _PARTITION_ID.pack(partition_id):
         logger.error("control file %s, partition %d: the id in its entry is damaged", path, partition_id)
-    data = data.ljust(_ENTRY_SIZE_BYTES, b"\0")
-    written = [data[first_start:second_start], data[second_start:]]
-    return _Entry(offset, threading.Lock(), info, current, info.sequence_number, damage, written, half_damaged)
+        head = _PARTITION_ID.pack(partition_id)
+    return Entry(head, written, info, current, info.sequence_number, damage, half_damaged)

@@ -6,7 +6,7 @@ from typing import NamedTuple
 from waltz.common.checksum import crc32
 from waltz.common.records import Record
 from waltz.storage.disk.segment import SegmentWrite
-from waltz.storage.disk.segment_format import HEADER_SIZE_BYTES, RECORD_CRC, RECORD_OVERHEAD_BYTES, RECORD_PREFIX
+from waltz.storage.disk.segment_format import HEADER_SIZE_BYTES, RECORD_CRC, RECORD_PREFIX, STORED_OVERHEAD_BYTES
 from waltz.storage.disk.segment_recovery import CHECKPOINT_INTERVAL
 from waltz.storage.errors import StorageError
 
@@ -63,7 +63,7 @@ class GroupEncoder:
             else:
                 chunks += (prefix, data, pack_crc(crc32(data, crc32(prefix))))
             record_offsets.append(offset)
-            offset += RECORD_OVERHEAD_BYTES + size
+            offset += STORED_OVERHEAD_BYTES + size
             next_id += 1
         self._next_id, self._offset = next_id, offset
         return error

@@ -17,8 +17,8 @@ from waltz.storage.disk.scan import STEP_BYTES, Run, TolerantReader
 from waltz.storage.disk.segment_format import (
     DATA_SUFFIX,
     HEADER_SIZE_BYTES,
-    RECORD_OVERHEAD_BYTES,
     RECORD_PREFIX,
+    STORED_OVERHEAD_BYTES,
     Reader,
     SegmentHeader,
     data_file_name,
@@ -360,7 +360,7 @@ def _offset_of(transaction_id: int, run: Run, source: Reader) -> int:
     for passed_id in range(run.first, transaction_id):
         prefix = source.read(offset, RECORD_PREFIX.size)
         found_id, size = stored_id_and_size(prefix) if len(prefix) == RECORD_PREFIX.size else (NO_TRANSACTION, 0)
-        if found_id != passed_id or size < RECORD_OVERHEAD_BYTES:
+        if found_id != passed_id or size < STORED_OVERHEAD_BYTES:
             raise StorageError(
                 f"transaction {passed_id} can no longer be read as it was a moment ago; repeat the repair"
             )

@@ -15,8 +15,8 @@ from waltz.storage.disk.files import File, Files, see_the_medium
 from waltz.storage.disk.segment_format import (
     HEADER_SIZE_BYTES,
     INDEX_ENTRY_SIZE_BYTES,
-    RECORD_OVERHEAD_BYTES,
     RECORD_PREFIX,
+    STORED_OVERHEAD_BYTES,
     WIRE_PIECES,
     SegmentHeader,
     data_file_name,
@@ -303,7 +303,7 @@ class Segment:
             return RecordCheck(transaction_id, index_ok=False, checksum_ok=False, record=None)
         found_id, size = stored_id_and_size(prefix)
         record = None
-        if RECORD_OVERHEAD_BYTES <= size <= self.end_offset - offset:
+        if STORED_OVERHEAD_BYTES <= size <= self.end_offset - offset:
             record = decode_record(handles.data.read(offset, size), 0, size, found_id)
         return RecordCheck(transaction_id, found_id == transaction_id, record is not None, record)
 

@@ -21,7 +21,8 @@ INDEX_ENTRY_SIZE_BYTES = 8
 RECORD_PREFIX = struct.Struct(">q16siii")
 """Transaction id, request id, transaction header, data length, data checksum."""
 RECORD_CRC = struct.Struct(">I")
-RECORD_OVERHEAD_BYTES = RECORD_PREFIX.size + RECORD_CRC.size
+STORED_OVERHEAD_BYTES = RECORD_PREFIX.size + RECORD_CRC.size
+"""Bytes of a record on disk beside its data."""
 
 DATA_SUFFIX = ".seg"
 INDEX_SUFFIX = ".idx"
@@ -151,13 +152,13 @@ def intact_sizes(buffer: bytes, bounds: Sequence[int], transaction_id: int) -> l
     for bound in bounds[1:]:
         end = bound - start
         size = end - begin
-        if size < RECORD_OVERHEAD_BYTES or end > limit:
+        if size < STORED_OVERHEAD_BYTES or end > limit:
             break
         data_end = end - 4
         found_id, data_size = unpack(buffer, begin)
         if (
             found_id != transaction_id
-            or data_size != size - RECORD_OVERHEAD_BYTES
+            or data_size != size - STORED_OVERHEAD_BYTES
             or crc32(view[begin:data_end]) != unpack_crc(buffer, data_end)[0]
         ):
             break
@@ -183,7 +184,7 @@ def encode_span(buffer: bytes, bounds: Sequence[int], transaction_id: int) -> li
 
 def stored_id_and_size(prefix: bytes) -> tuple[int, int]:
     """What the first 36 bytes of a record claim: its transaction id, and its size on disk (even negative)."""
-    return _ID.unpack_from(prefix)[0], RECORD_OVERHEAD_BYTES + _LENGTH.unpack_from(prefix, _LENGTH_OFFSET)[0]
+    return _ID.unpack_from(prefix)[0], STORED_OVERHEAD_BYTES + _LENGTH.unpack_from(prefix, _LENGTH_OFFSET)[0]
 
 
 def valid_record_size(reader: Reader, offset: int, end: int, transaction_id: int) -> int | None:
@@ -195,7 +196,7 @@ def valid_record_size(reader: Reader, offset: int, end: int, transaction_id: int
     if len(prefix) < RECORD_PREFIX.size:
         return None
     found_id, size = stored_id_and_size(prefix)
-    if found_id != transaction_id or size < RECORD_OVERHEAD_BYTES or offset + size > end:
+    if found_id != transaction_id or size < STORED_OVERHEAD_BYTES or offset + size > end:
         return None
     return size if decode_record(reader.read(offset, size), 0, size, transaction_id) is not None else None
 
@@ -207,7 +208,7 @@ def scan_records(reader: Reader, offset: int, end: int, transaction_id: int) -> 
     """
     offsets = array("q", [offset])
     block, block_start, block_size = b"", offset, _FIRST_BLOCK_BYTES
-    while offset + RECORD_OVERHEAD_BYTES <= end:
+    while offset + STORED_OVERHEAD_BYTES <= end:
         position = offset - block_start
         size = _size_at(block, position)
         if size is None or position + size > len(block):
@@ -215,11 +216,11 @@ def scan_records(reader: Reader, offset: int, end: int, transaction_id: int) -> 
             block, block_start, position = reader.read(offset, min(block_size, end - offset)), offset, 0
             block_size = min(2 * block_size, _SCAN_BLOCK_BYTES)
             size = _size_at(block, 0)
-            if size is None or size < RECORD_OVERHEAD_BYTES or offset + size > end:
+            if size is None or size < STORED_OVERHEAD_BYTES or offset + size > end:
                 break
             if size > len(block):
                 block = reader.read(offset, size)
-        if size < RECORD_OVERHEAD_BYTES or not _is_intact(block, position, size, transaction_id):
+        if size < STORED_OVERHEAD_BYTES or not _is_intact(block, position, size, transaction_id):
             break
         offset += size
         transaction_id += 1
@@ -231,7 +232,7 @@ def _size_at(block: bytes, position: int) -> int | None:
     """What the record at ``position`` claims as its size, ``None`` when its prefix is not in the block."""
     if position + RECORD_PREFIX.size > len(block):
         return None
-    size: int = RECORD_OVERHEAD_BYTES + _LENGTH.unpack_from(block, position + _LENGTH_OFFSET)[0]
+    size: int = STORED_OVERHEAD_BYTES + _LENGTH.unpack_from(block, position + _LENGTH_OFFSET)[0]
     return size
 
 
@@ -250,7 +251,7 @@ def find_later_record(reader: Reader, offset: int, end: int, transaction_id: int
     ``transaction_id`` should be at ``offset`` but is not intact. An id is plausible when the records between would have
     had room. ``None`` tells a torn tail: nothing that was once complete follows.
     """
-    largest_id = transaction_id + (end - offset) // RECORD_OVERHEAD_BYTES
+    largest_id = transaction_id + (end - offset) // STORED_OVERHEAD_BYTES
     pattern = _ids_pattern(transaction_id + 1, largest_id)
     overlap = _ID.size - 1
     next_start, block_size = offset, _FIRST_BLOCK_BYTES
@@ -263,7 +264,7 @@ def find_later_record(reader: Reader, offset: int, end: int, transaction_id: int
         for match in pattern.finditer(block):
             found_id = _ID.unpack_from(block, match.start())[0]
             found_offset = block_start + match.start()
-            room = (found_offset - offset) // RECORD_OVERHEAD_BYTES
+            room = (found_offset - offset) // STORED_OVERHEAD_BYTES
             if transaction_id < found_id <= transaction_id + room and valid_record_size(
                 reader, found_offset, end, found_id
             ):

@@ -12,8 +12,8 @@ explains all that is wrong with it. It does not if
 from waltz.common.checksum import checksum, crc32
 from waltz.storage.disk.segment_format import (
     RECORD_CRC,
-    RECORD_OVERHEAD_BYTES,
     RECORD_PREFIX,
+    STORED_OVERHEAD_BYTES,
     Reader,
     find_later_record,
     stored_id_and_size,
@@ -78,7 +78,7 @@ def _is_explained_by_loss(reader: Reader, offset: int, end: int, transaction_id:
     if piece.misses(_LENGTH_AT, _CHECKSUM_AT):
         return True
     _, size = stored_id_and_size(piece.data)
-    if size < RECORD_OVERHEAD_BYTES:
+    if size < STORED_OVERHEAD_BYTES:
         return False
     if offset + size > end:
         return find_later_record(reader, offset, end, transaction_id) is None
@@ -103,10 +103,10 @@ def _has_one_flipped_bit(reader: Reader, offset: int, end: int) -> bool:
         return False
     length = int.from_bytes(prefix[_LENGTH_AT:_CHECKSUM_AT], "big")
     for bit in range(_LENGTH_BITS):
-        size = RECORD_OVERHEAD_BYTES + (length ^ (1 << bit))
+        size = STORED_OVERHEAD_BYTES + (length ^ (1 << bit))
         if offset + size <= end and _syndrome(reader, offset, size, length ^ (1 << bit)) == 0:
             return True
-    size = RECORD_OVERHEAD_BYTES + length
+    size = STORED_OVERHEAD_BYTES + length
     return offset + size <= end and _is_of_one_bit(
         _syndrome(reader, offset, size, length), 8 * (size - RECORD_CRC.size)
     )

@@ -4,10 +4,10 @@ import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
+from waltz.common.cluster.replicas import read_replicas
 from waltz.common.errors import WaltzError
 from waltz.common.ids import NO_TRANSACTION, Endpoint
 from waltz.common.zk.client import ZooKeeper
-from waltz.common.zk.replicas import read_replicas
 from waltz.common.zk.store_admin import (
     read_connections,
     read_groups,

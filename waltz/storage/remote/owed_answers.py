@@ -19,7 +19,7 @@ tells a peer that works on something long from one that is gone.
 from bisect import bisect_left, bisect_right
 from collections import deque
 from itertools import accumulate
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
 HIDDEN_BYTES = 8 << 20
 """The most that is taken to be between the kernel on this side and the process on the other."""
@@ -44,6 +44,9 @@ _BLOCK_BITS = 6
 
 _NOWHERE = 1 << 63
 
+Waiter = TypeVar("Waiter")
+"""Who is to be told of an answer; only kept here."""
+
 
 class Verdict(NamedTuple):
     """What a look has found."""
@@ -67,18 +70,23 @@ class Transfer(NamedTuple):
     """How much longer than usual an answer may take, because of bytes that may be on their way."""
 
 
-class OwedAnswers:
+class OwedAnswers(Generic[Waiter]):
     """The unanswered requests of one connection, in the order in which they were sent. Their numbers rise.
 
     A dead line may owe tens of thousands of answers and is looked at often, so nothing here walks through all of them.
     What moves, moves for all requests from some position on; allowances and times of sending rise with the position as
     well. Of the requests with the same limit the first one is therefore late first.
+
+    Most requests are answered before anybody looks. So a request is entered in the sums and queues only by the first
+    look that comes upon it: until then sending and answering cost one entry in a dictionary.
     """
 
     def __init__(self, silent_after_s: float) -> None:
         self._silent_after_s = silent_after_s
-        self._requests: dict[int, tuple[int, int, float, float]] = {}
-        """Size, position (where it ends in the stream), limit and time of sending; plain tuples are made faster."""
+        self._requests: dict[int, tuple[int, int, float, float, Waiter | None]] = {}
+        """Size, position (where it ends in the stream), limit, time of sending; plain tuples are made faster."""
+        self._entered = -_NOWHERE
+        """Requests up to this sequence number are in the sums and queues below."""
         self._by_timeout: dict[float, deque[int]] = {}
         """Numbers of requests by their limits, of answered ones too until a look comes upon them."""
         self._blocks: dict[int, list[int]] = {}
@@ -91,7 +99,7 @@ class OwedAnswers:
         """The lowest position of what was answered since the last look."""
         self._other_arrived_s = 0.0
         """When bytes of an answer last came, whoever's."""
-        self._missed: set[int] = set()
+        self._missed: dict[int, Waiter | None] = {}
         self._bytes_per_s = 0.0
         self._answer_s = 0.0
         """How long the fastest of the last answers took."""
@@ -109,40 +117,67 @@ class OwedAnswers:
     def __len__(self) -> int:
         return len(self._requests)
 
-    def sent(self, seq_num: int, size_bytes: int, position: int, timeout_s: float, now_s: float) -> None:
+    def sent(
+        self,
+        seq_num: int,
+        size_bytes: int,
+        position: int,
+        timeout_s: float,
+        now_s: float,
+        waiter: Waiter | None = None,
+    ) -> None:
         """A request of so many bytes was given to the connection; ``position`` is where it ends in the stream."""
         if not self._requests and not self._missed:
             self._moved_s = self._looked_s = now_s
             self._probed_s = None
         self._last_position = position
-        self._requests[seq_num] = (size_bytes, position, timeout_s, now_s)
-        self._totals = None
-        block = self._blocks.get(seq_num >> _BLOCK_BITS)
-        if block is None:
-            self._blocks[seq_num >> _BLOCK_BITS] = [position, size_bytes]
-        else:
-            block[1] += size_bytes
-        queue = self._by_timeout.get(timeout_s)
-        if queue is None:
-            queue = self._by_timeout[timeout_s] = deque()
-        queue.append(seq_num)
+        self._requests[seq_num] = (size_bytes, position, timeout_s, now_s, waiter)
 
-    def answered(self, seq_num: int, now_s: float) -> None:
-        """The answer to a request, or to one that nobody waits for any more, has come."""
+    def answered(self, seq_num: int, now_s: float) -> Waiter | None:
+        """The answer to a request, or to one that nobody waits for any more, has come; returns its waiter."""
         request = self._requests.pop(seq_num, None)
         if request is None:
-            self._missed.discard(seq_num)
-            return
-        size_bytes, position, _, sent_s = request
-        self._release(seq_num, size_bytes)
+            return self._missed.pop(seq_num, None)
+        size_bytes, position, _, sent_s, waiter = request
+        if seq_num <= self._entered:
+            self._release(seq_num, size_bytes)
         if position < self._answered_position:
             self._answered_position = position
         # Its bytes have passed in this time, so the line is at least that fast.
         took_s = now_s - sent_s
-        if size_bytes > took_s * self._bytes_per_s and took_s > 0:
+        if took_s * self._bytes_per_s < size_bytes and took_s > 0:
             self._bytes_per_s = size_bytes / took_s
         if took_s < self._answer_s or not self._answer_s:
             self._answer_s = took_s
+        return waiter
+
+    def give_up(self, seq_num: int) -> Waiter | None:
+        """The waiter of a request that is late: its answer is still missed, but not for anybody."""
+        waiter = self._missed[seq_num]
+        self._missed[seq_num] = None
+        return waiter
+
+    def take_waiters(self) -> list[Waiter]:
+        """The waiters of all requests, in their order; nothing is owed any more."""
+        requests, self._requests = self._requests, {}
+        return [request[4] for request in requests.values() if request[4] is not None]
+
+    def _enter(self) -> None:
+        """Take what was sent since the last call, and is not answered yet, into the sums and queues."""
+        new: list[int] = []
+        for seq_num in reversed(self._requests):
+            if seq_num <= self._entered:
+                break
+            new.append(seq_num)
+        if not new:
+            return
+        self._entered = new[0]
+        self._totals = None
+        for seq_num in reversed(new):
+            size_bytes, position, timeout_s, _, _ = self._requests[seq_num]
+            block = self._blocks.setdefault(seq_num >> _BLOCK_BITS, [position, 0])
+            block[1] += size_bytes
+            self._by_timeout.setdefault(timeout_s, deque()).append(seq_num)
 
     def _release(self, seq_num: int, size_bytes: int) -> None:
         self._totals = None
@@ -159,6 +194,7 @@ class OwedAnswers:
         ``left_bytes`` of the stream have left, ``received_bytes`` have come; ``receiving``: an answer has come in part,
         to the request ``arriving`` if that is known.
         """
+        self._enter()
         self._bytes_per_s *= max(1 - (now_s - self._looked_s) / RATE_MEMORY_S, 0.0)
         self._answer_s *= 1 + (now_s - self._looked_s) / RATE_MEMORY_S
         self._looked_s = now_s
@@ -208,7 +244,7 @@ class OwedAnswers:
             while queue:
                 request = requests.get(queue[0])
                 if request is not None:
-                    due_s = self._due_s(*request)
+                    due_s = self._due_s(request[1], timeout_s, request[3])
                     if now_s < due_s:
                         next_look_s = min(next_look_s, due_s)
                         break
@@ -221,11 +257,12 @@ class OwedAnswers:
                 self._by_timeout[timeout_s] = deque(seq_num for seq_num in queue if seq_num in requests)
         late.sort()
         for seq_num in late:
-            self._release(seq_num, requests.pop(seq_num)[0])
-        self._missed.update(late)
+            request = requests.pop(seq_num)
+            self._release(seq_num, request[0])
+            self._missed[seq_num] = request[4]
         return late, next_look_s
 
-    def _due_s(self, _size_bytes: int, position: int, timeout_s: float, sent_s: float) -> float:
+    def _due_s(self, position: int, timeout_s: float, sent_s: float) -> float:
         index = bisect_left(self._steps, (position,)) - 1
         moved_s = self._steps[index][1] if index >= 0 else sent_s
         overtaken_s = min(self._other_arrived_s, sent_s + (MAX_OVERTAKEN_LIMITS - 1) * timeout_s)
@@ -235,6 +272,7 @@ class OwedAnswers:
 
     def transfer(self, position: int, left_bytes: int) -> Transfer:
         """How far the connection has come up to ``position``, when ``left_bytes`` have left."""
+        self._enter()
         owed_bytes = self._owed_up_to(position)
         return Transfer(min(left_bytes, position) - owed_bytes, self._allowance_s(owed_bytes))
 

@@ -5,11 +5,11 @@ import ssl
 from collections.abc import Callable
 from typing import NamedTuple
 
+from waltz.common.cluster.replicas import Source, read_replicas
 from waltz.common.errors import WaltzError
 from waltz.common.ids import Endpoint
 from waltz.common.records import Record
 from waltz.common.zk.client import ZooKeeper
-from waltz.common.zk.replicas import Source, read_replicas
 from waltz.storage.remote.admin_client import StorageAdminClient
 from waltz.storage.remote.operations import admin_connection
 

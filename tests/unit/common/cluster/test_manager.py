@@ -5,16 +5,16 @@ import logging
 
 import pytest
 
+from tests.memory_zookeeper import MemoryZooKeeper, MemoryZooKeeperServer
 from tests.unit.common.cluster.manager_cases import FakeClient, FakeServer, ManagerCases
 from tests.unit.common.zk.conformance import Ensemble
-from tests.unit.common.zk.test_memory import MemoryEnsemble
+from tests.unit.test_memory_zookeeper import MemoryEnsemble
 from waltz.common.cluster import manager as manager_module
 from waltz.common.cluster.manager import ClusterManager, PartitionGeneration
 from waltz.common.cluster.policy import PolicyError
 from waltz.common.errors import DeadlineExceededError, WaltzError
 from waltz.common.ids import Endpoint
 from waltz.common.zk.client import Stat, Watch
-from waltz.common.zk.memory import MemoryZooKeeper, MemoryZooKeeperServer
 from waltz.common.zk.paths import ClusterPaths
 from waltz.common.zk.store_admin import StoreAdminError, create_cluster
 from waltz.common.zk.znodes import PartitionAssignment, ServerDescriptor

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable
 
+from tests.memory_zookeeper import MemoryZooKeeper, MemoryZooKeeperServer
 from waltz.common.zk.client import ANY_VERSION, Listener, NoNodeError, Stat, State, Watch
-from waltz.common.zk.memory import MemoryZooKeeper, MemoryZooKeeperServer
 
 
 class LaggingZooKeeper:

@@ -4,11 +4,11 @@ import asyncio
 
 import pytest
 
+from tests.memory_zookeeper import MemoryZooKeeperServer
 from tests.unit.common.zk.conformance import Ensemble
 from tests.unit.common.zk.mutex_cases import MutexCases
-from tests.unit.common.zk.test_memory import MemoryEnsemble
+from tests.unit.test_memory_zookeeper import MemoryEnsemble
 from waltz.common.zk.client import ConnectionLossError
-from waltz.common.zk.memory import MemoryZooKeeperServer
 from waltz.common.zk.mutex import mutex
 
 

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
+from tests.memory_zookeeper import MemoryZooKeeperServer
 from waltz.common.zk.client import SessionExpiredError, State
-from waltz.common.zk.memory import MemoryZooKeeperServer
 from waltz.common.zk.session import SessionZooKeeper
 
 

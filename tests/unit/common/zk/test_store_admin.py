@@ -6,10 +6,10 @@ from uuid import UUID
 
 import pytest
 
+from tests.memory_zookeeper import MemoryZooKeeper, MemoryZooKeeperServer
 from waltz.common.errors import ConfigError, ProtocolError, WaltzError
 from waltz.common.ids import Endpoint
 from waltz.common.zk import store_admin as admin
-from waltz.common.zk.memory import MemoryZooKeeper, MemoryZooKeeperServer
 from waltz.common.zk.paths import ClusterPaths
 from waltz.common.zk.store_admin import StoreAdminError
 from waltz.common.zk.znodes import (

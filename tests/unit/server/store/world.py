@@ -4,15 +4,15 @@ import asyncio
 import random
 from collections.abc import Callable, Sequence
 
+from tests.memory_zookeeper import MemoryZooKeeper, MemoryZooKeeperServer
 from tests.unit.server.store.fakes import FakeNetwork
 from waltz.common.checksum import checksum
 from waltz.common.ids import ReqId
-from waltz.common.zk.memory import MemoryZooKeeper, MemoryZooKeeperServer
 from waltz.common.zk.paths import ClusterPaths
 from waltz.common.zk.znodes import PartitionMetadata, ReplicaState
 from waltz.server.store.connections import StorageConnections
-from waltz.server.store.interface import encode_appends
-from waltz.server.store.log import Append, ReplicatedLog, StoreOptions
+from waltz.server.store.interface import Append, StoreOptions, encode_appends
+from waltz.server.store.log import ReplicatedLog
 
 ROOT = "/waltz"
 NAMES = ("a:1", "b:1", "c:1")

@@ -13,6 +13,7 @@ from uuid import UUID
 
 import pytest
 
+from tests.memory_zookeeper import MemoryZooKeeperServer
 from tests.unit.storage.node_support import (
     DISABLED,
     KEY,
@@ -33,13 +34,13 @@ from waltz.common.metrics import Registry
 from waltz.common.net.tls import client_context
 from waltz.common.records import Record
 from waltz.common.zk.client import ConnectionLossError, SessionExpiredError, ZooKeeper
-from waltz.common.zk.memory import MemoryZooKeeperServer
 from waltz.storage.disk.control_file import ControlFile
 from waltz.storage.node import node as node_module
 from waltz.storage.node.node import StorageNode, run
 from waltz.storage.node.replies import read_encoded
 from waltz.storage.remote.admin_client import StorageAdminClient
-from waltz.storage.remote.client import RemoteStorageError, StorageClient
+from waltz.storage.remote.client import StorageClient
+from waltz.storage.remote.errors import RemoteStorageError
 
 DATA_DIRECTORY = Path(__file__).parents[3] / "data"
 

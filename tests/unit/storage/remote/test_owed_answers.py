@@ -38,7 +38,7 @@ def courses(draw: st.DrawFn) -> list[tuple[str, int]]:
 
 @given(courses())
 def test_a_request_is_late_when_nothing_has_moved_for_it(course: list[tuple[str, int]]) -> None:
-    owed = OwedAnswers(SILENT_AFTER_S)
+    owed: OwedAnswers[int] = OwedAnswers(SILENT_AFTER_S)
     now_s, taken, left, received, receiving = 0.0, 0, 0, 0, False
     arriving: int | None = None
     sent: dict[int, Sent] = {}
@@ -49,13 +49,13 @@ def test_a_request_is_late_when_nothing_has_moved_for_it(course: list[tuple[str,
         if kind == "send":
             size = (value + 1) * 1000 if value < 90 else value * MIB // 10
             taken += size
-            owed.sent(next_seq, size, taken, 1.0 + value % 3, now_s)
+            owed.sent(next_seq, size, taken, 1.0 + value % 3, now_s, next_seq)
             sent[next_seq] = Sent(size, taken, 1.0 + value % 3, now_s, now_s)
             next_seq += 1 + value % 40
         elif kind == "answer" and sent:
             seq_num = sorted(sent)[value % len(sent)]
             answered.append(sent.pop(seq_num).position)
-            owed.answered(seq_num, now_s)
+            assert owed.answered(seq_num, now_s) == seq_num
             received += 20
         elif kind == "leave":
             left = min(taken, left + value * 50_000)
@@ -77,6 +77,7 @@ def test_a_request_is_late_when_nothing_has_moved_for_it(course: list[tuple[str,
             seen_received, seen_left, answered = received, left, []
             for seq_num in verdict.late:
                 assert now_s >= due_s(sent.pop(seq_num))
+                assert owed.give_up(seq_num) == seq_num
             for request in sent.values():
                 assert now_s < due_s(request) + LONGEST_ALLOWANCE_S
                 assert verdict.next_look_s <= due_s(request) + LONGEST_ALLOWANCE_S
@@ -84,6 +85,8 @@ def test_a_request_is_late_when_nothing_has_moved_for_it(course: list[tuple[str,
             for position in [request.position for request in sent.values()] + [0, taken // 2, taken]:
                 before = sum(request.size_bytes for request in sent.values() if request.position <= position)
                 assert owed.transfer(position, left).moved_bytes == min(left, position) - before
+    assert owed.take_waiters() == list(sent)
+    assert not len(owed)
 
 
 def due_s(request: Sent) -> float:
@@ -94,7 +97,7 @@ def due_s(request: Sent) -> float:
 
 @given(st.lists(st.integers(1, 40 * MIB), min_size=1, max_size=5), st.floats(0.01, 1.0))
 def test_a_connection_on_which_nothing_moves_is_silent_in_bounded_time(sizes: list[int], step_s: float) -> None:
-    owed = OwedAnswers(SILENT_AFTER_S)
+    owed: OwedAnswers[None] = OwedAnswers(SILENT_AFTER_S)
     taken = 0
     for seq_num, size_bytes in enumerate(sizes):
         taken += size_bytes
@@ -113,7 +116,7 @@ def test_a_connection_on_which_nothing_moves_is_silent_in_bounded_time(sizes: li
 
 
 def test_new_requests_that_leave_do_not_keep_a_connection_alive() -> None:
-    owed = OwedAnswers(SILENT_AFTER_S)
+    owed: OwedAnswers[None] = OwedAnswers(SILENT_AFTER_S)
     silent = False
     for second in range(10):
         owed.sent(second, 100, (second + 1) * 100, 1.0, float(second))
@@ -122,7 +125,7 @@ def test_new_requests_that_leave_do_not_keep_a_connection_alive() -> None:
 
 
 def test_a_large_request_keeps_it_alive_as_long_as_it_leaves() -> None:
-    owed = OwedAnswers(SILENT_AFTER_S)
+    owed: OwedAnswers[None] = OwedAnswers(SILENT_AFTER_S)
     owed.sent(0, 32 * MIB, 32 * MIB, 1.0, 0.0)
     for second in range(1, 32):
         verdict = owed.look(float(second), second * MIB, 0, receiving=False)
@@ -131,7 +134,7 @@ def test_a_large_request_keeps_it_alive_as_long_as_it_leaves() -> None:
 
 
 def test_an_answered_connection_is_never_silent() -> None:
-    owed = OwedAnswers(SILENT_AFTER_S)
+    owed: OwedAnswers[None] = OwedAnswers(SILENT_AFTER_S)
     owed.sent(0, 100, 100, 1.0, 0.0)
     owed.answered(0, 0.5)
     assert not owed
@@ -142,7 +145,7 @@ def test_an_answered_connection_is_never_silent() -> None:
 
 
 def test_nothing_is_waited_for_without_end() -> None:
-    owed = OwedAnswers(SILENT_AFTER_S)
+    owed: OwedAnswers[None] = OwedAnswers(SILENT_AFTER_S)
     owed.sent(0, 100, 100, 2.0, 0.0)
     late: list[int] = []
     for second in range(1, round(MAX_WAIT_S) + 2):
@@ -153,7 +156,7 @@ def test_nothing_is_waited_for_without_end() -> None:
 
 def test_a_request_that_others_overtake_is_not_waited_for_long() -> None:
     """Answers to what was sent later keep coming: the peer has dropped this one."""
-    owed = OwedAnswers(SILENT_AFTER_S)
+    owed: OwedAnswers[None] = OwedAnswers(SILENT_AFTER_S)
     owed.sent(0, 100, 100, 2.0, 0.0)
     late_s = None
     for second in range(1, 60):
@@ -167,7 +170,7 @@ def test_a_request_that_others_overtake_is_not_waited_for_long() -> None:
 
 
 def test_a_request_behind_a_long_answer_is_waited_for() -> None:
-    owed = OwedAnswers(SILENT_AFTER_S)
+    owed: OwedAnswers[None] = OwedAnswers(SILENT_AFTER_S)
     owed.sent(0, 100, 100, 2.0, 0.0)
     owed.sent(1, 100, 200, 2.0, 0.0)
     for second in range(1, 100):
@@ -175,7 +178,7 @@ def test_a_request_behind_a_long_answer_is_waited_for() -> None:
 
 
 def test_a_look_does_not_walk_through_everything_that_is_owed(monkeypatch: pytest.MonkeyPatch) -> None:
-    owed = OwedAnswers(SILENT_AFTER_S)
+    owed: OwedAnswers[None] = OwedAnswers(SILENT_AFTER_S)
     for number in range(20_000):
         owed.sent(number, 100, (number + 1) * 100, 30.0, 0.0)
     judged = []
@@ -191,7 +194,7 @@ def test_a_look_does_not_walk_through_everything_that_is_owed(monkeypatch: pytes
 
 
 def test_what_is_answered_behind_an_unanswered_request_is_forgotten() -> None:
-    owed = OwedAnswers(SILENT_AFTER_S)
+    owed: OwedAnswers[None] = OwedAnswers(SILENT_AFTER_S)
     owed.sent(0, 100, 100, 500.0, 0.0)
     for number in range(1, 5000):
         owed.sent(number, 100, (number + 1) * 100, 500.0, number / 100)
@@ -202,7 +205,7 @@ def test_what_is_answered_behind_an_unanswered_request_is_forgotten() -> None:
 
 def test_a_fast_line_is_given_little_more_time_than_before() -> None:
     """Who has shown 50 MB/s is not waited for as if the line were slow: a dead storage is noticed as soon as ever."""
-    owed = OwedAnswers(SILENT_AFTER_S)
+    owed: OwedAnswers[None] = OwedAnswers(SILENT_AFTER_S)
     owed.sent(0, 500_000, 500_000, 30.0, 0.0)
     owed.answered(0, 0.01)
     for number in range(1, 9):
@@ -213,7 +216,7 @@ def test_a_fast_line_is_given_little_more_time_than_before() -> None:
 
 
 def test_a_long_line_is_given_two_of_its_answer_times() -> None:
-    owed = OwedAnswers(SILENT_AFTER_S)
+    owed: OwedAnswers[None] = OwedAnswers(SILENT_AFTER_S)
     for number in range(10):
         owed.sent(number, 100, (number + 1) * 100, 30.0, float(number))
         owed.look(number + 0.25, (number + 1) * 100, 20 * number, receiving=False)
@@ -223,7 +226,7 @@ def test_a_long_line_is_given_two_of_its_answer_times() -> None:
 
 
 def test_an_unknown_line_gets_time_for_what_may_be_hidden() -> None:
-    owed = OwedAnswers(SILENT_AFTER_S)
+    owed: OwedAnswers[None] = OwedAnswers(SILENT_AFTER_S)
     owed.sent(0, 100, 100, 30.0, 0.0)
     owed.sent(1, 32 * MIB, 100 + 32 * MIB, 30.0, 0.0)
     assert owed.transfer(100, 0).allowance_s < 0.001
@@ -232,3 +235,14 @@ def test_an_unknown_line_gets_time_for_what_may_be_hidden() -> None:
     assert owed.transfer(100 + 32 * MIB, 2 * MIB).moved_bytes == before + MIB
     owed.answered(0, 1.0)
     assert owed.transfer(100 + 32 * MIB, 2 * MIB).moved_bytes == before + MIB + 100
+
+
+def test_a_late_request_has_its_waiter_told_once_and_its_answer_is_missed_until_it_comes() -> None:
+    owed: OwedAnswers[str] = OwedAnswers(SILENT_AFTER_S)
+    owed.sent(0, 100, 100, 1.0, 0.0, "waiter")
+    owed.look(0.5, 100, 0, receiving=False)
+    assert owed.look(20.0, 100, 0, receiving=False).late == [0]
+    assert owed.give_up(0) == "waiter"
+    assert owed
+    assert owed.answered(0, 21.0) is None
+    assert not owed

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.spark import fakes
-from tests.unit.spark.fakes import FakeStorage
+from tests.memory_zookeeper import MemoryZooKeeperServer
+from tests.unit.common.cluster import fakes
+from tests.unit.common.cluster.fakes import FakeStorage
 from tests.unit.storage.crash_files import CrashFiles, CrashNow
 from tests.unit.storage.log_testing import DIRECTORY, KEY, PARTITION, append, open_log, read_all, record
 from tests.unit.storage.node_support import (
@@ -26,7 +27,6 @@ from waltz.common.ids import Endpoint
 from waltz.common.metrics import Registry
 from waltz.common.records import Record
 from waltz.common.wire.frames import STORAGE_ADMIN
-from waltz.common.zk.memory import MemoryZooKeeperServer
 from waltz.common.zk.znodes import (
     UNRESOLVED,
     ConnectionMetadata,
@@ -149,7 +149,7 @@ def test_files_are_made_whole(files: CrashFiles, kind: str) -> None:
     files.crash(random.Random(4))
     log = open_log(files, low_water_mark=20, threshold=800)
     assert read_all(log) == ITEMS
-    assert log.damaged_ranges == ()
+    assert log.damage.ranges == ()
     for name in files.list_directory(DIRECTORY):
         if name.endswith(".quarantined-1"):
             assert files.contents(f"{DIRECTORY}/{name}") == damaged[name.removesuffix(".quarantined-1")]

@@ -4,9 +4,9 @@ from typing import cast
 
 import pytest
 
+from tests.memory_zookeeper import MemoryZooKeeper, MemoryZooKeeperServer
 from tests.unit.common.zk.conformance import Ensemble, Flag, ZooKeeperConformance
 from waltz.common.zk.client import ConnectionLossError, State, ZooKeeper
-from waltz.common.zk.memory import MemoryZooKeeper, MemoryZooKeeperServer
 
 
 class MemoryEnsemble(Ensemble):

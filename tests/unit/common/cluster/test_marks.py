@@ -2,11 +2,10 @@ import asyncio
 
 import pytest
 
-from tests.unit.spark.fakes import GENERATION, FakeCluster, FakeOwner
+from tests.unit.common.cluster.fakes import GENERATION, FakeCluster, FakeOwner
+from waltz.common.cluster.marks import MarkUnknownError, read_committed_marks
 from waltz.common.ids import Endpoint, ReqId
 from waltz.common.zk.znodes import PartitionAssignment
-from waltz.spark.errors import PlanningError
-from waltz.spark.marks import read_committed_marks
 
 
 async def ask(cluster: FakeCluster, *partition_ids: int, timeout_s: float = 30.0) -> dict[int, int]:
@@ -35,7 +34,7 @@ async def test_a_mark_that_is_not_known_yet_is_asked_again(cluster: FakeCluster)
 async def test_a_mark_that_stays_unknown_is_an_error(cluster: FakeCluster) -> None:
     cluster.owner.unknown_at_first[0] = 1000
     with pytest.raises(
-        PlanningError, match=r"high-water mark of partition 0 was not .* within 1 s: .* not know it yet"
+        MarkUnknownError, match=r"no server told the high-water mark of partition 0 within 1 s: .* not know it yet"
     ):
         await ask(cluster, 0, 2, timeout_s=1.0)
 
@@ -57,29 +56,27 @@ async def test_the_new_owner_is_asked(cluster: FakeCluster) -> None:
 
 async def test_silence_is_explained(cluster: FakeCluster) -> None:
     cluster.owner.silent = {0, 1}
-    with pytest.raises(
-        PlanningError, match=r"of partition 0 \(and of 1 more partitions\).*127.0.0.1:\d+ did not answer within"
-    ):
+    with pytest.raises(MarkUnknownError, match=r"of partition 0 \(and 1 more\).*127.0.0.1:\d+ did not answer within"):
         await ask(cluster, 0, 1, 2, timeout_s=0.3)
 
 
 async def test_an_owner_that_is_down_is_explained(cluster: FakeCluster) -> None:
     await cluster.owner.stop()
-    with pytest.raises(PlanningError, match=r"cannot connect to 127.0.0.1:\d+: connection refused"):
+    with pytest.raises(MarkUnknownError, match=r"cannot connect to 127.0.0.1:\d+: connection refused"):
         await ask(cluster, 0, timeout_s=0.2)
 
 
 async def test_nobody_owns_it(cluster: FakeCluster) -> None:
     await cluster.zookeeper.set(cluster.paths.server_descriptors, PartitionAssignment(1, 3, {}).encode())
-    with pytest.raises(PlanningError, match="partition 1 .*: no server owns it"):
+    with pytest.raises(MarkUnknownError, match="partition 1 .*: no server owns it"):
         await ask(cluster, 1, timeout_s=0.1)
     await cluster.assign_to(9)
-    with pytest.raises(PlanningError, match="partition 1 .*: its owner, server 9, is gone"):
+    with pytest.raises(MarkUnknownError, match="partition 1 .*: its owner, server 9, is gone"):
         await ask(cluster, 1, timeout_s=0.1)
 
 
 async def test_not_a_server(cluster: FakeCluster) -> None:
     await cluster.register_server(2, Endpoint("127.0.0.1", cluster.storages[0].admin_port))
     await cluster.assign_to(2)
-    with pytest.raises(PlanningError, match=r"its owner.* 127.0.0.1:\d+: "):
+    with pytest.raises(MarkUnknownError, match=r"its owner: server 127.0.0.1:\d+ closed the connection"):
         await ask(cluster, 1, timeout_s=0.1)

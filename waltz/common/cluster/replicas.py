@@ -1,6 +1,7 @@
 """Which replicas may serve a bulk read, a repair or a comparison.
 
-Second half of rule S6, judged on metadata that was read *after* the high-water mark: a replica of the current session
+Second half of rule S6 (the first is :mod:`waltz.common.cluster.marks`), judged on metadata that was read *after* the
+high-water mark: a replica of the current session
 that is unresolved took part in the recovery of this session, so everything it has up to a committed mark is right, and
 stays right in all later sessions. Any other replica may have a tail that a recovery is still going to truncate.
 
@@ -117,8 +118,8 @@ def choose_replicas(
 def _objection(state: ReplicaState | None, metadata: PartitionMetadata | None) -> str | None:
     if state is None or metadata is None:
         return "it takes no part in the current session"
+    if state.is_member_of(metadata.session_id):
+        return None
     if state.session_id != metadata.session_id:
         return f"it was left behind in session {state.session_id}, session {metadata.session_id} is current"
-    if state.closing_high_water_mark != UNRESOLVED:
-        return "it was left behind in the current session"
-    return None
+    return "it was left behind in the current session"

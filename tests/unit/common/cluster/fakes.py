@@ -12,7 +12,7 @@ from waltz.common.checksum import checksum
 from waltz.common.ids import LONG_MIN, Endpoint, ReqId
 from waltz.common.net.channel import Channel
 from waltz.common.net.listener import Listener
-from waltz.common.records import Record, encode_records
+from waltz.common.records import Record
 from waltz.common.wire import admin, client_server
 from waltz.common.wire import admin_version1 as admin_wire
 from waltz.common.wire.frames import CLIENT_SERVER, STORAGE_ADMIN, Bounds, Family
@@ -28,7 +28,6 @@ from waltz.common.zk.znodes import (
     ReplicaState,
     ServerDescriptor,
 )
-from waltz.spark.chunk import Chunk, decode_chunk
 from waltz.storage.disk.segment_format import encode_record
 
 KEY = UUID("339476fd-c80f-4ace-a26a-66dcbe6af680")
@@ -46,19 +45,6 @@ def make_record(partition_id: int, transaction_id: int, payload: bytes | None = 
 def make_log(partition_id: int, count: int, payload: bytes | None = None) -> list[Record]:
     """Records 0 to ``count - 1``."""
     return [make_record(partition_id, transaction_id, payload) for transaction_id in range(count)]
-
-
-def make_chunk(records: list[Record]) -> Chunk:
-    """The records as they come over the wire."""
-    chunk = decode(records)
-    assert chunk is not None
-    return chunk
-
-
-def decode(records: list[Record]) -> Chunk | None:
-    """The same, of no records, too."""
-    encoded = b"behind us" + len(records).to_bytes(4, "big") + encode_records(records)
-    return decode_chunk(encoded + b"ahead", 9, len(encoded), partition_id=0, source="storage a:1")
 
 
 def as_on_disk(records: list[Record]) -> tuple[bytes, bytes]:

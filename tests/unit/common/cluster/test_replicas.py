@@ -3,12 +3,12 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
+from tests.memory_zookeeper import MemoryZooKeeper, MemoryZooKeeperServer
+from tests.unit.common.cluster.fakes import make_metadata
 from tests.unit.common.zk.lagging import LaggingZooKeeper
-from tests.unit.spark.fakes import make_metadata
+from waltz.common.cluster.replicas import Replicas, Source, choose_replicas, read_replicas
 from waltz.common.ids import Endpoint
-from waltz.common.zk.memory import MemoryZooKeeper, MemoryZooKeeperServer
 from waltz.common.zk.paths import ClusterPaths
-from waltz.common.zk.replicas import Replicas, Source, choose_replicas, read_replicas
 from waltz.common.zk.store_admin import StoreAdminError, add_storage_node, assign_partitions, create_cluster
 from waltz.common.zk.znodes import UNRESOLVED, ConnectionMetadata, ReplicaAssignments
 

@@ -1,0 +1,142 @@
+"""Asking the server that owns a partition, as readers of the log do that are no clients of it.
+
+A client of Waltz keeps connections, mounts partitions and follows them. A bulk read, a repair or a checker only puts a
+few questions to whoever owns a partition at the moment: :func:`read_owners` finds out who that is, an
+:class:`OwnerConnection` carries the questions.
+"""
+
+import asyncio
+import functools
+import ssl
+from collections.abc import Callable
+from typing import NamedTuple, Self
+
+from waltz.common.errors import ConnectionClosedError
+from waltz.common.ids import Endpoint, ReqId
+from waltz.common.net.channel import Channel, connect
+from waltz.common.wire.client_server import Message, decode, encode
+from waltz.common.wire.frames import CLIENT_SERVER, Bounds
+from waltz.common.zk.client import ZooKeeper
+from waltz.common.zk.store_admin import read_partition_assignment, read_server_descriptors
+
+HELLO_TEXT = "Waltz Reader"
+
+CLIENT_ID = -1
+"""The client id in the request ids of everyone who is no client."""
+
+RETRY_INITIAL_S = 0.1
+RETRY_MAXIMUM_S = 2.0
+"""Pauses between attempts while a partition changes hands."""
+
+CLOSE_TIMEOUT_S = 5.0
+
+_REQ_ID_START, _REQ_ID_END = 1, 17  # behind the type
+
+
+class Owner(NamedTuple):
+    """Who owns a partition."""
+
+    server_id: int
+    endpoint: Endpoint | None
+    """``None``: the server is gone, and nobody has taken the partition over yet."""
+    generation: int
+
+
+class Answer(NamedTuple):
+    """A frame that came in answer to a request."""
+
+    buffer: bytes
+    start: int
+    end: int
+    version: int
+    """Of the protocol."""
+
+    def decode(self) -> Message:
+        """The message. Raises ``ProtocolError``."""
+        return decode(self.buffer, self.start, self.end, self.version)
+
+
+async def read_owners(zookeeper: ZooKeeper, root: str) -> dict[int, Owner]:
+    """The owner of every partition that has one. Raises ``WaltzError`` of ZooKeeper.
+
+    What is read may lag; who needs an owner that knows all that was committed before calls ``sync_cluster`` first.
+    """
+    assignment = await read_partition_assignment(zookeeper, root)
+    endpoints = {server.server_id: server.endpoint for server in await read_server_descriptors(zookeeper, root)}
+    return {
+        partition_id: Owner(server_id, endpoints.get(server_id), generation)
+        for server_id, owned in assignment.servers.items()
+        for partition_id, generation in owned
+    }
+
+
+class OwnerConnection:
+    """One connection to a server, for any number of requests at a time; a ``ChannelHandler``."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        """Made by :meth:`open`."""
+        self.endpoint = endpoint
+        self._channel: Channel | None = None
+        self._unanswered: dict[bytes, asyncio.Future[Answer]] = {}
+        self._requests = 0
+
+    @classmethod
+    async def open(cls, endpoint: Endpoint, *, tls: ssl.SSLContext | None, timeout_s: float) -> Self:
+        """Connect. Raises ``ConnectFailedError``."""
+        connection = cls(endpoint)
+        connection._channel = await connect(
+            endpoint, CLIENT_SERVER, HELLO_TEXT, connection, tls=tls, timeout_s=timeout_s
+        )
+        return connection
+
+    @property
+    def channel(self) -> Channel:
+        """The channel under it. Raises ``ConnectionClosedError`` when it has been closed."""
+        if self._channel is None or self._channel.closed:
+            raise ConnectionClosedError(f"the connection to server {self.endpoint} is closed")
+        return self._channel
+
+    def send(self, partition_id: int, generation: int, request: Callable[[ReqId], Message]) -> asyncio.Future[Answer]:
+        """Send what ``request`` makes of a new request id; the future gets the answer.
+
+        Its exception is ``ConnectionClosedError``; without an answer it stays open, so the caller sets a limit and
+        cancels it. Raises ``ConnectionClosedError`` at once, and ``ProtocolError`` when the protocol's negotiated
+        version has no such message.
+        """
+        channel = self.channel
+        req_id = ReqId.of(CLIENT_ID, generation, partition_id, self._requests)
+        frame = encode(request(req_id), channel.version)
+        self._requests += 1
+        answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self._unanswered[bytes(req_id)] = answer
+        answer.add_done_callback(functools.partial(self._forget, bytes(req_id)))
+        channel.send(frame)
+        return answer
+
+    async def close(self) -> None:
+        """Close the connection; what has no answer by then gets none."""
+        if self._channel is not None:
+            await self._channel.close_within(CLOSE_TIMEOUT_S)
+
+    # ChannelHandler
+
+    def channel_ready(self, channel: Channel) -> None:
+        pass
+
+    def frames_received(self, channel: Channel, buffer: bytes, bounds: Bounds) -> None:
+        for start, end in bounds:
+            answer = self._unanswered.get(buffer[start + _REQ_ID_START : start + _REQ_ID_END])
+            if answer is not None and not answer.done():
+                answer.set_result(Answer(buffer, start, end, channel.version))
+
+    def channel_writable(self, channel: Channel) -> None:
+        pass
+
+    def channel_closed(self, channel: Channel, error: Exception | None) -> None:
+        reason = f": {error}" if error is not None else ""
+        for answer in self._unanswered.values():
+            if not answer.done():
+                answer.set_exception(ConnectionClosedError(f"server {self.endpoint} closed the connection{reason}"))
+
+    def _forget(self, req_id: bytes, _: asyncio.Future[Answer]) -> None:
+        self._unanswered.pop(req_id, None)

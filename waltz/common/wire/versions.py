@@ -1,0 +1,42 @@
+"""What each version of the protocol between clients and servers was the first to have.
+
+A connection speaks the highest version that both ends offered; compare it with these, never with a number. Versions 0
+to 4 are the original's, version 5 is ours.
+"""
+
+FIRST_WITH_READ_LOCKS = 1
+"""Appends carry read locks."""
+
+FIRST_WITH_CONNECTIVITY = 1
+"""A server tells which storages it reaches."""
+
+FIRST_WITH_APPEND_LOCKS = 2
+"""Appends carry append locks."""
+
+FIRST_WITH_ASSIGNMENT = 2
+"""A server tells which partitions it owns."""
+
+FIRST_WITH_PREFERENCES = 2
+"""A server takes wishes for the partitions that it should own."""
+
+FIRST_WITH_PARTITION_STATE = 3
+"""The answer to a mount tells "not ready" and "client ahead" apart."""
+
+FIRST_WITH_HEALTH = 4
+"""A server tells which of its partitions are healthy."""
+
+FIRST_WITH_WRITE_SESSION = 5
+"""Appends end with a write session, which is always "none"."""
+
+FIRST_WITH_DATA_LISTS = 5
+"""A server sends the data of many consecutive transactions in one answer."""
+
+FIRST_WITH_APPEND_FAILED = 5
+"""A server tells which appends are known not to be in the log; clients of older versions find out by a flush."""
+
+FIRST_WITH_PARTITION_CLOSED = 5
+"""A server tells when a partition leaves it."""
+
+FIRST_WITH_PARTIAL_MOUNTS = 5
+"""A server may answer a mount with READY when it has fed ``MAX_FEED_COUNT`` transactions of a larger gap. The client
+asks for the rest with feed requests, as far as it has room."""
