@@ -24,7 +24,7 @@ from waltz.server.store.recovery_effects import (
 from waltz.server.store.replica import MAX_IN_FLIGHT_REQUESTS, Replica
 from waltz.server.store.replica_view import ReplicaStatus
 from waltz.server.store.ring import BatchRing
-from waltz.storage.remote.client import RemoteStorageError
+from waltz.storage.remote.errors import RemoteStorageError
 from waltz.storage.remote.owed_answers import Transfer
 
 ID = ReplicaId(0, "a:1")
