@@ -10,6 +10,7 @@ from waltz.client.engine.appends import PartitionAppends
 from waltz.client.engine.feed import PartitionFeed
 from waltz.client.engine.mount import Mount
 from waltz.client.engine.stream import StreamClient
+from waltz.client.engine.submission import AppendFields
 from waltz.client.transaction import Transaction
 from waltz.common.cluster import marks, replicas
 from waltz.common.ids import NO_TRANSACTION
@@ -17,6 +18,8 @@ from waltz.common.wire.client_server import FeedData, LockFailure
 from waltz.common.zk.client import ZooKeeper
 from waltz.server.locks import LockTable
 from waltz.server.partition import ServerPartition
+from waltz.server.pending import Pending
+from waltz.server.sequencer import Sequencer, Verdict
 from waltz.server.store.log import ReplicatedLog
 
 
@@ -42,8 +45,8 @@ def conflict_at_once(partition: ServerPartition, link: Any, conflict: Any) -> No
     link.send(LockFailure(conflict.request.req_id, conflict.estimate))
 
 
-def answer_at_once(partition: ServerPartition, pending: Any) -> None:
-    partition._answer(pending)
+def answer_at_once(sequencer: Sequencer, pending: Pending, next_id: int) -> Verdict | None:
+    return sequencer.reached(pending)
 
 
 @contextlib.contextmanager
@@ -129,8 +132,9 @@ def claim_more() -> Iterator[None]:
     """A client has its locks checked against more than it has applied."""
     append = PartitionAppends._append
 
-    def claiming(appends: PartitionAppends, submission: Any, data: bytes, header: int, mark: int, *locks: Any) -> None:
-        append(appends, submission, data, header, max(mark, appends._feed.received), *locks)
+    def claiming(appends: PartitionAppends, submission: Any, fields: AppendFields) -> None:
+        mark = max(fields.client_high_water_mark, appends._feed.received)
+        append(appends, submission, fields._replace(client_high_water_mark=mark))
 
     with mock.patch.object(PartitionAppends, "_append", claiming):
         yield

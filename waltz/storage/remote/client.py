@@ -180,27 +180,6 @@ class StorageClient(StorageConnection[wire.Message]):
         request = wire.MaxTransactionIdRequest(session_id, self._calls.next_seq_num(), partition_id, offline)
         return (await self._partition_call(request, wire.MaxTransactionIdResponse, timeout_s)).transaction_id
 
-    async def record_header(
-        self, session_id: int, partition_id: int, transaction_id: int, *, timeout_s: float
-    ) -> RecordHeader | None:
-        """The record without its payload, or ``None`` when the node has not got it."""
-        request = wire.RecordHeaderRequest(session_id, self._calls.next_seq_num(), partition_id, transaction_id)
-        header = (await self._partition_call(request, wire.RecordHeaderResponse, timeout_s)).record_header
-        if header is not None:
-            self._check_ids([header], transaction_id, 1)
-        return header
-
-    async def record(
-        self, session_id: int, partition_id: int, transaction_id: int, *, timeout_s: float
-    ) -> Record | None:
-        """The record, or ``None`` when the node has not got it. Raises ``DataCorruptionError``."""
-        request = wire.RecordRequest(session_id, self._calls.next_seq_num(), partition_id, transaction_id)
-        record = (await self._partition_call(request, wire.RecordResponse, timeout_s)).record
-        if record is not None:
-            self._check_ids([record], transaction_id, 1)
-            verify_payloads([record], partition_id, self.endpoint)
-        return record
-
     async def record_headers(
         self, session_id: int, partition_id: int, first: int, max_count: int, *, timeout_s: float
     ) -> list[RecordHeader]:

@@ -2,11 +2,7 @@
 
 from waltz.common.errors import WaltzError
 from waltz.common.java_text import for_people
-
-_FENCED = (
-    "com.wepay.waltz.storage.exception.ConcurrentUpdateException: session id has changed to ",
-    "com.wepay.waltz.storage.exception.StorageException: partition last session id has changed to ",
-)
+from waltz.common.wire.fencing import is_fence
 
 
 class RemoteStorageError(WaltzError):
@@ -23,14 +19,7 @@ class RemoteStorageError(WaltzError):
     @property
     def is_session_fenced(self) -> bool:
         """A newer session has spoken to the partition (rule S1); this session can never write to it again."""
-        return self.wire_text.startswith(_FENCED)
-
-    @property
-    def is_unavailable(self) -> bool:
-        """The partition is not assigned to the node, or is switched off there (by an operator or a disk failure)."""
-        return self.wire_text.endswith(
-            (" have been disabled on storage node", " is not assigned.", " is not assigned to storage node.")
-        )
+        return is_fence(self.wire_text)
 
 
 class DataCorruptionError(WaltzError):
