@@ -31,6 +31,8 @@ TRANSACT_TIMEOUT_S = 30.0
 class ContextSubmission(Submission):
     """A context of the application that was submitted."""
 
+    __slots__ = ("_context",)
+
     def __init__(self, context: TransactionContext) -> None:
         self._context = context
 
@@ -82,6 +84,7 @@ class WaltzClient:
         self._environment = environment
         self._auto_mount = environment.config.auto_mount
         self._engine = engine
+        self._partitions = engine.partitions
         self._loop = asyncio.get_running_loop()
         self._thread_id = get_ident()
         self._closed = False
@@ -185,7 +188,7 @@ class WaltzClient:
         if get_ident() != self._thread_id or not self._loop.is_running():
             self._engine.check_loop()
         submission = ContextSubmission(context)
-        partitions = self._engine.partitions
+        partitions = self._partitions
         try:
             partition_id = context.partition_id(len(partitions))
             if self._closed:

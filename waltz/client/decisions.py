@@ -65,6 +65,8 @@ class DecidedSubmission(AwaitedSubmission[int | None]):
     What got lost is decided again until the deadline, and so are conflicts, up to their limit.
     """
 
+    __slots__ = ("_attempt", "_conflict", "_decide", "_max_attempts", "_partition_id", "_raised")
+
     def __init__(
         self,
         partition_id: int,

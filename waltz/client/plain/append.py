@@ -28,6 +28,8 @@ class Append:
 class PlainSubmission(AwaitedSubmission[int]):
     """The same at each attempt. What got lost is sent again until the deadline; a conflict ends it."""
 
+    __slots__ = ("_conflict", "_fields", "_partition_id")
+
     def __init__(
         self,
         partition_id: int,
@@ -37,7 +39,8 @@ class PlainSubmission(AwaitedSubmission[int]):
         now_s: float,
         timeout_s: float,
     ) -> None:
-        self.appends = appends  # what the base class does, without the call: this is made for every append
+        self.sent = None  # up to the deadline what the base class does, without the call: there is one per append
+        self.appends = appends
         self.future = future
         self.timeout_s = timeout_s
         self.deadline_s = now_s + timeout_s
