@@ -1,7 +1,7 @@
 """One partition of the stream half: its life, its server, its appends and its feed."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from waltz.client.engine.appends import PartitionAppends
@@ -13,6 +13,17 @@ from waltz.client.engine.prefetch import DataFetcher, Prefetcher
 from waltz.client.engine.settings import PartitionSettings
 from waltz.client.errors import ClientTimeoutError, InvalidOperationError
 from waltz.common.ids import NO_TRANSACTION
+from waltz.common.wire.client_server import (
+    AppendFailed,
+    FeedData,
+    FeedSuspended,
+    FlushResponse,
+    HighWaterMarkResponse,
+    LockFailure,
+    Message,
+    MountResponse,
+    PartitionClosed,
+)
 
 _DEACTIVATION_FLUSH_INTERVAL_S = 1.0
 
@@ -46,6 +57,17 @@ class StreamPartition:
             options=options,
         )
         self.appends.bind(self.mount, self.feed)
+        self.handlers: Mapping[type[Message], Callable[[Any], None]] = {
+            FeedData: self.feed.offer,
+            FeedSuspended: self.mount.feed_suspended,
+            LockFailure: self.appends.lock_failure,
+            AppendFailed: self.appends.append_failed,
+            FlushResponse: self.appends.flush_response,
+            MountResponse: self.mount.response,
+            HighWaterMarkResponse: self.mount.mark_told,
+            PartitionClosed: self.mount.closed,
+        }
+        """Who takes what a server sends."""
         self._options = options
         self._loop = asyncio.get_running_loop()
         self._generation_flushes: list[asyncio.TimerHandle] = []

@@ -4,9 +4,9 @@ import asyncio
 import functools
 import random
 import ssl
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from waltz.client.arguments import check_endpoint, check_integer, check_seconds
 from waltz.client.engine.admin import AdminCalls
@@ -69,6 +69,11 @@ class RpcClient:
         self._links = Links(self, tls=tls, options=self._options, random_source=self._random, connector=connector)
         self._admin: dict[Endpoint, AdminCalls] = {}
         self._tasks = TaskOwner()
+        self._handlers: Mapping[type[Message], Callable[[RpcPartition, Any], None]] = {
+            TransactionDataResponse: RpcPartition.data_response,
+            TransactionDataListResponse: RpcPartition.list_response,
+            HighWaterMarkResponse: RpcPartition.mark_response,
+        }
 
     async def __aenter__(self) -> Self:
         return self
@@ -226,12 +231,9 @@ class RpcClient:
             except ProtocolError:
                 self._note_damage(buffer, start, end)
                 raise
-            if isinstance(message, TransactionDataResponse):
-                self._partition_of(message.req_id).data_response(message)
-            elif isinstance(message, TransactionDataListResponse):
-                self._partition_of(message.req_id).list_response(message)
-            elif isinstance(message, HighWaterMarkResponse):
-                self._partition_of(message.req_id).mark_response(message)
+            handle = self._handlers.get(type(message))
+            if handle is not None:
+                handle(self._partition_of(message.req_id), message)
             elif not self._resolve(link, message) and not link.answers_ping(message):
                 raise ProtocolError(f"unexpected {type(message).__name__}")
 

@@ -1,5 +1,7 @@
 """Whether a server is silent: judged by bytes that move, and not by answers that are complete. Pure."""
 
+from waltz.common.net.guard import MIN_PROGRESS_BYTES
+
 
 class Silence:
     """Looked at now and then with how far the connection has come. Times in seconds, by one clock.
@@ -7,8 +9,8 @@ class Silence:
     While anything comes, the line is slow and not dead. What leaves proves less, for kernels and relays take it from
     questions that are repeated to a peer that is gone. It counts up to the end of the oldest request that is
     unanswered, whose clock so starts when its last byte has left. Behind that it counts while the line is busy: while
-    something is still here that was here at the look before. A question that is repeated waits for nothing, or for
-    good.
+    much is still here that was here at the look before. Questions that are repeated are small, and wait for no longer
+    than an acknowledgement takes, or for good.
     """
 
     __slots__ = ("_busy", "_expected_from_bytes", "_left_bytes", "_moved_at_s", "_received_bytes", "_taken_bytes")
@@ -42,7 +44,7 @@ class Silence:
         Returns whether anything has come since the last look.
         """
         leaving = self._expected_from_bytes is not None and self._left_bytes < self._expected_from_bytes
-        was_busy, self._busy = self._busy, left_bytes < self._taken_bytes
+        was_busy, self._busy = self._busy, self._taken_bytes - left_bytes >= MIN_PROGRESS_BYTES
         came = received_bytes != self._received_bytes
         if came or (left_bytes > self._left_bytes and (leaving or was_busy or self._busy)):
             self._moved_at_s = now_s

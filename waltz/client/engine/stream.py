@@ -17,17 +17,7 @@ from waltz.client.options import ClientOptions
 from waltz.common.errors import ProtocolError
 from waltz.common.ids import PARTITION_PART, Endpoint, ReqId
 from waltz.common.net.channel import connect
-from waltz.common.wire.client_server import (
-    AppendFailed,
-    FeedData,
-    FeedSuspended,
-    FlushResponse,
-    HighWaterMarkResponse,
-    LockFailure,
-    MountResponse,
-    PartitionClosed,
-    decode_batch,
-)
+from waltz.common.wire.client_server import FeedData, decode_batch
 from waltz.common.wire.frames import Bounds
 
 logger = logging.getLogger(__name__)
@@ -142,28 +132,19 @@ class StreamClient:
                 partition_id = int.from_bytes(wanted, "big")
                 if partition_id >= len(partitions):
                     raise ProtocolError(f"message for an unknown partition: {ReqId(message.req_id)}")
-                partition = partitions[partition_id]
+                mount = partitions[partition_id].mount
+                handlers = partitions[partition_id].handlers
+                offer = handlers[FeedData]
                 found = wanted
-            if partition.mount.link is not link:
+            if mount.link is not link:
                 continue
-            if type(message) is FeedData:
-                partition.feed.offer(message)
-            elif isinstance(message, LockFailure):
-                partition.appends.lock_failure(message)
-            elif isinstance(message, FlushResponse):
-                partition.appends.flush_response(message)
-            elif isinstance(message, FeedSuspended):
-                partition.mount.feed_suspended(message)
-            elif isinstance(message, MountResponse):
-                partition.mount.response(message)
-            elif isinstance(message, AppendFailed):
-                partition.appends.append_failed(message)
-            elif isinstance(message, PartitionClosed):
-                partition.mount.closed(message)
-            elif isinstance(message, HighWaterMarkResponse):
-                partition.mount.mark_told(message)
+            kind = type(message)
+            if kind is FeedData:  # nearly all of them
+                offer(message)
+            elif kind in handlers:
+                handlers[kind](message)
             elif not link.answers_ping(message):
-                raise ProtocolError(f"{type(message).__name__} is not for a client's stream connection")
+                raise ProtocolError(f"{kind.__name__} is not for a client's stream connection")
 
     async def _nudge_for_ever(self) -> None:
         while True:

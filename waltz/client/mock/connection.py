@@ -2,8 +2,8 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
-from typing import Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
 
 from waltz.client.mock.partition import MockServerPartition
 from waltz.common.ids import NO_TRANSACTION, ReqId
@@ -83,6 +83,20 @@ class MockConnection:
         self._timer: asyncio.TimerHandle | None = None
         self._fed: dict[int, int] = {}
         self._held: list[Message] = []
+        self._handlers: Mapping[type[Message], Callable[[Any], None]] = {
+            AppendRequest: self._append,
+            MountRequest: self._mount,
+            FeedRequest: self._begin_feed,
+            FlushRequest: self._flush,
+            HighWaterMarkRequest: self._tell_mark,
+            TransactionDataRequest: self._send_data,
+            TransactionDataListRequest: self._send_data_list,
+            CheckStorageConnectivityRequest: self._tell_connectivity,
+            ServerPartitionsAssignmentRequest: self._tell_assignment,
+            ServerPartitionsHealthStatRequest: self._tell_health,
+            AddPreferredPartitionRequest: self._add_preference,
+            RemovePreferredPartitionRequest: self._remove_preference,
+        }
 
     def channel_ready(self, channel: Channel) -> None:
         """The hellos are exchanged."""
@@ -155,29 +169,15 @@ class MockConnection:
             self._send(message)
 
     def _handle(self, message: Message) -> None:
-        if self._administer(message):
-            return
-        partition_id = ReqId(message.req_id).partition_id
-        partition = self._partitions[partition_id]
-        if isinstance(message, AppendRequest):
-            self._append(partition, message)
-        elif isinstance(message, MountRequest):
-            self._mount(partition, message)
-        elif isinstance(message, FeedRequest):
-            if partition_id not in self._fed:
-                partition.listen(self._committed)
-            self._fed[partition_id] = message.client_high_water_mark
-            self._feed(partition_id)
-        elif isinstance(message, FlushRequest):
-            self._stream(FlushResponse(message.req_id, partition.high_water_mark))
-        elif isinstance(message, HighWaterMarkRequest):
-            self._send(HighWaterMarkResponse(message.req_id, partition.high_water_mark))
-        elif isinstance(message, TransactionDataRequest):
-            self._send(_data(partition, message))
-        elif isinstance(message, TransactionDataListRequest):
-            self._send(_data_list(partition, message))
+        handle = self._handlers.get(type(message))
+        if handle is not None:
+            handle(message)
 
-    def _append(self, partition: MockServerPartition, request: AppendRequest) -> None:
+    def _partition_of(self, message: Message) -> MockServerPartition:
+        return self._partitions[ReqId(message.req_id).partition_id]
+
+    def _append(self, request: AppendRequest) -> None:
+        partition = self._partition_of(request)
         if self._faults.next_append_fails():
             if (
                 not self._faults.silent_faults
@@ -193,7 +193,8 @@ class MockConnection:
             if conflict is not None:
                 self._stream(LockFailure(request.req_id, conflict))
 
-    def _mount(self, partition: MockServerPartition, request: MountRequest) -> None:
+    def _mount(self, request: MountRequest) -> None:
+        partition = self._partition_of(request)
         mark = partition.high_water_mark
         if request.client_high_water_mark > mark:
             self._send(MountResponse(request.req_id, PartitionState.CLIENT_AHEAD))
@@ -201,6 +202,25 @@ class MockConnection:
         if self._channel is not None and not self._faults.suspended:
             self._send_feed(self._channel, partition, request.client_high_water_mark)
         self._send(MountResponse(request.req_id, PartitionState.READY))  # suspended, too: appends are taken then
+
+    def _begin_feed(self, request: FeedRequest) -> None:
+        partition = self._partition_of(request)
+        if partition.partition_id not in self._fed:
+            partition.listen(self._committed)
+        self._fed[partition.partition_id] = request.client_high_water_mark
+        self._feed(partition.partition_id)
+
+    def _flush(self, request: FlushRequest) -> None:
+        self._stream(FlushResponse(request.req_id, self._partition_of(request).high_water_mark))
+
+    def _tell_mark(self, request: HighWaterMarkRequest) -> None:
+        self._send(HighWaterMarkResponse(request.req_id, self._partition_of(request).high_water_mark))
+
+    def _send_data(self, request: TransactionDataRequest) -> None:
+        self._send(_data(self._partition_of(request), request))
+
+    def _send_data_list(self, request: TransactionDataListRequest) -> None:
+        self._send(_data_list(self._partition_of(request), request))
 
     def _committed(self, partition_id: int) -> None:
         """Something was committed, perhaps on another thread."""
@@ -228,23 +248,23 @@ class MockConnection:
         channel.send(encode_feed_data(channel.version, items))
         return records[-1].transaction_id
 
-    def _administer(self, message: Message) -> bool:
-        req_id = message.req_id
-        if isinstance(message, CheckStorageConnectivityRequest):
-            self._send(CheckStorageConnectivityResponse(req_id, ()))
-        elif isinstance(message, ServerPartitionsAssignmentRequest):
-            self._send(ServerPartitionsAssignmentResponse(req_id, tuple(range(len(self._partitions)))))
-        elif isinstance(message, ServerPartitionsHealthStatRequest):
-            self._send(
-                ServerPartitionsHealthStatResponse(req_id, tuple((p, True) for p in range(len(self._partitions))))
-            )
-        elif isinstance(message, AddPreferredPartitionRequest):
-            self._send(AddPreferredPartitionResponse(req_id, True))
-        elif isinstance(message, RemovePreferredPartitionRequest):
-            self._send(RemovePreferredPartitionResponse(req_id, True))
-        else:
-            return False
-        return True
+    # Administration
+
+    def _tell_connectivity(self, request: CheckStorageConnectivityRequest) -> None:
+        self._send(CheckStorageConnectivityResponse(request.req_id, ()))
+
+    def _tell_assignment(self, request: ServerPartitionsAssignmentRequest) -> None:
+        self._send(ServerPartitionsAssignmentResponse(request.req_id, tuple(range(len(self._partitions)))))
+
+    def _tell_health(self, request: ServerPartitionsHealthStatRequest) -> None:
+        health = tuple((partition_id, True) for partition_id in range(len(self._partitions)))
+        self._send(ServerPartitionsHealthStatResponse(request.req_id, health))
+
+    def _add_preference(self, request: AddPreferredPartitionRequest) -> None:
+        self._send(AddPreferredPartitionResponse(request.req_id, True))
+
+    def _remove_preference(self, request: RemovePreferredPartitionRequest) -> None:
+        self._send(RemovePreferredPartitionResponse(request.req_id, True))
 
 
 def _data(partition: MockServerPartition, request: TransactionDataRequest) -> TransactionDataResponse:
