@@ -1,28 +1,14 @@
 """Appends of the plain face: one transaction each, fixed in advance, with a deadline."""
 
 import asyncio
-from collections.abc import Iterable
-from dataclasses import dataclass
 
 from waltz.client.awaited import AwaitedSubmission
 from waltz.client.engine.appends import PartitionAppends
 from waltz.client.engine.submission import AppendFields
 from waltz.client.errors import LockConflict, NotAppendedError
-from waltz.client.locks import PartitionLocalLock
 from waltz.client.retry_policy import RetryPolicy
 
 _ONCE = RetryPolicy(max_attempts=1)
-
-
-@dataclass(frozen=True, slots=True)
-class Append:
-    """One transaction for ``append_many`` that is more than its data."""
-
-    data: bytes | bytearray | memoryview
-    header: int = 0
-    write_locks: Iterable[PartitionLocalLock] = ()
-    read_locks: Iterable[PartitionLocalLock] = ()
-    append_locks: Iterable[PartitionLocalLock] = ()
 
 
 class PlainSubmission(AwaitedSubmission[int]):
