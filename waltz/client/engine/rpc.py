@@ -1,7 +1,6 @@
 """The RPC half of a client: transaction data, high-water marks and administration, over connections of their own."""
 
 import asyncio
-import functools
 import random
 import ssl
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -87,11 +86,9 @@ class RpcClient:
         """Make the partition objects; called once."""
         self._client_id = client_id
         self.partitions = [
-            RpcPartition(partition_id, client_id, self._options, self._random)
+            RpcPartition(partition_id, client_id, self._options, self._random, self._link_of)
             for partition_id in range(partition_count)
         ]
-        for partition_id, partition in enumerate(self.partitions):
-            partition.connect = functools.partial(self._connect, partition_id)
         self._tasks.keep(self._sweep_for_ever, "the sweep of unanswered requests")
 
     def set_endpoints(self, endpoints: Mapping[Endpoint, Sequence[Assigned]]) -> None:
@@ -198,10 +195,9 @@ class RpcClient:
             admin = self._admin[endpoint] = AdminCalls(link)
         return await admin.call(request, response_type, self._options.rpc_timeout_s)
 
-    def _connect(self, partition_id: int) -> None:
+    def _link_of(self, partition_id: int) -> ServerLink | None:
         owner = self._links.owner(partition_id)
-        if owner is not None and not self._links.closed:
-            self.partitions[partition_id].link = self._links.to(owner.endpoint)
+        return None if owner is None or self._links.closed else self._links.to(owner.endpoint)
 
     # The links' side
 

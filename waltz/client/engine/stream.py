@@ -8,9 +8,9 @@ import ssl
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 
 from waltz.client.engine.assignments import Assigned, Owner
+from waltz.client.engine.data_requests import RpcPartition
 from waltz.client.engine.links import Connector, Links, ServerLink
 from waltz.client.engine.partition import StreamPartition
-from waltz.client.engine.prefetch import DataFetcher
 from waltz.client.engine.settings import PartitionSettings
 from waltz.client.engine.tasks import TaskOwner
 from waltz.client.options import ClientOptions
@@ -43,7 +43,7 @@ class StreamClient:
         self._links = Links(self, tls=tls, options=options, random_source=random_source, connector=connector)
         self._tasks = TaskOwner()
 
-    def create_partitions(self, client_id: int, partition_count: int, fetcher: Callable[[int], DataFetcher]) -> None:
+    def create_partitions(self, client_id: int, partition_count: int, fetcher: Callable[[int], RpcPartition]) -> None:
         """Make the partition objects and start the nudge timer; called once."""
         self.partitions = [
             StreamPartition(partition_id, client_id, self._settings, fetcher(partition_id))
