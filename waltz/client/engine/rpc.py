@@ -192,7 +192,7 @@ class RpcClient:
         link = self._links.to(endpoint)
         admin = self._admin.get(endpoint)
         if admin is None:
-            admin = self._admin[endpoint] = AdminCalls(link)
+            admin = self._admin[endpoint] = AdminCalls(link, self._tasks)
         return await admin.call(request, response_type, self._options.rpc_timeout_s)
 
     def _link_of(self, partition_id: int) -> ServerLink | None:
