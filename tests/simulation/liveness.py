@@ -74,9 +74,9 @@ class Watch:
         waiting_bytes = 0
         for partition in host.server.partitions.values():
             self._look_at_session(host, partition)
-            waiting_bytes += partition._waiting.size_bytes
+            waiting_bytes += partition._sequencer.size_bytes
             idle_at_s = max(self._idle_at_s.setdefault(partition, now_s), host.process.resumed_at_s)
-            if not partition._undecided.count and not len(partition._waiting):
+            if not partition._undecided.count and not partition._sequencer.waiting_count:
                 self._idle_at_s[partition] = now_s
             elif partition.healthy and now_s - idle_at_s > HEALTHY_MAX_S:
                 self._world.fail(
@@ -134,7 +134,7 @@ def _healthy_partitions(host: ServerHost) -> set[int]:
     return {
         partition_id
         for partition_id, partition in host.server.partitions.items()
-        if partition._session_open and partition.healthy
+        if partition._sequencer.session_open and partition.healthy
     }
 
 

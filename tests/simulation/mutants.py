@@ -21,6 +21,7 @@ from waltz.server.feed import Feed
 from waltz.server.locks import LockTable
 from waltz.server.memory import MemoryAccount
 from waltz.server.partition import ServerPartition
+from waltz.server.sequencer import Sequencer
 from waltz.server.store import log, recovery
 from waltz.server.store.metadata_node import MetadataNode
 from waltz.server.store.recovery import RecoveryMachine
@@ -143,7 +144,7 @@ MUTANTS: dict[str, Mutant] = {
         "a flush is answered while appends are undecided",
         10,
         1,
-        _patch(ServerPartition, "_await_decisions", borders.answer_at_once),
+        _patch(Sequencer, "look", borders.answer_at_once),
     ),
     "S5-fail-with-connection": Mutant(
         "a client takes a lost connection for a failure", 10, 1, borders.fail_with_the_connection

@@ -17,6 +17,8 @@ from waltz.common.wire.client_server import FeedData, LockFailure
 from waltz.common.zk.client import ZooKeeper
 from waltz.server.locks import LockTable
 from waltz.server.partition import ServerPartition
+from waltz.server.pending import Pending
+from waltz.server.sequencer import Sequencer, Verdict
 from waltz.server.store.log import ReplicatedLog
 
 
@@ -42,8 +44,8 @@ def conflict_at_once(partition: ServerPartition, link: Any, conflict: Any) -> No
     link.send(LockFailure(conflict.request.req_id, conflict.estimate))
 
 
-def answer_at_once(partition: ServerPartition, pending: Any) -> None:
-    partition._answer(pending)
+def answer_at_once(sequencer: Sequencer, pending: Pending, next_id: int) -> Verdict | None:
+    return sequencer.reached(pending)
 
 
 @contextlib.contextmanager

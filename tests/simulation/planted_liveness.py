@@ -4,12 +4,13 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from unittest import mock
 
+from waltz.server.appends import AppendCall
 from waltz.server.feed import Feed, Notices
 from waltz.server.link import ClientLink
 from waltz.server.partition import ServerPartition
-from waltz.server.store.interface import Append
+from waltz.server.pending import Pending
+from waltz.server.sequencer import Sequencer
 from waltz.server.store.replica import Replica, ReplicaStalledError
-from waltz.server.waiting import Pending, WaitingRequest
 from waltz.storage.remote.owed_answers import OwedAnswers
 
 _NEVER = 1 << 62
@@ -61,14 +62,13 @@ def hold_instead_of_refusing() -> Iterator[None]:
     count_memory = ServerPartition._count_memory
     held: dict[ServerPartition, set[ClientLink]] = {}
 
-    def wait(partition: ServerPartition, link: ClientLink, request: WaitingRequest) -> Pending:
-        pending = Pending(link, request, next(partition._order))
-        partition._waiting.add(pending)
+    def line_up(partition: ServerPartition, pending: Pending) -> bool:
+        partition._sequencer.line_up(pending)
         partition._memory.add(pending.size_bytes)
         if partition._memory.exceeded:
-            held.setdefault(partition, set()).add(link)
-            link.hold(partition)
-        return pending
+            held.setdefault(partition, set()).add(pending.link)
+            pending.link.hold(partition)
+        return True
 
     def release(partition: ServerPartition) -> None:
         count_memory(partition)
@@ -77,7 +77,7 @@ def hold_instead_of_refusing() -> Iterator[None]:
                 link.release(partition)
 
     with (
-        mock.patch.object(ServerPartition, "_wait", wait),
+        mock.patch.object(ServerPartition, "_line_up", line_up),
         mock.patch.object(ServerPartition, "_count_memory", release),
     ):
         yield
@@ -101,14 +101,13 @@ def lock_failures_behind_the_batch() -> Iterator[None]:
 @contextlib.contextmanager
 def conflicts_forgotten_with_the_session() -> Iterator[None]:
     """S4: a session leaves appends undecided; who waits for one of them is looked at again, whatever became of it."""
-    end = ServerPartition.session_ended
+    end = Sequencer.session_ended
 
-    def wait_for_nothing(partition: ServerPartition, unwritten: Sequence[Append]) -> None:
-        end(partition, unwritten)
-        for pending in partition._after.clear():
-            partition._after.add(_NEVER, pending)
+    def wait_for_nothing(sequencer: Sequencer, unwritten: Sequence[AppendCall]) -> None:
+        end(sequencer, unwritten)
+        sequencer._commits = [(_NEVER, pending) for _, pending in sequencer._commits]
 
-    with mock.patch.object(ServerPartition, "session_ended", wait_for_nothing):
+    with mock.patch.object(Sequencer, "session_ended", wait_for_nothing):
         yield
 
 

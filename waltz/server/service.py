@@ -36,11 +36,12 @@ from waltz.common.wire.client_server import (
 from waltz.server.appends import AppendCall, AppendLimits, Unacceptable
 from waltz.server.connection import AdminRequest, ClientConnection, PartitionRequest
 from waltz.server.data_lists import refuse_list
+from waltz.server.deadlines import Deadlines
 from waltz.server.failures import tell_failed
 from waltz.server.link import ClientLink
 from waltz.server.partition import ServerPartition
+from waltz.server.pending import Pending
 from waltz.server.transaction_data import NOT_READY_TEXT, error_response
-from waltz.server.waiting import Deadlines, Pending
 
 logger = logging.getLogger(__name__)
 
@@ -89,7 +90,6 @@ class ServerService:
         self._closing: dict[int, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._parked = Deadlines(question_timeout_s, self._question_expired)
-        self._order = itertools.count()
 
     def connection(self) -> ClientConnection:
         """A handler for a new client connection."""
@@ -236,7 +236,7 @@ class ServerService:
         elif isinstance(request, TransactionDataListRequest):
             refuse_list(link, request)
         elif isinstance(request, HighWaterMarkRequest):
-            pending = Pending(link, request, next(self._order))
+            pending = Pending(link, request)
             if self.closed or len(self._parked) >= MAX_PARKED_QUESTIONS:
                 self._question_expired(pending)
             else:
@@ -247,7 +247,7 @@ class ServerService:
         for pending in self._parked.waiting():
             partition = self._by_key.get(pending.request.req_id[PARTITION_PART])
             if partition is not None and isinstance(pending.request, HighWaterMarkRequest):
-                pending.answered = True
+                pending.end()
                 partition.ask_high_water_mark(pending.link, pending.request)
 
     def _question_expired(self, pending: Pending) -> None:

@@ -5,6 +5,7 @@ it is acknowledged (rule S1): a newer session may have spoken while the disk was
 """
 
 from waltz.common.wire import storage as wire
+from waltz.common.wire.fencing import fence_message, offline_fence_message
 from waltz.storage.disk.control_file import PartitionInfo
 from waltz.storage.errors import ConcurrentUpdateError, StorageError
 
@@ -60,10 +61,7 @@ def refusal(
         if info.available:
             return StorageError("cannot run offline recovery while partition is online")
         if message.session_id != info.session_id:
-            return StorageError(
-                f"partition last session id has changed to {info.session_id},"
-                f" but request context contains {message.session_id}"
-            )
+            return StorageError(offline_fence_message(info.session_id, message.session_id))
         return None
     if not info.available:
         return disabled(partition_id)
@@ -74,9 +72,7 @@ def fence(message: StorageRequest, session_id: int) -> ConcurrentUpdateError | N
     """Why a request that is not offline is refused because of its session, or ``None``."""
     if message.session_id == session_id or is_offline(message):
         return None
-    return ConcurrentUpdateError(
-        f"session id has changed to {session_id}, but request context contains {message.session_id}"
-    )
+    return ConcurrentUpdateError(fence_message(session_id, message.session_id))
 
 
 def disabled(partition_id: int) -> StorageError:

@@ -24,6 +24,7 @@ from waltz.common.java_text import for_people
 from waltz.common.net.channel import KEEP_ALIVE_INTERVAL_S, Channel, connect
 from waltz.common.records import Record, RecordHeader
 from waltz.common.wire import storage as wire
+from waltz.common.wire.fencing import is_fence
 from waltz.common.wire.frames import STORAGE, Bounds
 from waltz.storage.remote.owed_answers import OwedAnswers, Transfer
 from waltz.storage.remote.pending_calls import OPEN_SEQ_NUM, PendingCalls
@@ -52,11 +53,6 @@ CloseListener = Callable[[Exception | None], None]
 
 Response = TypeVar("Response")
 
-_FENCED = (
-    "com.wepay.waltz.storage.exception.ConcurrentUpdateException: session id has changed to ",
-    "com.wepay.waltz.storage.exception.StorageException: partition last session id has changed to ",
-)
-
 
 class RemoteStorageError(WaltzError):
     """A storage node answered a request with a failure; the text is the node's."""
@@ -72,14 +68,7 @@ class RemoteStorageError(WaltzError):
     @property
     def is_session_fenced(self) -> bool:
         """A newer session has spoken to the partition (rule S1); this session can never write to it again."""
-        return self.wire_text.startswith(_FENCED)
-
-    @property
-    def is_unavailable(self) -> bool:
-        """The partition is not assigned to the node, or is switched off there (by an operator or a disk failure)."""
-        return self.wire_text.endswith(
-            (" have been disabled on storage node", " is not assigned.", " is not assigned to storage node.")
-        )
+        return is_fence(self.wire_text)
 
 
 class DataCorruptionError(WaltzError):
@@ -237,27 +226,6 @@ class StorageClient:
         """The highest id stored, committed or not; -1 when the partition is empty."""
         request = wire.MaxTransactionIdRequest(session_id, self._calls.next_seq_num(), partition_id, offline)
         return (await self._partition_call(request, wire.MaxTransactionIdResponse, timeout_s)).transaction_id
-
-    async def record_header(
-        self, session_id: int, partition_id: int, transaction_id: int, *, timeout_s: float
-    ) -> RecordHeader | None:
-        """The record without its payload, or ``None`` when the node has not got it."""
-        request = wire.RecordHeaderRequest(session_id, self._calls.next_seq_num(), partition_id, transaction_id)
-        header = (await self._partition_call(request, wire.RecordHeaderResponse, timeout_s)).record_header
-        if header is not None:
-            self._check_ids([header], transaction_id, 1)
-        return header
-
-    async def record(
-        self, session_id: int, partition_id: int, transaction_id: int, *, timeout_s: float
-    ) -> Record | None:
-        """The record, or ``None`` when the node has not got it. Raises ``DataCorruptionError``."""
-        request = wire.RecordRequest(session_id, self._calls.next_seq_num(), partition_id, transaction_id)
-        record = (await self._partition_call(request, wire.RecordResponse, timeout_s)).record
-        if record is not None:
-            self._check_ids([record], transaction_id, 1)
-            verify_payloads([record], partition_id, self.endpoint)
-        return record
 
     async def record_headers(
         self, session_id: int, partition_id: int, first: int, max_count: int, *, timeout_s: float

@@ -10,7 +10,7 @@ from tests.unit.server.store.lines import LineNetwork
 from tests.unit.server.store.virtual_time import run
 from tests.unit.server.store.world import Server, World, wait_until
 from waltz.common.zk.znodes import UNRESOLVED
-from waltz.server.store.log import Append, StoreOptions
+from waltz.server.store.interface import Append, StoreOptions
 
 
 class Chaos:

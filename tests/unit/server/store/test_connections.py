@@ -10,7 +10,7 @@ from tests.unit.server.store.virtual_time import run
 from tests.unit.server.store.world import World
 from waltz.common.errors import ConnectFailedError, ConnectionClosedError
 from waltz.server.store.connections import Lane, StorageConnections, StorageRpc, storage_connector
-from waltz.server.store.log import StoreOptions
+from waltz.server.store.interface import StoreOptions
 
 
 async def pool(*names: str) -> tuple[FakeNetwork, StorageConnections]:

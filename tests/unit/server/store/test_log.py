@@ -10,7 +10,8 @@ from tests.unit.server.store.virtual_time import VirtualTimeLoop, run
 from tests.unit.server.store.world import NAMES, ROOT, Server, World, wait_until
 from waltz.common.zk.paths import ClusterPaths
 from waltz.common.zk.znodes import UNRESOLVED
-from waltz.server.store.log import LogClosedError, ReadFailedError, StoreOptions
+from waltz.server.store.interface import LogClosedError, ReadFailedError, StoreOptions
+from waltz.server.store.log_states import LogState
 
 A, B, C = NAMES
 
@@ -804,7 +805,7 @@ def test_a_number_taken_by_a_write_that_lands_late_costs_the_session_nothing() -
             world.storages[C].stop()
             server = await world.server()
             await server.write(5)
-            await server.log._begin_session()  # nobody learns of it
+            await server.log._next_session.begin(server.log.generation)  # nobody learns of it
             assert (world.metadata.session_id, server.log.session_id) == (1, 0)
             await server.write(5)
             world.storages[C].start()
@@ -855,7 +856,7 @@ def test_a_new_generation_does_not_wait_for_what_a_renewal_waits_for() -> None:
             session = server.log._session
             assert session is not None
             server.log.renewal_wanted()
-            await server.wait(lambda: server.log._draining)
+            await server.wait(lambda: server.log._state is LogState.DRAINING)
             server.log.set_generation(2)
             await asyncio.sleep(0.01)
             assert session.ended is not None

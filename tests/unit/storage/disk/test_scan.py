@@ -266,7 +266,7 @@ async def test_a_read_that_meets_damage_wakes_the_scan(tmp_path: Path) -> None:
         partition.on_suspicion = lambda: requested.append(0)
         _damage(tmp_path / "0" / f"{0:019d}.seg", 128 + 50)
         with pytest.raises(RemoteStorageError, match="corrupted"):
-            await client.record(1, 0, 1, timeout_s=TIMEOUT_S)
+            await client.records(1, 0, 1, 1, timeout_s=TIMEOUT_S)
         assert requested == [0]
         assert not node.node.health()[0]
         with pytest.raises(RemoteStorageError, match="corrupted"):
