@@ -1,4 +1,4 @@
-"""Administrative requests over one connection: one of a kind at a time."""
+"""Administrative requests over one connection, one of each kind at a time."""
 
 import asyncio
 from typing import TypeVar
@@ -14,7 +14,7 @@ Response = TypeVar("Response", bound=Message)
 
 
 class AdminCalls:
-    """Brings administrative requests to the server of a link, and their answers back.
+    """Takes administrative requests to the server of a link, and brings back their answers.
 
     Answers bear request ids that do not tell requests apart, so they are matched by their type, and there is one
     request of a type on its way at a time; others wait for their turn (the original gives them the
@@ -55,7 +55,9 @@ class AdminCalls:
         waiter: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
         self._waiting[response_type] = waiter
 
-        def done(_: asyncio.Future[Message]) -> None:
+        def done(waiter: asyncio.Future[Message]) -> None:
+            if not waiter.cancelled():
+                waiter.exception()  # its caller may have given up, so that nobody else asks for it
             del self._waiting[response_type]
             turn.release()
 
@@ -80,7 +82,7 @@ class AdminCalls:
             pass  # the caller is told
 
     def resolve(self, message: Message) -> bool:
-        """Hand an answer over; ``False`` if nobody waits for one of its type."""
+        """Hand over an answer; ``False`` if nobody waits for one of its type."""
         waiter = self._waiting.get(type(message))
         if waiter is None or waiter.done():
             return False

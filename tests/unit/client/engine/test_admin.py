@@ -1,6 +1,7 @@
 """Administrative requests whose answers do not come in time."""
 
 import asyncio
+import gc
 from collections.abc import AsyncIterator
 from typing import cast
 
@@ -75,6 +76,8 @@ async def call(calls: AdminCalls) -> ServerPartitionsAssignmentResponse:
 
 
 async def test_a_connection_on_which_nothing_moves_is_replaced(link: Link, calls: AdminCalls) -> None:
+    unhandled: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: unhandled.append(context))
     with pytest.raises(DeadlineExceededError):
         await call(calls)
     await until(lambda: link.reconnections)
@@ -83,6 +86,8 @@ async def test_a_connection_on_which_nothing_moves_is_replaced(link: Link, calls
     await until(lambda: link.sent == 2)
     assert calls.resolve(answer(1))
     assert await again == answer(1)
+    gc.collect()
+    assert not unhandled
 
 
 async def test_a_connection_over_which_much_comes_is_kept_and_a_late_answer_is_dropped(
