@@ -47,9 +47,9 @@ Response = TypeVar("Response", bound=Message)
 
 
 class RpcClient:
-    """Usable by itself for the administrative calls, which name the server they ask; connects when there is a need.
+    """Can be used by itself for administrative calls, which name the server to ask; connects when there is a need.
 
-    To be closed, or used as an asynchronous context manager.
+    Close it, or use it as an asynchronous context manager.
     """
 
     def __init__(
@@ -145,23 +145,23 @@ class RpcClient:
         return sorted(response.partition_ids)
 
     async def server_partition_health(self, endpoint: Endpoint) -> dict[int, bool]:
-        """Each partition of a server, and whether it is healthy."""
+        """The partitions of a server, and whether each is healthy."""
         request = ServerPartitionsHealthStatRequest(ReqId.of(self._client_id, 0, 0, 0))
         response = await self._call(endpoint, request, ServerPartitionsHealthStatResponse)
         return dict(response.health)
 
     async def add_preferred_partitions(self, endpoint: Endpoint, partition_ids: Sequence[int]) -> bool:
-        """Have the cluster give these partitions to a server by preference; whether the server agreed."""
+        """Have the cluster give these partitions to a server by preference; returns whether the server agreed."""
         request = AddPreferredPartitionRequest(self._preference_id(partition_ids), tuple(partition_ids))
         return (await self._call(endpoint, request, AddPreferredPartitionResponse)).result
 
     async def remove_preferred_partitions(self, endpoint: Endpoint, partition_ids: Sequence[int]) -> bool:
-        """Take the preference back; whether the server agreed."""
+        """Take the preference back; returns whether the server agreed."""
         request = RemovePreferredPartitionRequest(self._preference_id(partition_ids), tuple(partition_ids))
         return (await self._call(endpoint, request, RemovePreferredPartitionResponse)).result
 
     async def close(self) -> None:
-        """Close the connections; everything asked for ends with ``ClientClosedError`` or ``ConnectionClosedError``."""
+        """Close the connections. Open requests end with ``ClientClosedError`` or ``ConnectionClosedError``."""
         self._links.closed = True
         for partition in self.partitions:
             partition.close()
@@ -199,10 +199,9 @@ class RpcClient:
         owner = self._links.owner(partition_id)
         return None if owner is None or self._links.closed else self._links.to(owner.endpoint)
 
-    # The links' side
+    # What the links tell: this is their LinkUser
 
     def link_ready(self, link: ServerLink) -> None:
-        """Send what waits for this server."""
         for partition in self.partitions:
             if partition.link is link:
                 partition.resend()
@@ -214,10 +213,10 @@ class RpcClient:
             admin.fail(error)
 
     def link_writable(self, link: ServerLink) -> None:
-        """Nothing waits for that: the requests on their way are few and small."""
+        """Nothing waits for this: the requests on their way are few and small."""
 
     def link_received(self, link: ServerLink, buffer: bytes, bounds: Bounds) -> None:
-        """Bring each answer to who asked."""
+        """Take each answer to whoever asked for it."""
         if link.channel is None or link not in self._links:
             return
         version = link.channel.version
