@@ -11,7 +11,7 @@ import struct
 from collections.abc import Awaitable, Callable, Sequence
 
 from tests.simulation.checker import Attempt, Checker, Entry, Outcome, Submitted
-from tests.simulation.clients import NEWEST, SimulatedClients
+from tests.simulation.clients import NEWEST, client_environment
 from tests.simulation.cluster import Host, World
 from tests.simulation.loop import Process
 from waltz.client.builder import TransactionBuilder
@@ -27,6 +27,9 @@ DATA_PREFIX = struct.Struct(">ii")
 
 UP_AFTER_S = 10.0
 """By then the cluster has come up, and every client is mounted."""
+
+LARGE_FACTOR = 50
+"""So many times as large as the mean are the largest transactions."""
 
 BURSTS = (1, 1, 2, 4, 8, 16)
 """Transactions that are submitted at once."""
@@ -157,8 +160,9 @@ class ClientHost(ApplicationHost):
         zookeeper = await self.connect_zookeeper(process)
         wandering = self.world.options.wandering
         settings = {"client.autoMount": not wandering}
-        clients = SimulatedClients(self.world, f"{self.name} run {self.runs}", zookeeper, self.version, **settings)
-        client = await clients.open(self.callbacks())
+        run = f"{self.name} run {self.runs}"
+        environment = client_environment(self.world, run, zookeeper, self.version, **settings)
+        client = await WaltzClient.open_in(environment, self.callbacks())
         if wandering:
             await client.set_partitions(range(self.world.options.partitions))
         self.client = client
@@ -312,5 +316,5 @@ class Context(TransactionContext):
 def random_size(draw: random.Random, mean_bytes: int) -> int:
     """Sizes around the mean, now and then a much larger one."""
     if draw.random() < 0.005:
-        return draw.randint(0, 50 * mean_bytes)
+        return draw.randint(0, LARGE_FACTOR * mean_bytes)
     return draw.randint(0, 2 * mean_bytes)

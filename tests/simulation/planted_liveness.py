@@ -1,15 +1,19 @@
 """Bugs to plant against liveness and isolation: what stands still, what is held, what is left behind."""
 
+import asyncio
 import contextlib
 from collections.abc import Iterator, Sequence
 from unittest import mock
 
+from waltz.common.cluster.manager import ClusterManager
+from waltz.common.zk.client import ConnectionLossError, SessionExpiredError
+from waltz.server.appends import AppendCall
 from waltz.server.feed import Feed, Notices
 from waltz.server.link import ClientLink
 from waltz.server.partition import ServerPartition
-from waltz.server.store.interface import Append
+from waltz.server.pending import Pending
+from waltz.server.sequencer import Sequencer
 from waltz.server.store.replica import Replica, ReplicaStalledError
-from waltz.server.waiting import Pending, WaitingRequest
 from waltz.storage.remote.owed_answers import OwedAnswers
 
 _NEVER = 1 << 62
@@ -61,14 +65,13 @@ def hold_instead_of_refusing() -> Iterator[None]:
     count_memory = ServerPartition._count_memory
     held: dict[ServerPartition, set[ClientLink]] = {}
 
-    def wait(partition: ServerPartition, link: ClientLink, request: WaitingRequest) -> Pending:
-        pending = Pending(link, request, next(partition._order))
-        partition._waiting.add(pending)
+    def line_up(partition: ServerPartition, pending: Pending) -> bool:
+        partition._sequencer.line_up(pending)
         partition._memory.add(pending.size_bytes)
         if partition._memory.exceeded:
-            held.setdefault(partition, set()).add(link)
-            link.hold(partition)
-        return pending
+            held.setdefault(partition, set()).add(pending.link)
+            pending.link.hold(partition)
+        return True
 
     def release(partition: ServerPartition) -> None:
         count_memory(partition)
@@ -77,7 +80,7 @@ def hold_instead_of_refusing() -> Iterator[None]:
                 link.release(partition)
 
     with (
-        mock.patch.object(ServerPartition, "_wait", wait),
+        mock.patch.object(ServerPartition, "_line_up", line_up),
         mock.patch.object(ServerPartition, "_count_memory", release),
     ):
         yield
@@ -101,16 +104,30 @@ def lock_failures_behind_the_batch() -> Iterator[None]:
 @contextlib.contextmanager
 def conflicts_forgotten_with_the_session() -> Iterator[None]:
     """S4: a session leaves appends undecided; who waits for one of them is looked at again, whatever became of it."""
-    end = ServerPartition.session_ended
+    end = Sequencer.session_ended
 
-    def wait_for_nothing(partition: ServerPartition, unwritten: Sequence[Append]) -> None:
-        end(partition, unwritten)
-        for pending in partition._after.clear():
-            partition._after.add(_NEVER, pending)
+    def wait_for_nothing(sequencer: Sequencer, unwritten: Sequence[AppendCall]) -> None:
+        end(sequencer, unwritten)
+        sequencer._commits = [(_NEVER, pending) for _, pending in sequencer._commits]
 
-    with mock.patch.object(ServerPartition, "session_ended", wait_for_nothing):
+    with mock.patch.object(Sequencer, "session_ended", wait_for_nothing):
         yield
 
 
 async def close_nothing(feed: Feed) -> None:
     """L6: a task outlives what it belongs to."""
+
+
+@contextlib.contextmanager
+def follow_the_cluster_no_more() -> Iterator[None]:
+    """L6: what follows the cluster ends when ZooKeeper is away, and is not begun again."""
+    refresh = ClusterManager._refresh
+
+    async def once(manager: ClusterManager) -> None:
+        try:
+            await refresh(manager)
+        except (ConnectionLossError, SessionExpiredError) as error:
+            raise asyncio.CancelledError from error
+
+    with mock.patch.object(ClusterManager, "_refresh", once):
+        yield

@@ -17,6 +17,7 @@ from waltz.server.store.metadata_node import MetadataNode
 from waltz.server.store.recovery import RecoveryMachine, Step
 from waltz.server.store.recovery_effects import GetMaximum, Open, Truncate
 from waltz.server.store.replica import Replica
+from waltz.server.store.replica_stages import Stage
 from waltz.server.store.replica_states import NO_SESSION, is_clean, states_after_recovery
 from waltz.server.store.ring import BatchRing
 from waltz.server.store.session import StoreSession
@@ -243,12 +244,12 @@ def slip_back() -> Iterator[None]:
         replica._begin_life()
         try:
             replica._client = await replica._session.connections.client(replica.storage)
-            replica.live = replica._serving = True
+            replica._stage = Stage.SERVING
             replica.next_id = replica.acked + 1
             replica.pump()
-            await replica._serve(replica._client, replica.acked)
+            await replica._serve(replica._client)
         except Exception:
-            replica.live = replica._serving = False
+            replica._stage = Stage.AWAY
             replica._session.replica_left()
 
     with mock.patch.object(Replica, "_one_life", life):

@@ -17,7 +17,6 @@ from typing import Self
 
 from waltz.common.config import CliConfig, load
 from waltz.common.errors import WaltzError
-from waltz.common.ids import LONG_MIN
 from waltz.common.net.tls import client_context
 from waltz.common.zk.client import ZooKeeper
 from waltz.common.zk.ensure import StorageAddress, ensure_cluster
@@ -260,7 +259,4 @@ class LocalCluster:
 
 def _members(metadata: PartitionMetadata) -> int:
     """How many replicas have joined the present session."""
-    return sum(
-        state.session_id == metadata.session_id and state.closing_high_water_mark == LONG_MIN
-        for state in metadata.replicas.values()
-    )
+    return sum(state.is_member_of(metadata.session_id) for state in metadata.replicas.values())

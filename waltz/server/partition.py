@@ -1,24 +1,21 @@
-"""One partition of a server: mounts, lock checks, order, and what follows a commit.
+"""One partition of a server: what its requests, its log and its sessions have to do with each other.
 
-Requests are looked at in the order of their arrival, and only while the log has an open session (rule S3); until then
-they wait. An append that passes the lock check gets its transaction id at once. Whatever depends on undecided ids (a
-lock failure that would name one, a flush, a mount) waits for the commit of that id, be it in this session or when the
-next one settles what this one has left, and is looked at again if there is none (rule S4). Nothing here is done per
-record beyond the lock check: no task, no future, no timer.
+Appends that pass the lock check get their transaction ids at once and go to the log. What cannot be answered at once is
+held by the sequencer, which decides when it can be (rules S3 and S4). Nothing here is done per record beyond the
+lock check: no task, no future, no timer.
 """
 
 import asyncio
-import itertools
 import logging
 import random
 from collections.abc import Sequence
-from operator import itemgetter
 from typing import NamedTuple, cast
 
 from waltz.common.errors import ProtocolError
-from waltz.common.ids import GENERATION_PART, LONG_MIN, NO_TRANSACTION, ReqId
+from waltz.common.ids import LONG_MIN, NO_TRANSACTION, ReqId
 from waltz.common.net.quiet_log import QuietLog
 from waltz.common.records import Record, RecordHeader
+from waltz.common.tasks import owned
 from waltz.common.wire.client_server import (
     MAX_FEED_COUNT,
     AppendFailure,
@@ -40,10 +37,10 @@ from waltz.common.wire.client_server import (
 )
 from waltz.common.wire.versions import FIRST_WITH_PARTIAL_MOUNTS, FIRST_WITH_PARTITION_CLOSED
 from waltz.server.admission import Admission
-from waltz.server.ahead import AheadClients
 from waltz.server.appends import AcceptedRun, AppendCall
 from waltz.server.caches import FeedCache, TransactionCache
 from waltz.server.data_lists import TransactionListReader, refuse_list
+from waltz.server.deadlines import Deadlines
 from waltz.server.failures import tell_failed
 from waltz.server.feed import Feed, FeedContext, Notices
 from waltz.server.feed_frames import FEED_VERSION
@@ -51,24 +48,19 @@ from waltz.server.link import ClientLink
 from waltz.server.locks import Conflict
 from waltz.server.memory import MIN_SHARE_BYTES, MemoryBudget
 from waltz.server.partition_metrics import PartitionMetrics
+from waltz.server.pending import Awaits, Pending
 from waltz.server.registrations import Registrations
 from waltz.server.replicated import LogFactory
+from waltz.server.sequencer import Sequencer, Verdict
 from waltz.server.store.interface import Append
 from waltz.server.store.replica_view import ReplicaView
 from waltz.server.transaction_data import NOT_READY_TEXT, TransactionDataReader, error_response
 from waltz.server.undecided import UndecidedAppends
-from waltz.server.waiting import AwaitedCommits, Deadlines, Pending, WaitingRequest, WaitingRoom
 
 logger = logging.getLogger(__name__)
 
-_MAX_RUN = 256
-"""Appends of one connection that are taken out of the waiting room together."""
-
 _MAX_WORK_PER_TURN = 2000
 """Requests that waited, each with so many locks more, that are looked at in one turn of the loop."""
-
-_LOCKS_PER_REQUEST = 10
-"""Locks whose check takes about as long as everything else about a request."""
 
 _NOT_COUNTED_BYTES = MIN_SHARE_BYTES // 4
 """A single append of no more than this is within what every partition may use, and committed before it is counted."""
@@ -93,7 +85,8 @@ class PartitionOptions(NamedTuple):
 
 
 class ServerPartition:
-    """A partition that this server owns. Implements the listener of its log. Everything runs on the loop."""
+    """A partition that this server owns; the listener of its log, which gives back the very appends that it was given.
+    Everything runs on the loop."""
 
     def __init__(
         self,
@@ -109,8 +102,6 @@ class ServerPartition:
         log_factory: LogFactory,
     ) -> None:
         self.partition_id = partition_id
-        self.high_water_mark: int | None = None
-        """The last committed transaction; None before the first session of the log."""
         self._options = options
         self._metrics = metrics
         self._feed_cache = feed_cache
@@ -119,19 +110,14 @@ class ServerPartition:
         self._log_quietly = QuietLog(logger)
         self._admission = Admission(options.lock_table_size, generation)
         self._undecided = UndecidedAppends()
-        self._unwritten: list[AppendCall] = []
-        self._session_open = False
+        self._sequencer = Sequencer(options.max_undecided_count)
         self._draining = False
         self._drain_handle: asyncio.Handle | None = None
         self.closed = False
-        self._order = itertools.count()
         self._memory = memory.account(APPENDS_DIVISOR)
-        self._waiting = WaitingRoom()
-        self._mounts = Deadlines(options.answer_timeout_s, self._mount_expired)
-        self._questions = Deadlines(options.answer_timeout_s, self._question_expired)
-        self._after = AwaitedCommits()
-        self._early: dict[ClientLink, Pending] = {}
-        """Mounts by clients that know a newer generation than that of the session which runs."""
+        self._mounts = Deadlines(options.answer_timeout_s, self._expire)
+        self._questions = Deadlines(options.answer_timeout_s, self._expire)
+        self._proof: asyncio.Task[None] | None = None
         self._leaving = AppendFailure.MOVED
         self._feed = Feed(partition_id, feed_cache, self._read_headers, metrics.feed_cache_miss.mark, random_source)
         self._data = TransactionDataReader(
@@ -140,7 +126,6 @@ class ServerPartition:
         self._lists = TransactionListReader(
             partition_id, transaction_cache, self._read_records, metrics.transaction_cache_miss.mark
         )
-        self._ahead = AheadClients(f"proof of the mark of partition {partition_id}", self._prove, self._decide_ahead)
         self._log = log_factory(self)
 
     # Life
@@ -150,7 +135,7 @@ class ServerPartition:
         self._metrics.add_gauges(
             {
                 "pending-append": lambda: self._undecided.count,
-                "append-queue-size": lambda: len(self._waiting),
+                "append-queue-size": lambda: self._sequencer.waiting_count,
                 "is-closed": lambda: self.closed,
                 "generation": lambda: self.generation,
                 "high-water-mark": lambda: self.high_water_mark,
@@ -183,14 +168,12 @@ class ServerPartition:
         try:
             await self._log.close()
         finally:
-            self._session_open = False
-            await self._ahead.close()
-            self._refuse(self._take_what_is_void())
-            self._refuse(self._waiting.clear())
-            for pending in self._mounts.take():
-                self._mount_expired(pending)
-            for pending in self._questions.take():
-                self._question_expired(pending)
+            if self._proof is not None:
+                self._proof.cancel()
+                await asyncio.gather(self._proof, return_exceptions=True)
+            self._refuse(self._sequencer.close())
+            for pending in (*self._mounts.take(), *self._questions.take()):
+                self._expire(pending)
             if self._drain_handle is not None:
                 self._drain_handle.cancel()
             self._memory.set(0)
@@ -204,16 +187,18 @@ class ServerPartition:
             self._metrics.remove()
 
     def _refuse(self, pendings: Sequence[Pending]) -> None:
-        """What was never handed to a replica can be refused at once (rule S5)."""
+        """Appends that were never handed to a replica can be refused at once (rule S5)."""
+        text = "the server is stopping" if self._leaving is AppendFailure.STOPPING else "the partition has moved"
         for pending in pendings:
-            if type(pending.request) is AppendCall:
-                text = (
-                    "the server is stopping" if self._leaving is AppendFailure.STOPPING else "the partition has moved"
-                )
-                self._tell_failed(pending.link, [pending.request], self._leaving, text)
+            tell_failed(pending.link, [pending.request.req_id], self._leaving, self.high_water_mark, text)
 
     def _tell_failed(self, link: ClientLink, appends: Sequence[Append], reason: AppendFailure, text: str) -> None:
         tell_failed(link, [append.req_id for append in appends], reason, self.high_water_mark, text)
+
+    @property
+    def high_water_mark(self) -> int | None:
+        """The last committed transaction; None before the first session of the log."""
+        return self._sequencer.high_water_mark
 
     @property
     def generation(self) -> int:
@@ -252,7 +237,7 @@ class ServerPartition:
     def forget(self, link: ClientLink) -> None:
         """A connection that mounted has closed. What it sent before is executed all the same."""
         self._registrations.forget(link)
-        self._early.pop(link, None)
+        self._sequencer.forget(link)
         self._feed.forget(link)
 
     # Requests
@@ -262,10 +247,10 @@ class ServerPartition:
         self._metrics.transaction.mark(len(requests))
         if not self._registrations.is_valid(link):
             self._metrics.stale_append.mark(len(requests))
-        elif self._ready():
+        elif self._sequencer.is_free and self._log_takes_more():
             self._admit(link, requests)
         else:
-            turned_away = [request for request in requests if self._wait(link, request) is None]
+            turned_away = [request for request in requests if not self._line_up(Pending(link, request))]
             if turned_away:
                 self._refuse_appends(link, turned_away)
 
@@ -298,11 +283,12 @@ class ServerPartition:
         if not self._registrations.is_valid(link):
             return
         if self.high_water_mark is None:
-            self._wait(link, request)
+            self._line_up(Pending(link, request))
             return
         gap = self.high_water_mark - request.client_high_water_mark
         if gap < 0:
-            self._ahead.add(Pending(link, request, next(self._order)))
+            pending = Pending(link, request)
+            self._answer(pending, self._sequencer.await_proof(pending))
             return
         suspended = encode(FeedSuspended(request.req_id), link.channel.version)
         count = max(min(gap, MAX_FEED_COUNT), self._options.min_fetch_size)
@@ -330,43 +316,34 @@ class ServerPartition:
         Not known is also a mark of a generation that is older than the one that the peer has heard of: another owner
         may have committed more between the two.
         """
-        if self.high_water_mark is not None and ReqId(request.req_id).generation <= self._log.opened_generation:
-            link.send(HighWaterMarkResponse(request.req_id, self.high_water_mark))
-        elif len(self._questions) >= self._options.max_undecided_count:
-            link.send(HighWaterMarkResponse(request.req_id, LONG_MIN))
-        else:
-            self._questions.add(Pending(link, request, next(self._order)))
+        pending = Pending(link, request)
+        self._answer(pending, self._sequencer.ask(pending))
+        if not pending.answered:
+            self._questions.add(pending)
 
     # The log's side
 
     def session_opened(self, high_water_mark: int, changed: bool) -> None:
         """A session has begun behind ``high_water_mark``; whatever was unresolved has been reported before."""
-        if self.high_water_mark is None or high_water_mark != self.high_water_mark:
-            self._move_mark(high_water_mark)
+        before = self.high_water_mark
+        questions = self._sequencer.session_opened(high_water_mark, self._log.opened_generation)
+        if high_water_mark != before:
+            self._move_mark(before, high_water_mark)
             changed = True
-        for pending in self._questions.waiting():
-            if ReqId(pending.request.req_id).generation <= self._log.opened_generation:
-                pending.answered = True
-                pending.link.send(HighWaterMarkResponse(pending.request.req_id, high_water_mark))
+        for pending in questions:
+            self._answer(pending, Verdict.READY)
+        self._undecided.clear()
         self._admission.begin(high_water_mark, changed)
-        self._waiting.put_back(self._take_what_is_void())
-        self._session_open = True
-        early, self._early = self._early, {}
-        for pending in early.values():
-            if not pending.answered:
-                self._waiting.add(pending)
         self._count_memory()
         self._drain()
 
     def session_ended(self, unwritten: Sequence[Append]) -> None:
-        """Whatever is undecided, and who waits for it, is kept for the next session.
-
-        What that finds committed is told as in any other commit (rule S4). Everything else is looked at again, in the
-        order of its arrival: a client takes it for granted that an append of its own which commits leaves none behind
-        that might commit after it.
+        """Whatever is undecided, and who waits for it, is kept for the next session. What no replica was given is to be
+        looked at again: a client takes it for granted that an append of its own which commits leaves none behind that
+        might commit after it.
         """
-        self._session_open = False
-        self._unwritten.extend(_calls(unwritten))
+        self._undecided.subtract(len(unwritten))
+        self._sequencer.session_ended(cast("Sequence[AppendCall]", unwritten))
         self._count_memory()
 
     def batch_committed(self, appends: Sequence[Append], records: Sequence[bytes]) -> None:
@@ -379,27 +356,28 @@ class ServerPartition:
             FEED_VERSION, [(append.req_id, append.transaction_id, append.header) for append in appends]
         )
         self._feed_cache.add(self.partition_id, first, frames)
-        self.high_water_mark = first + count - 1
         self._metrics.successful_append.mark(count)
         now_s = self._metrics.clock()
-        for run in self._undecided.commit(_calls(appends)):
+        for run in self._undecided.commit(cast("Sequence[AppendCall]", appends)):
             self._metrics.response_latency.update(now_s - run.accepted_s, run.size)
-        decided = self._after.take(self.high_water_mark) if self._after else ()
+        decided = self._sequencer.committed(first + count - 1)
         if decided:
             # A client takes an older append for lost as soon as a later one of its own comes in the feed.
             self._feed.committed(first, count, frames, self._lock_failures(decided))
-            self._answer_decided(decided)
+            for _, pending in decided:
+                if not pending.answered:
+                    self._answer(pending, self._sequencer.reached(pending))
         else:
             self._feed.committed(first, count, frames)
         self._count_memory()
-        if self._waiting:
+        if self._sequencer.has_turn:
             self._drain()
 
     def failed(self, appends: Sequence[Append]) -> None:
         """Known to be absent. Before version 5 there is no message for it: the flush after the next mount tells."""
         self._metrics.failed_append.mark(len(appends))
         self._undecided.subtract(len(appends))
-        for append in _calls(appends):
+        for append in cast("Sequence[AppendCall]", appends):
             self._tell_failed(append.run.link, [append], AppendFailure.NOT_STORED, "the storages had not stored it")
         self._count_memory()
 
@@ -409,42 +387,32 @@ class ServerPartition:
 
     # Looking at requests
 
-    def _ready(self) -> bool:
-        """Whether a request that arrives now is looked at now."""
-        return not self._waiting and self._can_admit()
+    def _log_takes_more(self) -> bool:
+        log = self._log
+        return log.open and not log.congested and not (self._undecided.count and self._memory.exceeded)
 
-    def _can_admit(self) -> bool:
-        return (
-            self._session_open
-            and self._log.open
-            and not self._log.congested
-            and len(self._after) < self._options.max_undecided_count
-            and not (self._undecided.count and self._memory.exceeded)
-        )
-
-    def _wait(self, link: ClientLink, request: WaitingRequest) -> Pending | None:
-        """Keep a request until it can be looked at; None when the partition may not keep more."""
-        pending = Pending(link, request, next(self._order))
-        if not self._memory.admits(pending.size_bytes):
-            return None
-        before_bytes = self._waiting.size_bytes
-        self._waiting.add(pending)
-        self._memory.add(self._waiting.size_bytes - before_bytes)
-        return pending
+    def _line_up(self, pending: Pending) -> bool:
+        """Keep a request until it can be looked at; false when the partition may not keep more."""
+        size_bytes = pending.size_bytes
+        if not self._memory.admits(size_bytes):
+            return False
+        before_bytes = self._sequencer.size_bytes
+        self._sequencer.line_up(pending)
+        self._memory.add(self._sequencer.size_bytes - before_bytes)
+        return True
 
     def _count_memory(self) -> None:
         """Undecided appends are in memory twice: as they came, and in the batches that go to the storages."""
-        used_bytes = self._waiting.size_bytes + self._after.size_bytes
+        used_bytes = self._sequencer.size_bytes
         if self._undecided.count:
             used_bytes += 2 * self._log.undecided_bytes + self._undecided.size_bytes
-            used_bytes += sum(len(append.body) for append in self._unwritten)
         if used_bytes != self._memory.used_bytes:
             self._memory.set(used_bytes)
 
     def _refuse_appends(self, link: ClientLink, appends: Sequence[AppendCall]) -> None:
         """There is no room for them to wait. Clients that cannot be told find out by a flush."""
         self._metrics.refused_append.mark(len(appends))
-        state = "do not keep up" if self._session_open else "cannot be written"
+        state = "do not keep up" if self._sequencer.session_open else "cannot be written"
         text = f"the storages {state} at present"
         self._log_quietly.warning(
             "partition %d: refused %d appends of %s: %s", self.partition_id, len(appends), link.channel.peer, text
@@ -473,39 +441,22 @@ class ServerPartition:
 
     def _conflict(self, link: ClientLink, conflict: Conflict[AppendCall]) -> None:
         """Tell a lock failure, now or when the conflicting append is committed and fed (rule S4)."""
-        assert self.high_water_mark is not None
-        if conflict.estimate <= self.high_water_mark:
+        if self._sequencer.refuse(link, conflict):
             self._metrics.rejected_append.mark()
             link.send(LockFailure(conflict.request.req_id, conflict.estimate))
-        else:
-            self._await_commit(conflict.estimate, Pending(link, conflict.request, next(self._order)), conflict.next_id)
-
-    def _await_commit(self, transaction_id: int, pending: Pending, next_id: int) -> None:
-        pending.next_id = next_id
-        self._after.add(transaction_id, pending)
 
     def _barrier(self, link: ClientLink, request: MountRequest | FlushRequest) -> None:
         """Answer a mount or flush behind all appends that came before it."""
-        pending: Pending | None
-        if self._ready():
-            pending = Pending(link, request, next(self._order))
-            self._await_decisions(pending)
-        else:
-            pending = self._wait(link, request)
-        if type(request) is not MountRequest:
-            return  # a flush that could not be kept is sent again by its client
-        if pending is None:
-            link.send(MountResponse(request.req_id, PartitionState.NOT_READY))
-        elif not pending.answered:
+        pending = Pending(link, request)
+        if self._sequencer.is_free and self._log_takes_more():
+            self._look(pending)
+        elif not self._line_up(pending):
+            self._expire(pending)
+        if not pending.answered and type(request) is MountRequest:
             self._mounts.add(pending)
 
-    def _await_decisions(self, pending: Pending) -> None:
-        assert self.high_water_mark is not None
-        last_id = self._admission.next_id - 1
-        if last_id <= self.high_water_mark:
-            self._answer(pending)
-        else:
-            self._await_commit(last_id, pending, last_id + 1)
+    def _look(self, pending: Pending) -> None:
+        self._answer(pending, self._sequencer.look(pending, self._admission.next_id))
 
     def _lock_failures(self, decided: Sequence[tuple[int, Pending]]) -> Notices:
         """The lock failures among requests that waited for commits, for the feeds of those who sent them (rule S4)."""
@@ -518,36 +469,43 @@ class ServerPartition:
                 failures.setdefault(link, []).append((conflict, frame))
         return failures
 
-    def _answer_decided(self, decided: Sequence[tuple[int, Pending]]) -> None:
-        """Answer the mounts and flushes among requests that waited for commits, which have been fed."""
-        for _, pending in decided:
-            if type(pending.request) is not AppendCall:
-                self._answer(pending)
+    def _answer(self, pending: Pending, verdict: Verdict | None) -> None:
+        """Do what the sequencer has decided: answer a request, or wait."""
+        link, request = pending.link, pending.request
+        if verdict is None:
+            if pending.awaits is Awaits.PROOF and self._proof is None:
+                self._proof = owned(self._prove_mark(), f"proof of the mark of partition {self.partition_id}")
+        elif type(request) is MountRequest:
+            if verdict is Verdict.READY:
+                self._answer_mount(link, request)
+            else:
+                ahead = verdict is Verdict.AHEAD
+                state = PartitionState.CLIENT_AHEAD if ahead else PartitionState.NOT_READY
+                link.send(MountResponse(request.req_id, state))
+        elif type(request) is HighWaterMarkRequest:
+            mark = self.high_water_mark if verdict is Verdict.READY else None
+            link.send(HighWaterMarkResponse(request.req_id, LONG_MIN if mark is None else mark))
+        elif type(request) is FeedRequest:
+            self._answer_feed(link, request, verdict)
+        elif verdict is Verdict.READY:  # a flush that could not be kept is sent again by its client
+            assert self.high_water_mark is not None
+            link.send(FlushResponse(request.req_id, self.high_water_mark))
 
-    def _answer(self, pending: Pending) -> None:
-        """A mount or flush whose earlier appends are all decided."""
-        if pending.answered or pending.link.channel.closed:
-            pending.answered = True
-            return
+    def _answer_feed(self, link: ClientLink, request: FeedRequest, verdict: Verdict) -> None:
+        try:
+            if verdict is Verdict.READY:
+                self.feed(link, request)
+            elif verdict is Verdict.AHEAD:
+                raise ProtocolError(
+                    f"feed of partition {self.partition_id} from {request.client_high_water_mark} on, "
+                    f"which is above the high-water mark {self.high_water_mark}"
+                )
+        except ProtocolError as error:
+            link.fail(error)
+
+    def _answer_mount(self, link: ClientLink, request: MountRequest) -> None:
         assert self.high_water_mark is not None
-        request = pending.request
-        if type(request) is MountRequest:
-            if ReqId(request.req_id).generation > self._log.opened_generation:
-                # The client has heard of an assignment that came after this session, and may have had an owner between
-                # the two. What that owner has still in hand is decided only by a session of the newer generation.
-                self._early[pending.link] = pending
-                return
-            if request.client_high_water_mark > self.high_water_mark:
-                self._ahead.add(pending)
-                return
-        pending.answered = True
-        if type(request) is MountRequest:
-            self._answer_mount(pending.link, request, self.high_water_mark)
-        else:
-            pending.link.send(FlushResponse(request.req_id, self.high_water_mark))
-
-    def _answer_mount(self, link: ClientLink, request: MountRequest, high_water_mark: int) -> None:
-        gap = high_water_mark - request.client_high_water_mark
+        gap = self.high_water_mark - request.client_high_water_mark
         ready = encode(MountResponse(request.req_id, PartitionState.READY), link.channel.version)
         if gap == 0:
             link.channel.send(ready)
@@ -559,29 +517,23 @@ class ServerPartition:
         except ProtocolError as error:
             link.fail(error)
 
-    def _decide_ahead(self, pendings: Sequence[Pending], proved: bool) -> None:
-        """Requests from clients that have applied more than our mark; ``proved``: it is the log's."""
-        for pending in pendings:
-            request = pending.request
-            assert self.high_water_mark is not None
-            assert isinstance(request, MountRequest | FeedRequest)
-            if pending.answered or pending.link.channel.closed:
-                continue
-            if not self._session_open:
-                self._waiting.add(pending)
-            elif request.client_high_water_mark <= self.high_water_mark:
-                self._look_at(pending)
-            elif type(request) is MountRequest:
-                pending.answered = True
-                state = PartitionState.CLIENT_AHEAD if proved else PartitionState.NOT_READY
-                pending.link.send(MountResponse(request.req_id, state))
-            elif proved:
-                pending.link.fail(
-                    ProtocolError(
-                        f"feed of partition {self.partition_id} from {request.client_high_water_mark} on, "
-                        f"which is above the high-water mark {self.high_water_mark}"
-                    )
-                )
+    async def _prove_mark(self) -> None:
+        """Answer clients that have applied more than this server knows of.
+
+        Either the log has lost transactions, or the client has heard of them from another owner, and this server has
+        not yet heard that it was deposed meanwhile. So the log is asked whether nobody else has written since.
+        """
+        try:
+            while pendings := self._sequencer.take_unproved():
+                try:
+                    proved = await self._log.confirm(self._options.answer_timeout_s / 2)
+                except Exception:
+                    logger.exception("partition %d: the mark could not be proved", self.partition_id)
+                    proved = False
+                for pending in pendings:
+                    self._answer(pending, self._sequencer.prove(pending, proved, self._admission.next_id))
+        finally:
+            self._proof = None
 
     def _drain(self) -> None:
         """Look at the requests that waited, as long as the log takes appends."""
@@ -590,69 +542,28 @@ class ServerPartition:
         self._draining = True
         work = 0
         try:
-            while self._waiting and work < _MAX_WORK_PER_TURN and self._can_admit():
-                work += self._look_at(self._waiting.pop())
+            while self._sequencer.has_turn and work < _MAX_WORK_PER_TURN and self._log_takes_more():
+                pending, appends, cost = self._sequencer.take()
+                if appends:
+                    self._admit(pending.link, appends)
+                elif type(pending.request) is FeedRequest:
+                    self._answer_feed(pending.link, pending.request, Verdict.READY)
+                else:
+                    self._look(pending)
+                work += cost
         finally:
             self._draining = False
         if work:
             self._count_memory()
-        if work >= _MAX_WORK_PER_TURN and self._waiting and self._drain_handle is None:
+        if work >= _MAX_WORK_PER_TURN and self._sequencer.has_turn and self._drain_handle is None:
             self._drain_handle = asyncio.get_running_loop().call_soon(self._drain_on)
 
     def _drain_on(self) -> None:
         self._drain_handle = None
         self._drain()
 
-    def _look_at(self, pending: Pending) -> int:
-        """Look at a request that waited, together with those behind it that belong to it; returns the work it was."""
-        request = pending.request
-        if type(request) is AppendCall:
-            run = [request]
-            lock_count = request.lock_count
-            generation = request.req_id[GENERATION_PART]
-            while self._waiting and len(run) < _MAX_RUN and self._waiting.first().link is pending.link:
-                following = self._waiting.first().request
-                if type(following) is not AppendCall or following.req_id[GENERATION_PART] != generation:
-                    break
-                if lock_count > _LOCKS_PER_REQUEST * _MAX_RUN:
-                    break
-                run.append(following)
-                lock_count += following.lock_count
-                self._waiting.pop()
-            self._admit(pending.link, run)
-            return len(run) + lock_count // _LOCKS_PER_REQUEST
-        if type(request) is FeedRequest:
-            try:
-                self.feed(pending.link, request)
-            except ProtocolError as error:
-                pending.link.fail(error)
-        else:
-            pending.order = next(self._order)  # behind the appends that it waited behind, also if all are put back
-            self._await_decisions(pending)
-        return 1
-
-    def _take_what_is_void(self) -> list[Pending]:
-        """Take what is to be looked at again because nothing that an ended session was given can be committed any more.
-
-        These are, in the order in which they were looked at, the requests that still wait for the commit of an id of
-        that session, and the appends that no replica was given. No later append of the same client has been committed
-        before any of these: what a session leaves undecided and the next one commits is a run from the oldest on;
-        these, and whatever came behind them, lie beyond its end.
-        """
-        again = [((pending.next_id, 0, pending.order), pending) for pending in self._after.clear()]
-        order = next(self._order)
-        again += [
-            ((append.transaction_id, 1, 0), Pending(append.run.link, append, order)) for append in self._unwritten
-        ]
-        self._unwritten.clear()
-        self._undecided.clear()
-        return [pending for _, pending in sorted(again, key=itemgetter(0))]
-
-    # When the mark is not where the last commit left it
-
-    def _move_mark(self, high_water_mark: int) -> None:
+    def _move_mark(self, before: int | None, high_water_mark: int) -> None:
         """The mark of a session is not where the last commit left it."""
-        before, self.high_water_mark = self.high_water_mark, high_water_mark
         if before is not None and high_water_mark < before:
             logger.critical(
                 "partition %d: the storages have lost committed transactions %d to %d",
@@ -664,26 +575,16 @@ class ServerPartition:
             self._transaction_cache.forget(self.partition_id)
         self._feed.advance(high_water_mark)
 
-    def _mount_expired(self, pending: Pending) -> None:
-        pending.answered = True
-        pending.link.send(MountResponse(pending.request.req_id, PartitionState.NOT_READY))
-
-    def _question_expired(self, pending: Pending) -> None:
-        pending.answered = True
-        pending.link.send(HighWaterMarkResponse(pending.request.req_id, LONG_MIN))
-
-    async def _prove(self) -> bool:
-        return await self._log.confirm(self._options.answer_timeout_s / 2)
+    def _expire(self, pending: Pending) -> None:
+        """A request is answered as well as can be, for want of time or room."""
+        self._sequencer.expire(pending)
+        self._answer(pending, Verdict.UNKNOWN)
 
     async def _read_headers(self, first: int, count: int) -> list[RecordHeader]:
         return await self._log.read_headers(first, count, self._options.read_timeout_s)
 
     async def _read_records(self, first: int, count: int, max_bytes: int) -> list[Record]:
         return await self._log.read(first, count, max_bytes, self._options.read_timeout_s)
-
-
-def _calls(appends: Sequence[Append]) -> Sequence[AppendCall]:
-    return cast("Sequence[AppendCall]", appends)  # the log gives back what it was given
 
 
 def _check_mark(client_high_water_mark: int) -> None:

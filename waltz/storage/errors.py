@@ -8,6 +8,7 @@ import os
 from typing import ClassVar
 
 from waltz.common.errors import WaltzError
+from waltz.common.wire.fencing import CONCURRENT_UPDATE_EXCEPTION, STORAGE_EXCEPTION
 
 
 class _NamedError(WaltzError):
@@ -23,13 +24,13 @@ class _NamedError(WaltzError):
 class StorageError(_NamedError):
     """A request cannot be served: bad order, missing permission, wrong key, damaged or closed file."""
 
-    java_class = "com.wepay.waltz.storage.exception.StorageException"
+    java_class = STORAGE_EXCEPTION
 
 
 class ConcurrentUpdateError(_NamedError):
     """The request belongs to a session that a newer one has replaced."""
 
-    java_class = "com.wepay.waltz.storage.exception.ConcurrentUpdateException"
+    java_class = CONCURRENT_UPDATE_EXCEPTION
 
 
 class PartitionNotAssignedError(_NamedError):

@@ -20,15 +20,16 @@ from waltz.common.net.tls import client_context
 from waltz.common.wire.client_server import (
     HighWaterMarkRequest,
     HighWaterMarkResponse,
+    MountResponse,
+    PartitionState,
     ServerPartitionsAssignmentRequest,
     encode,
 )
 from waltz.common.wire.frames import CLIENT_SERVER, FRAME_HEADER
 from waltz.common.zk import store_admin
-from waltz.server import ahead, node
+from waltz.server import node
 from waltz.server.node import WaltzServer
 from waltz.server.partition import PartitionOptions
-from waltz.server.waiting import Pending
 
 QUICK = ConnectionsConfig(
     hello_timeout_ms=300, frame_timeout_ms=400, unread_timeout_ms=400, max=40, max_per_address=1000
@@ -200,24 +201,16 @@ async def test_questions_that_cannot_be_answered_yet_are_bounded() -> None:
     await setup.partition.close()
 
 
-async def test_clients_ahead_of_the_log_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ahead, "MAX_WAITING", 2)
-    decided: list[tuple[int, bool]] = []
-    proof: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-
-    async def prove() -> bool:
-        return await proof
-
-    def decide(pendings: list[Pending], proved: bool) -> None:
-        decided.extend((pending.order, proved) for pending in pendings)
-
-    clients = ahead.AheadClients("proof", prove, decide)
-    clients.add(Pending(new_link(), mount_request(0, 5), 0))
+async def test_clients_ahead_of_the_log_are_bounded() -> None:
+    setup, link = PartitionSetup(3, PartitionOptions(max_undecided_count=2)), new_link()
+    setup.log.open_session()
+    setup.partition.mount(link, mount_request(0, 5))
     await asyncio.sleep(0)  # the first is being decided
-    for order in range(1, 5):
-        clients.add(Pending(new_link(), mount_request(order, 5), order))
-    assert decided == [(3, False), (4, False)]
-    proof.set_result(True)
-    await until(lambda: len(decided) == 5)
-    assert decided[2:] == [(0, True), (1, True), (2, True)]
-    await clients.close()
+    for number in range(1, 5):
+        setup.partition.mount(link, mount_request(number, 5))
+    assert take(link) == [MountResponse(req_id(number), PartitionState.NOT_READY) for number in (3, 4)]
+    await until(lambda: setup.log.confirmations == 2)
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert take(link) == [MountResponse(req_id(number), PartitionState.CLIENT_AHEAD) for number in (0, 1, 2)]
+    await setup.partition.close()

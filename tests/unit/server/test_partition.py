@@ -816,6 +816,25 @@ async def test_a_client_is_not_called_ahead_when_nothing_can_be_proved(make: Mak
     assert take(link) == [MountResponse(req_id(1), NOT_READY)]
 
 
+async def test_a_defect_while_proving_is_no_proof_and_nobody_waits_for_ever(
+    make: Make, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    setup, link = make(3), new_link()
+
+    async def fail(timeout_s: float) -> bool:
+        raise ArithmeticError("planted")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(setup.log, "confirm", fail)
+        setup.partition.mount(link, mount(1, 5))
+        await settle()
+    assert take(link) == [MountResponse(req_id(1), NOT_READY)]
+    assert "planted" in caplog.text
+    setup.partition.mount(link, mount(2, 5))
+    await settle()
+    assert take(link) == [MountResponse(req_id(2), CLIENT_AHEAD)]
+
+
 async def test_a_feed_request_without_a_mount_is_dropped(make: Make) -> None:
     setup, link = make(3), new_link()
     setup.partition.feed(link, feed(1, 2))

@@ -118,8 +118,8 @@ def choose_replicas(
 def _objection(state: ReplicaState | None, metadata: PartitionMetadata | None) -> str | None:
     if state is None or metadata is None:
         return "it takes no part in the current session"
+    if state.is_member_of(metadata.session_id):
+        return None
     if state.session_id != metadata.session_id:
         return f"it was left behind in session {state.session_id}, session {metadata.session_id} is current"
-    if state.closing_high_water_mark != UNRESOLVED:
-        return "it was left behind in the current session"
-    return None
+    return "it was left behind in the current session"

@@ -307,6 +307,10 @@ class ReplicaState(NamedTuple):
     closing_high_water_mark: int
     """Highest transaction id known to be right, or :data:`UNRESOLVED`."""
 
+    def is_member_of(self, session_id: int) -> bool:
+        """Whether the replica takes full part in the session: what it holds has a vote in the next recovery."""
+        return self.session_id == session_id and self.closing_high_water_mark == UNRESOLVED
+
     def encode(self) -> bytes:
         """Version 1, replica id, session id, closing high-water mark."""
         return b"".join(

@@ -5,72 +5,49 @@ come and go as far as that is honest: an append is reported as committed or as f
 S5), and stays undecided until then. Sessions are renewed at checkpoints, when the replica set changes, and for the sake
 of a replica that must be left out of the present one. A renewal waits until everything in flight is committed; appends
 that arrive meanwhile are kept, and written by the next session under the ids that they were given, if it continues
-exactly where the last one ended.
+exactly where the last one ended. :mod:`waltz.server.store.log_states` has the states of that life.
 """
 
 import asyncio
 import contextlib
 import logging
-from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from typing import NamedTuple, TypeVar
+from collections.abc import Sequence
 
 from waltz.common.errors import WaltzError
 from waltz.common.net.backoff import Backoff
-from waltz.common.records import RECORD_ID_BYTES, Record, RecordHeader
+from waltz.common.records import Record, RecordHeader
 from waltz.common.zk.client import ZooKeeper
 from waltz.common.zk.paths import ClusterPaths
-from waltz.common.zk.znodes import PartitionMetadata
 from waltz.server.memory import MemoryAccount
 from waltz.server.store.connections import StorageConnections
 from waltz.server.store.interface import (
     Append,
     LogClosedError,
     LogListener,
-    ReadFailedError,
     SessionEndedError,
     StoreOptions,
-    SupersededError,
     encode_appends,
 )
+from waltz.server.store.log_reader import LogReader
+from waltz.server.store.log_states import LogEvent, LogState, next_state
 from waltz.server.store.metadata_node import MetadataNode
-from waltz.server.store.pacing import ReadmissionPacer
+from waltz.server.store.next_session import NextSession
+from waltz.server.store.pacing import Readmissions
+from waltz.server.store.pending import PendingAppends, size_of
 from waltz.server.store.replica_view import ReplicaStatus, ReplicaView
 from waltz.server.store.ring import Committed
 from waltz.server.store.session import StoreSession
 from waltz.server.store.settlement import Settlement, settle
-from waltz.server.store.sizing import RecordSizer
-
-__all__ = [
-    "Append",
-    "LogClosedError",
-    "LogListener",
-    "ReadFailedError",
-    "ReplicatedLog",
-    "SessionEndedError",
-    "StoreOptions",
-    "SupersededError",
-]
 
 logger = logging.getLogger(__name__)
 
-ItemT = TypeVar("ItemT")
-
-MAX_BATCH_SIZE_BYTES = 1 << 20
-"""A batch is full when it has reached so many bytes, or the configured number of records."""
+_SERVING = LogState.SERVING  # a member costs a call wherever it is looked up in its class
 
 UNHEALTHY_AFTER_S = 10.0
 """A partition that has had no session for longer than this is reported as unhealthy."""
 
 SHORT_SESSION_S = 5.0
 """A session that failed sooner than this is followed by a growing pause."""
-
-
-class _Begun(NamedTuple):
-    """The metadata with the number of a session that nobody has opened yet, and their version."""
-
-    metadata: PartitionMetadata
-    version: int
 
 
 class ReplicatedLog:
@@ -103,36 +80,32 @@ class ReplicatedLog:
         self._loop = asyncio.get_running_loop()
         self._task: asyncio.Task[None] | None = None
         self._session: StoreSession | None = None
-        self._session_usable = asyncio.Event()
-        self._wake = asyncio.Event()
         self._opening: StoreSession | None = None
-        self._renew = False
-        self._draining = False
-        self._open = False
-        self._failed_attempt = False
+        self._state = LogState.SEEKING
+        self._wake = asyncio.Event()
+        self._renewal_wanted = False
         self._without_session_since_s = self._loop.time()
         self._give_up_timer: asyncio.TimerHandle | None = None
         self._renewal_timer: asyncio.TimerHandle | None = None
-        self._begun: _Begun | None = None
+        self._next_session = NextSession(self._node, self._wake, options.rpc_timeout_s)
         self._opened_generation = -1
         self._high_water_mark: int | None = None
         self._next_id = 0
-        self._pending: deque[Append] = deque()
-        self._pending_bytes = 0
+        self._pending = PendingAppends(options.max_batch_size)
         self._flush_scheduled = False
         self._congestion_seen = False
-        self._voided = False
-        self._readmissions: dict[str, ReadmissionPacer] = {}
+        self._given_back = False
+        self._readmissions = Readmissions(options.readmission_interval_s)
         self._unresolved: list[Append] = []
         self._unresolved_bytes = 0
-        self._sizer = RecordSizer()
+        self._reader = LogReader(partition_id, options, lambda: self._high_water_mark)
 
     # State
 
     @property
     def open(self) -> bool:
         """Whether appends may be given: between ``session_opened`` and ``session_ended``, in the present generation."""
-        return self._open and self._opened_generation == self._generation
+        return self._state.open and self._opened_generation == self._generation
 
     @property
     def generation(self) -> int:
@@ -169,7 +142,7 @@ class ReplicatedLog:
             return False
         if self._session is not None:
             return self._session.healthy
-        return not self._failed_attempt and self._loop.time() - self._without_session_since_s < UNHEALTHY_AFTER_S
+        return not self._state.failing and self._loop.time() - self._without_session_since_s < UNHEALTHY_AFTER_S
 
     @property
     def replica_views(self) -> tuple[ReplicaView, ...]:
@@ -207,7 +180,7 @@ class ReplicatedLog:
             self._generation = generation
             if self._session is None:
                 self._end_visibly()  # a renewal was on its way
-            elif self._draining:
+            elif self._state is LogState.DRAINING:
                 self._session.end(SessionEndedError(f"generation {generation} has begun"), tell=False)
             self._assignment_changed()
 
@@ -215,8 +188,8 @@ class ReplicatedLog:
         """The partition is held by these storages from now on; if that is a change, the session is renewed."""
         if replicas != self._replicas:
             self._replicas = replicas
-            self._readmissions = {key: value for key, value in self._readmissions.items() if key in replicas}
-            self._renew = True
+            self._readmissions.keep(replicas)
+            self._renewal_wanted = True
             self._assignment_changed()
 
     async def close(self) -> None:
@@ -224,7 +197,7 @@ class ReplicatedLog:
         session = self._session
         if session is not None:
             self._flush()
-            self._draining = True
+            self._enter(LogEvent.RENEWED)
             await session.drain(self._options.stall_timeout_s)
         task, self._task = self._task, None
         if task is not None:
@@ -240,6 +213,9 @@ class ReplicatedLog:
 
     # Sessions
 
+    def _enter(self, event: LogEvent) -> None:
+        self._state = next_state(self._state, event)
+
     async def _run(self) -> None:
         """Have one session after the other, whatever happens (rule L6)."""
         options = self._options
@@ -249,7 +225,7 @@ class ReplicatedLog:
                 await self._have_session(backoff)
             except Exception:
                 logger.critical("partition %d: a defect has ended the store session", self.partition_id, exc_info=True)
-                self._failed_attempt = True
+                self._enter(LogEvent.FAILED)
                 self._end_visibly()
                 await self._pause(backoff.next_delay_s())
 
@@ -257,7 +233,7 @@ class ReplicatedLog:
         try:
             session, settlement = await self._open_session()
         except (WaltzError, OSError) as error:
-            self._failed_attempt = True
+            self._enter(LogEvent.FAILED)
             logger.warning("partition %d: no store session could be opened: %s", self.partition_id, error)
             await self._pause(backoff.next_delay_s())
             return
@@ -285,13 +261,11 @@ class ReplicatedLog:
     async def _open_session(self) -> tuple[StoreSession, Settlement]:
         """Begin a session, recover, and find out what became of undecided appends."""
         self._wake.clear()
-        self._renew = False
+        self._renewal_wanted = False
         if not self._replicas:
             raise SessionEndedError("no storage is assigned to the partition")
         replicas = self._replicas
-        begun, self._begun = self._begun, None
-        if begun is None or begun.metadata.generation != self._generation:
-            begun = await self._begin_session()
+        begun = await self._next_session.take(self._generation)
         session = StoreSession(
             self.partition_id,
             begun.metadata,
@@ -317,26 +291,23 @@ class ReplicatedLog:
             self._opening = None
         return session, settlement
 
-    async def _begin_session(self) -> _Begun:
-        return _Begun(*await self._node.begin_session(self._generation))
-
     def _adopt(self, session: StoreSession, settlement: Settlement) -> None:
         """The session has opened: go on with it. Its metadata are written, so what it decided is final (S5)."""
         mark, known_mark = session.high_water_mark, self._high_water_mark
-        self._session = session
-        self._count_ring(self._ring_memory)
-        self._opened_generation = session.generation
-        self._session_usable.set()
-        self._draining = self._failed_attempt = False
-        self._cancel_give_up_timer()
-        if self._open:
-            if mark == known_mark:
-                # A renewal that went on where the last session ended: provisional ids still hold.
-                self._flush()
-                return
+        if self._state.open and mark != known_mark:
             self._end_visibly()
-        changed = mark != known_mark or self._voided or bool(self._unresolved)
-        self._voided = False
+        continued = self._state.open
+        self._enter(LogEvent.CONTINUED if continued else LogEvent.RECOVERED)
+        self._cancel_give_up_timer()
+        self._session = session
+        self._opened_generation = session.generation
+        self._reader.follow(session)
+        self._count_ring(self._ring_memory)
+        if continued:
+            self._flush()
+            return
+        changed = mark != known_mark or self._given_back or bool(self._unresolved)
+        self._given_back = False
         if settlement.committed:
             self._high_water_mark = settlement.committed[-1].transaction_id
             self._listener.batch_committed(settlement.committed, [encode_appends(settlement.committed)])
@@ -346,7 +317,7 @@ class ReplicatedLog:
         self._unresolved = []
         self._high_water_mark = mark
         self._next_id = mark + 1
-        self._open = True
+        self._enter(LogEvent.SETTLED)
         self._listener.session_opened(mark, changed)
 
     async def _tend(self, session: StoreSession) -> bool:
@@ -358,8 +329,8 @@ class ReplicatedLog:
             self._wake.clear()
             if session.generation != self._generation:
                 session.end(SessionEndedError(f"generation {self._generation} has begun"), tell=False)
-            elif self._renew and session.ended is None:
-                if not await self._begin_next(session):
+            elif self._renewal_wanted and session.ended is None:
+                if not await self._next_session.take_ahead(session, lambda: self._has_to_end(session)):
                     self._try_renewal_later(backoff.next_delay_s())
                 elif await self._give_up_in_order(session):
                     return True
@@ -369,49 +340,8 @@ class ReplicatedLog:
                 self._end_visibly()
                 return session.generation != self._generation
 
-    async def _begin_next(self, session: StoreSession) -> bool:
-        """Take the number of the next session while the present one goes on; false when ZooKeeper does not answer.
-
-        Storages do not know of the new session before its recovery, so this disturbs nothing. Were the present one
-        given up first, appends would have to wait for as long as ZooKeeper is away.
-        """
-        try:
-            async with asyncio.timeout(self._options.rpc_timeout_s):
-                self._begun = await self._unless_superfluous(session, self._begin_session())
-        except SupersededError as error:
-            session.end(error)
-        except SessionEndedError:
-            return False
-        except (WaltzError, OSError) as error:
-            logger.warning(
-                "partition %d: session %d goes on, its renewal is postponed: %s",
-                self.partition_id,
-                session.session_id,
-                str(error) or "ZooKeeper does not answer",
-            )
-            return False
-        return True
-
-    async def _unless_superfluous(self, session: StoreSession, beginning: Coroutine[object, object, _Begun]) -> _Begun:
-        """What ``beginning`` gives; it is not waited for once the present session has to end in any case."""
-        task = self._loop.create_task(beginning)
-        woken = self._loop.create_task(self._wake.wait())
-        try:
-            while not task.done():
-                await asyncio.wait((task, woken), return_when=asyncio.FIRST_COMPLETED)
-                if not woken.done():
-                    continue
-                if session.ended is not None or session.generation != self._generation:
-                    break
-                self._wake.clear()
-                woken = self._loop.create_task(self._wake.wait())
-            if not task.done():
-                raise SessionEndedError("the session has ended")
-            return task.result()
-        finally:
-            task.cancel()
-            woken.cancel()
-            await asyncio.gather(task, woken, return_exceptions=True)
+    def _has_to_end(self, session: StoreSession) -> bool:
+        return session.ended is not None or session.generation != self._generation
 
     def _try_renewal_later(self, delay_s: float) -> None:
         self._cancel_renewal_timer()
@@ -422,7 +352,7 @@ class ReplicatedLog:
         if session.ended is not None:
             return False
         logger.info("partition %d: session %d is renewed", self.partition_id, session.session_id)
-        self._draining = True
+        self._enter(LogEvent.RENEWED)
         if await session.drain() and session.generation == self._generation:
             self._lose_session()
             self._give_up_timer = self._loop.call_later(self._options.stall_timeout_s, self._end_visibly)
@@ -438,20 +368,20 @@ class ReplicatedLog:
     def _lose_session(self) -> None:
         self._cancel_renewal_timer()
         if self._session is not None:
+            self._enter(LogEvent.LOST)
             self._count_ring(None)
             self._session = None
-            self._session_usable.clear()
+            self._reader.follow(None)
             self._without_session_since_s = self._loop.time()
 
     def _end_visibly(self) -> None:
         """Tell the listener that provisional ids are void, and give back what no replica was given."""
         self._cancel_give_up_timer()
-        if not self._open:
+        if not self._state.open:
             return
-        self._open = False
-        unwritten, self._pending = list(self._pending), deque()
-        self._pending_bytes = 0
-        self._voided = bool(unwritten)
+        self._enter(LogEvent.VOIDED)
+        unwritten = self._pending.take_all()
+        self._given_back = bool(unwritten)
         self._listener.session_ended(unwritten)
         self._tell_drained()
 
@@ -495,22 +425,19 @@ class ReplicatedLog:
 
     def renewal_wanted(self) -> None:
         """Part of ``SessionOwner``."""
-        if not self._renew:
-            self._renew = True
+        if not self._renewal_wanted:
+            self._renewal_wanted = True
             self._wake.set()
 
     def readmission_wanted(self, storage: str) -> None:
         """Part of ``SessionOwner``."""
-        pacer = self._readmissions.get(storage)
-        if pacer is None:
-            pacer = self._readmissions[storage] = ReadmissionPacer(self._options.readmission_interval_s)
-        if not self._renew and pacer.admit(self._loop.time()):
+        if not self._renewal_wanted and self._readmissions.admit(storage, self._loop.time()):
             logger.info("partition %d: the session is renewed to let storage %s in", self.partition_id, storage)
             self.renewal_wanted()
 
     def replica_joined(self, storage: str) -> None:
         """Part of ``SessionOwner``."""
-        self._readmissions.pop(storage, None)
+        self._readmissions.joined(storage)
 
     def _tell_drained(self) -> None:
         if self._congestion_seen and self._load_bytes() < self._options.ring_size_bytes / 2:
@@ -524,16 +451,12 @@ class ReplicatedLog:
 
         Raises :class:`LogClosedError` when no session is open; then nothing was taken.
         """
-        if not self._open:
+        if not self._state.open:
             raise LogClosedError(f"partition {self.partition_id}: no store session is open")
         first_id, self._next_id = self._next_id, self._next_id + len(appends)
         assert appends[0].transaction_id == first_id, "ids are dense"
         assert appends[-1].transaction_id == self._next_id - 1, "ids are dense"
-        size_bytes = RECORD_ID_BYTES * len(appends)
-        for append in appends:
-            size_bytes += len(append.body)
-        self._pending.extend(appends)
-        self._pending_bytes += size_bytes
+        self._pending.add(appends)
         if not self._flush_scheduled:
             self._flush_scheduled = True
             self._loop.call_soon(self._flush)
@@ -542,102 +465,32 @@ class ReplicatedLog:
         """Everything accepted since the last send goes out, in as few batches as possible."""
         self._flush_scheduled = False
         session, options = self._session, self._options
-        if session is None or self._draining:
+        if session is None or self._state is not _SERVING:
             return
         while self._pending and session.ended is None and session.undecided_bytes < options.ring_size_bytes:
             # While much is on its way, waiting for a full batch costs no time: the storages are busy with that.
             if session.undecided_batches >= options.batches_in_flight and len(self._pending) < options.max_batch_size:
                 return
-            appends, size_bytes = self._take_batch()
-            self._pending_bytes -= size_bytes
+            appends = self._pending.take_batch()
             session.append(encode_appends(appends), appends)
-
-    def _take_batch(self) -> tuple[list[Append], int]:
-        """The next batch, and the bytes that its records take."""
-        pending, options = self._pending, self._options
-        if len(pending) <= options.max_batch_size and self._pending_bytes <= MAX_BATCH_SIZE_BYTES:
-            appends = list(pending)
-            pending.clear()
-            return appends, self._pending_bytes
-        appends = []
-        size_bytes = 0
-        while pending and len(appends) < options.max_batch_size and size_bytes < MAX_BATCH_SIZE_BYTES:
-            append = pending.popleft()
-            size_bytes += len(append.body) + RECORD_ID_BYTES
-            appends.append(append)
-        return appends, size_bytes
 
     def _keep_unresolved(self, session: StoreSession) -> None:
         self._unresolved = session.undecided()
-        self._unresolved_bytes = sum(len(append.body) + RECORD_ID_BYTES for append in self._unresolved)
+        self._unresolved_bytes = size_of(self._unresolved)
 
     def _load_bytes(self) -> int:
-        return self._pending_bytes + (0 if self._session is None else self._session.undecided_bytes)
+        return self._pending.size_bytes + (0 if self._session is None else self._session.undecided_bytes)
 
     # Reading
 
     async def read(self, first_id: int, max_count: int, max_bytes: int, timeout_s: float) -> list[Record]:
-        """Committed records from ``first_id`` on; empty if and only if ``first_id`` is not in the committed log.
-
-        At least one record otherwise, at most ``max_count``, and not more than ``max_bytes`` of data unless the first
-        record alone is larger; fewer does not mean that there are no more. Checksums are verified. Waits for a session
-        if need be; raises :class:`ReadFailedError` when no replica could deliver within ``timeout_s``. What is on its
-        way then may still arrive: a large record over a slow line takes as long as it takes.
-        """
-        records = await self._read(
-            first_id,
-            timeout_s,
-            lambda session: session.read(first_id, min(max_count, self._sizer.count(max_bytes))),
-        )
-        self._sizer.learn(records)
-        size_bytes = 0
-        for index, record in enumerate(records):
-            size_bytes += len(record.data)
-            if size_bytes > max_bytes and index:
-                return records[:index]
-        return records
-
-    async def confirm(self, timeout_s: float) -> bool:
-        """Whether :attr:`high_water_mark` was the log's at some moment of this call: no newer session had begun.
-
-        False also when that cannot be found out within the time.
-        """
-        try:
-            async with asyncio.timeout(timeout_s):
-                await self._session_usable.wait()
-                session = self._session
-                return session is not None and await session.confirm(timeout_s)
-        except TimeoutError:
-            return False
+        """Committed records; see :meth:`LogReader.read`."""
+        return await self._reader.read(first_id, max_count, max_bytes, timeout_s)
 
     async def read_headers(self, first_id: int, max_count: int, timeout_s: float) -> list[RecordHeader]:
-        """Headers of committed records; otherwise as :meth:`read`."""
-        return await self._read(first_id, timeout_s, lambda session: session.read_headers(first_id, max_count))
+        """Headers of committed records; see :meth:`LogReader.read_headers`."""
+        return await self._reader.read_headers(first_id, max_count, timeout_s)
 
-    async def _read(
-        self, first_id: int, timeout_s: float, request: Callable[[StoreSession], Awaitable[list[ItemT]]]
-    ) -> list[ItemT]:
-        reason = "no store session is open"
-        deadline_s = self._loop.time() + timeout_s
-        while True:
-            if first_id < 0 or (self._high_water_mark is not None and first_id > self._high_water_mark):
-                return []
-            session = await self._session_by(deadline_s)
-            if session is not None and first_id <= session.high_water_mark:
-                try:
-                    return await request(session)
-                except ReadFailedError as error:
-                    reason = str(error)
-                    self._sizer.shrink()
-            if self._loop.time() >= deadline_s:
-                raise ReadFailedError(
-                    f"partition {self.partition_id}: transaction {first_id} could not be read in {timeout_s:g} s:"
-                    f" {reason}"
-                )
-            await asyncio.sleep(self._options.initial_retry_interval_s)
-
-    async def _session_by(self, deadline_s: float) -> StoreSession | None:
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout_at(deadline_s):
-                await self._session_usable.wait()
-        return self._session
+    async def confirm(self, timeout_s: float) -> bool:
+        """Whether :attr:`high_water_mark` was the log's at some moment of this call; see :meth:`LogReader.confirm`."""
+        return await self._reader.confirm(timeout_s)

@@ -4,6 +4,8 @@ A storage that regularly takes too long is barred, let in by the next session, a
 appends of the partition a pause, so the storage is let in less and less often while that does not last (rule S8).
 """
 
+from collections.abc import Collection
+
 MAX_INTERVAL_S = 600.0
 
 
@@ -23,3 +25,29 @@ class ReadmissionPacer:
         self._due_s = now_s + self._interval_s
         self._interval_s = min(self._interval_s * 2, MAX_INTERVAL_S)
         return True
+
+
+class Readmissions:
+    """The paces of all storages of a partition."""
+
+    __slots__ = ("_interval_s", "_pacers")
+
+    def __init__(self, interval_s: float) -> None:
+        """``interval_s`` is the first pause between two sessions for the sake of the same storage."""
+        self._interval_s = interval_s
+        self._pacers: dict[str, ReadmissionPacer] = {}
+
+    def admit(self, storage: str, now_s: float) -> bool:
+        """Whether a session may be begun now for this storage."""
+        pacer = self._pacers.get(storage)
+        if pacer is None:
+            pacer = self._pacers[storage] = ReadmissionPacer(self._interval_s)
+        return pacer.admit(now_s)
+
+    def joined(self, storage: str) -> None:
+        """The storage was let in, and follows its session."""
+        self._pacers.pop(storage, None)
+
+    def keep(self, storages: Collection[str]) -> None:
+        """Forget all others."""
+        self._pacers = {storage: pacer for storage, pacer in self._pacers.items() if storage in storages}

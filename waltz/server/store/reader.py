@@ -12,7 +12,6 @@ from waltz.server.store.connections import Lane, StorageConnections, StorageRpc
 from waltz.server.store.interface import ReadFailedError, StoreOptions
 from waltz.server.store.replica import Replica
 from waltz.server.store.router import MAX_LATENCY_MS, LatencyWeightedRouter
-from waltz.storage.remote.client import RemoteStorageError
 
 logger = logging.getLogger(__name__)
 
@@ -27,8 +26,8 @@ class ReaderSession(Protocol):
     connections: StorageConnections
     options: StoreOptions
 
-    def fenced(self, error: RemoteStorageError) -> None:
-        """A storage has seen a newer session."""
+    def noticed(self, error: Exception) -> bool:
+        """A request to a storage has failed; whether that has ended the session, for a newer one exists (rule S2)."""
         ...
 
 
@@ -93,8 +92,7 @@ class ReplicaReader:
                 client = await self._session.connections.client(replica.storage, Lane.READ)
             items = await request(client)
         except (WaltzError, OSError) as error:
-            if isinstance(error, RemoteStorageError) and error.is_session_fenced:
-                self._session.fenced(error)
+            if self._session.noticed(error):
                 raise ReadFailedError(str(error)) from None
             if isinstance(error, DeadlineExceededError):
                 self._learn_patience(self._patience_s)

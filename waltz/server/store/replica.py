@@ -7,8 +7,9 @@ records from the others, and comes back at a batch that is still in the ring (ru
 """
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Protocol
 
@@ -31,9 +32,10 @@ from waltz.server.store.recovery_effects import (
     SetLowWaterMark,
     Truncate,
 )
+from waltz.server.store.replica_stages import Stage, StageEvent, next_stage
 from waltz.server.store.replica_view import ReplicaStatus, ReplicaView
 from waltz.server.store.ring import BatchRing
-from waltz.storage.remote.client import RemoteStorageError
+from waltz.storage.remote.errors import RemoteStorageError
 
 logger = logging.getLogger(__name__)
 
@@ -41,6 +43,8 @@ MAX_IN_FLIGHT_REQUESTS = 64
 """Appends in flight to one replica of a partition, beside the limit in bytes. The original's storages stop reading a
 connection, which all partitions share, while 100 requests of one of them wait for its disk; behind that even a question
 that needs no disk stays unanswered. The rest of the 100 is for recoveries and reads."""
+
+_SERVING, _LAGGING = Stage.SERVING, Stage.LAGGING  # a member costs a call wherever it is looked up in its class
 
 STABLE_AFTER_S = 10.0
 """A replica that has served for so long starts with the shortest back-off again."""
@@ -85,8 +89,8 @@ class ReplicaSession(Protocol):
         """A replica does not serve any more."""
         ...
 
-    def fenced(self, error: RemoteStorageError) -> None:
-        """A storage has seen a newer session: this one is over (rule S2)."""
+    def noticed(self, error: Exception) -> bool:
+        """A request to a storage has failed; whether that has ended the session, for a newer one exists (rule S2)."""
         ...
 
     def barred_replica_reachable(self, storage: str) -> None:
@@ -116,8 +120,6 @@ class Replica:
         """Highest id that the replica is known, by its acknowledgements in this session, to have made durable."""
         self.next_id = 0
         """Id of the next record to send; meaningful while live."""
-        self.live = False
-        """Joined and not failed since: its votes can be expected."""
         self._session = session
         self._loop = asyncio.get_running_loop()
         options = session.options
@@ -126,10 +128,12 @@ class Replica:
         self._end_watch: Callable[[], None] | None = None
         self._mailbox: asyncio.Queue[ReplicaEffect | None] = asyncio.Queue()
         self._wake = asyncio.Event()
+        self._stage = Stage.AWAY
         self._failure: Exception | None = None
-        self._serving = False
-        self._lagging = False
+        """Why the replica was given up."""
         self._life = 0
+        """Counts the connections. An answer to what was sent in an earlier one is true, so an acknowledgement counts;
+        but it says nothing of the present one, whose window and failures are its own."""
         self._in_flight_bytes = 0
         self._in_flight_count = 0
         self._last_progress_s = 0.0
@@ -139,6 +143,8 @@ class Replica:
         self._copy_failing_since_s: float | None = None
         self._copy_written: asyncio.Future[None] | None = None
         self._change_unanswered = False
+        """Whether the storage may still carry out a change that it has not answered (rule S2)."""
+        self._serving_since_s: float | None = None
         self._copies: ReadAhead[tuple[ReplicaId, int]] = ReadAhead(self._read_from, options.copy_size_bytes)
         self._last_failure = ""
         self._refused = False
@@ -147,15 +153,20 @@ class Replica:
         """An effect of the machine for this replica; carried out by :meth:`run`."""
         if isinstance(effect, Join):
             # At once, so that whoever counts the members counts this one.
-            self.live = self._failure is None
+            self._enter(StageEvent.JOINED)
             self.next_id = effect.position + 1
             self.acked = max(self.acked, min(effect.position, self._session.high_water_mark))
         self._mailbox.put_nowait(effect)
 
     @property
+    def live(self) -> bool:
+        """Joined and not failed since: its votes can be expected."""
+        return self._stage.live
+
+    @property
     def owes(self) -> bool:
         """Whether acknowledgements are outstanding."""
-        return self._serving and self._in_flight_bytes > 0
+        return self._stage.writes and self._in_flight_bytes > 0
 
     @property
     def view(self) -> ReplicaView:
@@ -163,17 +174,17 @@ class Replica:
         machine = self._session.machine
         if self.live:
             position: int | None = self.acked
-            status = ReplicaStatus.LAGGING if self._lagging else ReplicaStatus.CURRENT
+            status = ReplicaStatus.LAGGING if self._stage is _LAGGING else ReplicaStatus.CURRENT
         else:
             position = machine.mark(self.replica_id)
             if machine.is_barred(self.replica_id):
                 status = ReplicaStatus.BARRED
             elif self._refused:
                 status = ReplicaStatus.REFUSED
-            elif self._client is None or self._failure is not None:
-                status = ReplicaStatus.AWAY
-            else:
+            elif self._stage is Stage.RECOVERING:
                 status = ReplicaStatus.COPYING
+            else:
+                status = ReplicaStatus.AWAY
         lag = None if position is None else max(self._session.high_water_mark - position, 0)
         return ReplicaView(self.storage, status, lag)
 
@@ -195,45 +206,49 @@ class Replica:
 
     # One connection's worth
 
+    def _enter(self, event: StageEvent) -> None:
+        self._stage = next_stage(self._stage, event)
+
     async def _one_life(self) -> None:
-        session = self._session
         self._begin_life()
-        served_from_s: float | None = None
         try:
-            client = await session.connections.client(self.storage)
-            info = await client.last_session_info(
-                session.session_id, session.partition_id, timeout_s=session.options.rpc_timeout_s
-            )
-            self._client = client
-            self._end_watch = session.connections.watch(client, partial(self._connection_closed, self._life))
-            session.execute(session.machine.replica_connected(self.replica_id, info.session_id, info.low_water_mark))
-            position = await self._recover(client)
-            self._refused = False
-            served_from_s = self._loop.time()
-            if self._life > 1:
-                self._log_state(f"is a member of session {session.session_id} again")
-            self._last_failure = ""
-            await self._serve(client, position)
-        except RemoteStorageError as error:
-            self._change_unanswered = False
-            if error.is_session_fenced:
-                session.fenced(error)
-            self._log_failure(error)
+            await self._follow_session()
         except (WaltzError, OSError) as error:
+            self._session.noticed(error)
             self._log_failure(error)
         finally:
             if self._end_watch is not None:
                 self._end_watch()
                 self._end_watch = None
             await self._copies.close()
-        if served_from_s is not None and self._loop.time() - served_from_s > STABLE_AFTER_S:
+        if self._serving_since_s is not None and self._loop.time() - self._serving_since_s > STABLE_AFTER_S:
             self._backoff.reset()
         self._end_life()
+
+    async def _follow_session(self) -> None:
+        """Connect, recover and serve, until something fails, which is raised."""
+        session = self._session
+        client = await session.connections.client(self.storage)
+        info = await client.last_session_info(
+            session.session_id, session.partition_id, timeout_s=session.options.rpc_timeout_s
+        )
+        self._client = client
+        self._enter(StageEvent.CONNECTED)
+        self._end_watch = session.connections.watch(client, partial(self._connection_closed, self._life))
+        session.execute(session.machine.replica_connected(self.replica_id, info.session_id, info.low_water_mark))
+        position = await self._recover(client)
+        self._refused = False
+        self._serving_since_s = self._loop.time()
+        if self._life > 1:
+            self._log_state(f"is a member of session {session.session_id} again")
+        self._last_failure = ""
+        await self._begin_to_serve(position)
+        await self._serve(client)
 
     def _begin_life(self) -> None:
         self._life += 1
         self._failure = None
-        self._serving = self._lagging = False
+        self._serving_since_s = None
         self._in_flight_bytes = self._in_flight_count = 0
         self._watched_position = None
         self._copy_failing_since_s = None
@@ -243,7 +258,8 @@ class Replica:
             self._mailbox.get_nowait()
 
     def _end_life(self) -> None:
-        was_live, self.live, self._serving = self.live, False, False
+        was_live = self.live
+        self._enter(StageEvent.ENDED)
         self._client = None
         effects = self._session.machine.replica_lost(self.replica_id, change_unanswered=self._change_unanswered)
         if self._change_unanswered:
@@ -292,17 +308,26 @@ class Replica:
                     maximum = await client.max_transaction_id(*ids, timeout_s=session.options.rpc_timeout_s)
                     session.execute(machine.maximum_known(self.replica_id, maximum))
                 case Truncate(transaction_id=transaction_id):
-                    self._change_unanswered = True
-                    maximum = await client.truncate(*ids, transaction_id, timeout_s=timeout_s)
-                    self._change_unanswered = False
+                    with self._changing():
+                        maximum = await client.truncate(*ids, transaction_id, timeout_s=timeout_s)
                     session.execute(machine.maximum_known(self.replica_id, maximum))
                 case SetLowWaterMark(low_water_mark=mark):
-                    self._change_unanswered = True
-                    await client.set_low_water_mark(*ids, mark, timeout_s=timeout_s)
-                    self._change_unanswered = False
+                    with self._changing():
+                        await client.set_low_water_mark(*ids, mark, timeout_s=timeout_s)
                     session.execute(machine.low_water_mark_set(self.replica_id))
                 case Copy():
                     await self._copy(client, effect)
+
+    @contextlib.contextmanager
+    def _changing(self) -> Iterator[None]:
+        """Around a request that changes the storage: without an answer it may still be carried out later."""
+        self._change_unanswered = True
+        try:
+            yield
+        except RemoteStorageError:
+            self._change_unanswered = False
+            raise
+        self._change_unanswered = False
 
     async def _next_effect(self) -> ReplicaEffect | None:
         """The machine's next effect; a connection that breaks meanwhile is noticed."""
@@ -318,15 +343,13 @@ class Replica:
         try:
             records = await self._copies.take(source, effect.first, effect.last)
         except (WaltzError, OSError) as error:
-            if isinstance(error, RemoteStorageError) and error.is_session_fenced:
-                session.fenced(error)
+            session.noticed(error)
             self._log_failure(error)
             await asyncio.sleep(self._backoff.next_delay_s())
             session.execute(session.machine.copy_failed(self.replica_id, effect.source))
             return
-        self._change_unanswered = True
-        await client.append(*ids, records, timeout_s=session.options.change_timeout_s)
-        self._change_unanswered = False
+        with self._changing():
+            await client.append(*ids, records, timeout_s=session.options.change_timeout_s)
         session.execute(session.machine.copied(self.replica_id, records[-1].transaction_id))
 
     async def _read_from(self, source: tuple[ReplicaId, int], first: int, count: int) -> list[Record]:
@@ -342,20 +365,25 @@ class Replica:
 
     # Serving
 
-    async def _serve(self, client: StorageRpc, position: int) -> None:
-        """Follow the session until something fails, which is raised."""
-        # A member that comes back may hold records whose acknowledgement was lost. They are not voted for again; that
-        # they are committed by the others is awaited, for an acknowledgement of later records would cover them.
+    async def _begin_to_serve(self, position: int) -> None:
+        """Wait until the others have committed what this replica holds.
+
+        A member that comes back may hold records whose acknowledgement was lost. They are not voted for again, and an
+        acknowledgement of later records would cover them.
+        """
         await self._session.wait_committed(position)
-        self._serving = True
+        self._enter(StageEvent.FOLLOWING)
         self._session.replica_joined(self.storage)
         self.pump()
+
+    async def _serve(self, client: StorageRpc) -> None:
+        """Follow the session until something fails, which is raised."""
         while True:
             await self._wake.wait()
             self._wake.clear()
             if self._failure is not None:
                 raise self._failure
-            if self._lagging and self._in_flight_bytes == 0:
+            if self._stage is _LAGGING and self._in_flight_bytes == 0:
                 await self._catch_up(client)
 
     def pump(self) -> None:
@@ -366,7 +394,7 @@ class Replica:
         """
         session, client = self._session, self._client
         ring = session.ring
-        if not self._serving or self._lagging or client is None or ring is None:
+        if self._stage is not _SERVING or client is None or ring is None:
             return
         window_bytes = session.options.window_size_bytes
         while (
@@ -378,7 +406,7 @@ class Replica:
                 return
             batch = ring.get(self.next_id)
             if batch is None:
-                self._lagging = True
+                self._enter(StageEvent.FELL_BEHIND)
                 self._wake.set()
                 return
             size_bytes = len(batch.payload)
@@ -394,8 +422,7 @@ class Replica:
 
     def _appended(self, life: int, last_id: int, size_bytes: int, error: Exception | None) -> None:
         if error is not None:
-            if isinstance(error, RemoteStorageError) and error.is_session_fenced:
-                self._session.fenced(error)
+            self._session.noticed(error)
             if life == self._life:
                 self.fail(error)
             return
@@ -404,7 +431,7 @@ class Replica:
             self._in_flight_count -= 1
             self._last_progress_s = self._loop.time()
             self._watched_position = None
-            if self._lagging and self._in_flight_bytes == 0:
+            if self._stage is _LAGGING and self._in_flight_bytes == 0:
                 self._wake.set()
         # An acknowledgement that arrives after the replica was given up is as true as any other.
         if last_id > self.acked:
@@ -416,13 +443,13 @@ class Replica:
         """Give the replica up: it has to join again from the beginning."""
         if self._failure is None:
             self._failure = error
-            self._serving = False
+            was_live = self.live
+            self._enter(StageEvent.FAILED)
             self._wake.set()
             self._mailbox.put_nowait(None)
             if self._copy_written is not None:
                 _settle(self._copy_written, error)
-            if self.live:
-                self.live = False
+            if was_live:
                 self._session.replica_left()
 
     def forgive(self, time_s: float) -> None:
@@ -469,7 +496,7 @@ class Replica:
         finally:
             await copies.close()
         self._log_state("is current again")
-        self._lagging = False
+        self._enter(StageEvent.CAUGHT_UP)
         self.pump()
 
     async def _catch_up_step(self, client: StorageRpc, copies: ReadAhead[None], last: int) -> None:

@@ -14,7 +14,7 @@ NO_SESSION = -1
 
 def is_clean(state: ReplicaState | None, session_id: int) -> bool:
     """Whether the metadata lists the replica as a full member of the session."""
-    return state is not None and state.session_id == session_id and state.closing_high_water_mark == UNRESOLVED
+    return state is not None and state.is_member_of(session_id)
 
 
 def states_after_recovery(

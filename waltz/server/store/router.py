@@ -32,15 +32,6 @@ class LatencyWeightedRouter(Generic[RouteT]):
         self._latencies_ms[route] = INITIAL_LATENCY_MS
         self._push(self._heap[0][0] if self._heap else 0, route)
 
-    def remove(self, route: RouteT) -> None:
-        """Forget a route; one that is not there is no error."""
-        if self._latencies_ms.pop(route, None) is None:
-            return
-        entries, self._heap = self._heap, []
-        for entry in entries:
-            if entry[2] != route:
-                heappush(self._heap, entry)
-
     def pick(self, usable: Callable[[RouteT], bool]) -> RouteT | None:
         """The usable route whose turn it is, or ``None``.
 

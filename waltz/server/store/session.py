@@ -28,7 +28,7 @@ from waltz.server.store.replica import Replica
 from waltz.server.store.replica_view import ReplicaView
 from waltz.server.store.ring import BatchRing, Committed
 from waltz.server.store.voting import can_reach, committed_mark, quorum_of
-from waltz.storage.remote.client import RemoteStorageError
+from waltz.storage.remote.errors import RemoteStorageError
 
 logger = logging.getLogger(__name__)
 
@@ -330,8 +330,7 @@ class StoreSession:
             client = await self.connections.client(replica.storage)
             await client.max_transaction_id(self.session_id, self.partition_id, timeout_s=timeout_s)
         except (WaltzError, OSError) as error:
-            if isinstance(error, RemoteStorageError) and error.is_session_fenced:
-                self.fenced(error)
+            self.noticed(error)
             return False
         return True
 
@@ -354,9 +353,15 @@ class StoreSession:
                 case _:
                     self._replicas[effect.replica_id].deliver(effect)
 
-    def fenced(self, error: RemoteStorageError) -> None:
-        """Part of ``ReplicaSession``: a storage has seen a newer session."""
-        self.end(SupersededError(str(error)))
+    def noticed(self, error: Exception) -> bool:
+        """A request to a storage has failed; if the storage has seen a newer session, this one is over (rule S2).
+
+        Returns whether it has.
+        """
+        fenced = isinstance(error, RemoteStorageError) and error.is_session_fenced
+        if fenced:
+            self.end(SupersededError(str(error)))
+        return fenced
 
     def barred_replica_reachable(self, storage: str) -> None:
         """Part of ``ReplicaSession``: begin another session for its sake, unless that costs others their progress."""

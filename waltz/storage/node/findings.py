@@ -3,8 +3,7 @@
 from collections.abc import Mapping
 
 from waltz.common.metrics import Registry
-from waltz.storage.disk.control_file import ControlFile
-from waltz.storage.disk.fence import FenceFile
+from waltz.storage.disk.directory import StorageDirectory
 from waltz.storage.disk.files import Files
 from waltz.storage.node.partition import StoragePartition
 from waltz.storage.node.partition_metrics import GROUP
@@ -22,18 +21,16 @@ class Findings:
     def __init__(
         self,
         partitions: Mapping[int, StoragePartition],
-        control_file: ControlFile,
-        fence_file: FenceFile,
+        directory: StorageDirectory,
         files: Files,
-        directory: str,
         registry: Registry,
     ) -> None:
         """``partitions`` are those that are open at any time."""
         self._partitions = partitions
-        self._control_file = control_file
-        self._fence_file = fence_file
+        self._control_file = directory.control_file
+        self._fence_file = directory.fence_file
         self._files = files
-        self._directory = directory
+        self._path = directory.path
         registry.gauge(GROUP, f"{GROUP}-damaged-partition-ids", lambda: sorted(self.damaged()))
         registry.gauge(GROUP, f"{GROUP}-num-damaged-partitions", lambda: len(self.damaged()))
         registry.gauge(GROUP, f"{GROUP}-free-bytes", self.free_bytes)
@@ -43,7 +40,7 @@ class Findings:
         found = {}
         for partition_id, partition in self._partitions.items():
             texts = [f"transactions {first} to {last}" for first, last in partition.damaged_ranges]
-            texts += [f"header of {path}" for path in partition.log.damaged_headers]
+            texts += [f"header of {path}" for path in partition.log.damage.headers]
             if texts:
                 more = f" and {len(texts) - MAX_LISTED} more ranges" if len(texts) > MAX_LISTED else ""
                 found[partition_id] = ", ".join(texts[:MAX_LISTED]) + more
@@ -51,7 +48,7 @@ class Findings:
 
     def free_bytes(self) -> int | None:
         """How much the file system of the storage directory still takes; ``None`` when that is not known."""
-        return self._files.free_bytes(self._directory)
+        return self._files.free_bytes(self._path)
 
     def disk_problem(self) -> str | None:
         """What is wrong with the disk as a whole: full, or files that all partitions share cannot be written."""
@@ -70,8 +67,8 @@ class Findings:
         """What was found and did no harm: partitions by finding."""
         logs = {partition_id: partition.log for partition_id, partition in self._partitions.items()}
         found = {
-            "tornWriteCut": [partition_id for partition_id, log in logs.items() if log.cut_bytes],
-            "indexMended": [partition_id for partition_id, log in logs.items() if log.mended_index_entries],
+            "tornWriteCut": [partition_id for partition_id, log in logs.items() if log.damage.cut_bytes],
+            "indexMended": [partition_id for partition_id, log in logs.items() if log.damage.mended_index_entries],
             "controlFileHalfDamaged": self._control_file.half_damaged,
             "fenceHalfDamaged": self._fence_file.half_damaged,
         }

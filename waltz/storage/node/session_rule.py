@@ -5,6 +5,7 @@ it is acknowledged (rule S1): a newer session may have spoken while the disk was
 """
 
 from waltz.common.wire import storage as wire
+from waltz.common.wire.fencing import fence_message, offline_fence_message
 from waltz.storage.disk.control_file import PartitionInfo
 from waltz.storage.errors import ConcurrentUpdateError, StorageError
 
@@ -29,18 +30,20 @@ StorageRequest = (
 )
 """Whatever can arrive for a partition: every message but the open request. Responses are refused when taken up."""
 
-_CARRY_OFFLINE_FLAG = (
-    wire.LastSessionInfoRequest,
-    wire.SetLowWaterMarkRequest,
-    wire.TruncateRequest,
-    wire.AppendRequest,
-    wire.MaxTransactionIdRequest,
+ReadRequest = wire.RecordHeaderRequest | wire.RecordRequest | wire.RecordHeaderListRequest | wire.RecordListRequest
+
+_OfflineRequest = (
+    wire.LastSessionInfoRequest
+    | wire.SetLowWaterMarkRequest
+    | wire.TruncateRequest
+    | wire.AppendRequest
+    | wire.MaxTransactionIdRequest
 )
 
 
 def is_offline(message: StorageRequest) -> bool:
     """Whether offline recovery asks; messages that cannot carry the flag are not offline."""
-    return isinstance(message, _CARRY_OFFLINE_FLAG) and message.offline
+    return isinstance(message, _OfflineRequest) and message.offline
 
 
 def refusal(
@@ -60,10 +63,7 @@ def refusal(
         if info.available:
             return StorageError("cannot run offline recovery while partition is online")
         if message.session_id != info.session_id:
-            return StorageError(
-                f"partition last session id has changed to {info.session_id},"
-                f" but request context contains {message.session_id}"
-            )
+            return StorageError(offline_fence_message(info.session_id, message.session_id))
         return None
     if not info.available:
         return disabled(partition_id)
@@ -74,8 +74,13 @@ def fence(message: StorageRequest, session_id: int) -> ConcurrentUpdateError | N
     """Why a request that is not offline is refused because of its session, or ``None``."""
     if message.session_id == session_id or is_offline(message):
         return None
-    return ConcurrentUpdateError(
-        f"session id has changed to {session_id}, but request context contains {message.session_id}"
+    return ConcurrentUpdateError(fence_message(session_id, message.session_id))
+
+
+def overrun(partition_id: int) -> StorageError:
+    """The answer to a request for which there is no room in the partition's queue."""
+    return StorageError(
+        f"too many requests for partition={partition_id} wait on storage node; wait for answers before sending more"
     )
 
 

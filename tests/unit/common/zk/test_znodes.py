@@ -134,6 +134,12 @@ def test_documented_examples() -> None:
     assert GroupDescriptor({"s1:6000": 1}).encode().hex() == "0100000001000773313a3630303000000001"
 
 
+@given(st.integers(-1, 3), st.sampled_from([UNRESOLVED, -1, 0, 7]), st.integers(-1, 3))
+def test_a_member_of_a_session_is_unresolved_in_it(session_id: int, closing_mark: int, asked_id: int) -> None:
+    state = ReplicaState(ReplicaId(0, "a:1"), session_id, closing_mark)
+    assert state.is_member_of(asked_id) == (session_id == asked_id and closing_mark == UNRESOLVED)
+
+
 @pytest.mark.parametrize("kind", TYPES.values(), ids=list(TYPES))
 def test_null_empty_and_foreign_data(kind: Any) -> None:
     with pytest.raises(ProtocolError, match=r"^/x: .*the node has no value$"):

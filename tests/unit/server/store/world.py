@@ -11,8 +11,8 @@ from waltz.common.ids import ReqId
 from waltz.common.zk.paths import ClusterPaths
 from waltz.common.zk.znodes import PartitionMetadata, ReplicaState
 from waltz.server.store.connections import StorageConnections
-from waltz.server.store.interface import encode_appends
-from waltz.server.store.log import Append, ReplicatedLog, StoreOptions
+from waltz.server.store.interface import Append, StoreOptions, encode_appends
+from waltz.server.store.log import ReplicatedLog
 
 ROOT = "/waltz"
 NAMES = ("a:1", "b:1", "c:1")

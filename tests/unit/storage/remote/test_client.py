@@ -30,7 +30,8 @@ from waltz.common.records import Record, encode_records
 from waltz.common.wire import storage as wire
 from waltz.common.wire.frames import STORAGE, Bounds
 from waltz.storage.remote import client as client_module
-from waltz.storage.remote.client import DataCorruptionError, RemoteStorageError, StorageClient
+from waltz.storage.remote.client import StorageClient
+from waltz.storage.remote.errors import DataCorruptionError, RemoteStorageError
 from waltz.storage.remote.pending_calls import MAX_ABANDONED
 
 
@@ -118,10 +119,6 @@ async def test_a_session_of_a_replica(node: RunningNode) -> None:
     assert await client.truncate(1, 0, -1, timeout_s=TIMEOUT_S) == -1
     await client.set_low_water_mark(1, 0, -1, timeout_s=TIMEOUT_S)
     await client.append(1, 0, records(0, 5), timeout_s=TIMEOUT_S)
-    assert await client.record(1, 0, 3, timeout_s=TIMEOUT_S) == record(3)
-    assert await client.record(1, 0, 5, timeout_s=TIMEOUT_S) is None
-    assert await client.record_header(1, 0, 3, timeout_s=TIMEOUT_S) == record(3)[:3]
-    assert await client.record_header(1, 0, 5, timeout_s=TIMEOUT_S) is None
     assert await client.records(1, 0, 2, 100, timeout_s=TIMEOUT_S) == records(2, 3)
     assert await client.record_headers(1, 0, 3, 1, timeout_s=TIMEOUT_S) == [record(3)[:3]]
     assert await client.truncate(1, 0, 1, timeout_s=TIMEOUT_S) == 1
@@ -163,13 +160,11 @@ async def test_failures_tell_what_they_mean(node: RunningNode) -> None:
     assert isinstance(fenced, RemoteStorageError)
     assert fenced.wire_text == CUE + "session id has changed to 5, but request context contains 4"
     assert fenced.is_session_fenced
-    assert not fenced.is_unavailable
     await admin.set_available([0], False)
     for partition_id, text in ((0, DISABLED.format(0)), (2, NOT_ASSIGNED.format(2))):
         with pytest.raises(RemoteStorageError) as caught:
             await client.max_transaction_id(5, partition_id, timeout_s=TIMEOUT_S)
         assert caught.value.wire_text == text
-        assert caught.value.is_unavailable
         assert not caught.value.is_session_fenced
 
 
@@ -365,16 +360,11 @@ async def test_payloads_are_verified() -> None:
     damaged = record(4)._replace(data=b"Data")
 
     def answer(channel: Channel, message: wire.Message) -> None:
-        if isinstance(message, wire.RecordRequest):
-            channel.send(wire.encode(wire.RecordResponse(*message[:3], damaged)))
-        else:
-            channel.send(wire.encode(wire.RecordListResponse(*message[:3], [record(3), damaged])))
+        channel.send(wire.encode(wire.RecordListResponse(*message[:3], [record(3), damaged])))
 
     async with client_of(answer) as client:
         with pytest.raises(DataCorruptionError, match="partition 0, transaction 4"):
             await client.records(1, 0, 3, 3, timeout_s=TIMEOUT_S)
-        with pytest.raises(DataCorruptionError, match="partition 0, transaction 4"):
-            await client.record(1, 0, 4, timeout_s=TIMEOUT_S)
         assert not client.closed  # one damaged record does not concern the other partitions
 
 

@@ -1,0 +1,30 @@
+"""How a storage says that a newer session has spoken to a partition, and how that is recognised (rules S1 and S2).
+
+The failures of the storage protocol are texts: the name of a Java class, a colon and a message. Those of a fence are
+the original's, so that the servers and storages of a mixed cluster understand each other.
+"""
+
+CONCURRENT_UPDATE_EXCEPTION = "com.wepay.waltz.storage.exception.ConcurrentUpdateException"
+"""The class under which requests of an older session are refused."""
+
+STORAGE_EXCEPTION = "com.wepay.waltz.storage.exception.StorageException"
+"""The class under which anything else is refused, requests of an offline recovery among it."""
+
+_CHANGED = "session id has changed to "
+_CHANGED_OFFLINE = "partition last session id has changed to "
+_FENCED = (f"{CONCURRENT_UPDATE_EXCEPTION}: {_CHANGED}", f"{STORAGE_EXCEPTION}: {_CHANGED_OFFLINE}")
+
+
+def fence_message(session_id: int, requested_id: int) -> str:
+    """What a request of session ``requested_id`` is told by a partition whose session is another one."""
+    return f"{_CHANGED}{session_id}, but request context contains {requested_id}"
+
+
+def offline_fence_message(session_id: int, requested_id: int) -> str:
+    """The same for a request of an offline recovery."""
+    return f"{_CHANGED_OFFLINE}{session_id}, but request context contains {requested_id}"
+
+
+def is_fence(failure_text: str) -> bool:
+    """Whether a failure says that the request's session can never write to the partition again."""
+    return failure_text.startswith(_FENCED)

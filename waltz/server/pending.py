@@ -1,0 +1,60 @@
+"""A request to a partition that cannot be answered yet, and what it waits for."""
+
+from enum import Enum
+
+from waltz.common.wire.client_server import FeedRequest, FlushRequest, HighWaterMarkRequest, MountRequest
+from waltz.server.appends import AppendCall
+from waltz.server.link import ClientLink
+
+WaitingRequest = AppendCall | FeedRequest | FlushRequest | HighWaterMarkRequest | MountRequest
+
+_ENTRY_SIZE_BYTES = 200
+
+
+class Awaits(Enum):
+    """The states of a request."""
+
+    TURN = "everything that arrived before it has been looked at"
+    COMMIT = "a transaction is committed"
+    SESSION = "a session of the generation that its client knows opens"
+    PROOF = "the high-water mark is proved to be the log's own"
+    NOTHING = "nothing: it has been answered, or nobody wants the answer"
+
+
+class Pending:
+    """One request and where its answer goes."""
+
+    __slots__ = ("awaits", "deadline_s", "link", "next_id", "order", "request")
+
+    def __init__(self, link: ClientLink, request: WaitingRequest) -> None:
+        self.link = link
+        self.request = request
+        self.awaits = Awaits.TURN
+        self.order = 0
+        """Grows with every request that was looked at and waits for a commit."""
+        self.next_id = 0
+        """The first transaction id that was given after the request was looked at."""
+        self.deadline_s = 0.0
+
+    def __lt__(self, other: "Pending") -> bool:
+        return self.order < other.order
+
+    @property
+    def size_bytes(self) -> int:
+        """Approximate memory."""
+        request = self.request
+        return _ENTRY_SIZE_BYTES + (request.size_bytes if type(request) is AppendCall else 0)
+
+    @property
+    def answered(self) -> bool:
+        """Whether there is nothing to wait for."""
+        return self.awaits is Awaits.NOTHING
+
+    @property
+    def abandoned(self) -> bool:
+        """Whether nobody waits for the answer. An append is executed all the same."""
+        return self.answered or (self.link.channel.closed and type(self.request) is not AppendCall)
+
+    def end(self) -> None:
+        """It has been answered, or will not be."""
+        self.awaits = Awaits.NOTHING
