@@ -78,7 +78,7 @@ WITHOUT_OWN_TEST = {
     "spark/payload_format.py": DECLARATIONS,
     "spark/sink_log.py": "with a real cluster in spark/test_sink.py",
     "spark/stream.py": "by Spark's own planner in spark/test_stream.py",
-    "storage/disk/damage.py": "met by scans and reads in unit/storage/disk/test_scan.py and unit/storage/disk/test_log.py",
+    "storage/disk/damage.py": "found by scans and reads: unit/storage/disk/test_scan.py, unit/storage/disk/test_log.py",
     "storage/disk/directory.py": "under a node in unit/storage/node/test_node.py",
     "storage/disk/inspection.py": "the commands that print it in unit/cli/test_main.py",
     "storage/disk/log_opening.py": "through the log in unit/storage/disk/test_log.py",
