@@ -130,12 +130,13 @@ class StorageClient(StorageConnection[wire.Message]):
             self._loop.call_soon(done, ConnectionClosedError(str(self._closed)))
             return 0
         seq_num = self._calls.next_seq_num()
-        frame = wire.encode_append(session_id, seq_num, partition_id, records, count)
-        size_bytes = len(frame)
+        pieces = wire.encode_append(session_id, seq_num, partition_id, records, count)
+        size_bytes = wire.APPEND_OVERHEAD_BYTES + len(records)
         position = channel.taken_bytes + size_bytes
         now_s = self._loop.time() - self._stood_still_s
         self._owed.sent(seq_num, size_bytes, position, self._append_timeout_s, now_s, done)
-        channel.send(frame)
+        for piece in pieces:
+            channel.send(piece)
         if self._look_timer is None:
             self._look_by(self._look_interval_s)
         return position
