@@ -19,6 +19,7 @@ from waltz.common.records import Record, RecordHeader
 from waltz.common.zk.client import ZooKeeper
 from waltz.common.zk.paths import ClusterPaths
 from waltz.server.memory import MemoryAccount
+from waltz.server.store.batching import PendingAppends, size_of
 from waltz.server.store.connections import StorageConnections
 from waltz.server.store.interface import (
     Append,
@@ -33,7 +34,6 @@ from waltz.server.store.log_states import LogEvent, LogState, next_state
 from waltz.server.store.metadata_node import MetadataNode
 from waltz.server.store.next_session import NextSession
 from waltz.server.store.pacing import Readmissions
-from waltz.server.store.pending import PendingAppends, size_of
 from waltz.server.store.replica_view import ReplicaStatus, ReplicaView
 from waltz.server.store.ring import Committed
 from waltz.server.store.session import StoreSession
