@@ -23,11 +23,6 @@ NOT_SWEPT = {
     "waltz/client/plain/client.py",
     "waltz/server/store/log.py",
     "waltz/server/store/session.py",
-    "waltz/spark/bulk.py",
-    "waltz/storage/node/admin_port.py",
-    "waltz/storage/node/data_port.py",
-    "waltz/storage/remote/admin_client.py",
-    "waltz/storage/remote/client.py",
 }
 """Files whose docstrings are still to be looked at."""
 

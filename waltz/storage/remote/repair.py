@@ -133,7 +133,9 @@ class Repair:
                 if client.closed:
                     raise
                 self._report(f"{storage} does not give transaction {next_id}: {error}")
-        raise WaltzError(f"no replica in the current session gives transaction {next_id} of {self._partition_id}")
+        raise WaltzError(
+            f"no replica in the current session gives transaction {next_id} of partition {self._partition_id}"
+        )
 
     async def _fetch(self, source: StorageAdminClient, first: int, count: int) -> list[Record]:
         """Records from ``first`` on, their payloads verified by the client."""
