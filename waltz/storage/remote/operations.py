@@ -190,7 +190,7 @@ class PartitionCopy:
             )
         if replicas.may_vote(partition_id, storage):
             raise WaltzError(
-                f"the metadata lists the destination as a member: what {storage} holds may decide what is committed. "
+                f"the metadata list the destination as a member: what {storage} holds may decide what is committed. "
                 "When it is online servers bring it up to date; damaged records are restored by waltz storage repair. "
                 "To fill it from the source begin it anew (waltz storage remove-partition -d, then add-partition), if "
                 "the partition's other replicas are well"
