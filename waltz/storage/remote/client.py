@@ -193,7 +193,7 @@ class StorageClient(StorageConnection[wire.Message]):
     async def records(
         self, session_id: int, partition_id: int, first: int, max_count: int, *, timeout_s: float
     ) -> list[Record]:
-        """Records ``first``, ``first + 1``, ...; empty only when the node has not got ``first``.
+        """Records ``first``, ``first + 1``, ...; empty only when the node does not hold ``first``.
 
         Fewer than ``max_count`` does not mean that the node has no more: answers are bounded in bytes. Raises
         ``DataCorruptionError`` when a payload does not match its checksum.
