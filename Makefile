@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+UNIT_STAMP := $(VENV)/.installed-for-units
 TRANSACTIONS ?= 100000
 SEEDS ?= 100
 SMOKE_TRANSACTIONS ?= 1000000
@@ -10,19 +11,27 @@ SMOKE_RATE ?= 2000
 FUZZ_SECONDS ?= 60
 
 .DEFAULT_GOAL := help
-.PHONY: help install java demo test lint format types bench bench-storage bench-client bench-spark bench-availability simulate simulate-mutants smoke package wheel fuzz lock clean
+.PHONY: help install java demo test unit coverage lint format types bench bench-storage bench-client bench-feed bench-spark \
+	bench-availability simulate simulate-mutants smoke package wheel fuzz lock clean
 
 help: ## list the targets
-	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 18
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 28
 
-$(STAMP): requirements.lock pyproject.toml
+define install_from
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "Waltz needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) -V). Try: make PYTHON=python3.11 $(MAKECMDGOALS)" >&2; exit 1; }
-	@echo "installing into $(VENV) (once; PySpark is 400 MB) ..."
+	@echo "installing into $(VENV) (once$(2)) ..."
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -r $(1)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
+endef
+
+$(STAMP): requirements.lock pyproject.toml
+	$(call install_from,requirements.lock,; PySpark is 400 MB)
+
+$(UNIT_STAMP): requirements-unit.lock pyproject.toml
+	$(call install_from,requirements-unit.lock)
 
 install: $(STAMP) ## create the virtual environment
 
@@ -34,6 +43,12 @@ demo: java ## the bank on an embedded cluster, then Spark over its log
 
 test: java ## all tests
 	@$(BIN)/python -m pytest -q
+
+unit: $(if $(wildcard $(STAMP)),$(STAMP),$(UNIT_STAMP)) ## unit tests; they need neither Java nor Spark
+	@$(BIN)/python -m pytest -q tests/unit
+
+coverage: $(STAMP) ## what of each module its own test file covers
+	@$(BIN)/python -m tests.coverage_map
 
 lint: $(STAMP) ## style
 	@$(BIN)/ruff check .
@@ -54,6 +69,9 @@ bench-storage: $(STAMP) ## one storage node: records/s and MB/s over connections
 
 bench-client: $(STAMP) ## CPU per transaction of the client library
 	@$(BIN)/python -m benchmarks.client
+
+bench-feed: java ## what the feed costs a server, with clients at the tip and clients that catch up
+	@$(BIN)/python -m benchmarks.feed
 
 bench-spark: java ## rows/s of the log in Spark, as a batch and as a stream, beside a source that makes its rows up
 	@$(BIN)/python -m benchmarks.spark
@@ -82,9 +100,10 @@ fuzz: $(STAMP) ## every decoder under a coverage-guided fuzzer: make fuzz FUZZ_S
 UV_COMPILE := $(BIN)/uv pip compile --quiet --universal --generate-hashes --python-version 3.11 \
 	--custom-compile-command 'make lock' pyproject.toml
 
-lock: $(STAMP) ## renew requirements.lock and requirements-node.lock from pyproject.toml
+lock: $(STAMP) ## renew the lock files from pyproject.toml
 	@$(BIN)/python -m pip install --quiet uv
 	@$(UV_COMPILE) --all-extras --group dev --group fuzz -o requirements.lock
+	@$(UV_COMPILE) --group dev --constraints requirements.lock -o requirements-unit.lock
 	@$(UV_COMPILE) --group build --constraints requirements.lock -o requirements-node.lock
 
 clean: ## remove the virtual environment and caches

@@ -20,8 +20,9 @@ import uvloop
 from waltz.client.builder import TransactionBuilder
 from waltz.client.callbacks import WaltzClient
 from waltz.client.context import TransactionContext, WaltzClientCallbacks
+from waltz.client.engine.environment import Environment
+from waltz.client.mock.cluster import FixedCluster
 from waltz.client.plain.client import Client
-from waltz.client.plain.core import FollowingClient, Nobody
 from waltz.client.transaction import Transaction
 from waltz.common.checksum import checksum
 from waltz.common.cluster.manager import PartitionGeneration
@@ -29,7 +30,7 @@ from waltz.common.config import ClientConfig, TlsConfig, from_mapping
 from waltz.common.ids import Endpoint, ReqId
 from waltz.common.net.channel import Channel
 from waltz.common.net.listener import Listener
-from waltz.common.net.tls import client_context, server_context
+from waltz.common.net.tls import server_context
 from waltz.common.records import Record, encode_record
 from waltz.common.wire.client_server import (
     AppendRequest,
@@ -206,38 +207,20 @@ async def run(options: argparse.Namespace, port: int, prefilled: int) -> None:
             "zookeeper.sessionTimeout": 30_000,
             "cluster.root": "/",
             "client.maxConcurrentTransactions": options.in_flight,
+            "client.ssl.plaintext": not options.tls,
         },
         ClientConfig,
     )
     count, data = options.transactions, bytes(options.size)
     endpoints = {Endpoint("127.0.0.1", port): [PartitionGeneration(0, 0)]}
-    tls = client_context(TlsConfig()) if options.tls else None
 
-    def join(client: WaltzClient, client_id: int) -> None:
-        client.cluster_joined("benchmark", client_id, 1)
-        client.set_endpoints(endpoints)
+    environment = Environment(config, FixedCluster("benchmark", 1, endpoints))
 
-    async with WaltzClient(Callbacks(prefilled - 1), config, tls=tls) as client:
-        join(client, 1)
-        await client.activate()
+    async with await WaltzClient.open_in(environment, Callbacks(prefilled - 1)) as client:
         await Submitting(client, count // 4, data)()
         await measure("submit", count, Submitting(client, count, data))
 
-    class BenchmarkCores:
-        """A core that was told where the server is."""
-
-        async def open_core(self) -> FollowingClient:
-            client = FollowingClient(Nobody(), config.model_copy(update={"auto_mount": False}), tls=tls)
-            join(client, 2)
-            return client
-
-        async def open_reader(self, callbacks: WaltzClientCallbacks) -> WaltzClient:
-            raise NotImplementedError
-
-        async def close(self) -> None:
-            pass
-
-    async with Client(BenchmarkCores()) as plain:
+    async with Client(environment) as plain:
 
         async def append_one_by_one(count: int) -> None:
             left = count

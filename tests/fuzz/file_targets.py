@@ -192,11 +192,11 @@ def _use_log(log: PartitionLog) -> None:
             assert log.read_encoded(position, 3)[0] == len(records)
         except CorruptionError:
             pass
-    for segment in log.segments_to_scan(suspicious=False):
-        scan = log.begin_scan(segment)
-        while not log.scan_step(scan):
+    for segment in log.damage.segments_to_scan(suspicious=False):
+        scan = log.damage.begin_scan(segment)
+        while not log.damage.scan_step(scan):
             pass
-        log.finish_scan(scan)
+        log.damage.finish_scan(scan)
     with contextlib.suppress(StorageError):
         log.truncate(max(first - 1, last - 1))
 

@@ -11,7 +11,7 @@ import struct
 from collections.abc import Awaitable, Callable, Sequence
 
 from tests.simulation.checker import Attempt, Checker, Entry, Outcome, Submitted
-from tests.simulation.clients import NEWEST, SimulatedClients
+from tests.simulation.clients import NEWEST, client_environment
 from tests.simulation.cluster import Host, World
 from tests.simulation.loop import Process
 from waltz.client.builder import TransactionBuilder
@@ -157,8 +157,9 @@ class ClientHost(ApplicationHost):
         zookeeper = await self.connect_zookeeper(process)
         wandering = self.world.options.wandering
         settings = {"client.autoMount": not wandering}
-        clients = SimulatedClients(self.world, f"{self.name} run {self.runs}", zookeeper, self.version, **settings)
-        client = await clients.open(self.callbacks())
+        run = f"{self.name} run {self.runs}"
+        environment = client_environment(self.world, run, zookeeper, self.version, **settings)
+        client = await WaltzClient.open_in(environment, self.callbacks())
         if wandering:
             await client.set_partitions(range(self.world.options.partitions))
         self.client = client

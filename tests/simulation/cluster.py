@@ -22,6 +22,7 @@ from waltz.common.metrics import Registry
 from waltz.common.zk.store_admin import add_storage_node, assign_partitions, create_cluster, unassign_partitions
 from waltz.server.node import WaltzServer
 from waltz.storage.node.node import StorageNode
+from waltz.storage.node.request_queue import QueueLimits
 from waltz.storage.remote.admin_client import StorageAdminClient
 
 ROOT = "/waltz"
@@ -218,7 +219,11 @@ class StorageHost(Host):
         self.node = None
         zookeeper = await self.connect_zookeeper(process)
         node = await StorageNode.start(
-            self.config(), files=files, zookeeper=zookeeper, metrics=self.world.registry(self.name)
+            self.config(),
+            files=files,
+            zookeeper=zookeeper,
+            metrics=self.world.registry(self.name),
+            limits=QueueLimits(write_ahead_bytes=self.world.options.write_ahead_bytes),
         )
         await zookeeper.close()
         self.zookeeper = None

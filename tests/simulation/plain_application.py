@@ -6,7 +6,7 @@ from typing import Any
 
 from tests.simulation.application import DATA_PREFIX, ApplicationHost, random_size
 from tests.simulation.checker import Attempt, Entry, Outcome, Submitted
-from tests.simulation.clients import SimulatedClients
+from tests.simulation.clients import client_environment
 from tests.simulation.loop import Process
 from waltz.client.builder import lock_hashes
 from waltz.client.errors import AppendError, AppendManyError, ClientClosedError, LockConflict
@@ -30,9 +30,8 @@ class PlainHost(ApplicationHost):
     async def program(self, process: Process) -> None:
         self.plain = None
         zookeeper = await self.connect_zookeeper(process)
-        settings = {"client.autoMount": False}
-        clients = SimulatedClients(self.world, f"{self.name} run {self.runs}", zookeeper, self.version, **settings)
-        async with Client(clients) as client:
+        run = f"{self.name} run {self.runs}"
+        async with Client(client_environment(self.world, run, zookeeper, self.version)) as client:
             self.world.trace.line(self.name, f"is client {client.client_id}")
             self.plain = client
             async with asyncio.TaskGroup() as group:

@@ -10,6 +10,7 @@ from waltz.client.engine.appends import PartitionAppends
 from waltz.client.engine.feed import PartitionFeed
 from waltz.client.engine.mount import Mount
 from waltz.client.engine.stream import StreamClient
+from waltz.client.engine.submission import AppendFields
 from waltz.client.transaction import Transaction
 from waltz.common.cluster import marks, replicas
 from waltz.common.ids import NO_TRANSACTION
@@ -131,8 +132,9 @@ def claim_more() -> Iterator[None]:
     """A client has its locks checked against more than it has applied."""
     append = PartitionAppends._append
 
-    def claiming(appends: PartitionAppends, submission: Any, data: bytes, header: int, mark: int, *locks: Any) -> None:
-        append(appends, submission, data, header, max(mark, appends._feed.received), *locks)
+    def claiming(appends: PartitionAppends, submission: Any, fields: AppendFields) -> None:
+        mark = max(fields.client_high_water_mark, appends._feed.received)
+        append(appends, submission, fields._replace(client_high_water_mark=mark))
 
     with mock.patch.object(PartitionAppends, "_append", claiming):
         yield

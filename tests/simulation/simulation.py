@@ -55,7 +55,6 @@ from waltz.server.store.session import StoreSession
 from waltz.storage.disk.control_file import ControlFile
 from waltz.storage.disk.fence import FenceFile
 from waltz.storage.disk.log import PartitionLog
-from waltz.storage.node import partition as storage_partition
 from waltz.storage.node.partition import StoragePartition
 
 if TYPE_CHECKING:
@@ -191,7 +190,6 @@ class Simulation:
             stack.enter_context(mock.patch.object(server_node, "StoreOptions", store_options))
             stack.enter_context(as_many_as_the_fault_says(self.world))
             stack.enter_context(mock.patch.object(marks, "random", SimpleNamespace(Random=lambda: random.Random(0))))
-            stack.enter_context(mock.patch.object(storage_partition, "WRITE_AHEAD_BYTES", options.write_ahead_bytes))
             if options.forgetful_storages:
                 stack.enter_context(mock.patch.object(FenceFile, "raise_to", _forget))
             feeds = SimpleNamespace(Random=lambda: self.world.random("feeds"))

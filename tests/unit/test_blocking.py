@@ -1,6 +1,7 @@
 """The blocking client: many threads, one loop."""
 
 import asyncio
+import dataclasses
 import os
 import subprocess
 import sys
@@ -12,8 +13,10 @@ import pytest
 
 import waltz
 from waltz import blocking
+from waltz.client.engine.environment import Environment
 from waltz.client.mock import MockDriver
-from waltz.client.plain.core import Driver
+from waltz.client.mock.cluster import FixedCluster
+from waltz.client.options import ClientOptions
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -120,25 +123,16 @@ def test_misuse_is_refused_instead_of_blocking_for_ever(driver: MockDriver) -> N
 
 
 def test_a_client_that_cannot_be_opened_leaves_nothing_behind() -> None:
-    class Broken:
-        def cores(self, max_in_flight: int, options: object) -> "Broken":
-            return self
+    class Broken(MockDriver):
+        def environment(self, options: ClientOptions, **settings: object) -> Environment:
+            return dataclasses.replace(super().environment(options, **settings), cluster=NoCluster("mock", 1, {}))
 
-        async def open_client(self, callbacks: object, *, options: object = None) -> object:
-            raise NotImplementedError
-
-        async def open_core(self) -> object:
+    class NoCluster(FixedCluster):
+        async def join(self, member: object) -> None:
             raise waltz.ConnectFailedError("nobody there")
 
-        async def open_reader(self, callbacks: object) -> object:
-            raise NotImplementedError
-
-        async def close(self) -> None:
-            pass
-
-    driver: Driver = Broken()  # type: ignore[assignment]
     with pytest.raises(waltz.ConnectFailedError, match="nobody there"):
-        blocking.connect(driver).open()
+        blocking.connect(Broken()).open()
     assert background_threads() == 0
 
 

@@ -1,71 +1,112 @@
-"""The structure of the code base: which package may know which, and rules that no linter checks."""
+"""The structure of the code base: which room may know which, and rules that no linter checks."""
 
 import ast
+import re
 from pathlib import Path
 
-import pytest
-
-ROOT = Path(__file__).parents[2]
-PACKAGE = ROOT / "waltz"
-
-ALLOWED = {
-    "common": set(),
-    "storage": {"common"},
-    "server": {"common", "storage"},
-    "client": {"common"},
-    "spark": {"common", "storage", "client"},
-    "local": {"common", "storage", "server", "client"},
-    "demo": {"common", "client", "spark", "local"},
-    "cli": {"common", "storage", "server", "client", "spark", "local", "demo"},
-}
-"""Arrows of the architecture: the packages below waltz/ that each of them may import."""
-
-ALLOWED_TO_MODULES = {"__init__.py": {"blocking", "common", "client"}, "blocking.py": {"common", "client"}}
-"""The same for the modules that stand beside the packages; no package imports them."""
+from tests import architecture, mirror
+from tests.architecture import ARROWS, PACKAGE, PAGE, PROCESSES, ROOT, imports_of, room_of
 
 MODULES = sorted(PACKAGE.rglob("*.py"))
 
+IMPURE = {"asyncio", "kazoo", "random", "select", "selectors", "socket", "ssl", "subprocess", "threading", "time"}
+"""What a module that decides must not know: clocks, sockets, threads, chance."""
 
-def imported_modules(path: Path) -> set[str]:
-    found: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Import):
-            found.update(alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{path}: relative import"
-            found.add(node.module or "")
-            found.update(f"{node.module}.{alias.name}" for alias in node.names)
-    return found
+SAYS_NOTHING = re.compile(r"(Part of|See) \S+( module)?\.?")
 
-
-def test_every_package_has_its_arrows_listed() -> None:
-    packages = {path.name for path in PACKAGE.iterdir() if (path / "__init__.py").exists()}
-    assert packages == set(ALLOWED)
-    assert {path.name for path in PACKAGE.glob("*.py")} == set(ALLOWED_TO_MODULES)
-
-
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_imports_follow_the_arrows(path: Path) -> None:
-    package = path.relative_to(PACKAGE).parts[0]
-    allowed = ALLOWED[package] | {package} if package in ALLOWED else ALLOWED_TO_MODULES[package]
-    for module in imported_modules(path):
-        assert module.split(".")[0] != "tests", f"{path} imports {module}"
-        parts = module.split(".")
-        if parts[0] == "waltz" and len(parts) > 1 and ((PACKAGE / parts[1]).is_dir() or parts[1] == "blocking"):
-            assert parts[1] in allowed, f"{package} must not import waltz.{parts[1]}"
+NOT_SWEPT = {
+    "waltz/client/databases.py",
+    "waltz/client/engine/appends.py",
+    "waltz/client/engine/links.py",
+    "waltz/client/engine/partition.py",
+    "waltz/client/mock/driver.py",
+    "waltz/client/plain/client.py",
+    "waltz/server/store/log.py",
+    "waltz/server/store/session.py",
+    "waltz/spark/bulk.py",
+    "waltz/storage/node/admin_port.py",
+    "waltz/storage/node/data_port.py",
+    "waltz/storage/remote/admin_client.py",
+    "waltz/storage/remote/client.py",
+}
+"""Files whose docstrings are still to be looked at."""
 
 
-def test_wire_and_decisions_know_no_asyncio() -> None:
-    pure = [
-        *PACKAGE.glob("common/wire/*.py"),
-        PACKAGE / "common/cluster/policy.py",
-        PACKAGE / "server/locks.py",
-        PACKAGE / "server/store/recovery.py",
-        PACKAGE / "server/store/voting.py",
-        PACKAGE / "server/store/router.py",
+def documentation(path: Path) -> str:
+    return ast.get_docstring(ast.parse(path.read_text())) or ""
+
+
+def test_every_room_is_listed() -> None:
+    rooms = {room_of(path) for path in MODULES}
+    assert rooms == set(ARROWS)
+    named = re.findall(r"^\| (`waltz\S*) \|", PAGE.read_text(), flags=re.MULTILINE)
+    assert sorted(named) == sorted(map(architecture.name_of, ARROWS))
+
+
+def test_arrows_are_exactly_those_listed() -> None:
+    real = architecture.real_arrows()
+    for room, targets in real.items():
+        forbidden = {target: example for target, example in targets.items() if target not in ARROWS[room]}
+        assert not forbidden, f"{room} must not import {forbidden}"
+        assert set(ARROWS[room]) == set(targets), f"nobody in {room} imports {set(ARROWS[room]) - set(targets)}"
+
+
+def test_no_modules_import_each_other() -> None:
+    assert architecture.circles() == []
+
+
+def test_nothing_imports_the_tests() -> None:
+    for path in MODULES:
+        assert not {name for name in imports_of(path) if name.split(".")[0] in ("tests", "benchmarks")}, path
+
+
+def test_packages_that_are_started_are_listed() -> None:
+    started: dict[str, set[str]] = {}
+    for path in MODULES:
+        package = room_of(path).split(".")[0]
+        for _, module in re.findall(r"""(["'])-m\1, ["']waltz\.(\w+)""", path.read_text()):
+            if module != package:
+                started.setdefault(package, set()).add(module)
+    assert started == {package: set(names) for package, names in PROCESSES.items()}
+
+
+def test_the_page_shows_this_architecture() -> None:
+    """Renewed by ``python -m tests.architecture``."""
+    page = PAGE.read_text()
+    assert page == architecture.drawn(page)
+
+
+def test_what_calls_itself_pure_is() -> None:
+    pure = [path for path in MODULES if re.search(r"\bpure\b", documentation(path), re.IGNORECASE)]
+    assert len(pure) > 20
+    for path in {*pure, *PACKAGE.glob("common/wire/*.py")}:
+        impure = IMPURE & {name.split(".")[0] for name in imports_of(path)}
+        assert not impure, f"{path.relative_to(ROOT)} is pure but imports {impure}"
+
+
+def test_docstrings_say_something() -> None:
+    """What fills a Protocol or overrides a base class needs no docstring, least of all one that names only that."""
+    empty = [
+        f"{path.relative_to(ROOT)}:{node.body[0].lineno}: {text}"
+        for path in MODULES
+        if str(path.relative_to(ROOT)) not in NOT_SWEPT
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Module)
+        and SAYS_NOTHING.fullmatch(text := ast.get_docstring(node) or "-")
     ]
-    for path in pure:
-        forbidden = {"asyncio", "socket", "time", "threading", "kazoo"} & {
-            name.split(".")[0] for name in imported_modules(path)
-        }
-        assert not forbidden, f"{path.relative_to(ROOT)} is pure but imports {forbidden}"
+    assert not empty, "\n".join(empty)
+
+
+def test_each_module_has_its_own_test_file_or_a_reason() -> None:
+    without = {str(path.relative_to(PACKAGE)) for path in mirror.modules() if not mirror.own_test(path).exists()}
+    listed = set(mirror.WITHOUT_OWN_TEST)
+    assert without <= listed, f"no test file of their own: {sorted(without - listed)}"
+    assert listed <= without, f"they have a test file now, or are gone: {sorted(listed - without)}"
+
+
+def test_reasons_name_files_that_are_there() -> None:
+    for module, reason in mirror.WITHOUT_OWN_TEST.items():
+        places = re.findall(r"\S+/test_\w+\.py", reason)
+        assert places or reason == mirror.DECLARATIONS or "on import" in reason, module
+        for place in places:
+            assert (ROOT / "tests" / place).exists(), f"{module}: {place}"

@@ -3,7 +3,8 @@
 from collections.abc import Iterable
 from typing import TypeVar
 
-from waltz.client.errors import ClientError, TransactionTooLargeError
+from waltz.client.engine.submission import AppendFields
+from waltz.client.errors import ClientError
 from waltz.client.locks import PartitionLocalLock
 from waltz.client.serializer import Serializer
 
@@ -11,6 +12,8 @@ T = TypeVar("T")
 
 _INT_MIN = -(1 << 31)
 _INT_MAX = (1 << 31) - 1
+
+_new_tuple = tuple.__new__  # what a named tuple's own constructor calls, at half of its price
 
 
 def checked_header(header: int) -> int:
@@ -37,10 +40,25 @@ def lock_hashes(locks: Iterable[PartitionLocalLock]) -> tuple[int, ...]:
         raise TypeError(f"locks must be a list of PartitionLocalLock, not {locks!r}") from None
 
 
-def too_many_locks(count: int, max_locks: int) -> TransactionTooLargeError:
-    """For a transaction that names more locks than allowed."""
-    return TransactionTooLargeError(
-        f"the transaction names {count} locks; client.maxLocksPerTransaction is {max_locks}"
+def append_fields(
+    data: bytes | bytearray | memoryview,
+    header: int,
+    client_high_water_mark: int,
+    write_locks: Iterable[PartitionLocalLock],
+    read_locks: Iterable[PartitionLocalLock],
+    append_locks: Iterable[PartitionLocalLock],
+) -> AppendFields:
+    """What travels of a transaction; raises ``TypeError`` and ``ValueError`` for wrong values."""
+    return _new_tuple(
+        AppendFields,
+        (
+            data if isinstance(data, bytes) else checked_data(data),
+            checked_header(header),
+            client_high_water_mark,
+            lock_hashes(write_locks) if write_locks != () else (),
+            lock_hashes(read_locks) if read_locks != () else (),
+            lock_hashes(append_locks) if append_locks != () else (),
+        ),
     )
 
 
@@ -82,13 +100,12 @@ class TransactionBuilder:
         """This transaction changes these, whoever else did."""
         self.append_locks = lock_hashes(locks)
 
-    def checked_data(self, max_size_bytes: int) -> bytes:
-        """The data as ``bytes``; raises :class:`ClientError` when there is none and when it is larger than allowed."""
+    def fields(self) -> AppendFields:
+        """What was filled in; raises :class:`ClientError` when there is no data."""
         data = self.data
         if data is None:
             raise ClientError("execute returned true without setting transaction data")
-        if len(data) > max_size_bytes:
-            raise TransactionTooLargeError(
-                f"the transaction data has {len(data)} bytes; client.maxTransactionSize is {max_size_bytes}"
-            )
-        return data
+        return _new_tuple(
+            AppendFields,
+            (data, self.header, self.client_high_water_mark, self.write_locks, self.read_locks, self.append_locks),
+        )

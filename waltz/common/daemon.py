@@ -1,11 +1,13 @@
-"""What the entry points of the daemons share: the command line, logging, the event loop, one-line errors."""
+"""What the daemons share: command line, logging, event loop, one-line errors; signals, and an end that comes."""
 
 import argparse
+import asyncio
+import contextlib
 import gc
 import logging
 import signal
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import TypeVar
 
@@ -15,7 +17,13 @@ from pydantic import BaseModel
 from waltz.common.config import load
 from waltz.common.errors import WaltzError
 
+logger = logging.getLogger(__name__)
+
 Config = TypeVar("Config", bound=BaseModel)
+Result = TypeVar("Result")
+
+CLOSE_STEP_TIMEOUT_S = 10.0
+"""How long each step of closing may take before the next begins regardless."""
 
 GC_THRESHOLD = 10_000
 """Objects made and not freed between two looks at the youngest generation."""
@@ -58,3 +66,50 @@ def calm_garbage_collection() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(GC_THRESHOLD, 20, 50)
+
+
+@contextlib.contextmanager
+def stop_signals() -> Iterator[asyncio.Event]:
+    """An event that SIGTERM and SIGINT set. To be used on the loop, in the main thread."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    numbers = (signal.SIGTERM, signal.SIGINT)
+    for number in numbers:
+        loop.add_signal_handler(number, stop.set)
+    try:
+        yield stop
+    finally:
+        for number in numbers:
+            loop.remove_signal_handler(number)
+
+
+async def unless_stopped(stop: asyncio.Event, work: Coroutine[object, object, Result]) -> Result | None:
+    """The result of ``work``, ``None`` when ``stop`` was set first: then it was cancelled, and has ended.
+
+    When it came to its result in spite of that, this is the result. Raises what ``work`` raises, unless it was
+    cancelled.
+    """
+    working, stopping = asyncio.ensure_future(work), asyncio.ensure_future(stop.wait())
+    try:
+        await asyncio.wait({working, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        if not working.done():
+            working.cancel()
+            await asyncio.wait({working})
+            if working.cancelled() or working.exception() is not None:
+                return None
+        return working.result()
+    finally:
+        working.cancel()
+        stopping.cancel()
+        await asyncio.gather(working, stopping, return_exceptions=True)
+
+
+async def close_step(name: str, work: Awaitable[None]) -> None:
+    """Do one step of closing, for :data:`CLOSE_STEP_TIMEOUT_S` at most; whatever goes wrong with it is logged."""
+    try:
+        async with asyncio.timeout(CLOSE_STEP_TIMEOUT_S):
+            await work
+    except TimeoutError:
+        logger.warning("%s takes more than %g s; going on without it", name, CLOSE_STEP_TIMEOUT_S)
+    except Exception:
+        logger.exception("%s failed; going on", name)

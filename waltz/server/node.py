@@ -4,13 +4,11 @@ import asyncio
 import dataclasses
 import logging
 import random
-import signal
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from typing import TypeVar
+from collections.abc import Callable, Mapping, Sequence
 
 from waltz.common.cluster.manager import ClusterManager, PartitionGeneration
 from waltz.common.config import ServerConfig
-from waltz.common.daemon import calm_garbage_collection
+from waltz.common.daemon import calm_garbage_collection, close_step, stop_signals, unless_stopped
 from waltz.common.errors import ConfigError
 from waltz.common.http import HttpServer
 from waltz.common.ids import Endpoint
@@ -20,12 +18,13 @@ from waltz.common.net.limits import listener_limits, traffic_limits
 from waltz.common.net.listener import Listener
 from waltz.common.net.tls import client_context, server_context
 from waltz.common.version import installed_version
+from waltz.common.wire.append_request import APPEND_REQUEST_TYPE
 from waltz.common.wire.frames import CLIENT_SERVER
 from waltz.common.zk.client import State, ZooKeeper
 from waltz.common.zk.kazoo_client import connect
 from waltz.common.zk.store_admin import read_store_params
 from waltz.common.zk.znodes import ReplicaAssignments, StoreParams
-from waltz.server.appends import APPEND_REQUEST_TYPE, AppendLimits
+from waltz.server.appends import AppendLimits
 from waltz.server.caches import FeedCache, TransactionCache
 from waltz.server.memory import MemoryBudget
 from waltz.server.partition import PartitionOptions, ServerPartition
@@ -45,9 +44,6 @@ HELLO_TEXT = "Waltz Server"
 FRAME_SLACK_BYTES = 4 << 20
 """What a frame may hold beside the largest transaction data: locks, mostly."""
 
-CLOSE_STEP_TIMEOUT_S = 10.0
-"""How long each step of closing may take before the next begins regardless."""
-
 CONNECTIVITY_TIMEOUT_S = 5.0
 """How long a storage may take to be found reachable when a tool asks."""
 
@@ -59,8 +55,6 @@ HEALTHY_SESSION_TIMEOUTS = 2
 
 RING_DIVISOR = 8
 """The part of the free memory that one partition may use for storages that lag: one eighth."""
-
-_T = TypeVar("_T")
 
 
 def _storage_connector(params: StoreParams, config: ServerConfig) -> ConnectFunction:
@@ -197,20 +191,20 @@ class WaltzServer:
         if self._next_look is not None:
             self._next_look.cancel()
         if self._manager is not None and self._managed:
-            await _step("leaving the cluster", self._manager.unmanage_server(self))
+            await close_step("leaving the cluster", self._manager.unmanage_server(self))
         if self._service is not None:
-            await _step("closing the partitions", self._service.close())
+            await close_step("closing the partitions", self._service.close())
         if self._listener is not None:
-            await _step("closing the client port", self._listener.close())
+            await close_step("closing the client port", self._listener.close())
         self._guard.close()
         if self._watch is not None:
-            await _step("ending the watch of the replica assignments", self._watch.close())
+            await close_step("ending the watch of the replica assignments", self._watch.close())
         if self._connections is not None:
-            await _step("closing the connections to the storages", self._connections.close())
+            await close_step("closing the connections to the storages", self._connections.close())
         if self._http is not None:
-            await _step("closing the HTTP port", self._http.close())
+            await close_step("closing the HTTP port", self._http.close())
         if self._manager is not None:
-            await _step("closing the cluster manager", self._manager.close())
+            await close_step("closing the cluster manager", self._manager.close())
         if self._remove_listener is not None:
             self._remove_listener()
         self.registry.remove_group(SERVER_GROUP)
@@ -350,36 +344,18 @@ def _storages(assignments: ReplicaAssignments) -> set[str]:
     return {storage for storage, partition_ids in assignments.partitions.items() if partition_ids}
 
 
-async def _step(name: str, work: Awaitable[None]) -> None:
-    """Do one step of closing; whatever goes wrong with it is logged."""
-    try:
-        async with asyncio.timeout(CLOSE_STEP_TIMEOUT_S):
-            await work
-    except TimeoutError:
-        logger.warning("%s takes more than %g s; going on without it", name, CLOSE_STEP_TIMEOUT_S)
-    except Exception:
-        logger.exception("%s failed; going on", name)
-
-
 async def run(config: ServerConfig) -> None:
     """Be a server until SIGTERM or SIGINT, then hand the partitions over and return.
 
     Waits for ZooKeeper as long as it takes. Raises ``WaltzError``, one line, when the server cannot start.
     """
-    loop = asyncio.get_running_loop()
-    stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
-    try:
+    with stop_signals() as stop:
         await _serve(config, stop)
-    finally:
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.remove_signal_handler(number)
 
 
 async def _serve(config: ServerConfig, stop: asyncio.Event) -> None:
     logger.info("connecting to ZooKeeper at %s", config.zookeeper_connect_string)
-    zookeeper = await _unless(
+    zookeeper = await unless_stopped(
         stop,
         connect(
             config.zookeeper_connect_string,
@@ -392,7 +368,7 @@ async def _serve(config: ServerConfig, stop: asyncio.Event) -> None:
     try:
         server = WaltzServer(config, zookeeper)
         try:
-            await _unless(stop, server.start())
+            await unless_stopped(stop, server.start())
             if not stop.is_set():
                 calm_garbage_collection()
                 logger.info(
@@ -403,17 +379,4 @@ async def _serve(config: ServerConfig, stop: asyncio.Event) -> None:
         finally:
             await server.close()
     finally:
-        await _step("closing ZooKeeper", zookeeper.close())
-
-
-async def _unless(stop: asyncio.Event, work: Coroutine[None, None, _T]) -> _T | None:
-    """The result of ``work``, or None when it was cancelled because ``stop`` was set first."""
-    working = asyncio.ensure_future(work)
-    stopping = asyncio.ensure_future(stop.wait())
-    try:
-        await asyncio.wait([working, stopping], return_when=asyncio.FIRST_COMPLETED)
-        return working.result() if working.done() else None
-    finally:
-        stopping.cancel()
-        working.cancel()
-        await asyncio.gather(working, stopping, return_exceptions=True)
+        await close_step("closing ZooKeeper", zookeeper.close())

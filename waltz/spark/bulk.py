@@ -4,15 +4,15 @@ import ssl
 from typing import NamedTuple
 from uuid import UUID
 
-from waltz.common.errors import ConnectFailedError, ConnectionClosedError, DeadlineExceededError, ProtocolError
+from waltz.common.errors import ProtocolError
 from waltz.common.ids import Endpoint
-from waltz.common.net.channel import KEEP_ALIVE_INTERVAL_S, Channel, connect
+from waltz.common.net.channel import Channel
 from waltz.common.wire import admin as wire
 from waltz.common.wire import admin_version1 as admin_wire
 from waltz.common.wire.frames import STORAGE_ADMIN, Bounds
 from waltz.spark.chunk import Chunk, decode_chunk, decode_range
-from waltz.storage.remote.client import RemoteStorageError
-from waltz.storage.remote.pending_calls import OPEN_SEQ_NUM, PendingCalls
+from waltz.storage.remote.connection import StorageConnection
+from waltz.storage.remote.pending_calls import OPEN_SEQ_NUM
 
 HELLO_TEXT = "Waltz Spark Reader"
 CLOSE_TIMEOUT_S = 5.0
@@ -41,16 +41,13 @@ class _Payload(NamedTuple):
         return f"<Payload of {self.end - self.start} bytes>"
 
 
-class BulkClient:
+class BulkClient(StorageConnection[_Payload]):
     """One open connection to the admin port of a storage node, which answers in order."""
 
     def __init__(self, endpoint: Endpoint, timeout_s: float) -> None:
         """Use :meth:`connect`."""
-        self.endpoint = endpoint
-        self.peer = f"storage {endpoint}"
+        super().__init__(endpoint, f"storage admin {endpoint}")
         self._timeout_s = timeout_s
-        self._channel: Channel | None = None
-        self._calls: PendingCalls[_Payload] = PendingCalls(f"storage admin {endpoint}")
 
     @classmethod
     async def connect(
@@ -67,24 +64,13 @@ class BulkClient:
         Raises ``ConnectFailedError`` or ``RemoteStorageError`` (foreign cluster, node closing).
         """
         client = cls(endpoint, timeout_s)
-        client._channel = await connect(
-            endpoint,
-            STORAGE_ADMIN,
-            HELLO_TEXT,
-            client,
-            tls=tls,
-            timeout_s=timeout_s,
-            keep_alive_interval_s=KEEP_ALIVE_INTERVAL_S,
-        )
-        try:
-            answer = await client._call(wire.AdminOpenRequest(OPEN_SEQ_NUM, cluster_key, partition_count))
-            client._decode_other(answer, wire.AdminSuccessResponse)
-        except (DeadlineExceededError, ConnectionClosedError) as error:
-            await client.close()
-            raise ConnectFailedError(f"cannot connect to storage admin {endpoint}: {error}") from error
-        except BaseException:
-            await client.close()
-            raise
+        request = wire.AdminOpenRequest(OPEN_SEQ_NUM, cluster_key, partition_count)
+
+        async def open_store(remaining_s: float) -> None:
+            answer = await client._request(request, remaining_s)
+            client._check_other(answer, wire.AdminSuccessResponse, "the open request")
+
+        await client._open(STORAGE_ADMIN, HELLO_TEXT, open_store, tls=tls, timeout_s=timeout_s)
         return client
 
     async def records(self, partition_id: int, first: int, max_count: int) -> Chunk | None:
@@ -96,62 +82,32 @@ class BulkClient:
         seq_num = self._calls.next_seq_num()
         as_on_disk = self._version >= admin_wire.OUR_VERSION
         request, number, response, decode = _RANGE if as_on_disk else _LIST
-        answer = await self._call(request(seq_num, partition_id, first, max_count))
+        answer = await self._request(request(seq_num, partition_id, first, max_count), self._timeout_s)
         buffer, start, end = answer
         if buffer[start] != number:
-            self._decode_other(answer, response)
+            self._check_other(answer, response, request.__name__)
         position = start + _PARTITION_END
         if position > end or int.from_bytes(buffer[start + _PARTITION_START : position], "big") != partition_id:
-            raise ProtocolError(f"storage {self.endpoint} answered for another partition than {partition_id}")
-        return decode(buffer, position, end, partition_id=partition_id, source=self.peer)
-
-    async def close(self) -> None:
-        """Close the connection; every pending request gets ``ConnectionClosedError``."""
-        if self._channel is not None:
-            await self._channel.close_within(CLOSE_TIMEOUT_S)
+            raise self._protocol_error(f"answered for another partition than {partition_id}")
+        return decode(buffer, position, end, partition_id=partition_id, source=f"storage {self.endpoint}")
 
     # The channel's callbacks
 
-    def channel_ready(self, channel: Channel) -> None:
-        """Part of ``ChannelHandler``."""
-        self._channel = channel
-
     def frames_received(self, channel: Channel, buffer: bytes, bounds: Bounds) -> None:
-        """Part of ``ChannelHandler``: bring every answer to its request."""
         for start, end in bounds:
             if end - start < _SEQ_NUM_END:
                 raise ProtocolError(f"storage {self.endpoint} sent a message that is too short")
             seq_num = int.from_bytes(buffer[start + _SEQ_NUM_START : start + _SEQ_NUM_END], "big", signed=True)
             self._calls.resolve(seq_num, _Payload(buffer, start, end))
 
-    def channel_writable(self, channel: Channel) -> None:
-        """Part of ``ChannelHandler``."""
-
-    def channel_closed(self, channel: Channel, error: Exception | None) -> None:
-        """Part of ``ChannelHandler``: everything that waits fails."""
-        reason = f": {error}" if error is not None else ""
-        self._calls.close(ConnectionClosedError(f"the connection to storage admin {self.endpoint} closed{reason}"))
-
     # Internals
 
-    @property
-    def _version(self) -> int:
-        return -1 if self._channel is None else self._channel.version
-
-    async def _call(
-        self, request: wire.AdminOpenRequest | wire.RecordListRequest | admin_wire.RecordRangeRequest
+    async def _request(
+        self, request: wire.AdminOpenRequest | wire.RecordListRequest | admin_wire.RecordRangeRequest, timeout_s: float
     ) -> _Payload:
-        if self._channel is None:
-            raise ConnectionClosedError(f"the connection to storage admin {self.endpoint} is not open")
-        channel, what = self._channel, type(request).__name__
-        future = self._calls.expect(request.seq_num)
-        channel.send(admin_wire.encode(request, channel.version))
-        return await self._calls.wait(request.seq_num, future, self._timeout_s, what, channel)
+        frame = admin_wire.encode(request, self._open_channel().version)
+        return await self._ask(request.seq_num, frame, type(request).__name__, timeout_s)
 
-    def _decode_other(self, answer: _Payload, expected: type[admin_wire.Message]) -> None:
+    def _check_other(self, answer: _Payload, expected: type[admin_wire.Message], what: str) -> None:
         """Raise what an answer that is no record list says, unless it is ``expected``."""
-        message = admin_wire.decode(*answer, version=self._version)
-        if isinstance(message, wire.AdminFailureResponse):
-            raise RemoteStorageError(message.error.message or "")
-        if not isinstance(message, expected):
-            raise ProtocolError(f"storage {self.endpoint} answered with {type(message).__name__}")
+        self._expect(admin_wire.decode(*answer, version=self._version), expected, what)

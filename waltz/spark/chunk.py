@@ -20,7 +20,7 @@ from waltz.common.checksum import crc32
 from waltz.common.errors import ProtocolError
 from waltz.common.records import RECORD_OVERHEAD_BYTES
 from waltz.storage.disk.segment_format import RECORD_CRC, RECORD_PREFIX, STORED_OVERHEAD_BYTES
-from waltz.storage.remote.client import DataCorruptionError
+from waltz.storage.remote.errors import DataCorruptionError
 
 _COUNT = struct.Struct(">i")
 _HEAD_BYTES = 32

@@ -60,11 +60,9 @@ class ClusterLog:
 
     @property
     def client_id(self) -> int:
-        """Part of ``SinkLog``."""
         return self._client.client_id
 
     async def high_water_mark(self, partition_id: int) -> int:
-        """Part of ``SinkLog``."""
         try:
             return await self._client.high_water_mark(partition_id, timeout_s=MARK_TIMEOUT_S)
         except (DeadlineExceededError, ConnectionClosedError) as error:
@@ -73,7 +71,7 @@ class ClusterLog:
     async def rows(
         self, partition_id: int, after: int, up_to: int, client_ids: Collection[int]
     ) -> AsyncIterator[tuple[int, Row]]:
-        """Part of ``SinkLog``; raises ``PlanningError`` and ``ReplicaReadError``."""
+        """Raises ``PlanningError`` and ``ReplicaReadError``."""
         if up_to <= after:
             return
         options = self._options
@@ -103,7 +101,7 @@ class ClusterLog:
             await reader.close()
 
     async def append(self, partition_id: int, rows: Sequence[Row], guard: Guard | None) -> int:
-        """Part of ``SinkLog``; raises ``SinkError`` for a row that is too large."""
+        """Raises ``SinkError`` for a row that is too large."""
         mark, write, read, append = guard or Guard(0)
         items = [Append(row.data, row.header, write, read, append) for row in rows]
         try:

@@ -2,18 +2,23 @@
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from tests.unit.client.fake_server import FakeServer, Log
 from waltz.client.builder import TransactionBuilder
 from waltz.client.callbacks import WaltzClient
 from waltz.client.context import TransactionContext, WaltzClientCallbacks
+from waltz.client.engine.environment import Environment
+from waltz.client.engine.links import Connector
 from waltz.client.locks import PartitionLocalLock
+from waltz.client.mock.cluster import FixedCluster
 from waltz.client.options import ClientOptions
 from waltz.client.transaction import Transaction
 from waltz.common.cluster.manager import PartitionGeneration
 from waltz.common.config import ClientConfig, from_mapping
+from waltz.common.ids import Endpoint
+from waltz.common.net.channel import connect
 
 QUICK = ClientOptions(
     ahead_retry_initial_s=0.02,
@@ -186,6 +191,22 @@ def assignment(server: FakeServer, partition_ids: Iterable[int], generation: int
     return [PartitionGeneration(partition_id, generation) for partition_id in partition_ids]
 
 
+async def open_client(
+    callbacks: WaltzClientCallbacks,
+    endpoints: Mapping[Endpoint, Sequence[PartitionGeneration]],
+    partition_count: int,
+    settings: ClientConfig,
+    *,
+    client_id: int = 7,
+    options: ClientOptions = QUICK,
+    connector: Connector = connect,
+) -> WaltzClient:
+    """A client of a cluster named ``test``."""
+    cluster = FixedCluster("test", partition_count, endpoints, client_ids=[client_id])
+    environment = Environment(settings, cluster, connector, options, random.Random(1))
+    return await WaltzClient.open_in(environment, callbacks)
+
+
 class World:
     """Servers and clients of one test; closes all of them."""
 
@@ -211,11 +232,11 @@ class World:
         **values: object,
     ) -> WaltzClient:
         """A client that has been told of the servers (generation 1) and activated."""
-        client = WaltzClient(callbacks, config(**values), tls=None, options=options, random_source=random.Random(1))
+        endpoints = {server.endpoint: assignment(server, server.owned) for server in servers}
+        client_id = len(self.clients) + 1 if client_id is None else client_id
+        settings = config(**values)
+        client = await open_client(callbacks, endpoints, len(self.logs), settings, client_id=client_id, options=options)
         self.clients.append(client)
-        client.cluster_joined("test", len(self.clients) if client_id is None else client_id, len(self.logs))
-        client.set_endpoints({server.endpoint: assignment(server, server.owned) for server in servers})
-        await client.activate()
         return client
 
     async def close(self) -> None:

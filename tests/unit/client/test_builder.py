@@ -3,7 +3,7 @@
 import pytest
 
 from waltz.client.builder import TransactionBuilder
-from waltz.client.errors import ClientError, TransactionTooLargeError
+from waltz.client.errors import ClientError
 from waltz.client.locks import PartitionLocalLock
 from waltz.client.serializer import BytesSerializer, StringSerializer
 
@@ -19,7 +19,7 @@ def test_defaults_and_last_calls() -> None:
         builder.set_append_locks(iter([lock]))
         builder.set_transaction_data(str(number), StringSerializer())
     assert (builder.write_locks, builder.read_locks, builder.append_locks) == ((2,), (2, 2), (2,))
-    assert builder.checked_data(1) == b"2"
+    assert builder.fields() == (b"2", 0, 5, (2,), (2, 2), (2,))
     builder.set_transaction_data(b"bytes", BytesSerializer())
     assert builder.data == b"bytes"
     assert StringSerializer().deserialize(StringSerializer().serialize("ü")) == "ü"
@@ -39,9 +39,6 @@ def test_headers_are_32_bits() -> None:
 def test_data_is_checked() -> None:
     builder = TransactionBuilder(0)
     with pytest.raises(ClientError, match="without setting transaction data"):
-        builder.checked_data(10)
+        builder.fields()
     builder.set_data(b"")
-    assert builder.checked_data(0) == b""
-    builder.set_data(b"12")
-    with pytest.raises(TransactionTooLargeError, match="2 bytes"):
-        builder.checked_data(1)
+    assert builder.fields().data == b""

@@ -5,13 +5,12 @@ import functools
 
 import pytest
 
-from tests.unit.client.application import AsyncCallbacks, AsyncContext, Callbacks, Context, World, assignment, config
+from tests.unit.client.application import AsyncCallbacks, AsyncContext, Callbacks, Context, World, assignment
 from tests.unit.client.fake_server import Connection, until
 from waltz.client.callbacks import WaltzClient
 from waltz.client.errors import (
     ClientClosedError,
     ClientError,
-    InvalidOperationError,
     PartitionNotFoundError,
     TransactionTooLargeError,
 )
@@ -332,7 +331,7 @@ async def test_close_from_within_an_application(world: World) -> None:
 async def test_request_ids_bear_client_generation_and_partition(wide_world: World) -> None:
     server = await wide_world.server()
     client = await wide_world.client(Callbacks(), server, client_id=17)
-    client.set_endpoints({server.endpoint: assignment(server, [0, 1, 2], generation=4)})
+    client._engine.set_endpoints({server.endpoint: assignment(server, [0, 1, 2], generation=4)})
     contexts = [Context(partition_id=p) for p in (0, 1, 2)]
     for context in contexts:
         await client.submit(context)
@@ -343,17 +342,8 @@ async def test_request_ids_bear_client_generation_and_partition(wide_world: Worl
 
 
 async def test_the_properties_of_a_client(wide_world: World) -> None:
-    client = WaltzClient(Callbacks(), config(), tls=None)
-    wide_world.clients.append(client)
-    with pytest.raises(InvalidOperationError):
-        _ = client.client_id
-    with pytest.raises(InvalidOperationError):
-        _ = client.cluster_name
-    client.cluster_joined("cluster", 5, 3)
-    client.cluster_joined("cluster", 5, 3)
-    with pytest.raises(InvalidOperationError, match="number of partitions"):
-        client.cluster_joined("cluster", 5, 4)
-    assert (client.client_id, client.cluster_name, client.partition_count) == (5, "cluster", 3)
+    client = await wide_world.client(Callbacks(), client_id=5, autoMount=False)
+    assert (client.client_id, client.cluster_name, client.partition_count) == (5, "test", 3)
     assert client.partitions == frozenset()
     with pytest.raises(PartitionNotFoundError):
         client.client_high_water_mark(3)

@@ -4,14 +4,14 @@ import pytest
 
 import waltz
 from tests.memory_zookeeper import MemoryZooKeeperServer
-from tests.unit.client.application import QUICK, Callbacks, Context, World, config
+from tests.unit.client.application import QUICK, Callbacks, Context, World, config, open_client
 from tests.unit.client.fake_server import FakeServer, until
 from waltz.client.callbacks import WaltzClient
 from waltz.common.cluster.manager import ClusterManager, PartitionGeneration
 from waltz.common.config import TlsConfig
 from waltz.common.errors import WaltzError
 from waltz.common.ids import Endpoint
-from waltz.common.net.tls import client_context, server_context
+from waltz.common.net.tls import server_context
 from waltz.common.zk.store_admin import create_cluster
 
 pytestmark = pytest.mark.timeout(60)
@@ -74,11 +74,9 @@ async def test_a_client_follows_the_cluster(wide_world: World) -> None:
 async def test_with_tls(world: World) -> None:
     server = await FakeServer.open(world.logs, tls=server_context(TlsConfig()))
     world.servers.append(server)
-    client = WaltzClient(Callbacks(), config(), tls=client_context(TlsConfig()), options=QUICK)
+    endpoints = {server.endpoint: [PartitionGeneration(0, 1)]}
+    client = await open_client(Callbacks(), endpoints, 1, config(**{"ssl.plaintext": False}))
     world.clients.append(client)
-    client.cluster_joined("test", 1, 1)
-    client.set_endpoints({server.endpoint: [PartitionGeneration(0, 1)]})
-    await client.activate()
     context = Context()
     await client.submit(context)
     await until(lambda: context.done)

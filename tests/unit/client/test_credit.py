@@ -12,9 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.unit.client.application import QUICK, Callbacks
+from waltz.client.engine.feed import Applier
 from waltz.client.engine.links import ServerLink
 from waltz.client.engine.partition import StreamPartition
 from waltz.client.engine.settings import PartitionSettings
+from waltz.client.engine.submission import Limits
 from waltz.client.engine.tasks import TaskOwner
 from waltz.client.transaction import Transaction
 from waltz.common.ids import ReqId
@@ -159,10 +161,9 @@ class Run:
         self.generation = 1
         self.most_waiting = 0
         shared = PartitionSettings(
-            callbacks=self.callbacks,
+            applier=Applier(self.callbacks.apply_transaction, self.callbacks.uncaught_exception),
             max_concurrent_transactions=5,
-            max_transaction_size_bytes=1 << 20,
-            max_locks=10,
+            limits=Limits(1 << 20, 10),
             retries=False,
             applying=asyncio.Semaphore(1),
             tasks=TaskOwner(),

@@ -235,8 +235,8 @@ async def test_a_defect_in_the_library_does_not_skip_a_transaction(
     server = await world.server()
     callbacks = callbacks_class()
     client = await world.client(callbacks, server)
-    await until(lambda: client._stream.partitions[0].mount.channel is not None)
-    appends = client._stream.partitions[0].appends
+    await until(lambda: client._engine.partitions[0].mount.channel is not None)
+    appends = client._engine.partitions[0].appends
     take_committed = appends.take_committed
     failures = iter(range(3))
 

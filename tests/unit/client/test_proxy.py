@@ -1,16 +1,14 @@
 """A thousand disturbances of the network under load: everything exactly once, and in order."""
 
 import asyncio
-import random
 
 import pytest
 
 import waltz
-from tests.unit.client.application import QUICK, assignment, config
+from tests.unit.client.application import assignment, config, open_client
 from tests.unit.client.fake_server import Connection, FakeServer, Log
 from tests.unit.client.load import Load, LoadCallbacks
 from tests.unit.client.proxy import Proxies
-from waltz.client.callbacks import WaltzClient
 from waltz.common.ids import ReqId
 from waltz.common.wire.client_server import AppendRequest, FeedRequest, Message, MountRequest
 
@@ -50,12 +48,8 @@ async def test_everything_is_applied_once_and_in_order(versions: tuple[int, ...]
     server.filter = Registrations()
     proxies = Proxies(seed=1)
     callbacks = LoadCallbacks(dict.fromkeys(logs, -1))
-    client = WaltzClient(
-        callbacks, config(), tls=None, options=QUICK, random_source=random.Random(1), connector=proxies.connector()
-    )
-    client.cluster_joined("test", 1, PARTITIONS)
-    client.set_endpoints({server.endpoint: assignment(server, logs)})
-    await client.activate()
+    endpoints = {server.endpoint: assignment(server, logs)}
+    client = await open_client(callbacks, endpoints, PARTITIONS, config(), connector=proxies.connector())
     load = Load(client, "load", workers=12)
     running = asyncio.create_task(load.run())
     await proxies.disturb(disturbances, pause_s=0.0015)

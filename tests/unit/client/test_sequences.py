@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
-from tests.unit.client.application import QUICK, Callbacks, Context, config
+from tests.unit.client.application import Callbacks, Context, config, open_client
 from tests.unit.client.fake_server import until
 from waltz.client.callbacks import WaltzClient
 from waltz.client.locks import PartitionLocalLock
@@ -140,11 +140,7 @@ async def server() -> AsyncIterator[RawServer]:
 
 
 async def client_of(server: RawServer, callbacks: Callbacks) -> WaltzClient:
-    client = WaltzClient(callbacks, config(), tls=None, options=QUICK)
-    client.cluster_joined("test", 7, 1)
-    client.set_endpoints({server.endpoint: [PartitionGeneration(0, 3)]})
-    await client.activate()
-    return client
+    return await open_client(callbacks, {server.endpoint: [PartitionGeneration(0, 3)]}, 1, config())
 
 
 async def test_fresh_mount_and_append(server: RawServer) -> None:

@@ -9,11 +9,12 @@ import pytest
 import waltz
 from tests.unit.client.application import QUICK, Callbacks, Context, World, config
 from tests.unit.client.fake_server import Connection, FakeServer, until
+from waltz.client.engine.environment import Environment
 from waltz.client.engine.links import Connector
 from waltz.client.errors import TransactionTooLargeError
 from waltz.client.locks import PartitionLocalLock
+from waltz.client.mock.cluster import FixedCluster
 from waltz.client.plain.client import Client
-from waltz.client.plain.core import FollowingClient, Nobody
 from waltz.common.checksum import checksum
 from waltz.common.cluster.manager import PartitionGeneration
 from waltz.common.net.channel import connect
@@ -113,11 +114,11 @@ async def test_a_closed_partition_is_left_at_once_and_mounted_where_the_cluster_
     old.owned, new.owned = set(), {0}
     (mounted,) = old.of(MountRequest)
     old.stream().send(PartitionClosed(mounted.req_id))
-    partition = client._stream.partitions[0]
+    partition = client._engine.partitions[0]
     await until(lambda: partition.mount.channel is None)
     submitting = asyncio.create_task(client.submit(Context()))
     await until(lambda: len(old.of(MountRequest)) > 1, "it asks again, should the cluster have nothing to say")
-    client.set_endpoints({old.endpoint: [], new.endpoint: [PartitionGeneration(0, 2)]})
+    client._engine.set_endpoints({old.endpoint: [], new.endpoint: [PartitionGeneration(0, 2)]})
     await submitting
     await until(lambda: callbacks.applied == {0: [0, 1]})
     assert len(new.of(AppendRequest)) == 1
@@ -137,29 +138,11 @@ async def test_a_partition_that_closed_for_another_session_is_not_left(world: Wo
 # Bulk reads
 
 
-class OneServer:
-    """Cores of plain clients of one server."""
-
-    def __init__(self, server: FakeServer, *, connector: Connector = connect, **options: Any) -> None:
-        self.server = server
-        self.connector = connector
-        self.options = dataclasses.replace(QUICK, **options)
-
-    async def open_core(self) -> FollowingClient:
-        values = config(autoMount=False)
-        client = FollowingClient(Nobody(), values, tls=None, options=self.options, connector=self.connector)
-        client.cluster_joined("test", 5, len(self.server.logs))
-        client.set_endpoints({self.server.endpoint: [PartitionGeneration(p, 1) for p in self.server.logs]})
-        return client
-
-    async def open_reader(self, callbacks: waltz.WaltzClientCallbacks) -> waltz.WaltzClient:
-        raise NotImplementedError
-
-    async def close(self) -> None:
-        pass
-
-    def client(self) -> Client:
-        return Client(self, options=self.options)
+def plain_client(server: FakeServer, *, connector: Connector = connect, **options: Any) -> Client:
+    """A plain client of one server."""
+    endpoints = {server.endpoint: [PartitionGeneration(p, 1) for p in server.logs]}
+    cluster = FixedCluster("test", len(server.logs), endpoints, client_ids=[5])
+    return Client(Environment(config(), cluster, connector, dataclasses.replace(QUICK, **options)))
 
 
 def records(server: FakeServer, first: int, count: int) -> list[Record]:
@@ -240,7 +223,7 @@ async def test_bulk_reads_are_repeated_until_they_go_well(world: World, bad: Any
     for number in range(40):
         world.logs[0].add(b"%d" % number)
     server.filter = Lists(server, bad, bad)
-    async with OneServer(server).client() as client:
+    async with plain_client(server) as client:
         read = [each async for each in client.feed(0, after=-1, until=39)]
     assert read == records(server, 0, 40)
 
@@ -249,7 +232,7 @@ async def test_data_that_stays_damaged_is_told(world: World) -> None:
     server = await world.server(versions=ALL)
     world.logs[0].add(b"a")
     server.filter = Lists(server, *[damaged_first] * 5)
-    async with OneServer(server).client() as client:
+    async with plain_client(server) as client:
         with pytest.raises(waltz.DataChecksumError, match="transaction 0 of partition 0 .* 5 times"):
             await anext(aiter(client.feed(0, after=-1)))
 
@@ -258,7 +241,7 @@ async def test_a_server_that_keeps_failing_is_given_up(world: World) -> None:
     server = await world.server(versions=ALL)
     world.logs[0].add(b"a")
     server.filter = Lists(server, *[failed] * 1000)
-    async with OneServer(server, data_request_lifetime_s=0.1).client() as client:
+    async with plain_client(server, data_request_lifetime_s=0.1) as client:
         with pytest.raises(waltz.DeadlineExceededError, match="within 0.1 s: storages are away"):
             await anext(aiter(client.feed(0, after=-1)))
 
@@ -268,7 +251,7 @@ async def test_a_few_bulk_reads_are_under_way_and_no_more(world: World) -> None:
     for number in range(5_000):
         world.logs[0].add(b"%d" % number)
     held = server.hold(TransactionDataListRequest)
-    async with OneServer(server, list_requests=3).client() as client:
+    async with plain_client(server, list_requests=3) as client:
         reading = asyncio.ensure_future(anext(aiter(client.feed_batches(0, after=-1))))
         await until(lambda: len(held) == 3)
         await asyncio.sleep(0.02)

@@ -71,6 +71,7 @@ def test_all_jars_of_a_distribution_are_used(tmp_path: Path, monkeypatch: pytest
 
 def test_of_many_jars_those_are_used_that_are_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("WALTZ_ZOOKEEPER_JARS", raising=False)
+    pytest.importorskip("pyspark")
     of_pyspark = zookeeper_jars()
     monkeypatch.setenv("WALTZ_ZOOKEEPER_JARS", str(of_pyspark[0].parent))
     assert zookeeper_jars() == of_pyspark

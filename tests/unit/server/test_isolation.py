@@ -2,10 +2,9 @@
 
 import pytest
 
-from tests.unit.client.application import QUICK, Callbacks, Context, config
+from tests.unit.client.application import Callbacks, Context, config, open_client
 from tests.unit.client.fake_server import until
 from tests.unit.server.serving import GENERATION, MAX_TRANSACTION_BYTES, BatchingLog, serving
-from waltz.client.callbacks import WaltzClient
 from waltz.client.errors import TransactionTooLargeError
 from waltz.client.retry_policy import RetryPolicy
 from waltz.common.cluster.manager import PartitionGeneration
@@ -25,10 +24,8 @@ async def test_a_dead_partition_holds_up_nothing_else_of_its_client(version: int
     """While far more waits for it than it may keep, all appends to the other one commit, one after the other."""
     memory = MemoryBudget(1 << 20)
     async with serving({0: BatchingLog, 1: BatchingLog}, version=version, memory=memory) as (endpoint, logs):
-        client = WaltzClient(Callbacks(), config(maxConcurrentTransactions=FLOOD), tls=None, options=QUICK)
-        client.cluster_joined("test", 7, 2)
-        client.set_endpoints({endpoint: [PartitionGeneration(number, GENERATION) for number in (0, 1)]})
-        await client.activate()
+        endpoints = {endpoint: [PartitionGeneration(number, GENERATION) for number in (0, 1)]}
+        client = await open_client(Callbacks(), endpoints, 2, config(maxConcurrentTransactions=FLOOD))
         try:
             first = Context(partition_id=0)
             await client.submit(first)
@@ -63,15 +60,10 @@ class Once(Context):
 async def test_a_transaction_above_the_limit_of_the_server_ends_at_the_first_try(version: int, size: int) -> None:
     """The limit of the client is higher. Its connection stays, and what else it appends is not disturbed."""
     async with serving({0: BatchingLog, 1: BatchingLog}, version=version) as (endpoint, logs):
-        client = WaltzClient(
-            Callbacks(),
-            config(maxTransactionSize=64 << 20, maxConcurrentTransactions=100),
-            tls=None,
-            options=QUICK,
+        endpoints = {endpoint: [PartitionGeneration(number, GENERATION) for number in (0, 1)]}
+        client = await open_client(
+            Callbacks(), endpoints, 2, config(maxTransactionSize=64 << 20, maxConcurrentTransactions=100)
         )
-        client.cluster_joined("test", 7, 2)
-        client.set_endpoints({endpoint: [PartitionGeneration(number, GENERATION) for number in (0, 1)]})
-        await client.activate()
         try:
             large = Once(bytes(size), partition_id=0)
             others = [Once(partition_id=number % 2) for number in range(50)]

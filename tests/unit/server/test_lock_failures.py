@@ -15,15 +15,13 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tests.unit.client.application import QUICK, Callbacks, Context, config
+from tests.unit.client.application import Callbacks, Context, config, open_client
 from tests.unit.server.fakes import PartitionSetup, append, channel_of, new_link, req_id, take
 from tests.unit.server.serving import BatchingLog, serving
-from waltz.client.callbacks import WaltzClient
 from waltz.client.context import TransactionContext
 from waltz.client.locks import PartitionLocalLock
 from waltz.client.retry_policy import RetryPolicy
 from waltz.common.cluster.manager import PartitionGeneration
-from waltz.common.ids import Endpoint
 from waltz.common.wire.client_server import AppendFailed, FeedData, FeedRequest, FeedSuspended, LockFailure, Message
 from waltz.common.wire.versions import FIRST_WITH_APPEND_FAILED
 from waltz.server.partition import PartitionOptions
@@ -239,13 +237,6 @@ def test_every_client_is_told_of_its_conflicts_in_time(
 # With a real client, over a real connection
 
 
-async def joined(client: WaltzClient, endpoint: Endpoint) -> WaltzClient:
-    client.cluster_joined("test", 7, 1)
-    client.set_endpoints({endpoint: [PartitionGeneration(0, 1)]})
-    await client.activate()
-    return client
-
-
 class Conflicting(Context):
     """Attempted once; notes what it is told."""
 
@@ -260,9 +251,8 @@ TOTAL = 500
 async def test_every_conflict_is_told_to_its_context(version: int) -> None:
     """Of pairs with one lock the second conflicts with the first; an append without locks is always behind it."""
     async with serving({0: BatchingLog}, version=version) as (endpoint, _):
-        client = await joined(
-            WaltzClient(Callbacks(), config(maxConcurrentTransactions=3 * TOTAL), tls=None, options=QUICK), endpoint
-        )
+        endpoints = {endpoint: [PartitionGeneration(0, 1)]}
+        client = await open_client(Callbacks(), endpoints, 1, config(maxConcurrentTransactions=3 * TOTAL))
         try:
             conflicting: list[Conflicting] = []
             for number in range(TOTAL):  # all in one turn of the loop, so that nothing is applied in between

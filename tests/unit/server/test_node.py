@@ -10,6 +10,7 @@ import pytest
 
 from tests.memory_zookeeper import MemoryZooKeeper, MemoryZooKeeperServer
 from tests.unit.server.fakes import FakeLog
+from waltz.common import daemon
 from waltz.common.config import ServerConfig, TlsConfig
 from waltz.common.errors import WaltzError
 from waltz.common.exposition import prometheus_text
@@ -166,7 +167,7 @@ async def test_leaving_the_cluster_comes_before_closing_partitions(cluster: Clus
 async def test_a_partition_that_does_not_close_does_not_keep_the_server(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(node, "CLOSE_STEP_TIMEOUT_S", 0.05)
+    monkeypatch.setattr(daemon, "CLOSE_STEP_TIMEOUT_S", 0.05)
     server = await cluster.server()
     await until(lambda: len(server.partitions) == PARTITIONS)
 

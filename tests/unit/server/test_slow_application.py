@@ -5,7 +5,7 @@ from collections.abc import Awaitable
 
 import pytest
 
-from tests.unit.client.application import QUICK, Callbacks, Context, config
+from tests.unit.client.application import QUICK, Callbacks, Context, config, open_client
 from tests.unit.client.fake_server import until
 from tests.unit.server.fakes import FakeLog
 from tests.unit.server.serving import GENERATION, BatchingLog, serving
@@ -43,7 +43,7 @@ class Slow(Callbacks):
     def apply_transaction(self, transaction: Transaction) -> Awaitable[None] | None:
         if transaction.partition_id == 0:
             assert self.client is not None
-            self.most_waiting = max(self.most_waiting, self.client._stream.partitions[0].feed.backlog)
+            self.most_waiting = max(self.most_waiting, self.client._engine.partitions[0].feed.backlog)
             return self._apply_later(transaction)
         self.record(transaction)
         return None
@@ -54,10 +54,10 @@ class Slow(Callbacks):
 
 
 async def joined(callbacks: Slow, endpoint: Endpoint, client_id: int = 7) -> WaltzClient:
-    client = callbacks.client = WaltzClient(callbacks, config(maxConcurrentTransactions=100), tls=None, options=QUICK)
-    client.cluster_joined("test", client_id, 2)
-    client.set_endpoints({endpoint: [PartitionGeneration(number, GENERATION) for number in (0, 1)]})
-    await client.activate()
+    endpoints = {endpoint: [PartitionGeneration(number, GENERATION) for number in (0, 1)]}
+    client = callbacks.client = await open_client(
+        callbacks, endpoints, 2, config(maxConcurrentTransactions=100), client_id=client_id
+    )
     return client
 
 
@@ -76,7 +76,7 @@ async def test_a_partition_that_is_mounted_far_behind_holds_up_nothing_else() ->
         callbacks = Slow()
         client = await joined(callbacks, endpoint)
         try:
-            slow = client._stream.partitions[0]
+            slow = client._engine.partitions[0]
             link = slow.mount.link
             assert link is not None
             await until(lambda: slow.feed.received == MAX_FEED_COUNT - 1)
@@ -115,7 +115,7 @@ async def test_a_partition_that_falls_behind_holds_up_nothing_else() -> None:
             later = Context(partition_id=0)
             await client.submit(later)
             await commit_one_by_one(client, HEALTHY)
-            slow = client._stream.partitions[0]
+            slow = client._engine.partitions[0]
             assert slow.mount.link is not None
             assert not slow.mount.link._paused_by
             assert slow.feed.backlog <= ROOM
@@ -136,7 +136,7 @@ async def test_a_backlog_does_not_grow_with_every_new_connection() -> None:
         callbacks = Slow()
         client = await joined(callbacks, endpoint)
         try:
-            slow, quick = client._stream.partitions
+            slow, quick = client._engine.partitions
             link = slow.mount.link
             assert link is not None
             await until(lambda: slow.feed.received == MAX_FEED_COUNT - 1)

@@ -12,7 +12,7 @@ from waltz.common.ids import ReqId
 from waltz.common.records import Record, encode_records
 from waltz.spark.chunk import Chunk, decode_chunk, decode_range
 from waltz.storage.disk.segment_format import encode_record
-from waltz.storage.remote.client import DataCorruptionError
+from waltz.storage.remote.errors import DataCorruptionError
 
 
 def decode_bytes(encoded: bytes) -> Chunk | None:

@@ -60,11 +60,11 @@ def append(log: PartitionLog, *batches: Sequence[Record]) -> Prepared:
 
 def scan(log: PartitionLog) -> None:
     """What the scrubber does."""
-    for segment in log.segments_to_scan(suspicious=False):
-        found = log.begin_scan(segment)
-        while not log.scan_step(found):
+    for segment in log.damage.segments_to_scan(suspicious=False):
+        found = log.damage.begin_scan(segment)
+        while not log.damage.scan_step(found):
             pass
-        assert log.finish_scan(found)
+        assert log.damage.finish_scan(found)
 
 
 def read_all(log: PartitionLog) -> list[Record]:

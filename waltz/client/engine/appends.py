@@ -7,15 +7,13 @@ import struct
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any
 
-from waltz.client.builder import TransactionBuilder, too_many_locks
-from waltz.client.context import TransactionContext
 from waltz.client.engine.deferred import DeferredDecisions
 from waltz.client.engine.feed import PartitionFeed
 from waltz.client.engine.monitor import Entry, MonitorState, Registration, TransactionMonitor
 from waltz.client.engine.mount import Mount
 from waltz.client.engine.places import Places
 from waltz.client.engine.settings import PartitionSettings
-from waltz.client.engine.submission import ContextSubmission, RetryQueue, Submission, tell_exception
+from waltz.client.engine.submission import AppendFields, RetryQueue, Submission, tell_failure
 from waltz.client.engine.tasks import STOPS_THE_LOOP, Signal, is_being_cancelled
 from waltz.client.errors import (
     ClientAheadError,
@@ -65,8 +63,7 @@ class PartitionAppends:
         self._now_s = self._loop.time
         self._last_seq_num = 0
         self._req_id_start = b""
-        self._max_size_bytes = settings.max_transaction_size_bytes
-        self._max_locks = settings.max_locks
+        self._limits = settings.limits
         self._refusals = Backoff(
             settings.options.refused_initial_s, settings.options.refused_maximum_s, settings.random_source
         )
@@ -137,86 +134,43 @@ class PartitionAppends:
         waiting = await self._retries.close(caller)
         for submission in (*undecided, *waiting):
             self._places.release()
-            await tell_exception(submission.context, ClientClosedError())
+            await tell_failure(submission, ClientClosedError())
 
     # Submissions
 
-    def append_now(
-        self,
-        submission: Submission,
-        data: bytes,
-        header: int,
-        client_high_water_mark: int,
-        write_locks: tuple[int, ...],
-        read_locks: tuple[int, ...],
-        append_locks: tuple[int, ...],
-    ) -> bool:
-        """Send at once what is known to be wanted, if that is possible; otherwise it has to be submitted."""
-        channel = self._mount.channel
-        if (
-            channel is None
-            or not channel.writable
-            or self._pause is not None
-            or self.monitor.state is not MonitorState.STARTED
-            or not self._places.try_take()
-        ):
-            return False
-        try:
-            self._append(submission, data, header, client_high_water_mark, write_locks, read_locks, append_locks)
-        except BaseException:
-            self._places.release()
-            raise
-        return True
+    def submit(self, submission: Submission) -> Coroutine[Any, Any, None] | None:
+        """Build and send it, at once if that is possible; otherwise what is returned does it.
 
-    def submit(self, context: TransactionContext) -> Coroutine[Any, Any, None] | None:
-        """Build and send the transaction, at once if that is possible; otherwise what is returned does it.
-
-        Errors go to ``on_exception`` and are raised by what is returned.
+        That raises what it cannot be sent for, after the submission was told of it.
         """
-        submission = ContextSubmission(context)
         channel = self._mount.channel
-        if (
-            channel is None
-            or not channel.writable
-            or self._pause is not None
-            or self.monitor.state is not MonitorState.STARTED
-            or not self._places.try_take()
-        ):
-            return self._submit_slowly(submission)
-        builder = TransactionBuilder(self._feed.applied)
+        if not self._sendable or not self._places.try_take():
+            return self._tell_failure_of(submission, self._submit_slowly(submission))
         try:
-            accepted = context.execute(builder)
-            if accepted is True and self._mount.channel is channel:
-                self._append_built(submission, builder)
+            built = submission.build(self._feed.applied)
+            if type(built) is AppendFields and self._mount.channel is channel:
+                self._append(submission, built)
                 return None
         except Exception as error:
             self._places.release()
-            return self._refuse(context, error)
+            return self._refuse(submission, error)
         except BaseException:
             self._places.release()
             raise
-        return self._guarded(context, self._finish_attempt(submission, builder, accepted))
+        return self._tell_failure_of(submission, self._finish_attempt(submission, built))
 
-    async def _refuse(self, context: TransactionContext, error: Exception) -> None:
-        await tell_exception(context, error)
+    async def _refuse(self, submission: Submission, error: Exception) -> None:
+        await tell_failure(submission, error)
         raise error
 
-    async def _guarded(self, context: TransactionContext, attempt: Coroutine[Any, Any, None]) -> None:
+    async def _tell_failure_of(self, submission: Submission, attempt: Coroutine[Any, Any, None]) -> None:
         try:
             await attempt
         except Exception as error:
-            await tell_exception(context, error)
+            await tell_failure(submission, error)
             raise
 
     async def _submit_slowly(self, submission: Submission) -> None:
-        try:
-            await self.submit_attempt(submission)
-        except Exception as error:
-            await tell_exception(submission.context, error)
-            raise
-
-    async def submit_attempt(self, submission: Submission) -> None:
-        """Wait for a place and attempt ``submission``. Errors are raised, and not told to its context."""
         await self._take_place(submission)
         await self._attempt(submission, self._now_s())
 
@@ -268,37 +222,24 @@ class PartitionAppends:
 
     async def _attempt(self, submission: Submission, since_s: float) -> None:
         """One attempt of a submission that has a place."""
-        try:
+        with self._places:
             if not self._sendable:
                 await self._ready(since_s, submission)
-            builder = TransactionBuilder(self._feed.applied)
-            accepted = submission.context.execute(builder)
-        except BaseException:
-            self._places.release()
-            raise
-        await self._finish_attempt(submission, builder, accepted)
+            built = submission.build(self._feed.applied)
+        await self._finish_attempt(submission, built)
 
     async def _finish_attempt(
-        self, submission: Submission, builder: TransactionBuilder, accepted: bool | Awaitable[bool]
+        self, submission: Submission, built: AppendFields | Awaitable[AppendFields | None] | None
     ) -> None:
-        context = submission.context
-        try:
-            if not isinstance(accepted, bool):
-                if not inspect.isawaitable(accepted):
-                    raise TypeError(f"execute must return True or False, not {accepted!r}")
-                accepted = await accepted
-                if not isinstance(accepted, bool):
-                    raise TypeError(f"execute must return True or False, not {accepted!r}")
-            if accepted:
+        with self._places:
+            fields = built if built is None or isinstance(built, AppendFields) else await built
+            if fields is not None:
                 if not self._sendable:
                     await self._ready(self._now_s(), submission)
-                self._append_built(submission, builder)
+                self._append(submission, fields)
                 return
-        except BaseException:
-            self._places.release()
-            raise
         self._places.release()
-        result = context.on_completion(False)
+        result = submission.withdrawn()
         if result is not None and inspect.isawaitable(result):
             await result
 
@@ -310,40 +251,17 @@ class PartitionAppends:
         except BaseException as error:
             if isinstance(error, asyncio.CancelledError) and is_being_cancelled():
                 if self.monitor.state is MonitorState.CLOSED:
-                    await tell_exception(submission.context, ClientClosedError())
+                    await tell_failure(submission, ClientClosedError())
                 raise
-            await tell_exception(submission.context, _as_exception(error))
+            await tell_failure(submission, _as_exception(error))
 
-    def _append_built(self, submission: Submission, builder: TransactionBuilder) -> None:
-        write_locks, read_locks, append_locks = builder.write_locks, builder.read_locks, builder.append_locks
-        if write_locks or read_locks or append_locks:
-            lock_count = len(write_locks) + len(read_locks) + len(append_locks)
-            if lock_count > self._max_locks:
-                raise too_many_locks(lock_count, self._max_locks)
-        self._append(
-            submission,
-            builder.checked_data(self._max_size_bytes),
-            builder.header,
-            builder.client_high_water_mark,
-            write_locks,
-            read_locks,
-            append_locks,
-        )
-
-    def _append(
-        self,
-        submission: Submission,
-        data: bytes,
-        header: int,
-        client_high_water_mark: int,
-        write_locks: tuple[int, ...],
-        read_locks: tuple[int, ...],
-        append_locks: tuple[int, ...],
-    ) -> None:
+    def _append(self, submission: Submission, fields: AppendFields) -> None:
         """Register and send in one step, so that the order of registration is the order on the wire."""
+        self._limits.check(fields)
         channel = self._mount.channel
         assert channel is not None
         req_id = self._next_req_id()
+        data, header, client_high_water_mark, write_locks, read_locks, append_locks = fields
         frame = encode_append(
             channel.version,
             req_id,
@@ -357,8 +275,7 @@ class PartitionAppends:
         )
         registration = self.monitor.register(req_id, submission, self._now_s())
         assert registration is Registration.REGISTERED, "there are as many places as the monitor registers"
-        submission.data = data
-        submission.in_flight = True
+        submission.sent = fields
         channel.send(frame)
 
     async def _ready(self, since_s: float, submission: Submission | None = None, *, sending: bool = True) -> None:
@@ -414,7 +331,7 @@ class PartitionAppends:
         submission = self.monitor.get(message.req_id)
         if submission is None:
             return
-        self._tell(submission.context.on_lock_conflict, message.transaction_id)
+        self._tell(submission.refused, message.transaction_id)
         if message.transaction_id <= self._feed.applied:
             self._aborted(message.req_id)
         else:
@@ -430,8 +347,7 @@ class PartitionAppends:
             return
         submission = self.monitor.abort(message.req_id)
         if submission is not None:
-            submission.in_flight = False
-            submission.data = b""
+            submission.sent = None
             self._end(
                 submission, TransactionTooLargeError(message.text or "the transaction is too large for the server")
             )
@@ -439,7 +355,7 @@ class PartitionAppends:
 
     # The feed's side
 
-    def take_committed(self, req_id: bytes) -> tuple[TransactionContext, bytes] | None:
+    def take_committed(self, req_id: bytes) -> Submission | None:
         """See :class:`~waltz.client.engine.feed.FeedOwner`."""
         commit = self.monitor.committed(req_id)
         if commit is None:
@@ -455,7 +371,7 @@ class PartitionAppends:
         if submission is None:
             return None
         self._places.release()
-        return submission.context, submission.data
+        return submission
 
     def is_own(self, req_id: bytes) -> bool:
         """See :class:`~waltz.client.engine.feed.FeedOwner`."""
@@ -485,8 +401,7 @@ class PartitionAppends:
     def _failed(self, submissions: Sequence[Submission]) -> None:
         for submission in submissions:
             submission.failures += 1
-            submission.data = b""
-            submission.in_flight = False
+            submission.sent = None
             try:
                 again = self._settings.retries and self._retries.add(submission)
             except STOPS_THE_LOOP:
@@ -496,12 +411,12 @@ class PartitionAppends:
                 continue
             if not again:
                 self._places.release()
-                self._tell(submission.context.on_completion, False)
+                self._tell(submission.withdrawn)
 
     def _end(self, submission: Submission, error: Exception) -> None:
         self._places.release()
         self._settings.tasks.spawn(
-            tell_exception(submission.context, error), f"telling of an error in partition {self._partition_id}"
+            tell_failure(submission, error), f"telling of an error in partition {self._partition_id}"
         )
 
     def _begin_pause(self) -> None:

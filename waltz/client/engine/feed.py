@@ -5,9 +5,9 @@ has to be awaited, one task per partition goes on from there, and what arrives m
 by not asking for more of the feed and, should that not do, by not reading from the connection.
 
 A transaction whose application fails stays at the head and is applied again after a delay, with the guarantees of the
-original, which drops the connection and is fed the same transaction again: in order, ``on_completion`` once,
-``on_application`` once it has been applied. Whatever a callback raises counts as such a failure, be it an ``Exception``
-or not; only ``KeyboardInterrupt`` and ``SystemExit`` leave the loop.
+original, which drops the connection and is fed the same transaction again: in order, its submission told once that it
+is committed, and once that it has been applied. Whatever a callback raises counts as such a failure, be it an
+``Exception`` or not; only ``KeyboardInterrupt`` and ``SystemExit`` leave the loop.
 
 Whatever else ends the handling of a transaction early (its task is cancelled by somebody who does not own it, a defect)
 is logged, and the feed begins again behind the last transaction that was applied.
@@ -19,10 +19,11 @@ import logging
 import random
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass
 from typing import Any, Protocol
 
-from waltz.client.context import TransactionContext, WaltzClientCallbacks
 from waltz.client.engine.prefetch import Prefetcher
+from waltz.client.engine.submission import Submission
 from waltz.client.engine.tasks import STOPS_THE_LOOP, Signal, is_being_cancelled
 from waltz.client.options import ClientOptions
 from waltz.client.transaction import Transaction
@@ -36,8 +37,8 @@ logger = logging.getLogger(__name__)
 class Decisions(Protocol):
     """What the feed needs of the appends of its partition."""
 
-    def take_committed(self, req_id: bytes) -> "tuple[TransactionContext, bytes] | None":
-        """The transaction is committed: its context and data, if it is one of ours and was undecided."""
+    def take_committed(self, req_id: bytes) -> Submission | None:
+        """The transaction is committed: its submission, if it is one of ours and was undecided."""
 
     def is_own(self, req_id: bytes) -> bool:
         """Whether the transaction is one of ours that is undecided, so that its data is here."""
@@ -46,13 +47,14 @@ class Decisions(Protocol):
         """The high-water mark has advanced."""
 
 
-class Followed(WaltzClientCallbacks):
-    """Callbacks of somebody who applies nothing and wants to know how far the log has come.
+@dataclass(frozen=True, slots=True)
+class Applier:
+    """What a face does with committed transactions. What the functions return is awaited if it can be."""
 
-    ``apply_transaction`` is not called, and of a context only ``on_application`` is; it must be plain and may not fail.
-    """
-
-    __slots__ = ()
+    apply: Callable[[Transaction], Awaitable[None] | None]
+    """Called strictly in order within a partition, one at a time; after an exception again for the same transaction."""
+    failed: Callable[[int, int, BaseException], Awaitable[None] | None]
+    """A function of the application raised while this transaction of this partition was being applied."""
 
 
 class FeedOwner(Protocol):
@@ -76,7 +78,7 @@ class PartitionFeed:
         partition_id: int,
         decisions: Decisions,
         owner: FeedOwner,
-        callbacks: WaltzClientCallbacks,
+        applier: Applier | None,
         prefetcher: Prefetcher,
         applying: asyncio.Semaphore,
         *,
@@ -89,19 +91,23 @@ class PartitionFeed:
         """Id of the last transaction received; those after ``applied`` are queued."""
         self.active = False
         self.advanced = Signal()
-        """Notified when ``applied`` has advanced and nobody but the plain face applies; see :class:`Followed`."""
+        """Notified when ``applied`` has advanced, where nothing is applied."""
         self._partition_id = partition_id
         self._decisions = decisions
         self._owner = owner
-        self._callbacks = callbacks
-        self._step = self._follow if isinstance(callbacks, Followed) else self._apply
+        if applier is None:
+            self._step: Callable[[FeedData], Coroutine[Any, Any, None] | None] = self._follow
+        else:
+            self._step = self._apply
+            self._apply_transaction = applier.apply
+            self._application_failed = applier.failed
         self._prefetcher = prefetcher
         self._applying = applying
         self._options = options
         self._random = random_source
         self._queue: deque[FeedData | MountResponse] = deque()
         self._task: asyncio.Task[None] | None = None
-        self._under_way: tuple[Transaction, TransactionContext | None] | None = None
+        self._under_way: tuple[Transaction, Submission | None] | None = None
         self._stopped = asyncio.Event()
 
     def start(self, high_water_mark: int) -> None:
@@ -217,12 +223,12 @@ class PartitionFeed:
     # One transaction. What can be done without waiting is done; the rest is returned as a coroutine.
 
     def _follow(self, item: FeedData) -> None:
-        """Nobody applies anything: the high-water mark moves at once."""
+        """Nothing is applied: the high-water mark moves at once."""
         req_id, transaction_id, _ = item
         own = self._decisions.take_committed(req_id)
         self.applied = transaction_id
         if own is not None:
-            own[0].on_application()
+            own.committed(transaction_id)
         self._decisions.transaction_applied(transaction_id)
         self.advanced.notify()
 
@@ -230,68 +236,72 @@ class PartitionFeed:
         req_id, transaction_id, header = item
         own = self._decisions.take_committed(req_id)
         if own is None:
-            if self._under_way is not None:  # it broke off; its context is not told of the commit again
-                transaction, context = self._under_way
-                return self._apply_slowly(transaction, context)
-            context = None
+            if self._under_way is not None:  # it broke off; its submission is not told of the commit again
+                return self._apply_slowly(*self._under_way)
             transaction = Transaction(req_id, transaction_id, header, None, self._prefetcher)
         else:
-            context, data = own
-            transaction = Transaction(req_id, transaction_id, header, data, self._prefetcher)
+            sent = own.sent
+            transaction = Transaction(
+                req_id, transaction_id, header, None if sent is None else sent.data, self._prefetcher
+            )
             try:
-                completing = context.on_completion(True)
+                telling = own.committed(transaction_id)
             except STOPS_THE_LOOP:
                 raise
             except BaseException as error:
-                completing = self._report(transaction, error)
-            if completing is not None and inspect.isawaitable(completing):
-                return self._begun(transaction, context, completing=completing)
+                telling = self._report(transaction, error)
+            if telling is not None and inspect.isawaitable(telling):
+                return self._begin_slowly(transaction, own, telling=telling)
         try:
-            applying = self._callbacks.apply_transaction(transaction)
+            applying = self._apply_transaction(transaction)
         except STOPS_THE_LOOP:
             raise
         except BaseException as error:
-            return self._begun(transaction, context, failure=error)
+            return self._begin_slowly(transaction, own, failure=error)
         if applying is not None and inspect.isawaitable(applying):
-            return self._begun(transaction, context, applying=applying)
+            return self._begin_slowly(transaction, own, applying=applying)
+        return self._finish(transaction, own)
+
+    def _finish(self, transaction: Transaction, own: Submission | None) -> Coroutine[Any, Any, None] | None:
+        transaction_id = transaction.transaction_id
         self.applied = transaction_id
         if self._task is not None:
             self._prefetcher.applied(transaction_id, was_read=transaction.data_was_read)
-        if context is not None:
+        if own is not None:
             try:
-                notifying = context.on_application()
+                telling = own.applied(transaction_id)
             except STOPS_THE_LOOP:
                 raise
             except BaseException as error:
-                notifying = self._report(transaction, error)
-            if notifying is not None and inspect.isawaitable(notifying):
-                return self._finish_slowly(transaction, notifying)
+                telling = self._report(transaction, error)
+            if telling is not None and inspect.isawaitable(telling):
+                return self._finish_slowly(transaction, telling)
         self._decisions.transaction_applied(transaction_id)
         return None
 
-    def _begun(
+    def _begin_slowly(
         self,
         transaction: Transaction,
-        context: TransactionContext | None,
+        own: Submission | None,
         *,
-        completing: Awaitable[None] | None = None,
+        telling: Awaitable[None] | None = None,
         applying: Awaitable[None] | None = None,
         failure: BaseException | None = None,
     ) -> Coroutine[Any, Any, None]:
-        self._under_way = transaction, context
-        return self._apply_slowly(transaction, context, completing=completing, applying=applying, failure=failure)
+        self._under_way = transaction, own
+        return self._apply_slowly(transaction, own, telling=telling, applying=applying, failure=failure)
 
     async def _apply_slowly(
         self,
         transaction: Transaction,
-        context: TransactionContext | None,
+        own: Submission | None,
         *,
-        completing: Awaitable[None] | None = None,
+        telling: Awaitable[None] | None = None,
         applying: Awaitable[None] | None = None,
         failure: BaseException | None = None,
     ) -> None:
-        if completing is not None:
-            await self._guard(transaction, completing)
+        if telling is not None:
+            await self._guard(transaction, telling)
         backoff: Backoff | None = None
         while True:
             if failure is None:
@@ -307,11 +317,12 @@ class PartitionFeed:
             if await self._stopped_within(backoff.next_delay_s()):
                 return
         self._under_way = None
-        self._advance(transaction)
-        if context is not None:
-            notifying = self._call(transaction, context.on_application)
-            if notifying is not None:
-                await self._guard(transaction, notifying)
+        rest = self._finish(transaction, own)
+        if rest is not None:
+            await rest
+
+    async def _finish_slowly(self, transaction: Transaction, telling: Awaitable[None]) -> None:
+        await self._guard(transaction, telling)
         self._decisions.transaction_applied(transaction.transaction_id)
 
     async def _try_to_apply(self, transaction: Transaction, applying: Awaitable[None] | None) -> BaseException | None:
@@ -323,7 +334,7 @@ class PartitionFeed:
             raise
         try:
             if applying is None:
-                applying = self._callbacks.apply_transaction(transaction)
+                applying = self._apply_transaction(transaction)
             if applying is not None and inspect.isawaitable(applying):
                 await applying
         except STOPS_THE_LOOP:
@@ -338,15 +349,6 @@ class PartitionFeed:
             self._applying.release()
         return None
 
-    async def _finish_slowly(self, transaction: Transaction, notifying: Awaitable[None]) -> None:
-        await self._guard(transaction, notifying)
-        self._decisions.transaction_applied(transaction.transaction_id)
-
-    def _advance(self, transaction: Transaction) -> None:
-        self.applied = transaction.transaction_id
-        if self._task is not None:
-            self._prefetcher.applied(transaction.transaction_id, was_read=transaction.data_was_read)
-
     async def _stopped_within(self, delay_s: float) -> bool:
         try:
             async with asyncio.timeout(delay_s):
@@ -356,18 +358,6 @@ class PartitionFeed:
         return True
 
     # Callbacks whose failure must not stop the feed
-
-    def _call(
-        self, transaction: Transaction, callback: Callable[..., Awaitable[None] | None], *arguments: object
-    ) -> Awaitable[None] | None:
-        """Call a callback; what it returns if that has to be awaited (with :meth:`_guard`)."""
-        try:
-            result = callback(*arguments)
-        except STOPS_THE_LOOP:
-            raise
-        except BaseException as error:
-            return self._report(transaction, error)
-        return result if result is not None and inspect.isawaitable(result) else None
 
     async def _guard(self, transaction: Transaction, awaitable: Awaitable[None]) -> None:
         try:
@@ -383,7 +373,7 @@ class PartitionFeed:
 
     async def _report(self, transaction: Transaction, error: BaseException) -> None:
         try:
-            result = self._callbacks.uncaught_exception(self._partition_id, transaction.transaction_id, error)
+            result = self._application_failed(self._partition_id, transaction.transaction_id, error)
             if result is not None and inspect.isawaitable(result):
                 await result
         except STOPS_THE_LOOP:

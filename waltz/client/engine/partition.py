@@ -41,7 +41,7 @@ class StreamPartition:
             partition_id,
             self.appends,
             self,
-            settings.callbacks,
+            settings.applier,
             Prefetcher(fetcher, options.prefetch_maximum),
             settings.applying,
             options=options,

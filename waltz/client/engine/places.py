@@ -3,6 +3,7 @@
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from types import TracebackType
 
 
 class Places:
@@ -10,6 +11,8 @@ class Places:
 
     A submission takes a place before it is executed and keeps it over all its attempts, so what is in flight and what
     waits for another attempt are bounded together, and an attempt never has to wait for a place.
+
+    As a context manager it gives back a place that was taken before, if the block raises.
     """
 
     __slots__ = ("_limit", "_waiters", "taken")
@@ -52,6 +55,15 @@ class Places:
         self.taken -= 1
         if self._waiters:
             self._hand_over()
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if kind is not None:
+            self.release()
 
     def fail(self, make_error: Callable[[], Exception]) -> None:
         """Everyone who waits gets an error."""

@@ -1,25 +1,25 @@
-"""What the partitions of one client share."""
+"""What the partitions of one engine share."""
 
 import asyncio
 import random
 from dataclasses import dataclass
 
-from waltz.client.context import WaltzClientCallbacks
+from waltz.client.engine.feed import Applier
+from waltz.client.engine.submission import Limits
 from waltz.client.engine.tasks import TaskOwner
 from waltz.client.options import ClientOptions
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionSettings:
-    """Made by the client from its configuration."""
+    """Made by the engine from its environment."""
 
-    callbacks: WaltzClientCallbacks
+    applier: Applier | None
     max_concurrent_transactions: int
-    max_transaction_size_bytes: int
-    max_locks: int
+    limits: Limits
     retries: bool
     applying: asyncio.Semaphore
-    """Bounds how many partitions await ``apply_transaction`` at a time."""
+    """Bounds how many partitions wait for their applier at a time."""
     tasks: TaskOwner
     options: ClientOptions
     random_source: random.Random

@@ -4,12 +4,13 @@ import asyncio
 import inspect
 import logging
 import random
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, NamedTuple
 
-from waltz.client.context import TransactionContext
 from waltz.client.engine.tasks import STOPS_THE_LOOP, is_being_cancelled
+from waltz.client.errors import TransactionTooLargeError
 from waltz.client.options import ClientOptions
 from waltz.client.retry_policy import RetryPolicy
 from waltz.common.tasks import owned
@@ -17,50 +18,92 @@ from waltz.common.tasks import owned
 logger = logging.getLogger(__name__)
 
 
-class Submission:
-    """Something to be appended, over all its attempts."""
+class AppendFields(NamedTuple):
+    """What an append says."""
 
-    __slots__ = ("data", "failures", "first_failed_at_s", "in_flight")
+    data: bytes
+    header: int
+    client_high_water_mark: int
+    """Id of the transaction that the locks are checked against; -1 for none."""
+    write_locks: tuple[int, ...]
+    read_locks: tuple[int, ...]
+    append_locks: tuple[int, ...]
+
+
+class Limits(NamedTuple):
+    """How large a transaction may be."""
+
+    max_size_bytes: int
+    max_locks: int
+
+    def check(self, fields: AppendFields) -> None:
+        """Raises :class:`TransactionTooLargeError`."""
+        data, _, _, write_locks, read_locks, append_locks = fields
+        if len(data) > self.max_size_bytes:
+            raise TransactionTooLargeError(
+                f"the transaction data has {len(data)} bytes; client.maxTransactionSize is {self.max_size_bytes}"
+            )
+        if write_locks or read_locks or append_locks:
+            lock_count = len(write_locks) + len(read_locks) + len(append_locks)
+            if lock_count > self.max_locks:
+                raise TransactionTooLargeError(
+                    f"the transaction names {lock_count} locks; client.maxLocksPerTransaction is {self.max_locks}"
+                )
+
+
+class Submission(ABC):
+    """Something to be appended, over all its attempts. A face of the client says what, and is told how it goes.
+
+    What a method may return as an awaitable is awaited; whatever it raises does no harm to other submissions. The end
+    is told by exactly one of :meth:`applied` (:meth:`committed`, where nothing is applied), :meth:`withdrawn` and
+    :meth:`failed`.
+    """
+
+    failures = 0
+    """Attempts that were sent and failed."""
+    first_failed_at_s = 0.0
+    sent: AppendFields | None = None
+    """What was sent, unless that is known to have failed."""
 
     @property
     def waits_until_s(self) -> float | None:
         """Until when, by the loop's clock, it waits for its partition; ``None``: ``mount_wait_s`` at each attempt."""
         return None
 
-    def __init__(self) -> None:
-        self.data = b""
-        """What the present attempt appends."""
-        self.failures = 0
-        """Attempts that were sent and failed."""
-        self.first_failed_at_s = 0.0
-        self.in_flight = False
-        """Whether an attempt was sent whose outcome is not known."""
-
     @property
-    def context(self) -> TransactionContext:
-        """What is told how it goes."""
-        raise NotImplementedError
+    def retry_policy(self) -> RetryPolicy | None:
+        """How often and how soon it is attempted again; ``None`` is the policy of the client's options."""
+        return None
+
+    @abstractmethod
+    def build(self, high_water_mark: int) -> AppendFields | Awaitable[AppendFields | None] | None:
+        """What an attempt appends; ``None`` withdraws it. ``high_water_mark`` is that of the client at present."""
+
+    def committed(self, transaction_id: int) -> Awaitable[None] | None:
+        """The append is in the log, and about to be applied if anything is."""
+        return None
+
+    def applied(self, transaction_id: int) -> Awaitable[None] | None:
+        """The transaction was applied."""
+        return None
+
+    @abstractmethod
+    def withdrawn(self) -> Awaitable[None] | None:
+        """It is not in the log, and there is no other attempt: :meth:`build` or the retry policy gave up."""
+
+    @abstractmethod
+    def refused(self, transaction_id: int) -> Awaitable[None] | None:
+        """A lock had changed, at the latest by this transaction (-1: unknown). Another attempt may come."""
+
+    @abstractmethod
+    def failed(self, error: Exception) -> Awaitable[None] | None:
+        """It ended with an error. If something is :attr:`sent`, that may be in the log."""
 
 
-class ContextSubmission(Submission):
-    """A context of the application that was submitted."""
-
-    __slots__ = ("context",)
-
-    context: TransactionContext
-
-    def __init__(self, context: TransactionContext) -> None:
-        self.data = b""
-        self.failures = 0
-        self.first_failed_at_s = 0.0
-        self.in_flight = False
-        self.context = context
-
-
-async def tell_exception(context: TransactionContext, error: Exception) -> None:
-    """Tell a context that it ended with an error; that it fails itself then is only logged."""
+async def tell_failure(submission: Submission, error: Exception) -> None:
+    """Tell a submission that it ended with an error; that it fails itself then is only logged."""
     try:
-        result = context.on_exception(error)
+        result = submission.failed(error)
         if result is not None and inspect.isawaitable(result):
             await result
     except STOPS_THE_LOOP:
@@ -74,8 +117,8 @@ async def tell_exception(context: TransactionContext, error: Exception) -> None:
 class RetryQueue:
     """Attempts failed submissions of one partition again, in the order they come, one at a time.
 
-    How soon is up to the :class:`~waltz.client.retry_policy.RetryPolicy` of the context, or else of the client. All of
-    them wait for the partition at the same time: each attempt is told since when.
+    How soon is up to the :class:`~waltz.client.retry_policy.RetryPolicy` of each, or else of the client. All of them
+    wait for the partition at the same time: each attempt is told since when.
     """
 
     def __init__(
@@ -97,9 +140,9 @@ class RetryQueue:
     def add(self, submission: Submission) -> bool:
         """Attempt ``submission`` again, which has failed once more; ``False`` if its policy allows no other attempt.
 
-        Raises what the context raises when it is asked for its policy, and ``TypeError`` when that is none.
+        Raises what the submission raises when it is asked for its policy, and ``TypeError`` when that is none.
         """
-        policy = submission.context.retry_policy or self._options.retry_policy
+        policy = submission.retry_policy or self._options.retry_policy
         if not isinstance(policy, RetryPolicy):
             raise TypeError(f"the retry_policy of a transaction context must be a RetryPolicy, not {policy!r}")
         now_s = self._loop.time()

@@ -1,6 +1,5 @@
 """The mock driver: what a test gives to the client library instead of a cluster."""
 
-import itertools
 import random
 import threading
 import weakref
@@ -8,11 +7,12 @@ from collections.abc import Sequence
 
 from waltz.client.callbacks import WaltzClient
 from waltz.client.context import WaltzClientCallbacks
+from waltz.client.engine.environment import Driver, Environment
+from waltz.client.mock.cluster import FixedCluster
 from waltz.client.mock.connection import MockConnection
 from waltz.client.mock.partition import MockServerPartition
 from waltz.client.mock.transport import MemoryConnector
 from waltz.client.options import ClientOptions
-from waltz.client.plain.core import FollowingClient, Nobody
 from waltz.common.config import ClientConfig, from_mapping
 from waltz.common.ids import Endpoint
 from waltz.common.wire.frames import CLIENT_SERVER
@@ -23,10 +23,9 @@ LONG_WAIT_THRESHOLD_MS = 200
 """How soon the client looks after appends that were lost; much sooner than in production."""
 
 _ENDPOINT = Endpoint("mock", 1)
-_client_ids = itertools.count()
 
 
-class MockDriver:
+class MockDriver(Driver):
     """Servers in memory, with faults on command.
 
     Give it to :func:`waltz.connect` or :func:`waltz.blocking.connect` instead of a configuration, or open a client with
@@ -119,76 +118,28 @@ class MockDriver:
         options: ClientOptions | None = None,
     ) -> WaltzClient:
         """A client with callbacks; to be closed. The arguments are those of the configuration."""
-        config = _config(
-            autoMount=auto_mount,
-            numTransactionRetryThreads=num_transaction_retry_threads,
-            maxConcurrentTransactions=max_concurrent_transactions,
-            longWaitThreshold=long_wait_threshold_ms,
-        )
-        client = WaltzClient(callbacks, config, tls=None, options=options, connector=self.connector())
-        await self.join(client)
-        return client
+        settings = {
+            "autoMount": auto_mount,
+            "numTransactionRetryThreads": num_transaction_retry_threads,
+            "maxConcurrentTransactions": max_concurrent_transactions,
+            "longWaitThreshold": long_wait_threshold_ms,
+        }
+        return await WaltzClient.open_in(self.environment(options or ClientOptions(), **settings), callbacks)
 
-    def cores(self, max_in_flight: int, options: ClientOptions | None) -> "MockCores":
-        """What the plain face is made of."""
-        return MockCores(self, max_in_flight, options)
-
-    def connector(self) -> MemoryConnector:
-        """Connects clients to the servers of this driver."""
-        return MemoryConnector(self._versions, self._connection)
-
-    async def join(self, client: WaltzClient) -> None:
-        """Play the cluster for ``client``."""
+    def environment(self, options: ClientOptions, **settings: object) -> Environment:
+        """For one client; ``settings`` are keys of its configuration below ``client``."""
         with self._mutex:
             client_id, self._client_id = self._client_id, None
-        client.cluster_joined(CLUSTER_NAME, next(_client_ids) if client_id is None else client_id, len(self.partitions))
-        client.set_endpoints(
-            {_ENDPOINT: [PartitionGeneration(partition.partition_id, 0) for partition in self.partitions]}
-        )
-        try:
-            await client.activate()
-        except BaseException:
-            await client.close()
-            raise
+        partitions = [PartitionGeneration(partition.partition_id, 0) for partition in self.partitions]
+        client_ids = () if client_id is None else (client_id,)
+        cluster = FixedCluster(CLUSTER_NAME, len(partitions), {_ENDPOINT: partitions}, client_ids=client_ids)
+        connector = MemoryConnector(self._versions, self._connection)
+        return Environment(_config(**settings), cluster, connector, options)
 
     def _connection(self) -> MockConnection:
         connection = MockConnection(self.partitions, self)
         self._connections.add(connection)
         return connection
-
-
-class MockCores:
-    """See :class:`~waltz.client.plain.core.Cores`."""
-
-    def __init__(self, driver: MockDriver, max_in_flight: int, options: ClientOptions | None) -> None:
-        self._driver = driver
-        self._options = options
-        self._readers: weakref.WeakSet[WaltzClient] = weakref.WeakSet()
-        self._config = _config(
-            autoMount=False, maxConcurrentTransactions=max_in_flight, longWaitThreshold=LONG_WAIT_THRESHOLD_MS
-        )
-
-    async def open_core(self) -> FollowingClient:
-        """The core of one plain client."""
-        client = FollowingClient(
-            Nobody(), self._config, tls=None, options=self._options, connector=self._driver.connector()
-        )
-        await self._driver.join(client)
-        return client
-
-    async def open_reader(self, callbacks: WaltzClientCallbacks) -> WaltzClient:
-        """Another client."""
-        client = WaltzClient(
-            callbacks, self._config, tls=None, options=self._options, connector=self._driver.connector()
-        )
-        await self._driver.join(client)
-        self._readers.add(client)
-        return client
-
-    async def close(self) -> None:
-        """Close the readers; the driver is the test's."""
-        for reader in list(self._readers):
-            await reader.close()
 
 
 def _config(**values: object) -> ClientConfig:
@@ -197,6 +148,7 @@ def _config(**values: object) -> ClientConfig:
         "zookeeper.sessionTimeout": 30_000,
         "cluster.root": "/mock",
         "client.ssl.plaintext": True,
+        "client.longWaitThreshold": LONG_WAIT_THRESHOLD_MS,
     }
     document.update({f"client.{key}": value for key, value in values.items()})
     return from_mapping(document, ClientConfig)

@@ -1,36 +1,41 @@
 """The plain face: append transactions and read the feed, without callbacks."""
 
 import asyncio
+import dataclasses
+import functools
 import inspect
 import os
-from collections.abc import Iterable, Mapping
+import warnings
+import weakref
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from pathlib import Path
 from threading import get_ident
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from waltz.client.arguments import check_integer, check_loop, check_mark, check_seconds
-from waltz.client.builder import checked_data, checked_header, lock_hashes, too_many_locks
+from waltz.client.builder import append_fields
 from waltz.client.callbacks import WaltzClient
 from waltz.client.context import WaltzClientCallbacks
-from waltz.client.decisions import Decide, check_attempts, chosen_append
+from waltz.client.decisions import Decide, check_attempts, chosen_append, chosen_fields
+from waltz.client.engine.engine import Engine
+from waltz.client.engine.environment import Driver, Environment, ZooKeeperCluster
+from waltz.client.engine.feed import Applier
+from waltz.client.engine.partition import StreamPartition
+from waltz.client.engine.submission import AppendFields
 from waltz.client.errors import (
     AppendManyError,
     ClientClosedError,
-    ClientTimeoutError,
     InvalidOperationError,
     NotAppendedError,
     PartitionNotFoundError,
-    TransactionTooLargeError,
 )
 from waltz.client.locks import PartitionLocalLock
 from waltz.client.options import ClientOptions
-from waltz.client.plain.append import Append, Deadlines, PlainAppend
-from waltz.client.plain.core import ClusterCores, Core, Cores, Driver
-from waltz.client.plain.joined import JoinedPartition
+from waltz.client.plain.append import Append, Deadlines, PlainSubmission
 from waltz.client.plain.reader import BatchFeed, Feed, PartitionFeeds, TransactionFeed, confirm_mark
 from waltz.client.plain.transact import Transact, check_followed
-from waltz.common.config import MAX_LOCKS, ClientConfig, from_mapping, load
+from waltz.common.config import ClientConfig, from_mapping, load
 from waltz.common.errors import DeadlineExceededError, WaltzError
 from waltz.common.ids import NO_TRANSACTION
 from waltz.common.zk.client import ZooKeeper
@@ -57,15 +62,9 @@ def connect(
     """
     if max_in_flight < 1:
         raise ValueError(f"max_in_flight must be at least 1, not {max_in_flight}")
-    if isinstance(config, Driver):
-        return Client(config.cores(max_in_flight, options), options=options)
-    config = _loaded(config).model_copy(update={"max_concurrent_transactions": max_in_flight})
-    return Client(
-        ClusterCores(config, options, zookeeper),
-        max_transaction_size_bytes=config.max_transaction_size_bytes,
-        max_locks=config.max_locks_per_transaction,
-        options=options,
-    )
+    environment = _environment(config, zookeeper, options)
+    config = environment.config.model_copy(update={"max_concurrent_transactions": max_in_flight})
+    return Client(dataclasses.replace(environment, config=config))
 
 
 async def open_client(
@@ -79,12 +78,22 @@ async def open_client(
 
     Raises ``ConfigError``, and as ``WaltzClient.open``.
     """
+    return await WaltzClient.open_in(_environment(config, zookeeper, options), callbacks)
+
+
+def _environment(
+    config: ClientConfig | Mapping[str, object] | str | os.PathLike[str] | Driver,
+    zookeeper: ZooKeeper | None,
+    options: ClientOptions | None,
+) -> Environment:
+    options = options or ClientOptions()
     if isinstance(config, Driver):
-        return await config.open_client(callbacks, options=options)
-    return await WaltzClient.open(callbacks, _loaded(config), zookeeper=zookeeper, options=options)
+        return config.environment(options)
+    config = _load(config)
+    return Environment(config, ZooKeeperCluster(config, zookeeper), options=options)
 
 
-def _loaded(config: ClientConfig | Mapping[str, object] | str | os.PathLike[str]) -> ClientConfig:
+def _load(config: ClientConfig | Mapping[str, object] | str | os.PathLike[str]) -> ClientConfig:
     if isinstance(config, str | os.PathLike):
         return load(Path(config), ClientConfig)
     if isinstance(config, ClientConfig):
@@ -103,35 +112,31 @@ class Client:
     A partition is joined when it is used first: from then on the client knows how far its log has come.
     """
 
-    def __init__(
-        self,
-        cores: Cores,
-        *,
-        max_transaction_size_bytes: int = 32 << 20,
-        max_locks: int = MAX_LOCKS,
-        options: ClientOptions | None = None,
-    ) -> None:
-        self._cores = cores
-        self._max_transaction_size_bytes = max_transaction_size_bytes
-        self._max_locks = max_locks
-        self._options = options or ClientOptions()
-        self._open_core: Core | None = None
-        self._joined: dict[int, JoinedPartition] = {}
+    _engine: Engine | None = None
+    _closed = False
+
+    def __init__(self, environment: Environment) -> None:
+        self._environment = environment
+        self._joined: dict[int, StreamPartition] = {}
         self._feeds: dict[int, PartitionFeeds] = {}
-        self._closed = False
+        self._readers: weakref.WeakSet[Engine] = weakref.WeakSet()  # the tasks of each keep it alive
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread_id = 0
         self._deadlines: Deadlines
 
+    def __del__(self, warn: Callable[..., None] = warnings.warn) -> None:
+        if self._engine is not None and not self._closed:
+            warn(f"unclosed {self!r}", ResourceWarning, source=self)
+
     async def open(self) -> Self:
         """What ``async with`` does at first; raises as ``WaltzClient.open``."""
-        if self._open_core is not None or self._closed:
+        if self._engine is not None or self._closed:
             raise InvalidOperationError("a client is opened once")
         self._loop = asyncio.get_running_loop()
         self._thread_id = get_ident()
         self._deadlines = Deadlines()
         try:
-            self._open_core = await self._cores.open_core()
+            self._engine = await Engine.open(self._environment)
         except BaseException:
             await self.close()
             raise
@@ -151,10 +156,12 @@ class Client:
         for feeds in self._feeds.values():
             for feed in feeds.open:
                 await feed.aclose()
-        if self._open_core is not None:
-            await self._open_core.close()
+        if self._engine is not None:
+            await self._engine.close()
             self._deadlines.close()
-        await self._cores.close()
+        for reader in list(self._readers):
+            await reader.close()
+        await self._environment.cluster.close()
 
     async def __aenter__(self) -> Self:
         return await self.open()
@@ -164,36 +171,34 @@ class Client:
     ) -> None:
         await self.close()
 
-    @property
-    def _core(self) -> Core:
-        core = self._open_core
-        if core is None or self._closed:
+    def _open_engine(self) -> Engine:
+        engine = self._engine
+        if engine is None or self._closed:
             if self._closed:
                 raise ClientClosedError
             raise InvalidOperationError("the client is not open; use it in `async with waltz.connect(...) as client:`")
-        return core
+        return engine
 
-    def _used(self) -> Core:
-        """The core; raises unless this is the client's own event loop."""
-        core = self._core
-        assert self._loop is not None
-        check_loop(self._loop)
-        return core
+    def _own_engine(self) -> Engine:
+        """The engine; raises unless this is the client's own event loop."""
+        engine = self._open_engine()
+        engine.check_loop()
+        return engine
 
     @property
     def client_id(self) -> int:
         """Id of this client in the cluster; no other client ever has it."""
-        return self._core.client_id
+        return self._open_engine().client_id
 
     @property
     def cluster_name(self) -> str:
         """Name of the cluster."""
-        return self._core.cluster_name
+        return self._open_engine().cluster_name
 
     @property
     def partition_count(self) -> int:
         """Number of partitions of the cluster."""
-        return self._core.partition_count
+        return len(self._open_engine().partitions)
 
     async def append(
         self,
@@ -229,29 +234,21 @@ class Client:
         partition = self._joined.get(partition_id)
         if partition is None:
             partition = await self._join(partition_id, timeout_s)
-        if high_water_mark is None and partition_id not in self._feeds:
-            mark = partition.high_water_mark
-        else:
-            mark = self._mark(partition_id, partition, high_water_mark)
-            if mark > partition.high_water_mark:
-                await self._confirm(partition_id, partition, mark, now_s, timeout_s)
-        append = self._made(
-            partition_id, partition, data, header, mark, write_locks, read_locks, append_locks, loop, now_s, timeout_s
-        )
+        mark = self._mark(partition_id, partition, high_water_mark)
+        if mark > partition.feed.applied:
+            await self._confirm(partition, mark, now_s, timeout_s)
+        fields = append_fields(data, header, mark, write_locks, read_locks, append_locks)
+        append = self._submission(partition, fields, loop, now_s, timeout_s)
         deadlines = self._deadlines
         deadlines.add(append)
-        future = append.future
         try:
-            if not partition.append_now(append, *append.request):
-                await self._send(partition, append)
-            return await future
+            rest = partition.appends.submit(append)
+            if rest is not None:
+                await _finish(rest, append)
+            return await append.future
         except asyncio.CancelledError as cancelled:
-            _abandon(future)
-            cancelled.add_note(
-                "The transaction was sent; whether it is committed is not known."
-                if append.in_flight
-                else "The transaction was not sent; it is not in the log."
-            )
+            append.abandon()
+            append.note_outcome(cancelled)
             raise
         finally:
             deadlines.remove(append)
@@ -276,35 +273,30 @@ class Client:
         if partition is None:
             partition = await self._join(partition_id, timeout_s)
         mark = self._mark(partition_id, partition, high_water_mark)
-        if mark > partition.high_water_mark:
-            await self._confirm(partition_id, partition, mark, now_s, timeout_s)
-        appends: list[PlainAppend] = []
+        if mark > partition.feed.applied:
+            await self._confirm(partition, mark, now_s, timeout_s)
+        appends: list[PlainSubmission] = []
         for item in items:
-            each = item if isinstance(item, Append) else Append(item)
-            appends.append(
-                self._made(
-                    partition_id,
-                    partition,
-                    each.data,
-                    each.header,
-                    mark,
-                    each.write_locks,
-                    each.read_locks,
-                    each.append_locks,
-                    loop,
-                    now_s,
-                    timeout_s,
-                )
-            )
+            fields = chosen_fields(item if isinstance(item, Append) else Append(item), mark)
+            appends.append(self._submission(partition, fields, loop, now_s, timeout_s))
         try:
-            await self._send_all(partition, appends)
+            for append in appends:
+                self._deadlines.add(append)
+            for append in appends:
+                if not append.future.done():
+                    rest = partition.appends.submit(append)
+                    if rest is not None:
+                        await _finish(rest, append)
+            for append in appends:
+                if not append.future.done():
+                    await asyncio.wait((append.future,))
         except asyncio.CancelledError as cancelled:
             cancelled.add_note("Some of the transactions may have been sent; whether they are committed is not known.")
             raise
         finally:
             for append in appends:
                 self._deadlines.remove(append)
-                _abandon(append.future)
+                append.abandon()
         return _results([append.future for append in appends])
 
     async def transact(
@@ -371,7 +363,7 @@ class Client:
         if partition is None:
             partition = await self._join(partition_id, timeout_s)
         return Transact(
-            self,
+            functools.partial(self._append_chosen, partition_id),
             partition_id,
             partition,
             self._feeds.get(partition_id),
@@ -383,8 +375,7 @@ class Client:
             max_attempts=max_attempts,
         )
 
-    async def append_chosen(self, partition_id: int, chosen: Append, high_water_mark: int, timeout_s: float) -> int:
-        """See :class:`~waltz.client.plain.transact.Appender`."""
+    async def _append_chosen(self, partition_id: int, chosen: Append, high_water_mark: int, timeout_s: float) -> int:
         return await self.append(
             partition_id,
             chosen.data,
@@ -404,13 +395,11 @@ class Client:
         ahead of their consumer. Reading raises ``ClientAheadError`` when the log ends before ``after``,
         ``DeadlineExceededError`` when servers fail for a minute, ``DataChecksumError`` and ``ClientClosedError``.
         """
-        core, feeds = self._checked(partition_id, after, until)
-        return TransactionFeed(core, self._cores, partition_id, after, until, self._options, feeds)
+        return TransactionFeed(*self._feed_arguments(partition_id, after, until))
 
     def feed_batches(self, partition_id: int, *, after: int, until: int | None = None) -> BatchFeed:
         """The same in lists, as many at a time as came together: the fastest way to read a log."""
-        core, feeds = self._checked(partition_id, after, until)
-        return BatchFeed(core, self._cores, partition_id, after, until, self._options, feeds)
+        return BatchFeed(*self._feed_arguments(partition_id, after, until))
 
     async def high_water_mark(self, partition_id: int, *, timeout_s: float | None = None) -> int:
         """Id of the last committed transaction of a partition, asked of its server; -1 when there is none.
@@ -420,18 +409,18 @@ class Client:
 
         Raises ``PartitionNotFoundError``, ``DeadlineExceededError`` (10 s by default) and ``ClientClosedError``.
         """
-        return await self._used().high_water_mark(partition_id, timeout_s=timeout_s)
+        return await self._own_engine().high_water_mark(partition_id, timeout_s)
 
     # Appending
 
     def _own_loop(self) -> asyncio.AbstractEventLoop:
-        self._used()
+        self._own_engine()
         assert self._loop is not None
         return self._loop
 
-    async def _join(self, partition_id: int, timeout_s: float) -> JoinedPartition:
+    async def _join(self, partition_id: int, timeout_s: float) -> StreamPartition:
         """Join a partition."""
-        core = self._used()
+        engine = self._own_engine()
         check_integer(partition_id, "partition_id")
         check_seconds(timeout_s, "timeout_s")
         obstacle: WaltzError | None = None
@@ -439,120 +428,89 @@ class Client:
             async with asyncio.timeout(timeout_s):
                 while True:
                     try:
-                        partition = self._joined[partition_id] = await core.join(partition_id)
+                        partition = self._joined[partition_id] = await engine.join(partition_id)
                         return partition
                     except DeadlineExceededError as error:
                         obstacle = error
         except TimeoutError:
-            obstacle = core.obstacle(partition_id) or obstacle
+            obstacle = engine.obstacle(partition_id) or obstacle
             reason = "its server does not answer" if obstacle is None else str(obstacle)
             raise NotAppendedError(
                 f"partition {partition_id} could not be joined within {timeout_s:g} s: {reason}; nothing was sent"
             ) from obstacle
 
-    def _mark(self, partition_id: int, partition: JoinedPartition, high_water_mark: int | None) -> int:
+    def _mark(self, partition_id: int, partition: StreamPartition, high_water_mark: int | None) -> int:
         """What the locks of an append are checked against."""
         if high_water_mark is None:
             feeds = self._feeds.get(partition_id)
             high_water_mark = None if feeds is None else feeds.handed_out
-            return partition.high_water_mark if high_water_mark is None else high_water_mark
+            return partition.feed.applied if high_water_mark is None else high_water_mark
         check_mark(high_water_mark, "high_water_mark")
         return high_water_mark
 
-    async def _confirm(
-        self, partition_id: int, partition: JoinedPartition, mark: int, now_s: float, timeout_s: float
-    ) -> None:
+    async def _confirm(self, partition: StreamPartition, mark: int, now_s: float, timeout_s: float) -> None:
         """Refuse a mark that the log does not have: it would switch the check of the locks off."""
-        core = self._used()
+        engine = self._own_engine()
         check_seconds(timeout_s, "timeout_s")
         try:
             async with asyncio.timeout_at(now_s + timeout_s):
-                await confirm_mark(core, partition, partition_id, mark, self._options)
+                await confirm_mark(engine, partition, mark)
         except (TimeoutError, DeadlineExceededError) as error:
             raise NotAppendedError(
-                f"it could not be found out within {timeout_s:g} s whether partition {partition_id} has transaction "
-                f"{mark}, the high-water mark of the append; nothing was sent"
+                f"it could not be found out within {timeout_s:g} s whether partition {partition.partition_id} has "
+                f"transaction {mark}, the high-water mark of the append; nothing was sent"
             ) from error
 
-    def _made(
+    def _submission(
         self,
-        partition_id: int,
-        partition: JoinedPartition,
-        data: Data,
-        header: int,
-        high_water_mark: int,
-        write_locks: Locks,
-        read_locks: Locks,
-        append_locks: Locks,
+        partition: StreamPartition,
+        fields: AppendFields,
         loop: asyncio.AbstractEventLoop,
         now_s: float,
         timeout_s: float,
-    ) -> PlainAppend:
-        if self._closed:
+    ) -> PlainSubmission:
+        engine = self._engine
+        if engine is None or self._closed:
             raise ClientClosedError
-        if not isinstance(data, bytes):
-            data = checked_data(data)
-        if len(data) > self._max_transaction_size_bytes:
-            raise TransactionTooLargeError(
-                f"the transaction data has {len(data)} bytes; "
-                f"client.maxTransactionSize is {self._max_transaction_size_bytes}"
-            )
-        request = (
-            data,
-            checked_header(header),
-            high_water_mark,
-            lock_hashes(write_locks) if write_locks != () else (),
-            lock_hashes(read_locks) if read_locks != () else (),
-            lock_hashes(append_locks) if append_locks != () else (),
-        )
-        if request[3] or request[4] or request[5]:
-            lock_count = len(request[3]) + len(request[4]) + len(request[5])
-            if lock_count > self._max_locks:
-                raise too_many_locks(lock_count, self._max_locks)
+        engine.limits.check(fields)
         try:
-            return PlainAppend(partition_id, partition, request, loop.create_future(), now_s, timeout_s)
+            return PlainSubmission(
+                partition.partition_id, partition.appends, fields, loop.create_future(), now_s, timeout_s
+            )
         except TypeError:
             check_seconds(timeout_s, "timeout_s")
             raise
 
-    async def _send(self, partition: JoinedPartition, append: PlainAppend) -> None:
-        """Send as soon as the partition takes it, or end it at its deadline."""
-        try:
-            async with asyncio.timeout_at(append.deadline_s):
-                await partition.submit_attempt(append)
-        except (TimeoutError, ClientTimeoutError):
-            append.expire()
-        except Exception as error:
-            append.on_exception(error)
-
-    async def _send_all(self, partition: JoinedPartition, appends: list[PlainAppend]) -> None:
-        """Send all, in order, and wait for all."""
-        for append in appends:
-            self._deadlines.add(append)
-        for append in appends:
-            if not append.future.done() and not partition.append_now(append, *append.request):
-                await self._send(partition, append)
-        for append in appends:
-            if not append.future.done():
-                await asyncio.wait((append.future,))
-
-    def _checked(self, partition_id: int, after: int, until: int | None) -> tuple[Core, PartitionFeeds]:
-        core = self._used()
+    def _feed_arguments(
+        self, partition_id: int, after: int, until: int | None
+    ) -> tuple[Engine, Callable[[Applier], Awaitable[Engine]], int, int, int | None, PartitionFeeds]:
+        engine = self._own_engine()
         check_integer(partition_id, "partition_id")
-        if not 0 <= partition_id < core.partition_count:
+        if not 0 <= partition_id < len(engine.partitions):
             raise PartitionNotFoundError(partition_id)
         check_integer(after, "after")
         if after < NO_TRANSACTION:
             raise ValueError(f"a feed begins after a transaction, or after -1 for the first one, not after {after}")
         if until is not None:
             check_integer(until, "until")
-        return core, self._feeds.setdefault(partition_id, PartitionFeeds())
+        feeds = self._feeds.setdefault(partition_id, PartitionFeeds())
+        return engine, self._open_reader, partition_id, after, until, feeds
+
+    async def _open_reader(self, applier: Applier) -> Engine:
+        reader = await Engine.open(self._environment, applier)
+        self._readers.add(reader)
+        return reader
 
 
-def _abandon(future: "asyncio.Future[int]") -> None:
-    """Nobody looks at the outcome any more."""
-    if not future.cancel() and not future.cancelled():
-        future.exception()
+async def _finish(rest: Coroutine[Any, Any, None], append: PlainSubmission) -> None:
+    """Send as soon as the partition takes it, or end it at its deadline."""
+    try:
+        async with asyncio.timeout_at(append.deadline_s):
+            await rest
+    except TimeoutError:
+        append.expire()
+    except Exception:
+        assert append.future.done(), "it was told"
 
 
 def _results(futures: "list[asyncio.Future[int]]") -> list[int]:

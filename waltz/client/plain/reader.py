@@ -4,13 +4,16 @@ import asyncio
 import random
 import weakref
 from collections import deque
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from types import TracebackType
 from typing import Self
 
 from waltz.client.arguments import check_loop
-from waltz.client.context import WaltzClientCallbacks
+from waltz.client.engine.data_lists import PendingList
 from waltz.client.engine.data_requests import MAX_CHECKSUM_FAILURES
+from waltz.client.engine.engine import Engine
+from waltz.client.engine.feed import Applier
+from waltz.client.engine.partition import StreamPartition
 from waltz.client.engine.tasks import Signal
 from waltz.client.errors import (
     BulkReadsNotSupportedError,
@@ -19,9 +22,6 @@ from waltz.client.errors import (
     DataChecksumError,
     RpcError,
 )
-from waltz.client.options import ClientOptions
-from waltz.client.plain.core import Core, Cores, ListRequest, ReadingClient
-from waltz.client.plain.joined import JoinedPartition
 from waltz.client.transaction import Transaction
 from waltz.common.checksum import checksum, crc32
 from waltz.common.errors import DeadlineExceededError, WaltzError
@@ -41,15 +41,16 @@ _QUEUED_RECORDS = 1024
 class BulkReader:
     """Keeps a few bulk reads on their way while the batches before them are consumed. Has no task of its own."""
 
-    def __init__(self, core: Core, partition_id: int, after: int, options: ClientOptions) -> None:
-        self.partition: JoinedPartition | None = None
+    def __init__(self, engine: Engine, partition_id: int, after: int) -> None:
+        self.partition: StreamPartition | None = None
         """To be set before the first batch is read."""
         self.next_id = after + 1
         """Id of the transaction that the next batch begins with."""
-        self._core = core
+        options = engine.options
+        self._engine = engine
         self._partition_id = partition_id
         self._options = options
-        self._ahead: deque[ListRequest] = deque()
+        self._ahead: deque[PendingList] = deque()
         self._asked_until = after + 1
         self._count = _FIRST_COUNT
         self._known_mark = -1
@@ -87,7 +88,7 @@ class BulkReader:
     async def _try(self) -> list[Record]:
         self._ask()
         if not self._ahead:
-            await self._core.advanced(self._partition_id, self.next_id)
+            await self._engine.advanced(self._partition_id, self.next_id)
             self._ask()
         request = self._ahead[0]
         records = await request.wait()
@@ -101,10 +102,10 @@ class BulkReader:
 
     def _ask(self) -> None:
         assert self.partition is not None
-        mark = max(self._known_mark, self.partition.high_water_mark)
+        mark = max(self._known_mark, self.partition.feed.applied)
         while len(self._ahead) < self._options.list_requests and self._asked_until <= mark:
             count = min(self._count, mark + 1 - self._asked_until)
-            self._ahead.append(self._core.request_list(self._partition_id, self._asked_until, count, _MAX_BYTES))
+            self._ahead.append(self._engine.request_list(self._partition_id, self._asked_until, count, _MAX_BYTES))
             self._asked_until += count
 
     def _start_over(self) -> None:
@@ -136,8 +137,8 @@ class BulkReader:
         raise RpcError(text)
 
 
-class SingleReader(WaltzClientCallbacks):
-    """Reads by applying, with a client of its own: for servers that have no bulk reads."""
+class SingleReader:
+    """Reads by applying, with an engine of its own: for servers that have no bulk reads."""
 
     def __init__(self, partition_id: int, after: int) -> None:
         self.next_id = after + 1
@@ -147,13 +148,13 @@ class SingleReader(WaltzClientCallbacks):
         self._records: deque[Record] = deque()
         self._error: Exception | None = None
         self._changed = Signal()
-        self._client: ReadingClient | None = None
+        self._engine: Engine | None = None
         self._closed = False
 
-    async def open(self, cores: Cores) -> None:
+    async def open(self, open_engine: Callable[[Applier], Awaitable[Engine]]) -> None:
         """Begin to read."""
-        self._client = await cores.open_reader(self)
-        await self._client.set_partitions({self._partition_id})
+        self._engine = await open_engine(Applier(self._apply, self._failed))
+        await self._engine.set_partitions({self._partition_id}, self._mark)
 
     async def next_batch(self) -> list[Record]:
         """What has come; waits for one at least. Raises what keeps a transaction from being read."""
@@ -173,14 +174,13 @@ class SingleReader(WaltzClientCallbacks):
         """Stop reading."""
         self._closed = True
         self._changed.notify()
-        if self._client is not None:
-            await self._client.close()
+        if self._engine is not None:
+            await self._engine.close()
 
-    def client_high_water_mark(self, partition_id: int) -> int:
-        """The transaction to begin after."""
+    async def _mark(self, partition_id: int) -> int:
         return self._after
 
-    async def apply_transaction(self, transaction: Transaction) -> None:
+    async def _apply(self, transaction: Transaction) -> None:
         """Take it in when there is room for it."""
         while not self._closed and (self._error is not None or len(self._records) >= _QUEUED_RECORDS):
             await self._changed.wait()
@@ -194,8 +194,8 @@ class SingleReader(WaltzClientCallbacks):
         self._records.append(record)
         self._changed.notify()
 
-    def uncaught_exception(self, partition_id: int, transaction_id: int, error: BaseException) -> None:
-        """The consumer is told."""
+    def _failed(self, partition_id: int, transaction_id: int, error: BaseException) -> None:
+        """The consumer is told by :meth:`next_batch`."""
 
 
 class PartitionFeeds:
@@ -248,14 +248,14 @@ class Feed:
 
     def __init__(
         self,
-        core: Core,
-        cores: Cores,
+        engine: Engine,
+        open_engine: Callable[[Applier], Awaitable[Engine]],
         partition_id: int,
         after: int,
         until: int | None,
-        options: ClientOptions,
         feeds: PartitionFeeds,
     ) -> None:
+        """``open_engine`` makes another engine, to read from servers that have no bulk reads."""
         self.partition_id = partition_id
         self.position = after
         """Id of the last transaction that its consumer is done with: it has asked for the next one."""
@@ -269,13 +269,12 @@ class Feed:
         self.awaiting: list[tuple[int, asyncio.Future[None]]] = []
         """Who waits for :attr:`position` to get to a transaction; :meth:`wake` is called when it has moved."""
         self._last_id = _NEVER if until is None else until
-        self._core = core
-        self._cores = cores
-        self._options = options
+        self._engine = engine
+        self._open_engine = open_engine
         self._feeds = feeds
         self._begun = False
         self._loop = asyncio.get_running_loop()
-        self._reader: BulkReader | SingleReader = BulkReader(core, partition_id, after, options)
+        self._reader: BulkReader | SingleReader = BulkReader(engine, partition_id, after)
         feeds.opened(self)
 
     @property
@@ -353,16 +352,16 @@ class Feed:
             records = await self._reader.next_batch()
         except BulkReadsNotSupportedError:
             self._reader = SingleReader(self.partition_id, self._reader.next_id - 1)
-            await self._reader.open(self._cores)
+            await self._reader.open(self._open_engine)
             records = await self._reader.next_batch()
         beyond = records[-1][0] - self._last_id
         return records[:-beyond] if beyond > 0 else records
 
     async def _begin(self) -> None:
         assert isinstance(self._reader, BulkReader)
-        partition = await self._core.join(self.partition_id)
+        partition = await self._engine.join(self.partition_id)
         try:
-            await confirm_mark(self._core, partition, self.partition_id, self.position, self._options)
+            await confirm_mark(self._engine, partition, self.position)
         except ClientAheadError:
             await self.aclose()
             raise
@@ -370,22 +369,20 @@ class Feed:
         self._begun = True
 
 
-async def confirm_mark(
-    core: Core, partition: JoinedPartition, partition_id: int, transaction_id: int, options: ClientOptions
-) -> None:
+async def confirm_mark(engine: Engine, partition: StreamPartition, transaction_id: int) -> None:
     """Return when the log is known to have a transaction.
 
     Raises ``ClientAheadError`` when its server says twice, a while apart, that it has not: one that has lost the
     partition without knowing it yet may be wrong. Raises ``DeadlineExceededError`` and ``ClientClosedError``, too.
     """
-    if transaction_id <= partition.high_water_mark:
+    if transaction_id <= partition.feed.applied:
         return
-    for delay_s in (0.0, options.ahead_retry_initial_s):
+    for delay_s in (0.0, engine.options.ahead_retry_initial_s):
         await asyncio.sleep(delay_s)
-        last_id = max(await core.high_water_mark(partition_id), partition.high_water_mark)
+        last_id = max(await engine.high_water_mark(partition.partition_id), partition.feed.applied)
         if transaction_id <= last_id:
             return
-    raise ClientAheadError(partition_id, transaction_id, last_id)
+    raise ClientAheadError(partition.partition_id, transaction_id, last_id)
 
 
 class TransactionFeed(Feed):

@@ -2,25 +2,16 @@
 
 import asyncio
 import random
-from collections.abc import Awaitable
-from typing import Protocol
+from collections.abc import Awaitable, Callable
 
 from waltz.client.decisions import Basis, Choice
+from waltz.client.engine.partition import StreamPartition
 from waltz.client.errors import InvalidOperationError, LockConflict, NotAppendedError
 from waltz.client.plain.append import Append
-from waltz.client.plain.joined import JoinedPartition
 from waltz.client.plain.reader import Feed, PartitionFeeds
 from waltz.client.retry_policy import RetryPolicy
 
 _PACE = RetryPolicy()
-
-
-class Appender(Protocol):
-    """Appends one transaction: a plain client."""
-
-    async def append_chosen(self, partition_id: int, chosen: Append, high_water_mark: int, timeout_s: float) -> int:
-        """The id of the committed transaction."""
-        ...
 
 
 class Transact:
@@ -28,9 +19,9 @@ class Transact:
 
     def __init__(
         self,
-        appender: Appender,
+        append: Callable[[Append, int, float], Awaitable[int]],
         partition_id: int,
-        partition: JoinedPartition,
+        partition: StreamPartition,
         feeds: PartitionFeeds | None,
         *,
         feed: Feed | None,
@@ -40,8 +31,11 @@ class Transact:
         timeout_s: float,
         max_attempts: int | None,
     ) -> None:
-        """``caller`` is the task or thread that decides, as feeds know their consumers."""
-        self._appender = appender
+        """``append`` is given a transaction, its high-water mark and a timeout in seconds; it returns its id.
+
+        ``caller`` is the task or thread that decides, as feeds know their consumers.
+        """
+        self._append = append
         self._partition_id = partition_id
         self._partition = partition
         self._feeds = feeds
@@ -75,7 +69,7 @@ class Transact:
         """Append what was decided; ``None``: it was overtaken, and the state is new enough to decide again."""
         remaining_s = max(self._deadline_s - self._loop.time(), 0.0)
         try:
-            return await self._appender.append_chosen(self._partition_id, chosen, basis.high_water_mark, remaining_s)
+            return await self._append(chosen, basis.high_water_mark, remaining_s)
         except LockConflict as conflict:
             if self._attempt == self._max_attempts:
                 raise
@@ -102,7 +96,7 @@ class Transact:
             handed_out = None if self._feeds is None else self._feeds.handed_out
             if handed_out is not None:
                 return handed_out
-        return self._partition.high_water_mark
+        return self._partition.feed.applied
 
     async def _catch_up(self, conflict: LockConflict) -> None:
         """Return when the state includes the transaction that was in the way; raises ``conflict`` if it never will."""

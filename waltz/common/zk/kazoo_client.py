@@ -173,34 +173,28 @@ class KazooZooKeeper:
 
     @property
     def state(self) -> State:
-        """See :class:`~waltz.common.zk.client.ZooKeeper`."""
         return self._state
 
     @property
     def session_id(self) -> int | None:
-        """See :class:`~waltz.common.zk.client.ZooKeeper`."""
         return self._session_id
 
     async def get(self, path: str, watch: Watch | None = None) -> tuple[bytes | None, Stat]:
-        """See :class:`~waltz.common.zk.client.ZooKeeper`."""
         hop = self._watch_hop(watch)
         data, stat = await self._read("get", path, lambda: self._client.get_async(path, hop))
         return data, _stat(stat)
 
     async def exists(self, path: str, watch: Watch | None = None) -> Stat | None:
-        """See :class:`~waltz.common.zk.client.ZooKeeper`."""
         hop = self._watch_hop(watch)
         stat = await self._read("exists", path, lambda: self._client.exists_async(path, hop))
         return None if stat is None else _stat(stat)
 
     async def children(self, path: str, watch: Watch | None = None) -> list[str]:
-        """See :class:`~waltz.common.zk.client.ZooKeeper`."""
         hop = self._watch_hop(watch)
         names: list[str] = await self._read("children", path, lambda: self._client.get_children_async(path, hop))
         return names
 
     async def sync(self, path: str) -> None:
-        """See :class:`~waltz.common.zk.client.ZooKeeper`."""
 
         # ZooKeeper's own sync does not ask a quorum: a leader that was deposed and has not noticed it answers it, and
         # so does a member that it still leads. A transaction, also one that changes nothing, needs the quorum of the
@@ -225,7 +219,6 @@ class KazooZooKeeper:
         sequential: bool = False,
         make_path: bool = False,
     ) -> str:
-        """See :class:`~waltz.common.zk.client.ZooKeeper`."""
 
         def submit() -> _AsyncResult[str]:
             result: _AsyncResult[str] = self._client.create_async(path, data, ephemeral=ephemeral, sequence=sequential)
@@ -242,15 +235,12 @@ class KazooZooKeeper:
         return await self._write("create", path, submit)
 
     async def set(self, path: str, data: bytes | None, version: int = ANY_VERSION) -> Stat:
-        """See :class:`~waltz.common.zk.client.ZooKeeper`."""
         return _stat(await self._write("set", path, lambda: self._client.set_async(path, data, version)))
 
     async def delete(self, path: str, version: int = ANY_VERSION) -> None:
-        """See :class:`~waltz.common.zk.client.ZooKeeper`."""
         await self._write("delete", path, lambda: self._client.delete_async(path, version))
 
     def add_listener(self, listener: Listener) -> Callable[[], None]:
-        """See :class:`~waltz.common.zk.client.ZooKeeper`."""
         self._listeners.append(listener)
 
         def remove() -> None:
@@ -260,7 +250,7 @@ class KazooZooKeeper:
         return remove
 
     async def close(self) -> None:
-        """See :class:`~waltz.common.zk.client.ZooKeeper`. Waits for kazoo's threads, but not for ever."""
+        """Waits for kazoo's threads, but not for ever."""
         if self._closed:
             return
         self._closed = True

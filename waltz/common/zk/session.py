@@ -36,28 +36,24 @@ class SessionZooKeeper:
         return self._session_id if self._zookeeper.session_id == self._session_id else None
 
     async def get(self, path: str, watch: Watch | None = None) -> tuple[bytes | None, Stat]:
-        """See :class:`~waltz.common.zk.client.ZooKeeper`."""
         self._check(path)
         result = await self._zookeeper.get(path, watch)
         self._check(path)
         return result
 
     async def exists(self, path: str, watch: Watch | None = None) -> Stat | None:
-        """See :class:`~waltz.common.zk.client.ZooKeeper`."""
         self._check(path)
         result = await self._zookeeper.exists(path, watch)
         self._check(path)
         return result
 
     async def children(self, path: str, watch: Watch | None = None) -> list[str]:
-        """See :class:`~waltz.common.zk.client.ZooKeeper`."""
         self._check(path)
         result = await self._zookeeper.children(path, watch)
         self._check(path)
         return result
 
     async def sync(self, path: str) -> None:
-        """See :class:`~waltz.common.zk.client.ZooKeeper`."""
         self._check(path)
         await self._zookeeper.sync(path)
         self._check(path)
@@ -71,22 +67,18 @@ class SessionZooKeeper:
         sequential: bool = False,
         make_path: bool = False,
     ) -> str:
-        """See :class:`~waltz.common.zk.client.ZooKeeper`."""
         self._check(path)
         return await self._zookeeper.create(path, data, ephemeral=ephemeral, sequential=sequential, make_path=make_path)
 
     async def set(self, path: str, data: bytes | None, version: int = ANY_VERSION) -> Stat:
-        """See :class:`~waltz.common.zk.client.ZooKeeper`."""
         self._check(path)
         return await self._zookeeper.set(path, data, version)
 
     async def delete(self, path: str, version: int = ANY_VERSION) -> None:
-        """See :class:`~waltz.common.zk.client.ZooKeeper`."""
         self._check(path)
         await self._zookeeper.delete(path, version)
 
     def add_listener(self, listener: Listener) -> Callable[[], None]:
-        """See :class:`~waltz.common.zk.client.ZooKeeper`."""
         return self._zookeeper.add_listener(listener)
 
     async def close(self) -> None:

@@ -35,7 +35,7 @@ from waltz.server.store.recovery_effects import (
 from waltz.server.store.replica_stages import Stage, StageEvent, next_stage
 from waltz.server.store.replica_view import ReplicaStatus, ReplicaView
 from waltz.server.store.ring import BatchRing
-from waltz.storage.remote.client import RemoteStorageError
+from waltz.storage.remote.errors import RemoteStorageError
 
 logger = logging.getLogger(__name__)
 

@@ -51,7 +51,7 @@ class StageEvent(enum.Enum):
     """The connection is not used any more; the machine has forgotten what it told."""
 
 
-_TRANSITIONS = {
+_TRANSITIONS: dict[tuple[Stage, StageEvent], Stage] = {
     (Stage.AWAY, StageEvent.CONNECTED): Stage.RECOVERING,
     (Stage.AWAY, StageEvent.FAILED): Stage.AWAY,
     (Stage.RECOVERING, StageEvent.JOINED): Stage.MEMBER,

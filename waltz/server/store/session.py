@@ -28,7 +28,7 @@ from waltz.server.store.replica import Replica
 from waltz.server.store.replica_view import ReplicaView
 from waltz.server.store.ring import BatchRing, Committed
 from waltz.server.store.voting import can_reach, committed_mark, quorum_of
-from waltz.storage.remote.client import RemoteStorageError
+from waltz.storage.remote.errors import RemoteStorageError
 
 logger = logging.getLogger(__name__)
 

@@ -1,8 +1,8 @@
 """The data port: hands requests to partitions and their answers back, in bounded memory.
 
-A connection is not read while its peer does not read its answers, and while a partition that it sent requests to is
-congested (which stalls its other partitions too; the original does the same). Open requests are advice: other requests
-are served whether or not one was sent.
+A connection is not read while its peer does not read its answers. What a partition has no room for is refused; the
+original does not read the connection then, which stalls the other partitions on it. Open requests are advice: other
+requests are served whether or not one was sent.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from waltz.common.wire import storage as wire
 from waltz.common.wire.frames import Bounds
 from waltz.storage.node.manager import StorageManager
 from waltz.storage.node.replies import failure_frame
-from waltz.storage.node.request_queue import PartitionRequest, RequestQueue
+from waltz.storage.node.request_queue import PartitionRequest
 
 HELLO_TEXT = "Waltz Storage Server"
 
@@ -30,13 +30,12 @@ LATE_S = 1.0
 class DataConnection:
     """One connection to the data port; the ``ChannelHandler`` of its channel and the ``Requester`` of its requests."""
 
-    __slots__ = ("_channel", "_congested", "_deadline", "_due_s", "_held_back", "_manager", "_unsent_bytes")
+    __slots__ = ("_channel", "_deadline", "_due_s", "_held_back", "_manager", "_unsent_bytes")
 
     def __init__(self, manager: StorageManager) -> None:
         self._manager = manager
         self._channel: Channel | None = None
         self._held_back: deque[PartitionRequest] = deque()
-        self._congested: dict[int, RequestQueue] = {}
         self._deadline: asyncio.TimerHandle | None = None
         self._unsent_bytes = 0
         self._due_s = 0.0
@@ -66,9 +65,6 @@ class DataConnection:
     def channel_closed(self, channel: Channel, error: Exception | None) -> None:
         """Part of ``ChannelHandler``: what is queued is still executed, as the peer cannot know how far it came."""
         self._held_back.clear()
-        for queue in self._congested.values():
-            queue.forget(self)
-        self._congested.clear()
         self._channel = None
         self._stop_deadline()
 
@@ -92,11 +88,6 @@ class DataConnection:
         if self._channel is not None:
             self._held_back.append(request)
 
-    def partition_drained(self, partition_id: int) -> None:
-        """Part of ``Requester``."""
-        self._congested.pop(partition_id, None)
-        self._regulate()
-
     # Internals
 
     def _open(self, message: wire.OpenRequest) -> bytes:
@@ -114,16 +105,13 @@ class DataConnection:
             self.answer(failure_frame(request.message, self._manager.absence(partition_id).wire_text()))
             return
         partition.receive(request)
-        if partition.queue.congested and partition_id not in self._congested:
-            self._congested[partition_id] = partition.queue
-            partition.queue.notify_when_drained(self)
 
     def _regulate(self) -> None:
         """Read from the peer, or do not."""
         channel = self._channel
         if channel is None:
             return
-        if self._congested or self._held_back or not channel.writable:
+        if self._held_back or not channel.writable:
             channel.pause_reading()
         else:
             channel.resume_reading()

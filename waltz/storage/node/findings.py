@@ -43,7 +43,7 @@ class Findings:
         found = {}
         for partition_id, partition in self._partitions.items():
             texts = [f"transactions {first} to {last}" for first, last in partition.damaged_ranges]
-            texts += [f"header of {path}" for path in partition.log.damaged_headers]
+            texts += [f"header of {path}" for path in partition.log.damage.headers]
             if texts:
                 more = f" and {len(texts) - MAX_LISTED} more ranges" if len(texts) > MAX_LISTED else ""
                 found[partition_id] = ", ".join(texts[:MAX_LISTED]) + more
@@ -70,8 +70,8 @@ class Findings:
         """What was found and did no harm: partitions by finding."""
         logs = {partition_id: partition.log for partition_id, partition in self._partitions.items()}
         found = {
-            "tornWriteCut": [partition_id for partition_id, log in logs.items() if log.cut_bytes],
-            "indexMended": [partition_id for partition_id, log in logs.items() if log.mended_index_entries],
+            "tornWriteCut": [partition_id for partition_id, log in logs.items() if log.damage.cut_bytes],
+            "indexMended": [partition_id for partition_id, log in logs.items() if log.damage.mended_index_entries],
             "controlFileHalfDamaged": self._control_file.half_damaged,
             "fenceHalfDamaged": self._fence_file.half_damaged,
         }

@@ -24,6 +24,7 @@ from waltz.storage.errors import CorruptionError, PartitionNotAssignedError, Sto
 from waltz.storage.node.findings import Findings
 from waltz.storage.node.partition import StoragePartition
 from waltz.storage.node.partition_metrics import GROUP, PartitionMetrics
+from waltz.storage.node.request_queue import DEFAULT_LIMITS, QueueLimits
 from waltz.storage.node.scrubber import Scrubber
 from waltz.storage.node.session_rule import disabled
 
@@ -52,6 +53,7 @@ class StorageManager:
         *,
         segment_size_threshold_bytes: int,
         segment_cache_capacity: int,
+        limits: QueueLimits = DEFAULT_LIMITS,
     ) -> None:
         """Use :meth:`open`."""
         self.partitions: dict[int, StoragePartition] = {}
@@ -65,6 +67,7 @@ class StorageManager:
         self._registry = registry
         self._segment_size_threshold_bytes = segment_size_threshold_bytes
         self._segment_cache_capacity = segment_cache_capacity
+        self._limits = limits
         self._administration = asyncio.Lock()
         self._clean: dict[int, CleanPartition] = {}
         self._workshop = Workshop(files, directory, control_file)
@@ -91,6 +94,7 @@ class StorageManager:
         *,
         segment_size_threshold_bytes: int,
         segment_cache_capacity: int,
+        limits: QueueLimits = DEFAULT_LIMITS,
     ) -> "StorageManager":
         """Lock the directory and open every assigned partition (which recovers its files).
 
@@ -111,6 +115,7 @@ class StorageManager:
             registry,
             segment_size_threshold_bytes=segment_size_threshold_bytes,
             segment_cache_capacity=segment_cache_capacity,
+            limits=limits,
         )
         try:
             await manager._take_clean_stop()
@@ -240,7 +245,7 @@ class StorageManager:
             partition = self.partitions.get(partition_id)
             if partition is not None:
                 await self.scrubber.scan(partition, suspicious=True)
-                return partition.damaged_ranges, partition.max_transaction_id, not partition.log.damaged_paths
+                return partition.damaged_ranges, partition.max_transaction_id, not partition.log.damage.paths
             found = await self._files.run(partial(self._workshop.survey, partition_id))
             return found.missing, found.last_transaction_id, False
 
@@ -261,7 +266,7 @@ class StorageManager:
             last_id, damaged = NO_TRANSACTION, frozenset[str]()
             partition = self.partitions.get(partition_id)
             if partition is not None:
-                last_id, damaged = partition.max_transaction_id, frozenset(partition.log.damaged_paths)
+                last_id, damaged = partition.max_transaction_id, frozenset(partition.log.damage.paths)
                 await self._close_partition(partition)
                 self._broken[partition_id] = "it is being repaired"
             try:
@@ -403,10 +408,18 @@ class StorageManager:
                 clean_end=clean_end,
             )
         )
-        return StoragePartition(partition_id, log, self._control_file, fence, self._files, self._metrics[partition_id])
+        return StoragePartition(
+            partition_id,
+            log,
+            self._control_file,
+            fence,
+            self._files,
+            self._metrics[partition_id],
+            on_suspicion=partial(self.scrubber.request, partition_id, suspicious=True),
+            limits=self._limits,
+        )
 
     def _serve(self, partition: StoragePartition) -> None:
-        partition.on_suspicion = partial(self.scrubber.request, partition.partition_id, suspicious=True)
         partition.start()
         self.partitions[partition.partition_id] = partition
         self.scrubber.request(partition.partition_id)

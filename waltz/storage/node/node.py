@@ -3,13 +3,12 @@
 import asyncio
 import logging
 import os
-import signal
 import ssl
 import sys
 from dataclasses import replace
 
 from waltz.common.config import StorageConfig
-from waltz.common.daemon import calm_garbage_collection
+from waltz.common.daemon import calm_garbage_collection, stop_signals, unless_stopped
 from waltz.common.errors import WaltzError
 from waltz.common.exposition import to_json
 from waltz.common.http import HttpServer
@@ -32,6 +31,7 @@ from waltz.storage.node.admin_port import AdminService
 from waltz.storage.node.data_port import DataConnection
 from waltz.storage.node.manager import StorageManager
 from waltz.storage.node.partition_metrics import GROUP
+from waltz.storage.node.request_queue import DEFAULT_LIMITS, QueueLimits
 
 logger = logging.getLogger(__name__)
 
@@ -57,7 +57,13 @@ class StorageNode:
 
     @classmethod
     async def start(
-        cls, config: StorageConfig, *, files: Files, zookeeper: ZooKeeper, metrics: Registry
+        cls,
+        config: StorageConfig,
+        *,
+        files: Files,
+        zookeeper: ZooKeeper,
+        metrics: Registry,
+        limits: QueueLimits = DEFAULT_LIMITS,
     ) -> "StorageNode":
         """Open the storage directory and listen; serves when it returns. ``files`` must outlive the node.
 
@@ -76,6 +82,7 @@ class StorageNode:
                 metrics,
                 segment_size_threshold_bytes=config.segment_size_threshold_bytes,
                 segment_cache_capacity=config.segment_cache_capacity,
+                limits=limits,
             )
         except (StorageError, OSError) as error:
             raise WaltzError(_explain(config, store, error)) from error
@@ -179,47 +186,27 @@ async def run(config: StorageConfig) -> None:
     the end takes longer than :data:`CLOSE_TIMEOUT_S` (a disk that hangs): the process exits with status 1.
     """
     sys.setswitchinterval(SWITCH_INTERVAL_S)
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
     files = OsFiles()
     try:
-        node = await _start_unless_stopped(config, files, stop)
-        if node is None:
-            return
-        calm_garbage_collection()
-        await stop.wait()
-        logger.info("storage node is closing")
-        closing = asyncio.create_task(node.close())
-        await asyncio.wait({closing}, timeout=CLOSE_TIMEOUT_S)
-        if not closing.done():
-            logger.critical("the disk did not let the node close within %g s; exiting without it", CLOSE_TIMEOUT_S)
-            os._exit(1)
-        closing.result()
-        logger.info("storage node is closed")
+        with stop_signals() as stop:
+            node = await unless_stopped(stop, _start_with_zookeeper(config, files))
+            if node is not None:
+                calm_garbage_collection()
+                await stop.wait()
+                await _close_in_time(node)
     finally:
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.remove_signal_handler(number)
         files.close()
 
 
-async def _start_unless_stopped(config: StorageConfig, files: Files, stop: asyncio.Event) -> StorageNode | None:
-    """The running node, or ``None`` when it was told to stop before it was up."""
-    starting = asyncio.create_task(_start_with_zookeeper(config, files))
-    stopping = asyncio.create_task(stop.wait())
-    try:
-        await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
-        if starting.done():
-            return starting.result()
-        starting.cancel()
-        await asyncio.wait({starting})
-        if not starting.cancelled() and starting.exception() is None:
-            await starting.result().close()
-        return None
-    finally:
-        stopping.cancel()
-        await asyncio.wait({stopping})
+async def _close_in_time(node: StorageNode) -> None:
+    logger.info("storage node is closing")
+    closing = asyncio.create_task(node.close())
+    await asyncio.wait({closing}, timeout=CLOSE_TIMEOUT_S)
+    if not closing.done():
+        logger.critical("the disk did not let the node close within %g s; exiting without it", CLOSE_TIMEOUT_S)
+        os._exit(1)
+    closing.result()
+    logger.info("storage node is closed")
 
 
 async def _start_with_zookeeper(config: StorageConfig, files: Files) -> StorageNode:

@@ -33,14 +33,9 @@ from waltz.storage.errors import (
 )
 from waltz.storage.node import session_rule
 from waltz.storage.node.partition_metrics import PartitionMetrics
-from waltz.storage.node.replies import (
-    READ_REQUESTS,
-    ReadRequest,
-    failure_frame,
-    last_requested_id,
-    read_frame,
-)
-from waltz.storage.node.request_queue import PartitionRequest, RequestQueue
+from waltz.storage.node.replies import failure_frame, last_requested_id, read_frame
+from waltz.storage.node.request_queue import PartitionRequest, QueueLimits, RequestQueue
+from waltz.storage.node.session_rule import READ_REQUESTS, ReadRequest
 
 logger = logging.getLogger(__name__)
 
@@ -48,10 +43,6 @@ Result = TypeVar("Result")
 
 MAX_READ_BYTES_AT_ONCE = 8 << 20
 """One turn of the reader ends with the answer that reaches this size."""
-
-WRITE_AHEAD_BYTES = 256 << 10
-"""Groups of this size are written while another is being synced. For smaller ones a second turn of a thread costs more
-than the write."""
 
 MAX_UNSYNCED_GROUPS = 2
 """Groups that are written, or being written, and not yet durable."""
@@ -65,10 +56,6 @@ class _Written(NamedTuple):
     started_s: float
 
 
-def _ignore() -> None:
-    """What happens on suspicion until somebody listens."""
-
-
 class StoragePartition:
     """Serves one assigned partition until it is closed. All methods belong to the event loop's thread."""
 
@@ -80,8 +67,14 @@ class StoragePartition:
         fence_file: FenceFile,
         files: Files,
         metrics: PartitionMetrics,
+        *,
+        on_suspicion: Callable[[], None],
+        limits: QueueLimits,
     ) -> None:
-        """Take over an open log; the partition closes it. Serves nothing before :meth:`start`."""
+        """Take over an open log; the partition closes it. Serves nothing before :meth:`start`.
+
+        ``on_suspicion`` is called when a read has met damage whose extent a scan has to find out.
+        """
         self.partition_id = partition_id
         self._log = log
         self._control_file = control_file
@@ -92,15 +85,15 @@ class StoragePartition:
         self._session_id = self._fenced_session_id
         self._failure: str | None = None
         self._dead: str | None = None
-        self.queue = RequestQueue(partition_id)
+        self.queue = RequestQueue(limits)
         """What waits to be taken up."""
+        self._overrun = False
         self._unfinished_truncates = 0
         self._writing = False
         self._unsynced: deque[_Written] = deque()
         self._syncer: asyncio.Task[None] | None = None
         self._maintenance: deque[tuple[Callable[[], object], asyncio.Future[object]]] = deque()
-        self.on_suspicion: Callable[[], None] = _ignore
-        """Called when a read has met damage whose extent a scan has to find out."""
+        self._on_suspicion = on_suspicion
         self._wake_writer = asyncio.Event()
         self._wake_reader = asyncio.Event()
         self._closing = False
@@ -143,12 +136,15 @@ class StoragePartition:
     @property
     def damaged_ranges(self) -> tuple[tuple[int, int], ...]:
         """First and last ids of records known to be damaged."""
-        return self._log.damaged_ranges
+        return self._log.damage.ranges
 
     # Requests
 
     def receive(self, request: PartitionRequest) -> None:
-        """Queue a request; exactly one answer or ``hold_back`` follows. Raises the fence at once (session rule)."""
+        """Queue a request; exactly one answer or ``hold_back`` follows. Raises the fence at once (session rule).
+
+        A request for which there is no room is refused.
+        """
         message = request.message
         if self._closing:
             request.requester.answer(failure_frame(message, wire_text(PartitionNotAssignedError(self.partition_id))))
@@ -159,13 +155,16 @@ class StoragePartition:
         if message.session_id > self._session_id:
             self._session_id = message.session_id
         if isinstance(message, READ_REQUESTS) and self._may_overtake(message):
-            self.queue.add(request, self.queue.reads)
-            self._wake_reader.set()
+            lane, wake = self.queue.reads, self._wake_reader
+        else:
+            lane, wake = self.queue.ordered, self._wake_writer
+        if not self.queue.has_room(request, lane):
+            self._turn_away(request)
             return
         if isinstance(message, wire.TruncateRequest):
             self._unfinished_truncates += 1
-        self.queue.add(request, self.queue.ordered)
-        self._wake_writer.set()
+        self.queue.add(request, lane)
+        wake.set()
 
     async def set_available(self, available: bool) -> None:
         """Persist whether servers may use the partition. Raises ``OSError``."""
@@ -189,7 +188,7 @@ class StoragePartition:
 
     async def scan_step(self, scan: SegmentScan) -> bool:
         """Check another piece of a segment; whether it was the last. Raises ``StorageError`` (closed), ``OSError``."""
-        return await self._files.run_read(partial(self._log.scan_step, scan))
+        return await self._files.run_read(partial(self._log.damage.scan_step, scan))
 
     async def finish_scan(self, scan: SegmentScan) -> bool:
         """Take over what a scan has found, in the writer's turn; false when a truncation made it worthless.
@@ -199,7 +198,7 @@ class StoragePartition:
         if self._closing or self._dead is not None or not self._tasks:
             raise PartitionNotAssignedError(self.partition_id)
         future: asyncio.Future[object] = asyncio.get_running_loop().create_future()
-        self._maintenance.append((partial(self._log.finish_scan, scan), future))
+        self._maintenance.append((partial(self._log.damage.finish_scan, scan), future))
         self._wake_writer.set()
         return bool(await future)
 
@@ -222,6 +221,18 @@ class StoragePartition:
         for request in self.queue.take_all():
             request.requester.answer(failure_frame(request.message, not_assigned))
         await self._files.run(self._log.close)
+
+    def _turn_away(self, request: PartitionRequest) -> None:
+        """Refuse at once what there is no room for: other partitions share the connection, and must not wait (L4)."""
+        if not self._overrun:
+            self._overrun = True
+            logger.warning(
+                "partition %d: requests are refused, because %d are waiting already; a client sends without waiting for"
+                " answers, or the disk is much too slow",
+                self.partition_id,
+                len(self.queue),
+            )
+        request.requester.answer(failure_frame(request.message, session_rule.overrun(self.partition_id).wire_text()))
 
     def _may_overtake(self, message: ReadRequest) -> bool:
         """Whether the log as published now holds the answer that this read would get in its place in the queue.
@@ -246,11 +257,12 @@ class StoragePartition:
                 await self._maintain()
                 continue
             if not self.queue.ordered:
+                self._overrun = False
                 await self._woken()
                 continue
             self._writing = True
             await self._settle_fence()
-            ahead = self.queue.has_appends_of(WRITE_AHEAD_BYTES)
+            ahead = self.queue.has_large_group
             group = self.queue.take_group()
             if ahead:
                 await self._write_ahead(group)
@@ -267,11 +279,7 @@ class StoragePartition:
 
     def _may_write_ahead(self) -> bool:
         """Whether what comes next is a large group of appends, which need not wait for the sync of those before it."""
-        return (
-            len(self._unsynced) < MAX_UNSYNCED_GROUPS
-            and not self._maintenance
-            and self.queue.has_appends_of(WRITE_AHEAD_BYTES)
-        )
+        return len(self._unsynced) < MAX_UNSYNCED_GROUPS and not self._maintenance and self.queue.has_large_group
 
     async def _maintain(self) -> None:
         function, future = self._maintenance.popleft()
@@ -494,8 +502,8 @@ class StoragePartition:
         return frames
 
     def _report_suspicion(self) -> None:
-        if self._log.has_suspects:
-            self.on_suspicion()
+        if self._log.damage.has_suspects:
+            self._on_suspicion()
 
     # Changes and their failure
 

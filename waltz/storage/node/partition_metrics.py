@@ -56,9 +56,9 @@ class PartitionMetrics:
 
     def watch_log(self, log: PartitionLog) -> None:
         """Register what is known of the state of the files; these have no counterpart in the original."""
-        self._registry.gauge(self._group, "damaged-transactions", lambda: _count(log.damaged_ranges))
-        self._registry.gauge(self._group, "mended-index-entries", lambda: log.mended_index_entries)
-        self._registry.gauge(self._group, "torn-bytes-cut", lambda: log.cut_bytes)
+        self._registry.gauge(self._group, "damaged-transactions", lambda: _count(log.damage.ranges))
+        self._registry.gauge(self._group, "mended-index-entries", lambda: log.damage.mended_index_entries)
+        self._registry.gauge(self._group, "torn-bytes-cut", lambda: log.damage.cut_bytes)
 
     def appended(self, count: int, duration_s: float) -> None:
         """``count`` append requests were answered, ``duration_s`` after they were taken up together."""

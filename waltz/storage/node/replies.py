@@ -10,7 +10,7 @@ from waltz.common.wire.frames import FRAME_HEADER
 from waltz.storage.disk.log import PartitionLog
 from waltz.storage.disk.segment import StoredRecords
 from waltz.storage.errors import wire_text
-from waltz.storage.node.session_rule import StorageRequest
+from waltz.storage.node.session_rule import ReadRequest, StorageRequest
 
 logger = logging.getLogger(__name__)
 
@@ -21,9 +21,6 @@ MAX_HEADERS = 4096
 """A list of record headers has at most so many entries: each costs reading and checking a record."""
 
 _COUNT = struct.Struct(">i")
-
-ReadRequest = wire.RecordHeaderRequest | wire.RecordRequest | wire.RecordHeaderListRequest | wire.RecordListRequest
-READ_REQUESTS = (wire.RecordHeaderRequest, wire.RecordRequest, wire.RecordHeaderListRequest, wire.RecordListRequest)
 
 
 def failure_frame(message: StorageRequest, text: str) -> bytes:

@@ -1,21 +1,34 @@
-"""The requests that wait at a partition, and the back pressure on those who sent them."""
+"""The requests that wait at a partition, in bounded memory."""
 
 from collections import deque
 from typing import NamedTuple, Protocol
 
 from waltz.common.wire import storage as wire
-from waltz.storage.node.session_rule import StorageRequest
-
-MAX_QUEUED_REQUESTS = 1000
-MAX_QUEUED_BYTES = 40 << 20
-"""A queue with more than this is congested: the connections that filled it are not read, for any partition. So it is
-more than what a server has in flight to one partition while the disk is slow: few requests, of which the last may be a
-transaction of the largest usual size, 32 MiB, behind a window of 2 MiB."""
-
-MAX_GROUP_BYTES = 8 << 20
-"""Appends are gathered for one sync up to this size (one append is taken whatever its size)."""
+from waltz.storage.node.session_rule import READ_REQUESTS, StorageRequest
 
 MAX_READS_AT_ONCE = 32
+
+
+class QueueLimits(NamedTuple):
+    """How much may wait at a partition, and how much of it is taken up together.
+
+    What is sent beyond it is refused, so it is more than what a server has in flight to one partition while the disk is
+    slow: few requests, of which the last may be a transaction of the largest usual size, 32 MiB, behind a window of
+    2 MiB. A server of the original has one append in flight.
+    """
+
+    max_requests: int = 1000
+    """In each lane. What comes once in a session, and decides whether it can begin, has as much room beyond that."""
+    max_append_bytes: int = 40 << 20
+    """Where more than this waits no further append is taken; so a single one is, whatever its size."""
+    max_group_bytes: int = 8 << 20
+    """Appends are gathered for one sync up to this size (one append is taken whatever its size)."""
+    write_ahead_bytes: int = 256 << 10
+    """Groups of this size are written while another is being synced. For smaller ones a second turn of a thread costs
+    more than the write."""
+
+
+DEFAULT_LIMITS = QueueLimits()
 
 
 class Requester(Protocol):
@@ -34,10 +47,6 @@ class Requester(Protocol):
         """Take back a read that was not executed, to hand it in again when writable."""
         ...
 
-    def partition_drained(self, partition_id: int) -> None:
-        """The congested partition that the requester waits for has room again (or is closed)."""
-        ...
-
 
 class PartitionRequest(NamedTuple):
     """A request in the queue of a partition."""
@@ -52,20 +61,23 @@ class PartitionRequest(NamedTuple):
 class RequestQueue:
     """Two lanes: what has to be executed in order, and reads that may be executed at any time."""
 
-    def __init__(self, partition_id: int) -> None:
-        self._partition_id = partition_id
+    def __init__(self, limits: QueueLimits) -> None:
         self.ordered: deque[PartitionRequest] = deque()
         self.reads: deque[PartitionRequest] = deque()
+        self._limits = limits
         self._size_bytes = 0
-        self._waiters: dict[Requester, None] = {}
 
     def __len__(self) -> int:
         return len(self.ordered) + len(self.reads)
 
-    @property
-    def congested(self) -> bool:
-        """Whether so much is queued that who sent it should not be read for a while."""
-        return self._size_bytes > MAX_QUEUED_BYTES or len(self) > MAX_QUEUED_REQUESTS
+    def has_room(self, request: PartitionRequest, lane: deque[PartitionRequest]) -> bool:
+        """Whether a request may wait in one of the two lanes."""
+        limits = self._limits
+        if isinstance(request.message, wire.AppendRequest):
+            return len(lane) < limits.max_requests and self._size_bytes <= limits.max_append_bytes
+        if isinstance(request.message, READ_REQUESTS):
+            return len(lane) < limits.max_requests
+        return len(lane) < 2 * limits.max_requests
 
     def add(self, request: PartitionRequest, lane: deque[PartitionRequest]) -> None:
         """Queue a request in one of the two lanes."""
@@ -78,15 +90,17 @@ class RequestQueue:
         size_bytes = group[0].size_bytes
         if isinstance(group[0].message, wire.AppendRequest):
             while self.ordered and isinstance(self.ordered[0].message, wire.AppendRequest):
-                if size_bytes + self.ordered[0].size_bytes > MAX_GROUP_BYTES:
+                if size_bytes + self.ordered[0].size_bytes > self._limits.max_group_bytes:
                     break
                 size_bytes += self.ordered[0].size_bytes
                 group.append(self.ordered.popleft())
-        self._release(size_bytes)
+        self._size_bytes -= size_bytes
         return group
 
-    def has_appends_of(self, size_bytes: int) -> bool:
-        """Whether the appends at the head of the ordered lane have this size together."""
+    @property
+    def has_large_group(self) -> bool:
+        """Whether the appends at the head of the ordered lane are to be written ahead."""
+        size_bytes = self._limits.write_ahead_bytes
         if self._size_bytes < size_bytes:
             return False
         for request in self.ordered:
@@ -100,7 +114,7 @@ class RequestQueue:
     def take_reads(self) -> list[PartitionRequest]:
         """Some requests of the other lane."""
         batch = [self.reads.popleft() for _ in range(min(len(self.reads), MAX_READS_AT_ONCE))]
-        self._release(sum(request.size_bytes for request in batch))
+        self._size_bytes -= sum(request.size_bytes for request in batch)
         return batch
 
     def take_all(self) -> list[PartitionRequest]:
@@ -108,21 +122,5 @@ class RequestQueue:
         everything = [*self.ordered, *self.reads]
         self.ordered.clear()
         self.reads.clear()
-        self._release(self._size_bytes)
+        self._size_bytes = 0
         return everything
-
-    def notify_when_drained(self, requester: Requester) -> None:
-        """Call ``partition_drained`` of the requester once, when the queue has fallen to half its limits."""
-        self._waiters[requester] = None
-
-    def forget(self, requester: Requester) -> None:
-        """The requester wants no notice any more."""
-        self._waiters.pop(requester, None)
-
-    def _release(self, size_bytes: int) -> None:
-        self._size_bytes -= size_bytes
-        if not self._waiters or 2 * self._size_bytes > MAX_QUEUED_BYTES or 2 * len(self) > MAX_QUEUED_REQUESTS:
-            return
-        waiters, self._waiters = self._waiters, {}
-        for waiter in waiters:
-            waiter.partition_drained(self._partition_id)

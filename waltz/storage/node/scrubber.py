@@ -69,7 +69,7 @@ class Scrubber:
     async def scan(self, partition: StoragePartition, *, suspicious: bool = False) -> None:
         """Scan a partition now. What keeps it from being scanned is reported by whoever it concerns more."""
         try:
-            for segment in partition.log.segments_to_scan(suspicious=suspicious):
+            for segment in partition.log.damage.segments_to_scan(suspicious=suspicious):
                 await self._scan_segment(partition, segment)
         except (WaltzError, OSError) as error:
             logger.warning("the scan of partition %d ended: %s", partition.partition_id, error)
@@ -81,7 +81,7 @@ class Scrubber:
             await self._scan_to_end(partition, segment)
 
     async def _scan_to_end(self, partition: StoragePartition, segment: Segment) -> None:
-        scan = partition.log.begin_scan(segment)
+        scan = partition.log.damage.begin_scan(segment)
         while not await partition.scan_step(scan):  # noqa: ASYNC110 - nothing is waited for
             await asyncio.sleep(self._pause_s)
         if await partition.finish_scan(scan):

@@ -30,6 +30,9 @@ StorageRequest = (
 )
 """Whatever can arrive for a partition: every message but the open request. Responses are refused when taken up."""
 
+ReadRequest = wire.RecordHeaderRequest | wire.RecordRequest | wire.RecordHeaderListRequest | wire.RecordListRequest
+READ_REQUESTS = (wire.RecordHeaderRequest, wire.RecordRequest, wire.RecordHeaderListRequest, wire.RecordListRequest)
+
 _CARRY_OFFLINE_FLAG = (
     wire.LastSessionInfoRequest,
     wire.SetLowWaterMarkRequest,
@@ -73,6 +76,13 @@ def fence(message: StorageRequest, session_id: int) -> ConcurrentUpdateError | N
     if message.session_id == session_id or is_offline(message):
         return None
     return ConcurrentUpdateError(fence_message(session_id, message.session_id))
+
+
+def overrun(partition_id: int) -> StorageError:
+    """The answer to a request for which there is no room in the partition's queue."""
+    return StorageError(
+        f"too many requests for partition={partition_id} wait on storage node; wait for answers before sending more"
+    )
 
 
 def disabled(partition_id: int) -> StorageError:

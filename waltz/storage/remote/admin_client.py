@@ -6,21 +6,17 @@ from typing import TypeVar
 from uuid import UUID
 
 from waltz.common.errors import (
-    ConnectFailedError,
-    ConnectionClosedError,
-    DeadlineExceededError,
-    ProtocolError,
     WaltzError,
 )
 from waltz.common.ids import Endpoint
-from waltz.common.net.channel import KEEP_ALIVE_INTERVAL_S, Channel, connect
+from waltz.common.net.channel import Channel
 from waltz.common.records import Record
 from waltz.common.wire import admin as wire
 from waltz.common.wire import admin_version1 as admin_wire
 from waltz.common.wire.frames import STORAGE_ADMIN, Bounds
 from waltz.common.wire.storage import SessionInfo
-from waltz.storage.remote.client import RemoteStorageError, verify_payloads
-from waltz.storage.remote.pending_calls import OPEN_SEQ_NUM, PendingCalls
+from waltz.storage.remote.connection import StorageConnection, verify_payloads
+from waltz.storage.remote.pending_calls import OPEN_SEQ_NUM
 
 HELLO_TEXT = "Waltz Storage Admin Client"
 CLOSE_TIMEOUT_S = 5.0
@@ -31,7 +27,7 @@ REPAIR_TIMEOUT_S = 3600.0
 Response = TypeVar("Response")
 
 
-class StorageAdminClient:
+class StorageAdminClient(StorageConnection[admin_wire.Message]):
     """One open connection to the admin port of a storage node. The node answers its requests in order.
 
     Every method raises ``RemoteStorageError`` when the node refuses, ``DeadlineExceededError`` and
@@ -42,10 +38,8 @@ class StorageAdminClient:
 
     def __init__(self, endpoint: Endpoint, timeout_s: float) -> None:
         """Use :meth:`connect`."""
-        self.endpoint = endpoint
+        super().__init__(endpoint, f"storage admin {endpoint}")
         self._timeout_s = timeout_s
-        self._channel: Channel | None = None
-        self._calls: PendingCalls[admin_wire.Message] = PendingCalls(f"storage admin {endpoint}")
 
     @classmethod
     async def connect(
@@ -59,41 +53,24 @@ class StorageAdminClient:
     ) -> "StorageAdminClient":
         """Connect and open. Raises ``ConnectFailedError`` or ``RemoteStorageError`` (foreign cluster, node closing)."""
         client = cls(endpoint, timeout_s)
-        client._channel = await connect(
-            endpoint,
-            STORAGE_ADMIN,
-            HELLO_TEXT,
-            client,
-            tls=tls,
-            timeout_s=timeout_s,
-            keep_alive_interval_s=KEEP_ALIVE_INTERVAL_S,
-        )
         request = wire.AdminOpenRequest(OPEN_SEQ_NUM, cluster_key, partition_count)
-        try:
-            await client._call(request, wire.AdminSuccessResponse)
-        except (DeadlineExceededError, ConnectionClosedError) as error:
-            await client.close()
-            raise ConnectFailedError(f"cannot connect to storage admin {endpoint}: {error}") from error
-        except BaseException:
-            await client.close()
-            raise
-        return client
 
-    @property
-    def closed(self) -> bool:
-        """Whether the connection is gone."""
-        return self._channel is None or self._channel.closed
+        async def open_store(remaining_s: float) -> None:
+            await client._request(request, wire.AdminSuccessResponse, remaining_s)
+
+        await client._open(STORAGE_ADMIN, HELLO_TEXT, open_store, tls=tls, timeout_s=timeout_s)
+        return client
 
     async def set_available(self, partition_ids: Iterable[int], available: bool) -> None:
         """Switch partitions on or off for servers."""
         request = wire.PartitionAvailableRequest(self._calls.next_seq_num(), tuple(partition_ids), available)
-        await self._call(request, wire.AdminSuccessResponse)
+        await self._request(request, wire.AdminSuccessResponse)
 
     async def set_assigned(self, partition_ids: Iterable[int], assigned: bool, *, delete_files: bool = False) -> None:
         """Assign partitions to the node, or take them away (with their files when ``delete_files``)."""
         seq_num = self._calls.next_seq_num()
         request = wire.PartitionAssignmentRequest(seq_num, tuple(partition_ids), assigned, delete_files)
-        await self._call(request, wire.AdminSuccessResponse)
+        await self._request(request, wire.AdminSuccessResponse)
 
     async def records(self, partition_id: int, first: int, max_count: int) -> list[Record]:
         """Records ``first``, ``first + 1``, ... as stored, committed or not; empty only when ``first`` is absent.
@@ -101,97 +78,61 @@ class StorageAdminClient:
         Fewer than ``max_count`` does not mean that there are no more. Raises ``DataCorruptionError``.
         """
         request = wire.RecordListRequest(self._calls.next_seq_num(), partition_id, first, max_count)
-        records = (await self._call(request, wire.RecordListResponse)).records
+        records = (await self._request(request, wire.RecordListResponse)).records
         verify_payloads(records, partition_id, self.endpoint)
         return records
 
     async def last_session_info(self, partition_id: int) -> SessionInfo:
         """The persisted session and marks; fences nothing."""
         request = wire.LastSessionInfoRequest(self._calls.next_seq_num(), partition_id)
-        return (await self._call(request, wire.LastSessionInfoResponse)).info
+        return (await self._request(request, wire.LastSessionInfoResponse)).info
 
     async def metrics(self) -> str:
         """The node's metrics, a JSON document."""
         request = wire.MetricsRequest(self._calls.next_seq_num())
-        return (await self._call(request, wire.MetricsResponse)).metrics_json or ""
+        return (await self._request(request, wire.MetricsResponse)).metrics_json or ""
 
     async def assigned_partition_status(self) -> dict[int, bool]:
         """Every assigned partition, with whether it is online."""
         request = wire.AssignedPartitionStatusRequest(self._calls.next_seq_num())
-        return dict((await self._call(request, wire.AssignedPartitionStatusResponse)).partition_status)
+        return dict((await self._request(request, wire.AssignedPartitionStatusResponse)).partition_status)
 
     async def repair_survey(self, partition_id: int) -> tuple[tuple[tuple[int, int], ...], int, bool]:
         """First and last ids of damaged or missing records, the last id that should be there, and whether all is well.
 
         Forgets what an unfinished repair has brought. Raises ``WaltzError`` when the node is of the original.
         """
-        if self._channel is not None and self._channel.version < admin_wire.OUR_VERSION:
+        if self._version < admin_wire.OUR_VERSION:
             raise WaltzError(
                 f"storage admin {self.endpoint} is a node of the original, which cannot be repaired over the network: "
                 "take the partition from it with its files, and assign it anew"
             )
         request = admin_wire.RepairSurveyRequest(self._calls.next_seq_num(), partition_id)
-        answer = await self._call(request, admin_wire.RepairSurveyResponse, REPAIR_TIMEOUT_S)
+        answer = await self._request(request, admin_wire.RepairSurveyResponse, REPAIR_TIMEOUT_S)
         return answer.missing, answer.last_transaction_id, answer.whole
 
     async def repair_records(self, partition_id: int, records: list[Record]) -> None:
         """Bring records that are missing, in ascending order."""
         request = admin_wire.RepairRecordsRequest(self._calls.next_seq_num(), partition_id, records)
-        await self._call(request, wire.AdminSuccessResponse)
+        await self._request(request, wire.AdminSuccessResponse)
 
     async def repair_commit(self, partition_id: int, certain_up_to: int) -> None:
         """Put what was brought in its place; what is missing above ``certain_up_to`` is cut."""
         request = admin_wire.RepairCommitRequest(self._calls.next_seq_num(), partition_id, certain_up_to)
-        await self._call(request, wire.AdminSuccessResponse, REPAIR_TIMEOUT_S)
-
-    async def close(self) -> None:
-        """Close the connection; every pending request gets ``ConnectionClosedError``."""
-        if self._channel is not None:
-            await self._channel.close_within(CLOSE_TIMEOUT_S)
+        await self._request(request, wire.AdminSuccessResponse, REPAIR_TIMEOUT_S)
 
     # The channel's callbacks
 
-    def channel_ready(self, channel: Channel) -> None:
-        """Part of ``ChannelHandler``."""
-        self._channel = channel
-
     def frames_received(self, channel: Channel, buffer: bytes, bounds: Bounds) -> None:
-        """Part of ``ChannelHandler``: bring every answer to its request."""
         for start, end in bounds:
             message = admin_wire.decode(buffer, start, end, channel.version)
             self._calls.resolve(message.seq_num, message)
 
-    def channel_writable(self, channel: Channel) -> None:
-        """Part of ``ChannelHandler``."""
-
-    def channel_closed(self, channel: Channel, error: Exception | None) -> None:
-        """Part of ``ChannelHandler``: everything that waits fails."""
-        reason = f": {error}" if error is not None else ""
-        self._calls.close(ConnectionClosedError(f"the connection to storage admin {self.endpoint} closed{reason}"))
-
     # Internals
 
-    async def _call(
+    async def _request(
         self, request: admin_wire.Message, response_type: type[Response], timeout_s: float | None = None
     ) -> Response:
-        if self._channel is None:
-            raise ConnectionClosedError(f"the connection to storage admin {self.endpoint} is not open")
-        frame = admin_wire.encode(request, self._channel.version)
-        future = self._calls.expect(request.seq_num)
-        self._channel.send(frame)
-        answer = await self._calls.wait(
-            request.seq_num,
-            future,
-            self._timeout_s if timeout_s is None else timeout_s,
-            type(request).__name__,
-            self._channel,
-        )
-        if isinstance(answer, wire.AdminFailureResponse):
-            raise RemoteStorageError(answer.error.message or "")
-        if not isinstance(answer, response_type):
-            error = ProtocolError(
-                f"storage admin {self.endpoint} answered {type(request).__name__} with {type(answer).__name__}"
-            )
-            self._channel.abort(error)
-            raise error
-        return answer
+        limit_s = self._timeout_s if timeout_s is None else timeout_s
+        frame = admin_wire.encode(request, self._open_channel().version)
+        return await self._call(request.seq_num, frame, response_type, type(request).__name__, limit_s)

@@ -11,23 +11,21 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 from uuid import UUID
 
-from waltz.common.checksum import checksum
 from waltz.common.errors import (
-    ConnectFailedError,
     ConnectionClosedError,
     DeadlineExceededError,
     ProtocolError,
     WaltzError,
 )
 from waltz.common.ids import Endpoint
-from waltz.common.java_text import for_people
-from waltz.common.net.channel import KEEP_ALIVE_INTERVAL_S, Channel, connect
+from waltz.common.net.channel import Channel
 from waltz.common.records import Record, RecordHeader
 from waltz.common.wire import storage as wire
-from waltz.common.wire.fencing import is_fence
 from waltz.common.wire.frames import STORAGE, Bounds
+from waltz.storage.remote.connection import StorageConnection, verify_payloads
+from waltz.storage.remote.errors import RemoteStorageError
 from waltz.storage.remote.owed_answers import OwedAnswers, Transfer
-from waltz.storage.remote.pending_calls import OPEN_SEQ_NUM, PendingCalls
+from waltz.storage.remote.pending_calls import OPEN_SEQ_NUM
 
 logger = logging.getLogger(__name__)
 
@@ -54,28 +52,7 @@ CloseListener = Callable[[Exception | None], None]
 Response = TypeVar("Response")
 
 
-class RemoteStorageError(WaltzError):
-    """A storage node answered a request with a failure; the text is the node's."""
-
-    def __init__(self, wire_text: str) -> None:
-        """``wire_text`` is what the node sent: the original's class name and a message."""
-        super().__init__(wire_text)
-        self.wire_text = wire_text
-
-    def __str__(self) -> str:
-        return for_people(self.wire_text)
-
-    @property
-    def is_session_fenced(self) -> bool:
-        """A newer session has spoken to the partition (rule S1); this session can never write to it again."""
-        return is_fence(self.wire_text)
-
-
-class DataCorruptionError(WaltzError):
-    """A storage delivered a record whose payload does not match its checksum; another replica should be asked."""
-
-
-class StorageClient:
+class StorageClient(StorageConnection[wire.Message]):
     """One open connection to the data port of a storage node. All methods belong to the event loop's thread.
 
     Every ``timeout_s`` is a time in which nothing moves for the request (:mod:`waltz.storage.remote.owed_answers`), not
@@ -90,13 +67,9 @@ class StorageClient:
         silent_after_s: float = SILENT_AFTER_S,
     ) -> None:
         """Use :meth:`connect`."""
-        self.endpoint = endpoint
+        super().__init__(endpoint, f"storage {endpoint}")
         self._append_timeout_s = append_timeout_s
         self._silent_after_s = silent_after_s
-        self._loop = asyncio.get_running_loop()
-        self._channel: Channel | None = None
-        self._closed: ConnectionClosedError | None = None
-        self._calls: PendingCalls[wire.Message] = PendingCalls(f"storage {endpoint}")
         self._owed: OwedAnswers[AppendDone] = OwedAnswers(silent_after_s)
         self._look_interval_s = min(LOOK_INTERVAL_S, silent_after_s / 4)
         self._look_timer: asyncio.TimerHandle | None = None
@@ -123,34 +96,14 @@ class StorageClient:
         request in ``timeout_s``), ``RemoteStorageError`` (foreign cluster key or partition count, node closing).
         """
         client = cls(endpoint, append_timeout_s, silent_after_s)
-        deadline = client._loop.time() + timeout_s
-        client._channel = await connect(
-            endpoint,
-            STORAGE,
-            HELLO_TEXT,
-            client,
-            tls=tls,
-            timeout_s=timeout_s,
-            keep_alive_interval_s=KEEP_ALIVE_INTERVAL_S,
-        )
         request = wire.OpenRequest(-1, OPEN_SEQ_NUM, -1, cluster_key, partition_count)
-        try:
-            remaining_s = max(deadline - client._loop.time(), 0.001)
-            await client._call(
-                wire.encode(request), OPEN_SEQ_NUM, wire.SuccessResponse, "the open request", remaining_s
-            )
-        except (DeadlineExceededError, ConnectionClosedError) as error:
-            await client.close()
-            raise ConnectFailedError(f"cannot connect to storage {endpoint}: {error}") from error
-        except BaseException:
-            await client.close()
-            raise
-        return client
 
-    @property
-    def closed(self) -> bool:
-        """Whether the connection is gone; every request fails from then on."""
-        return self._closed is not None
+        async def open_store(remaining_s: float) -> None:
+            frame = wire.encode(request)
+            await client._call(OPEN_SEQ_NUM, frame, wire.SuccessResponse, "the open request", remaining_s)
+
+        await client._open(STORAGE, HELLO_TEXT, open_store, tls=tls, timeout_s=timeout_s)
+        return client
 
     @property
     def writable(self) -> bool:
@@ -250,19 +203,9 @@ class StorageClient:
         verify_payloads(records, partition_id, self.endpoint)
         return records
 
-    async def close(self) -> None:
-        """Close the connection; every pending request gets ``ConnectionClosedError``."""
-        if self._channel is not None:
-            await self._channel.close_within(CLOSE_TIMEOUT_S)
-
     # The channel's callbacks
 
-    def channel_ready(self, channel: Channel) -> None:
-        """Part of ``ChannelHandler``."""
-        self._channel = channel
-
     def frames_received(self, channel: Channel, buffer: bytes, bounds: Bounds) -> None:
-        """Part of ``ChannelHandler``: bring every answer to its request."""
         owed = self._owed
         now_s = self._loop.time() - self._stood_still_s
         for message in wire.decode_batch(buffer, bounds):
@@ -275,23 +218,16 @@ class StorageClient:
             else:
                 self._finish(done, self._append_error(message))
 
-    def channel_writable(self, channel: Channel) -> None:
-        """Part of ``ChannelHandler``."""
-
     def channel_closed(self, channel: Channel, error: Exception | None) -> None:
-        """Part of ``ChannelHandler``: everything that waits fails."""
-        reason = f": {error}" if error is not None else ""
-        closed = ConnectionClosedError(f"the connection to storage {self.endpoint} closed{reason}")
-        self._closed = closed
+        super().channel_closed(channel, error)
         if self._look_timer is not None:
             self._look_timer.cancel()
             self._look_timer = None
-        self._calls.close(closed)
         for done in self._owed.take_waiters():
-            self._finish(done, closed)
+            self._finish(done, self._closed)
         listeners, self._close_listeners = self._close_listeners, []
         for listener in listeners:
-            self._finish(listener, closed)
+            self._finish(listener, self._closed)
 
     # Internals
 
@@ -371,28 +307,21 @@ class StorageClient:
 
     async def _partition_call(self, request: wire.Message, response_type: type[Response], timeout_s: float) -> Response:
         what = f"{type(request).__name__} for partition {request.partition_id}"
-        return await self._call(wire.encode(request), request.seq_num, response_type, what, timeout_s)
+        return await self._call(request.seq_num, wire.encode(request), response_type, what, timeout_s)
 
-    async def _call(
-        self, frame: bytes, seq_num: int, response_type: type[Response], what: str, timeout_s: float
-    ) -> Response:
-        if self._channel is None:
-            raise ConnectionClosedError(f"the connection to storage {self.endpoint} is not open")
+    async def _ask(self, seq_num: int, frame: bytes, what: str, timeout_s: float) -> wire.Message:
+        """Nothing is done here about the deadline: it is looked after with those of the appends."""
+        channel = self._open_channel()
         future = self._calls.expect(seq_num)
-        self._send(self._channel, seq_num, frame, timeout_s)
+        self._send(channel, seq_num, frame, timeout_s)
         try:
-            answer = await self._calls.wait(seq_num, future, None, what)
+            return await self._calls.wait(seq_num, future)
         except DeadlineExceededError:
             text = f"storage {self.endpoint} did not answer {what}: nothing moved for {timeout_s:g} s"
             raise DeadlineExceededError(text) from None
         finally:
             if self._calls.owes_too_much:
-                self._channel.abort(ProtocolError(f"storage {self.endpoint} leaves requests unanswered"))
-        if isinstance(answer, wire.FailureResponse):
-            raise RemoteStorageError(answer.error.message or "")
-        if not isinstance(answer, response_type):
-            raise self._protocol_error(f"answered {what} with {type(answer).__name__}")
-        return answer
+                channel.abort(ProtocolError(f"storage {self.endpoint} leaves requests unanswered"))
 
     def _append_error(self, message: wire.Message) -> WaltzError:
         if isinstance(message, wire.FailureResponse):
@@ -406,19 +335,3 @@ class StorageClient:
         for expected_id, item in enumerate(items, first):
             if item.transaction_id != expected_id:
                 raise self._protocol_error(f"sent transaction {item.transaction_id} in the place of {expected_id}")
-
-    def _protocol_error(self, what: str) -> ProtocolError:
-        error = ProtocolError(f"storage {self.endpoint} {what}")
-        if self._channel is not None:
-            self._channel.abort(error)
-        return error
-
-
-def verify_payloads(records: Sequence[Record], partition_id: int, source: Endpoint) -> None:
-    """Raise ``DataCorruptionError`` for the first record whose payload does not match its checksum (rule S6)."""
-    for record in records:
-        if checksum(record.data) != record.checksum:
-            raise DataCorruptionError(
-                f"storage {source} delivered a damaged transaction: partition {partition_id},"
-                f" transaction {record.transaction_id}: the payload does not match its checksum"
-            )

@@ -38,36 +38,41 @@ class PendingCalls(Generic[Answer]):
         return seq_num
 
     def expect(self, seq_num: int) -> asyncio.Future[Answer]:
-        """A future for the answer to ``seq_num``; to be handed to :meth:`wait`. Raises ``ConnectionClosedError``."""
+        """A future for the answer to ``seq_num``, for those that wait. Raises ``ConnectionClosedError``."""
         if self._closed is not None:
             raise ConnectionClosedError(str(self._closed))
         future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._futures[seq_num] = future
         return future
 
-    async def wait(
-        self,
-        seq_num: int,
-        future: asyncio.Future[Answer],
-        timeout_s: float | None,
-        what: str,
-        channel: Moving | None = None,
-    ) -> Answer:
-        """The answer to ``seq_num``; raises ``DeadlineExceededError`` (naming ``what``), ``ConnectionClosedError``.
+    async def wait(self, seq_num: int, future: asyncio.Future[Answer]) -> Answer:
+        """The answer to ``seq_num``. Somebody else sees to its deadline, and calls :meth:`fail`.
 
-        With ``channel`` the deadline is moved for as long as bytes move there. Without ``timeout_s`` somebody else sees
-        to it, and calls :meth:`fail`.
+        Raises what that was given, ``ConnectionClosedError``.
         """
         try:
-            if channel is not None and timeout_s is not None:
-                return await while_moving(future, channel, timeout_s)
-            async with asyncio.timeout(timeout_s):
-                return await future
+            return await future
+        finally:
+            self._forget(seq_num)
+
+    async def wait_while_moving(
+        self, seq_num: int, future: asyncio.Future[Answer], timeout_s: float, what: str, channel: Moving
+    ) -> Answer:
+        """The answer to ``seq_num``; the deadline is moved for as long as bytes move on the channel.
+
+        Raises ``DeadlineExceededError`` (naming ``what``), ``ConnectionClosedError``.
+        """
+        try:
+            return await while_moving(future, channel, timeout_s)
         except TimeoutError:
             raise DeadlineExceededError(f"{self._peer} did not answer {what} within {timeout_s:g} s") from None
         finally:
-            if self._futures.pop(seq_num, None) is not None:
-                self.abandon(seq_num)
+            self._forget(seq_num)
+
+    def _forget(self, seq_num: int) -> None:
+        """Its caller has gone, with the answer or without."""
+        if self._futures.pop(seq_num, None) is not None:
+            self.abandon(seq_num)
 
     def fail(self, seq_num: int, error: Exception) -> None:
         """Give the caller ``error`` instead of an answer; nothing happens when nobody waits."""

@@ -58,7 +58,7 @@ async def test_nudging_survives_a_failure(
 ) -> None:
     server = await wide_world.server()
     client = await wide_world.client(Callbacks(), server, longWaitThreshold=20)
-    appends = client._stream.partitions[0].appends
+    appends = client._engine.partitions[0].appends
 
     def fail(threshold_s: float) -> None:
         raise RuntimeError("no")

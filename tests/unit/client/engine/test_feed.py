@@ -155,8 +155,8 @@ async def test_a_slow_application_stops_the_reading_and_catches_up(wide_world: W
     callbacks = Slow()
     options = dataclasses.replace(QUICK, feed_queue_high=100, feed_queue_low=10)
     client = await wide_world.client(callbacks, server, options=options)
-    feed = client._stream.partitions[0].feed
-    link = client._stream.partitions[0].mount.link
+    feed = client._engine.partitions[0].feed
+    link = client._engine.partitions[0].mount.link
     assert link is not None
     await until(lambda: link._paused_by)
     assert feed.backlog < 20_000, "one read of the socket at most is taken after the limit"
@@ -181,7 +181,7 @@ async def test_a_slow_application_is_not_fed_more_than_promised(world: World) ->
     await until(lambda: len(server.of(FeedRequest)) == 1)
     for _ in range(250):
         server.commit(0)
-    feed = client._stream.partitions[0].feed
+    feed = client._engine.partitions[0].feed
     await until(lambda: feed.received == 99)
     mark = await client.high_water_mark(0)
     assert mark == 249
@@ -207,7 +207,7 @@ async def test_what_is_queued_survives_a_reconnect_without_gaps_or_doubles(world
     await until(lambda: len(server.of(FeedRequest)) == 1)
     for _ in range(10):
         server.commit(0)
-    feed = client._stream.partitions[0].feed
+    feed = client._engine.partitions[0].feed
     await until(lambda: feed.received == 9)
     server.stream().close()
     await until(lambda: len(server.connections) == 2)
@@ -246,7 +246,7 @@ async def test_an_application_that_hangs_is_cancelled_at_the_end(world: World) -
     server = await world.server()
     client = await world.client(Hanging(), server, options=dataclasses.replace(QUICK, close_grace_s=0.01))
     server.commit(0)
-    await until(lambda: client._stream.partitions[0].feed.received == 0)
+    await until(lambda: client._engine.partitions[0].feed.received == 0)
     await client.close()
     assert cancelled.is_set()
 

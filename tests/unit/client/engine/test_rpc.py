@@ -230,7 +230,7 @@ async def test_requests_follow_their_partition(wide_world: World) -> None:
     mark = asyncio.create_task(client.high_water_mark(1))
     await until(lambda: len(old.of(TransactionDataRequest, HighWaterMarkRequest)) == 2)
     new.owned.add(1)
-    client.set_endpoints({new.endpoint: assignment(new, [1], generation=2)})
+    client._engine.set_endpoints({new.endpoint: assignment(new, [1], generation=2)})
     assert await data == b"data"
     assert await mark == 0
     assert ReqId(new.of(TransactionDataRequest)[0].req_id).generation == 2
@@ -238,9 +238,9 @@ async def test_requests_follow_their_partition(wide_world: World) -> None:
     new.filter = lambda connection, message: isinstance(message, TransactionDataRequest)
     data = asyncio.create_task(callbacks.transactions[0].data_bytes())
     await until(lambda: len(new.of(TransactionDataRequest)) == 2)
-    client.remove_server(new.endpoint)
+    client._engine.remove_server(new.endpoint)
     old.filter = lambda connection, message: False
-    client.set_endpoints({old.endpoint: assignment(old, [1], generation=3)})
+    client._engine.set_endpoints({old.endpoint: assignment(old, [1], generation=3)})
     assert await data == b"data"
 
 
@@ -435,7 +435,7 @@ class TestAdministration:
         server.filter = lambda connection, message: True
         call = asyncio.create_task(client.server_partition_assignments(server.endpoint))
         await until(lambda: len(server.of(ServerPartitionsAssignmentRequest)) == 2)
-        client.remove_server(server.endpoint)
+        client._engine.remove_server(server.endpoint)
         with pytest.raises(ConnectionClosedError):
             await call
 

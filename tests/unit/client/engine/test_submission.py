@@ -1,4 +1,4 @@
-"""The queue of failed submissions."""
+"""The limits of submissions, and the queue of those that failed."""
 
 import asyncio
 import random
@@ -7,9 +7,20 @@ import pytest
 
 from tests.unit.client.application import Context
 from tests.unit.client.fake_server import until
-from waltz.client.engine.submission import ContextSubmission, RetryQueue, Submission, tell_exception
+from waltz.client.callbacks import ContextSubmission
+from waltz.client.engine.submission import AppendFields, Limits, RetryQueue, Submission, tell_failure
+from waltz.client.errors import TransactionTooLargeError
 from waltz.client.options import ClientOptions
 from waltz.client.retry_policy import RetryPolicy
+
+
+def test_limits_hold_for_data_and_for_all_locks_together() -> None:
+    fields = AppendFields(b"12", 0, -1, (1,), (2,), (3,))
+    Limits(2, 3).check(fields)
+    with pytest.raises(TransactionTooLargeError, match="has 2 bytes; client.maxTransactionSize is 1"):
+        Limits(1, 3).check(fields)
+    with pytest.raises(TransactionTooLargeError, match="names 3 locks; client.maxLocksPerTransaction is 2"):
+        Limits(2, 2).check(fields)
 
 
 def submission(failures: int = 1) -> Submission:
@@ -111,7 +122,7 @@ async def test_a_context_is_not_blamed_when_the_loop_is_closed_under_it(caplog: 
         def on_exception(self, error: Exception) -> asyncio.Future[None]:
             return asyncio.get_running_loop().create_future()
 
-    telling = tell_exception(Slow(), ValueError("on purpose"))
+    telling = tell_failure(ContextSubmission(Slow()), ValueError("on purpose"))
     telling.send(None)
     telling.close()
     assert not caplog.records

@@ -9,9 +9,10 @@ import pytest
 
 import waltz
 from tests.unit.client.application import Callbacks
+from waltz.client.engine.submission import AppendFields
 from waltz.client.mock import MockDriver, MockServerPartition
 from waltz.client.options import ClientOptions
-from waltz.client.plain.append import Deadlines, PlainAppend
+from waltz.client.plain.append import Deadlines, PlainSubmission
 from waltz.common.ids import ReqId
 
 pytestmark = pytest.mark.timeout(60)
@@ -280,8 +281,8 @@ async def test_cancellation_leaves_nothing_and_says_whether_anything_was_sent(dr
         driver.resume_feed()
         assert await client.append(0, b"e") == 2
         assert [each.data for each in driver.partitions[0].transactions] == [b"a", b"b", b"e"]
-        core: Any = client._core
-        assert not core.has_pending_transactions()
+        engine: Any = client._engine
+        assert not engine.has_pending
 
 
 async def test_an_abandoned_append_is_not_sent_again(driver: MockDriver) -> None:
@@ -290,9 +291,9 @@ async def test_an_abandoned_append_is_not_sent_again(driver: MockDriver) -> None
         driver.force_next_append_fail()
         with pytest.raises(waltz.OutcomeUnknownError):
             await client.append(0, b"b", timeout_s=0.01)
-        core: Any = client._core
+        engine: Any = client._engine
         async with asyncio.timeout(10):
-            while core.has_pending_transactions():
+            while engine.has_pending:
                 await asyncio.sleep(0.01)
         assert driver.partitions[0].high_water_mark == 0
 
@@ -435,8 +436,8 @@ async def test_a_client_that_never_gets_a_server_says_that_nothing_was_sent() ->
     driver = MockDriver(1)
     options = ClientOptions(rpc_timeout_s=0.05)
     async with waltz.connect(driver, options=options) as client:
-        core: Any = client._core
-        core.remove_server(next(iter(core._stream._links._assignments._owners.values())).endpoint)
+        engine: Any = client._engine
+        engine.remove_server(next(iter(engine._stream._links._assignments._owners.values())).endpoint)
         with pytest.raises(waltz.NotAppendedError, match="could not be joined within 0.2 s: no server is known to own"):
             await client.append(0, b"a", timeout_s=0.2)
 
@@ -479,11 +480,13 @@ async def test_connections_that_break_lose_nothing(driver: MockDriver) -> None:
 
 async def test_a_nearer_deadline_is_met_among_farther_ones() -> None:
     client = await MockDriver().open_client(Callbacks())
-    partition = client._stream.partitions[0].appends
+    appends_of = client._engine.partitions[0].appends
     loop = asyncio.get_running_loop()
     deadlines = Deadlines()
     appends = [
-        PlainAppend(0, partition, (b"", 0, -1, (), (), ()), loop.create_future(), loop.time(), timeout_s)
+        PlainSubmission(
+            0, appends_of, AppendFields(b"", 0, -1, (), (), ()), loop.create_future(), loop.time(), timeout_s
+        )
         for timeout_s in (1000.0, 0.01, 1000.0, 0.02)
     ]
     for append in appends:

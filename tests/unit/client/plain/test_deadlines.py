@@ -1,14 +1,15 @@
 """Plain appends against servers that come late or never: their own errors, at their own deadlines, and why."""
 
 import asyncio
+import dataclasses
 from typing import Any
 
 import pytest
 
 import waltz
-from tests.unit.client.application import Callbacks, Context, World
+from tests.unit.client.application import QUICK, Callbacks, Context, World
 from tests.unit.client.fake_server import Connection, until
-from tests.unit.client.test_version5 import ALL, OneServer
+from tests.unit.client.test_version5 import ALL, plain_client
 from waltz.common.ids import Endpoint
 from waltz.common.net.channel import Channel
 from waltz.common.wire.client_server import (
@@ -53,7 +54,7 @@ class Leaving:
 async def test_another_attempt_waits_as_long_as_the_append_has(world: World) -> None:
     server = await world.server(versions=ALL)
     server.filter = leaving = Leaving()
-    async with OneServer(server, mount_wait_s=0.02).client() as client:
+    async with plain_client(server, mount_wait_s=0.02) as client:
         appends = [asyncio.create_task(client.append(0, b"%d" % number, timeout_s=30.0)) for number in range(5)]
         await until(lambda: len(server.of(MountRequest)) > 10)
         assert not any(append.done() for append in appends)
@@ -64,7 +65,7 @@ async def test_another_attempt_waits_as_long_as_the_append_has(world: World) -> 
 async def test_another_attempt_ends_at_the_deadline_with_an_error_of_appends(world: World) -> None:
     server = await world.server(versions=ALL)
     server.filter = leaving = Leaving()
-    async with OneServer(server, mount_wait_s=0.01).client() as client:
+    async with plain_client(server, mount_wait_s=0.01) as client:
         appends = [client.append(0, b"%d" % number, timeout_s=0.3) for number in range(5)]
         errors = await asyncio.gather(*appends, return_exceptions=True)
         assert leaving.refused == 5
@@ -77,7 +78,7 @@ async def test_another_attempt_ends_at_the_deadline_with_an_error_of_appends(wor
 async def test_contexts_wait_for_their_partition_side_by_side(world: World) -> None:
     server = await world.server(versions=ALL)
     server.filter = Leaving()
-    options = OneServer(server, mount_wait_s=0.2).options
+    options = dataclasses.replace(QUICK, mount_wait_s=0.2)
     client = await world.client(Callbacks(), server, options=options, maxConcurrentTransactions=20)
     contexts = [Context() for _ in range(20)]
     loop = asyncio.get_running_loop()
@@ -101,7 +102,7 @@ async def test_a_server_that_says_that_the_client_is_ahead_is_asked_until_the_de
         return False
 
     server.filter = ahead
-    async with OneServer(server).client() as client:
+    async with plain_client(server) as client:
         with pytest.raises(waltz.NotAppendedError, match="client is ahead of store for partition: 0") as raised:
             await client.append(0, b"x", timeout_s=0.2)
         assert isinstance(raised.value.__cause__, TimeoutError)
@@ -115,8 +116,7 @@ async def test_why_no_connection_could_be_made_is_in_the_error(world: World) -> 
     async def refused(endpoint: Endpoint, *arguments: Any, **options: Any) -> Channel:
         raise waltz.ConnectFailedError(f"{endpoint}: TLS failure: the peer's certificate is not trusted")
 
-    cores = OneServer(server, connector=refused, rpc_timeout_s=0.05)
-    async with cores.client() as client:
+    async with plain_client(server, connector=refused, rpc_timeout_s=0.05) as client:
         with pytest.raises(waltz.NotAppendedError, match="0.2 s: .*certificate is not trusted") as raised:
             await client.append(0, b"x", timeout_s=0.2)
         causes = [raised.value.__cause__]
@@ -159,7 +159,7 @@ async def test_a_conflict_is_told_before_a_later_append_shows_that_it_failed(
 
 async def test_a_refused_plain_append_is_a_conflict_although_a_later_one_is_fed_first(world: World) -> None:
     server = await world.server(versions=ALL)
-    async with OneServer(server).client() as client:
+    async with plain_client(server) as client:
         assert await client.append(0, b"first") == 0
         held = server.hold(AppendRequest)
         appends = [asyncio.create_task(client.append(0, b"%d" % number)) for number in range(3)]
@@ -186,7 +186,7 @@ async def test_too_large_for_the_server_is_one_error_at_the_first_try(world: Wor
         return False
 
     server.filter = refuse
-    async with OneServer(server).client() as client:
+    async with plain_client(server) as client:
         with pytest.raises(waltz.TransactionTooLargeError, match="at most 3 bytes"):
             await client.append(0, b"large")
         assert len(server.of(AppendRequest)) == 1
@@ -210,7 +210,7 @@ async def test_a_partition_that_cannot_be_written_is_asked_ever_more_rarely_and_
         return False
 
     server.filter = refuse
-    async with OneServer(server, refused_initial_s=0.05, refused_maximum_s=100.0).client() as client:
+    async with plain_client(server, refused_initial_s=0.05, refused_maximum_s=100.0) as client:
         waiting = [asyncio.create_task(client.append(0, b"%d" % number)) for number in range(50)]
         await until(lambda: refused >= 4 * 5, "as many at a time as may be in flight")
         healthy = await client.append_many(1, [b"x"] * 200)

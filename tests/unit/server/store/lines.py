@@ -21,7 +21,8 @@ from waltz.common.records import RecordHeader
 from waltz.common.wire import storage as wire
 from waltz.common.wire.frames import STORAGE, Bounds
 from waltz.server.store.connections import StorageRpc
-from waltz.storage.remote.client import RemoteStorageError, StorageClient
+from waltz.storage.remote.client import StorageClient
+from waltz.storage.remote.errors import RemoteStorageError
 
 KEY = UUID(int=1)
 MAX_REPLY_BYTES = 8 << 20

@@ -93,7 +93,7 @@ def test_everything_reads_back_and_no_file_changes(files: OsFiles, golden: Golde
         assert control.partition(partition_id).available
         log = open_partition(files, golden, partition_id)
         assert log.max_transaction_id == len(expected) - 1
-        assert log.damaged_ranges == ()
+        assert log.damage.ranges == ()
         assert read_all(log) == expected
         assert [log.read(r.transaction_id, 1) for r in expected] == [[r] for r in expected]
         assert log.read_headers(0, 10_000) == [RecordHeader(*r[:3]) for r in expected]

@@ -326,7 +326,7 @@ def test_damage_is_named_and_the_rest_stays_readable(files: CrashFiles) -> None:
     files.overwrite(segment_path(7), bytes(content))
     log = open_log(files, threshold=400)
     scan(log)
-    assert list(log.damaged_ranges) == [(8, 8)]
+    assert list(log.damage.ranges) == [(8, 8)]
     assert log.read(0, 8) == expected[:8]
     assert log.read(9, 100) == expected[9:]
     for attempt in (log.read, log.read_headers):
@@ -335,7 +335,7 @@ def test_damage_is_named_and_the_rest_stays_readable(files: CrashFiles) -> None:
         assert (info.value.partition_id, info.value.transaction_id, info.value.path) == (3, 8, segment_path(7))
     # A truncation that takes the damage away ends it.
     assert log.truncate(7) == 7
-    assert list(log.damaged_ranges) == []
+    assert list(log.damage.ranges) == []
     assert read_all(log) == expected[:8]
 
 

@@ -55,7 +55,7 @@ class LogMachine(RuleBasedStateMachine):
         found = read_all(self.log)
         assert len(found) >= shortest
         assert found == longest[: len(found)]
-        assert self.log.damaged_ranges == ()
+        assert self.log.damage.ranges == ()
         self.acknowledged = found
 
     @rule(sizes=SIZES)

@@ -20,7 +20,7 @@ from waltz.storage.disk.scan import STEP_BYTES, TolerantReader
 from waltz.storage.errors import CorruptionError, StorageError
 from waltz.storage.node.partition import StoragePartition
 from waltz.storage.node.scrubber import Scrubber
-from waltz.storage.remote.client import RemoteStorageError
+from waltz.storage.remote.errors import RemoteStorageError
 
 ITEMS = [record(i, bytes([i]) * 60) for i in range(21)]
 
@@ -53,8 +53,8 @@ def test_whole_segments_stay_as_they_are(files: CrashFiles, log: PartitionLog) -
     files.operations.clear()
     scan(log)
     assert set(files.operations) <= {"read", "open"}
-    assert log.damaged_ranges == ()
-    assert log.mended_index_entries == 0
+    assert log.damage.ranges == ()
+    assert log.damage.mended_index_entries == 0
 
 
 @pytest.mark.parametrize("position", range(0, 700, 13))
@@ -62,7 +62,7 @@ def test_every_damaged_byte_of_records_is_found(files: CrashFiles, log: Partitio
     flip(files, seg(7), 128 + position)
     scan(log)
     damaged = 7 + position // 100
-    assert log.damaged_ranges == ((damaged, damaged),)
+    assert log.damage.ranges == ((damaged, damaged),)
     assert log.read(damaged + 1, 30) == ITEMS[damaged + 1 :]
 
 
@@ -70,8 +70,8 @@ def test_records_are_found_again_without_the_index(files: CrashFiles, log: Parti
     flip(files, seg(7), 128 + 210)
     files.overwrite(seg(7, ".idx"), files.contents(seg(7, ".idx"))[:128] + bytes(56))
     scan(log)
-    assert log.damaged_ranges == ((9, 9),)
-    assert log.mended_index_entries == 7
+    assert log.damage.ranges == ((9, 9),)
+    assert log.damage.mended_index_entries == 7
     assert log.read(10, 30) == ITEMS[10:]
     assert log.read(7, 2) == ITEMS[7:9]
 
@@ -86,8 +86,8 @@ def test_wrong_index_entries_are_mended(
         scan(log)
         assert files.contents(seg(first, ".idx")) == whole
         assert files.node(seg(first, ".idx")).pending == []
-    assert log.mended_index_entries == 7
-    assert log.damaged_ranges == ()
+    assert log.damage.mended_index_entries == 7
+    assert log.damage.ranges == ()
     assert "1 index entries from transaction" in caplog.text
     assert read_all(log) == ITEMS
 
@@ -98,14 +98,14 @@ def test_a_damaged_header_of_the_index_is_mended(files: CrashFiles, log: Partiti
     flip(files, seg(7, ".idx"), offset)
     scan(log)
     assert files.contents(seg(7, ".idx")) == whole
-    assert log.damaged_paths == []
+    assert log.damage.paths == []
 
 
 @pytest.mark.parametrize("offset", [0, 3, 12, 27, 31, 39])
 def test_a_damaged_header_of_the_data_is_reported(files: CrashFiles, log: PartitionLog, offset: int) -> None:
     flip(files, seg(7), offset)
     scan(log)
-    assert log.damaged_headers == [seg(7)]
+    assert log.damage.headers == [seg(7)]
     assert read_all(log) == ITEMS
 
 
@@ -113,30 +113,30 @@ def test_damage_at_the_end_of_a_segment(files: CrashFiles, log: PartitionLog) ->
     flip(files, seg(7), 128 + 699)
     flip(files, seg(14), 128 + 699)
     scan(log)
-    assert log.damaged_ranges == ((13, 13), (20, 20))
+    assert log.damage.ranges == ((13, 13), (20, 20))
 
 
 def test_what_is_appended_during_a_scan_is_no_concern_of_it(files: CrashFiles, log: PartitionLog) -> None:
-    scanning = log.begin_scan(log.segments_to_scan(suspicious=False)[-1])
+    scanning = log.damage.begin_scan(log.damage.segments_to_scan(suspicious=False)[-1])
     append(log, records(21, 3))
-    while not log.scan_step(scanning):
+    while not log.damage.scan_step(scanning):
         pass
-    assert log.finish_scan(scanning)
-    assert log.damaged_ranges == ()
+    assert log.damage.finish_scan(scanning)
+    assert log.damage.ranges == ()
 
 
 def test_a_truncation_ends_a_scan(files: CrashFiles, log: PartitionLog) -> None:
     flip(files, seg(14), 128 + 250)
     flip(files, seg(14, ".idx"), 128 + 8 * 6 + 6)
-    scanning = log.begin_scan(log.segments_to_scan(suspicious=False)[-1])
-    while not log.scan_step(scanning):
+    scanning = log.damage.begin_scan(log.damage.segments_to_scan(suspicious=False)[-1])
+    while not log.damage.scan_step(scanning):
         pass
     assert scanning.wrong_entries == [(20, 128 + 600)]
     assert log.truncate(15) == 15
-    assert log.scan_step(scanning)
-    assert not log.finish_scan(scanning)
+    assert log.damage.scan_step(scanning)
+    assert not log.damage.finish_scan(scanning)
     assert len(files.contents(seg(14, ".idx"))) == 128 + 16
-    assert log.damaged_ranges == ()
+    assert log.damage.ranges == ()
     scan(log)
     assert read_all(log) == ITEMS[:16]
 
@@ -144,17 +144,17 @@ def test_a_truncation_ends_a_scan(files: CrashFiles, log: PartitionLog) -> None:
 def test_a_read_that_meets_damage_tells_where_to_scan(files: CrashFiles, log: PartitionLog) -> None:
     flip(files, seg(7), 128 + 110)
     flip(files, seg(7), 128 + 510)
-    suspicious = [log.has_suspects]
+    suspicious = [log.damage.has_suspects]
     with pytest.raises(CorruptionError):
         log.read(5, 9)
-    suspicious.append(log.has_suspects)
-    assert list(log.damaged_ranges) == [(8, 8)]
-    (suspect,) = log.segments_to_scan(suspicious=True)
+    suspicious.append(log.damage.has_suspects)
+    assert list(log.damage.ranges) == [(8, 8)]
+    (suspect,) = log.damage.segments_to_scan(suspicious=True)
     assert suspect.first_transaction_id == 7
     scan(log)
-    suspicious.append(log.has_suspects)
+    suspicious.append(log.damage.has_suspects)
     assert suspicious == [False, True, False]
-    assert list(log.damaged_ranges) == [(8, 8), (12, 12)]
+    assert list(log.damage.ranges) == [(8, 8), (12, 12)]
 
 
 def test_a_read_that_meets_a_wrong_index_entry_leads_to_its_mending(files: CrashFiles, log: PartitionLog) -> None:
@@ -162,7 +162,7 @@ def test_a_read_that_meets_a_wrong_index_entry_leads_to_its_mending(files: Crash
     with pytest.raises(CorruptionError):
         log.read(9, 3)
     scan(log)
-    assert log.damaged_ranges == ()
+    assert log.damage.ranges == ()
     assert read_all(log) == ITEMS
 
 
@@ -170,11 +170,11 @@ def test_an_unreadable_medium_is_damage(files: CrashFiles, log: PartitionLog) ->
     files.fail(OSError(errno.EIO, "injected"), operation="read", after=1)
     with pytest.raises(OSError, match="injected"):
         log.read(8, 3)
-    suspicious = [log.has_suspects]
+    suspicious = [log.damage.has_suspects]
     scan(log)
-    suspicious.append(log.has_suspects)
+    suspicious.append(log.damage.has_suspects)
     assert suspicious == [True, False]
-    assert log.damaged_ranges == ()
+    assert log.damage.ranges == ()
 
 
 class _BadSector(CrashFile):
@@ -206,10 +206,10 @@ def test_records_larger_than_a_step(files: CrashFiles) -> None:
     log = open_log(files)
     append(log, items)
     scan(log)
-    assert list(log.damaged_ranges) == []
+    assert list(log.damage.ranges) == []
     flip(files, seg(0), 128 + 90 + 40 + STEP_BYTES)
     scan(log)
-    assert list(log.damaged_ranges) == [(1, 1)]
+    assert list(log.damage.ranges) == [(1, 1)]
 
 
 def test_a_failing_disk_while_mending_makes_the_log_read_only(files: CrashFiles, log: PartitionLog) -> None:
@@ -244,7 +244,7 @@ async def test_the_node_scans_in_the_background_what_it_has_opened(
             scrubber = node.node.manager.scrubber
             await scrubber.scan(partition)
             assert partition.damaged_ranges == ((1, 1),)
-            assert partition.log.mended_index_entries == 1
+            assert partition.log.damage.mended_index_entries == 1
             healthy, body = node.node.health()
             assert not healthy
             assert "transactions 1 to 1" in str(body)
@@ -263,7 +263,7 @@ async def test_a_read_that_meets_damage_wakes_the_scan(tmp_path: Path) -> None:
         requested: list[int] = []
         partition = node.node.manager.partitions[0]
         await node.node.manager.scrubber.scan(partition)
-        partition.on_suspicion = lambda: requested.append(0)
+        partition._on_suspicion = lambda: requested.append(0)
         _damage(tmp_path / "0" / f"{0:019d}.seg", 128 + 50)
         with pytest.raises(RemoteStorageError, match="corrupted"):
             await client.records(1, 0, 1, 1, timeout_s=TIMEOUT_S)
@@ -293,7 +293,7 @@ def test_the_index_tells_where_damage_begins_and_no_more_of_it(files: CrashFiles
         flip(files, seg(7), 128 + 100 * (damaged - 7) + 10)
         flip(files, seg(7, ".idx"), 128 + 8 * (damaged - 7) + 6)
     scan(log)
-    assert log.damaged_ranges == ((10, 11),)
+    assert log.damage.ranges == ((10, 11),)
     found = files.contents(seg(7, ".idx"))
     assert found[: 128 + 8 * 4] == whole[: 128 + 8 * 4]
     assert found[128 + 8 * 4 : 128 + 8 * 5] != whole[128 + 8 * 4 : 128 + 8 * 5]

@@ -167,7 +167,7 @@ def test_a_loss_of_power_alone_never_stops_a_partition(groups: list[list[bytes]]
         return
     assert log.max_transaction_id + 1 >= crash.acknowledged
     assert log.read(0, 1000) == crash.items[: log.max_transaction_id + 1]
-    assert log.damaged_ranges == ()
+    assert log.damage.ranges == ()
 
 
 @settings(max_examples=300, deadline=None)
@@ -192,7 +192,7 @@ def test_damage_beside_a_loss_of_power_never_cuts_what_was_acknowledged(
             crash.check_in_doubt(error)
         return
     assert log.max_transaction_id + 1 >= crash.acknowledged
-    assert not flipped or log.damaged_ranges
+    assert not flipped or log.damage.ranges
 
 
 @given(st.binary(min_size=1, max_size=3000), st.integers(0, 1 << 32))

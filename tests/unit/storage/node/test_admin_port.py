@@ -24,7 +24,7 @@ from waltz.common.wire import admin as wire
 from waltz.common.wire import admin_version1 as admin_wire
 from waltz.storage.node import replies
 from waltz.storage.node.admin_port import AdminService
-from waltz.storage.remote.client import RemoteStorageError
+from waltz.storage.remote.errors import RemoteStorageError
 
 NO_SUCH = SE + "no such partition: {} (the cluster has 3 partitions)"
 

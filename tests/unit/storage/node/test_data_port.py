@@ -23,7 +23,7 @@ from tests.unit.storage.node_support import (
 from waltz.common.net.channel import Channel
 from waltz.common.wire import storage as wire
 from waltz.storage.node import data_port as data_service
-from waltz.storage.node import request_queue
+from waltz.storage.node.request_queue import DEFAULT_LIMITS
 
 OPEN = bytes.fromhex(
     "53 0000 00000029 01 ffffffffffffffff ffffffffffffffff ffffffff 00010203040506070809 0a0b0c0d0e0f 00000003"
@@ -231,24 +231,30 @@ async def test_a_peer_that_reads_slowly_is_served(node: RunningNode, monkeypatch
     assert channel.writable
 
 
-async def test_a_connection_that_floods_a_partition_is_held_back(
-    node: RunningNode, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(request_queue, "MAX_QUEUED_REQUESTS", 50)
+async def test_a_client_that_floods_a_partition_costs_the_others_on_its_connection_nothing(node: RunningNode) -> None:
+    """It sends without waiting for answers, while the disk of one partition stands still (rule L4)."""
     gate = node.files.gate("0/0000000000000000000.seg")
-    flood, other = await node.raw(), await node.raw()
+    flood = await node.raw()
     flood.send(wire.encode(wire.AppendRequest(0, 0, 0, records(0, 1), False)))
     await gate.reached()
-    total = 60_000  # 22 bytes and the frame header each: more than one read of the socket takes
-    flood.send(*(wire.encode(max_id(0, 0, seq_num)) for seq_num in range(1, total + 1)))
-    while not node.node.manager.partitions[0].queue.congested:
-        await asyncio.sleep(0)
-    for _ in range(50):  # turns enough to read everything, if it were read
-        assert await other.ask(max_id(0, 1)) == wire.MaxTransactionIdResponse(0, 9, 1, -1)
-    assert len(node.node.manager.partitions[0].queue) < total / 2
+    total = 60_000  # more than one read of the socket takes
+    appends = (wire.encode(wire.AppendRequest(0, number, 0, records(number, 1), False)) for number in range(1, total))
+    flood.send(*appends, wire.encode(max_id(0, 1, total)))
+    answers = {}
+    while total not in answers:
+        answer = await flood.answer()
+        answers[answer.seq_num] = answer
+    assert answers.pop(total) == wire.MaxTransactionIdResponse(0, total, 1, -1)
+    waiting = DEFAULT_LIMITS.max_requests
+    assert len(node.node.manager.partitions[0].queue) == waiting
+    assert sorted(answers) == list(range(waiting + 1, total))
+    overrun = SE + "too many requests for partition=0 wait on storage node; wait for answers before sending more"
+    assert {failure_text(answer) for answer in answers.values()} == {overrun}
     gate.open()
-    assert await flood.answer() == wire.SuccessResponse(0, 0, 0)
-    assert [(await flood.answer()).seq_num for _ in range(total)] == list(range(1, total + 1))
+    for number in range(waiting + 1):
+        assert await flood.answer() == wire.SuccessResponse(0, number, 0)
+    peer = await node.client()
+    assert await peer.max_transaction_id(0, 0, timeout_s=TIMEOUT_S) == waiting
 
 
 def data_channels(node: RunningNode) -> list[Channel]:

@@ -39,7 +39,8 @@ from waltz.storage.node import node as node_module
 from waltz.storage.node.node import StorageNode, run
 from waltz.storage.node.replies import read_encoded
 from waltz.storage.remote.admin_client import StorageAdminClient
-from waltz.storage.remote.client import RemoteStorageError, StorageClient
+from waltz.storage.remote.client import StorageClient
+from waltz.storage.remote.errors import RemoteStorageError
 
 DATA_DIRECTORY = Path(__file__).parents[3] / "data"
 

@@ -30,12 +30,11 @@ from waltz.server.store.replica import MAX_IN_FLIGHT_REQUESTS
 from waltz.storage.disk.control_file import ControlFile
 from waltz.storage.disk.fence import FenceFile
 from waltz.storage.disk.log import PartitionLog
-from waltz.storage.node import partition as partition_module
-from waltz.storage.node import replies, request_queue
+from waltz.storage.node import replies
 from waltz.storage.node.partition import StoragePartition
 from waltz.storage.node.partition_metrics import PartitionMetrics
 from waltz.storage.node.replies import read_encoded
-from waltz.storage.node.request_queue import PartitionRequest
+from waltz.storage.node.request_queue import DEFAULT_LIMITS, PartitionRequest, QueueLimits
 from waltz.storage.node.session_rule import StorageRequest
 
 PARTITION = 1
@@ -45,6 +44,10 @@ CONTROL = "waltz-storage.ctl"
 SUCCESS = "success"
 
 
+WRITTEN_AHEAD = QueueLimits(write_ahead_bytes=0)
+LARGE_FROM_1000_BYTES = QueueLimits(write_ahead_bytes=1000)
+
+
 class Asker:
     """A connection as the partition sees it: collects answers by the number of the request."""
 
@@ -52,7 +55,6 @@ class Asker:
         self.writable = True
         self.answers: dict[int, wire.Message] = {}
         self.held_back: list[PartitionRequest] = []
-        self.drained: list[int] = []
         self._changed = asyncio.Event()
 
     def answer(self, frame: bytes) -> None:
@@ -64,9 +66,6 @@ class Asker:
     def hold_back(self, request: PartitionRequest) -> None:
         self.held_back.append(request)
         self._changed.set()
-
-    def partition_drained(self, partition_id: int) -> None:
-        self.drained.append(partition_id)
 
     async def until_answered(self, seq_num: int) -> wire.Message:
         async with asyncio.timeout(TIMEOUT_S):
@@ -85,8 +84,9 @@ class Asker:
 class Bench:
     """One partition, open and assigned, with the files below it."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, limits: QueueLimits = DEFAULT_LIMITS) -> None:
         self.directory = directory
+        self.limits = limits
         self.files = ObservedFiles()
         self.control_file = ControlFile.open(self.files, str(directory), KEY, PARTITION_COUNT)
         self.fence_file = FenceFile.open(self.files, str(directory), KEY, PARTITION_COUNT)
@@ -106,7 +106,16 @@ class Bench:
             segment_cache_capacity=2,
         )
         metrics = PartitionMetrics(Registry(), PARTITION, self.control_file)
-        partition = StoragePartition(PARTITION, log, self.control_file, self.fence_file, self.files, metrics)
+        partition = StoragePartition(
+            PARTITION,
+            log,
+            self.control_file,
+            self.fence_file,
+            self.files,
+            metrics,
+            on_suspicion=lambda: None,
+            limits=self.limits,
+        )
         partition.start()
         self.files.data_syncs.clear()
         return partition
@@ -161,13 +170,9 @@ class Bench:
 
 
 @pytest.fixture(params=["synced one by one", "written ahead"])
-async def bench(
-    tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
-) -> AsyncIterator[Bench]:
+async def bench(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Bench]:
     """With small groups every append waits for the sync before it; "written ahead" takes all groups for large ones."""
-    if request.param == "written ahead":
-        monkeypatch.setattr(partition_module, "WRITE_AHEAD_BYTES", 0)
-    bench = Bench(tmp_path)
+    bench = Bench(tmp_path, WRITTEN_AHEAD if request.param == "written ahead" else DEFAULT_LIMITS)
     yield bench
     await bench.close()
 
@@ -254,8 +259,9 @@ async def test_one_sync_covers_all_appends_that_arrived_meanwhile(bench: Bench) 
     assert bench.files.data_sync_count(DATA) == 2
 
 
-async def test_groups_are_limited_in_bytes(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(request_queue, "MAX_GROUP_BYTES", 250)
+@pytest.mark.parametrize("limits", [DEFAULT_LIMITS, WRITTEN_AHEAD])
+async def test_groups_are_limited_in_bytes(tmp_path: Path, limits: QueueLimits) -> None:
+    bench = Bench(tmp_path, limits._replace(max_group_bytes=250))
     gate = bench.files.gate(DATA)
     appends = [bench.append(-1, records(0, 1))]
     await gate.reached()
@@ -263,6 +269,7 @@ async def test_groups_are_limited_in_bytes(bench: Bench, monkeypatch: pytest.Mon
     gate.open()
     assert {await bench.outcome(each) for each in appends} == {SUCCESS}
     assert bench.files.data_sync_count(DATA) == 3
+    await bench.close()
 
 
 @pytest.mark.parametrize(("to", "expected"), [(-1, -1), (3, 3), (9, 9), (10, 9), (2**62, 9)])
@@ -433,39 +440,94 @@ async def test_reads_for_a_slow_peer_are_handed_back(bench: Bench) -> None:
     assert await bench.outcome(read) == records(0, 3)
 
 
-async def test_a_long_queue_is_congested_until_it_is_half_empty(bench: Bench) -> None:
-    gate = bench.files.gate(DATA)
-    bench.append(-1, records(0, 1))
-    await gate.reached()
-    last = 0
-    while not bench.partition.queue.congested:
-        last = bench.max_id(-1)
-    assert len(bench.partition.queue) == request_queue.MAX_QUEUED_REQUESTS + 1
-    bench.partition.queue.notify_when_drained(bench.asker)
-    assert not bench.asker.drained
-    gate.open()
-    assert await bench.outcome(last) == 0
-    assert bench.asker.drained == [PARTITION]
+SMALL_QUEUE = QueueLimits(max_requests=5, max_append_bytes=1000)
+OVERRUN = SE + "too many requests for partition=1 wait on storage node; wait for answers before sending more"
 
 
-async def test_a_queue_of_large_requests_is_congested(bench: Bench) -> None:
+async def test_appends_for_which_there_is_no_room_are_refused_at_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    bench = Bench(tmp_path, SMALL_QUEUE)
     gate = bench.files.gate(DATA)
-    bench.append(-1, records(0, 1))
+    appends = [bench.append(-1, records(0, 1))]
     await gate.reached()
-    message = wire.AppendRequest(-1, bench.next_seq_num(), PARTITION, records(1, 1), False)
-    bench.send(message, size_bytes=request_queue.MAX_QUEUED_BYTES + 1)
-    assert bench.partition.queue.congested
+    appends += [bench.append(-1, records(number, 1)) for number in range(1, 6)]
+    assert not bench.asker.answers
+    beyond = [bench.append(-1, records(number, 1)) for number in (6, 7)]
+    assert list(bench.asker.answers) == beyond
+    assert {await bench.outcome(each) for each in beyond} == {OVERRUN}
+    assert caplog.text.count("requests are refused, because 5 are waiting already") == 1
+    # What begins a session has room all the same, until there is twice as much.
+    questions = [bench.max_id(-1) for _ in range(6)]
+    assert [await bench.outcome(each) for each in questions[-1:]] == [OVERRUN]
     gate.open()
-    await bench.outcome(message.seq_num)
-    assert not bench.partition.queue.congested
+    assert [await bench.outcome(each) for each in appends] == [SUCCESS] * 6
+    assert [await bench.outcome(each) for each in questions[:-1]] == [5] * 5
+    again = bench.append(-1, records(6, 1))
+    assert await bench.outcome(again) == SUCCESS
+    await bench.close()
+
+
+async def test_what_follows_a_refused_append_is_out_of_order(tmp_path: Path) -> None:
+    """So nothing is lost in between, whatever there is room for when it comes."""
+    bench = Bench(tmp_path, SMALL_QUEUE)
+    gate = bench.files.gate(DATA)
+    appends = [bench.append(-1, records(number, 1)) for number in range(2)]
+    await gate.reached()
+    appends += [bench.append(-1, records(2, 1), size_bytes=1001)]
+    refused = bench.append(-1, records(3, 1))
+    assert await bench.outcome(refused) == OVERRUN
+    gate.open()
+    assert [await bench.outcome(each) for each in appends] == [SUCCESS] * 3
+    assert await bench.outcome(bench.append(-1, records(4, 1))) == SE + "transaction out of order"
+    assert await bench.outcome(bench.append(-1, records(3, 2))) == SUCCESS
+    await bench.close()
+
+
+async def test_a_single_append_of_any_size_is_taken(tmp_path: Path) -> None:
+    """A server of the original sends a hundred transactions in one, of any size; reads do not mind its bytes."""
+    bench = Bench(tmp_path, SMALL_QUEUE)
+    gate = bench.files.gate(DATA)
+    first = bench.append(-1, records(0, 1))
+    await gate.reached()
+    large = bench.append(-1, records(1, 1), size_bytes=1_000_000)
+    read = bench.read(-1, 0, 2)
+    refused = bench.append(-1, records(2, 1))
+    assert list(bench.asker.answers) == [refused]
+    gate.open()
+    assert [await bench.outcome(each) for each in (first, large)] == [SUCCESS] * 2
+    assert await bench.outcome(read) == records(0, 2)
+    await bench.close()
+
+
+async def test_reads_and_writes_take_no_room_from_each_other(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, SMALL_QUEUE)
+    await bench.outcome(bench.append(-1, records(0, 1)))
+    gate = bench.files.gate(DATA)
+    appends = [bench.append(-1, records(1, 1))]
+    await gate.reached()
+    reads = [bench.read(-1, 0, 1) for _ in range(6)]
+    appends += [bench.append(-1, records(number, 1)) for number in range(2, 7)]
+    assert [await bench.outcome(each) for each in reads] == [records(0, 1)] * 5 + [OVERRUN]
+    gate.open()
+    assert [await bench.outcome(each) for each in appends] == [SUCCESS] * 6
+    await bench.close()
+
+
+async def test_a_refused_request_of_a_newer_session_fences_all_the_same(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, SMALL_QUEUE)
+    gate = bench.files.gate(DATA)
+    older = [bench.append(1, records(0, 1))]
+    await gate.reached()
+    older += [bench.append(1, records(number, 1)) for number in range(1, 6)]
+    assert await bench.outcome(bench.append(2, records(0, 1))) == OVERRUN
+    gate.open()
+    fenced = CUE + "session id has changed to 2, but request context contains 1"
+    assert {await bench.outcome(each) for each in older} == {fenced}
+    await bench.close()
 
 
 # Writing ahead
-
-
-@pytest.fixture
-def large_groups(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(partition_module, "WRITE_AHEAD_BYTES", 1000)
 
 
 async def until(condition: Callable[[], bool]) -> None:
@@ -474,8 +536,8 @@ async def until(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.001)
 
 
-async def test_a_large_group_is_written_while_the_one_before_is_synced(large_groups: None, tmp_path: Path) -> None:
-    bench = Bench(tmp_path)
+async def test_a_large_group_is_written_while_the_one_before_is_synced(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, LARGE_FROM_1000_BYTES)
     data = tmp_path / DATA
     gate = bench.files.gate(DATA)
     first = bench.append(1, records(0, 2), size_bytes=1000)
@@ -499,8 +561,8 @@ async def test_a_large_group_is_written_while_the_one_before_is_synced(large_gro
     await bench.close()
 
 
-async def test_a_large_group_that_begins_another_segment_waits(large_groups: None, tmp_path: Path) -> None:
-    bench = Bench(tmp_path)
+async def test_a_large_group_that_begins_another_segment_waits(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, LARGE_FROM_1000_BYTES)
     gate = bench.files.gate(DATA)
     first = bench.append(1, [record(0, bytes(1_000_001))], size_bytes=1_000_000)
     await gate.reached()
@@ -513,8 +575,8 @@ async def test_a_large_group_that_begins_another_segment_waits(large_groups: Non
     await bench.close()
 
 
-async def test_a_newer_session_fences_what_is_written_ahead(large_groups: None, tmp_path: Path) -> None:
-    bench = Bench(tmp_path)
+async def test_a_newer_session_fences_what_is_written_ahead(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, LARGE_FROM_1000_BYTES)
     gate = bench.files.gate(DATA)
     older = [bench.append(1, records(0, 1), size_bytes=1000)]
     await gate.reached()
@@ -597,20 +659,6 @@ async def test_closing_answers_what_is_queued(bench: Bench) -> None:
     assert {await bench.outcome(each) for each in [*queued, late]} == {NOT_ASSIGNED.format(PARTITION)}
 
 
-async def test_closing_releases_who_waits_for_room(bench: Bench) -> None:
-    gate = bench.files.gate(DATA)
-    bench.append(-1, records(0, 1))
-    await gate.reached()
-    while not bench.partition.queue.congested:
-        bench.max_id(-1)
-    bench.partition.queue.notify_when_drained(bench.asker)
-    closing = asyncio.create_task(bench.partition.close())
-    await asyncio.sleep(0)
-    gate.open()
-    await closing
-    assert bench.asker.drained == [PARTITION]
-
-
 # Defects
 
 
@@ -645,7 +693,7 @@ async def until_failed(partition: StoragePartition) -> None:
 async def test_a_syncer_that_dies_puts_the_partition_out_of_service(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if partition_module.WRITE_AHEAD_BYTES > 0:
+    if bench.limits.write_ahead_bytes > 0:
         pytest.skip("nothing is written ahead")
     partition, acknowledge = bench.partition, bench.partition._acknowledge
 
@@ -661,10 +709,10 @@ async def test_a_syncer_that_dies_puts_the_partition_out_of_service(
     assert await bench.outcome(bench.read(-1, 0, 10)) == records(0, 2)
 
 
-def test_a_server_that_keeps_to_its_window_never_congests_a_partition() -> None:
-    """A congested partition takes its connection from all others, and the answer to whether the storage lives."""
+def test_a_server_that_keeps_to_its_window_is_never_refused_for_want_of_room() -> None:
+    """That would end the replica's part in the session."""
     options = StoreOptions()
     transaction_bytes = ServerConfig.model_fields["max_transaction_size_bytes"].default
     largest = options.window_size_bytes + MAX_BATCH_SIZE_BYTES + transaction_bytes
-    assert MAX_IN_FLIGHT_REQUESTS < request_queue.MAX_QUEUED_REQUESTS
-    assert largest < request_queue.MAX_QUEUED_BYTES
+    assert DEFAULT_LIMITS.max_requests > MAX_IN_FLIGHT_REQUESTS
+    assert largest < DEFAULT_LIMITS.max_append_bytes

@@ -30,7 +30,8 @@ from waltz.common.records import Record, encode_records
 from waltz.common.wire import storage as wire
 from waltz.common.wire.frames import STORAGE, Bounds
 from waltz.storage.remote import client as client_module
-from waltz.storage.remote.client import DataCorruptionError, RemoteStorageError, StorageClient
+from waltz.storage.remote.client import StorageClient
+from waltz.storage.remote.errors import DataCorruptionError, RemoteStorageError
 from waltz.storage.remote.pending_calls import MAX_ABANDONED
 
 

@@ -149,7 +149,7 @@ def test_files_are_made_whole(files: CrashFiles, kind: str) -> None:
     files.crash(random.Random(4))
     log = open_log(files, low_water_mark=20, threshold=800)
     assert read_all(log) == ITEMS
-    assert log.damaged_ranges == ()
+    assert log.damage.ranges == ()
     for name in files.list_directory(DIRECTORY):
         if name.endswith(".quarantined-1"):
             assert files.contents(f"{DIRECTORY}/{name}") == damaged[name.removesuffix(".quarantined-1")]

@@ -1,0 +1,260 @@
+"""The rooms of the code base, and which of them may know which.
+
+A room is a folder below waltz/; a module that stands beside the folders is a room of its own. ``python -m
+tests.architecture`` draws the picture in docs/architecture.md, and fills in its table, from what is listed here.
+"""
+
+import ast
+import functools
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "waltz"
+PAGE = ROOT / "docs" / "architecture.md"
+
+ARROWS: dict[str, tuple[str, ...]] = {
+    "common": ("common.net",),
+    "common.wire": ("common",),
+    "common.net": (
+        "common",
+        "common.wire",
+    ),
+    "common.zk": (
+        "common",
+        "common.net",
+    ),
+    "common.cluster": (
+        "common",
+        "common.net",
+        "common.wire",
+        "common.zk",
+    ),
+    "storage": (
+        "common",
+        "storage.node",
+    ),
+    "storage.disk": (
+        "common",
+        "storage",
+    ),
+    "storage.node": (
+        "common",
+        "common.net",
+        "common.wire",
+        "common.zk",
+        "storage",
+        "storage.disk",
+    ),
+    "storage.remote": (
+        "common",
+        "common.cluster",
+        "common.net",
+        "common.wire",
+        "common.zk",
+    ),
+    "server": (
+        "common",
+        "common.cluster",
+        "common.net",
+        "common.wire",
+        "common.zk",
+        "server.store",
+    ),
+    "server.store": (
+        "common",
+        "common.net",
+        "common.wire",
+        "common.zk",
+        "server",
+        "storage.remote",
+    ),
+    "client": (
+        "client.engine",
+        "client.mock",
+        "client.plain",
+        "common",
+        "common.cluster",
+        "common.net",
+        "common.zk",
+    ),
+    "client.engine": (
+        "client",
+        "common",
+        "common.net",
+        "common.wire",
+    ),
+    "client.plain": (
+        "client",
+        "client.engine",
+        "common",
+        "common.net",
+        "common.zk",
+    ),
+    "client.mock": (
+        "client",
+        "client.plain",
+        "common",
+        "common.net",
+        "common.wire",
+        "common.zk",
+    ),
+    "blocking": (
+        "client",
+        "client.plain",
+        "common",
+    ),
+    "__init__": (
+        "blocking",
+        "client",
+        "client.engine",
+        "client.plain",
+        "common",
+        "common.zk",
+    ),
+    "spark": (
+        "client",
+        "client.plain",
+        "common",
+        "common.cluster",
+        "common.net",
+        "common.wire",
+        "common.zk",
+        "storage.disk",
+        "storage.remote",
+    ),
+    "local": (
+        "common",
+        "common.net",
+        "common.zk",
+        "storage.remote",
+    ),
+    "demo": (
+        "client",
+        "common",
+        "local",
+    ),
+    "cli": (
+        "common",
+        "common.cluster",
+        "common.net",
+        "common.zk",
+        "demo",
+        "local",
+        "storage",
+        "storage.disk",
+        "storage.remote",
+    ),
+}
+"""What the modules of each room import: an arrow that is not listed is forbidden, and so is one that nobody uses.
+
+Some walls are meant to stay: ``common.wire`` knows no network and no ZooKeeper, ``storage.disk`` nothing of what serves
+it, ``storage.remote`` nothing of a node; servers and local clusters meet a storage through ``storage.remote`` only.
+"""
+
+PROCESSES = {"local": ("cli", "server", "storage")}
+"""Packages that each package starts as processes."""
+
+
+def module_name(path: Path) -> str:
+    """Under which name a file is imported."""
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+@functools.cache
+def modules() -> dict[str, Path]:
+    """All modules below waltz/ by name."""
+    return {module_name(path): path for path in sorted(PACKAGE.rglob("*.py"))}
+
+
+def room_of(path: Path) -> str:
+    """The room in which a file stands."""
+    *folders, name = path.relative_to(PACKAGE).parts
+    return ".".join(folders) or name.removesuffix(".py")
+
+
+@functools.cache
+def imports_of(path: Path) -> frozenset[str]:
+    """The modules that a file imports anywhere, also for types only, under their full names."""
+    return frozenset(_imports(ast.parse(path.read_text()), path))
+
+
+def _imports(tree: ast.Module, path: Path) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield alias.name
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            module = node.module or ""
+            for alias in node.names:
+                submodule = f"{module}.{alias.name}"
+                yield submodule if submodule in modules() else module
+
+
+def real_arrows() -> dict[str, dict[str, str]]:
+    """Room by room, which rooms it imports, and one example of who imports what."""
+    found: dict[str, dict[str, str]] = {room_of(path): {} for path in modules().values()}
+    for path in modules().values():
+        for name in imports_of(path) & modules().keys():
+            target = room_of(modules()[name])
+            if target != room_of(path):
+                found[room_of(path)][target] = f"{path.relative_to(ROOT)} imports {name}"
+    return found
+
+
+def circles() -> list[set[str]]:
+    """Modules that import each other, directly or by way of others."""
+    graph = {name: imports_of(path) & modules().keys() - {name} for name, path in modules().items()}
+    reached = {name: _reachable(graph, name) for name in graph}
+    found: list[set[str]] = []
+    for name in graph:
+        circle = {other for other in reached[name] if name in reached[other]}
+        if circle and circle not in found:
+            found.append(circle)
+    return found
+
+
+def _reachable(graph: dict[str, frozenset[str]], start: str) -> set[str]:
+    found: set[str] = set()
+    waiting = [start]
+    while waiting:
+        for name in graph[waiting.pop()] - found:
+            found.add(name)
+            waiting.append(name)
+    return found
+
+
+def picture() -> str:
+    """The packages as a diagram."""
+    arrows: dict[str, set[str]] = {}
+    for room, targets in ARROWS.items():
+        package = room.split(".")[0]
+        arrows.setdefault(package, set()).update({target.split(".")[0] for target in targets} - {package})
+    lines = [
+        *('__init__["waltz"]', 'blocking["waltz.blocking"]'),
+        *(f"{package} --> {' & '.join(sorted(targets))}" for package, targets in arrows.items() if targets),
+        *(f"{package} -. starts .-> {' & '.join(started)}" for package, started in PROCESSES.items()),
+    ]
+    return "".join(f"    {line}\n" for line in lines)
+
+
+def name_of(room: str) -> str:
+    """What the page calls a room."""
+    return "`waltz`" if room == "__init__" else f"`waltz.{room}`"
+
+
+def drawn(page: str) -> str:
+    """The architecture's page with the picture and the imports of every room that its table lists."""
+    page = re.sub(r"(```mermaid\nflowchart BT\n).*?(?=```)", lambda match: match[1] + picture(), page, flags=re.DOTALL)
+    for room, targets in ARROWS.items():
+        imports = ", ".join(f"`{target}`" for target in targets)
+        row = rf"^(\| {re.escape(name_of(room))} \|[^|]*\|).*$"
+        page = re.sub(row, rf"\1 {imports} |", page, flags=re.MULTILINE)
+    return page
+
+
+if __name__ == "__main__":
+    PAGE.write_text(drawn(PAGE.read_text()))

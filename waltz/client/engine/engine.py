@@ -1,0 +1,255 @@
+"""The engine of a client: a member of the cluster that appends to partitions and follows them, for any face."""
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from typing import Self
+
+from waltz.client.arguments import check_loop
+from waltz.client.engine.assignments import Assigned
+from waltz.client.engine.data_lists import PendingList
+from waltz.client.engine.environment import Environment
+from waltz.client.engine.feed import Applier
+from waltz.client.engine.partition import StreamPartition
+from waltz.client.engine.rpc import RpcClient
+from waltz.client.engine.settings import PartitionSettings
+from waltz.client.engine.stream import StreamClient
+from waltz.client.engine.submission import Limits
+from waltz.client.engine.tasks import TaskOwner
+from waltz.client.errors import (
+    ClientClosedError,
+    ClientTimeoutError,
+    InvalidOperationError,
+    PartitionInactiveError,
+    PartitionNotFoundError,
+)
+from waltz.common.errors import WaltzError
+from waltz.common.ids import Endpoint
+from waltz.common.net.tls import client_context
+
+
+class Engine:
+    """Made by :meth:`open`, of no partition at first; everything happens on the loop on which that is done.
+
+    With an applier the high-water mark of a partition is that of the last transaction applied; without one nothing is
+    applied, and the mark is that of the last transaction known to be committed.
+    """
+
+    def __init__(self, environment: Environment, applier: Applier | None) -> None:
+        config = environment.config
+        self.options = environment.options
+        self.limits = Limits(config.max_transaction_size_bytes, config.max_locks_per_transaction)
+        self.closed = False
+        self._environment = environment
+        self._tasks = TaskOwner()
+        tls = client_context(config.tls)
+        random_source = environment.random_source or random.Random()
+        settings = PartitionSettings(
+            applier=applier,
+            max_concurrent_transactions=config.max_concurrent_transactions,
+            limits=self.limits,
+            retries=config.num_transaction_retry_threads > 0,
+            applying=asyncio.Semaphore(config.num_consumer_threads),
+            tasks=self._tasks,
+            options=self.options,
+            random_source=random_source,
+        )
+        self.rpc = RpcClient(
+            tls=tls, options=self.options, random_source=random_source, connector=environment.connector
+        )
+        """What is asked of servers, but for appends and the feed."""
+        self._stream = StreamClient(
+            settings,
+            tls=tls,
+            long_wait_threshold_s=config.long_wait_threshold_ms / 1000,
+            options=self.options,
+            random_source=random_source,
+            connector=environment.connector,
+        )
+        self._cluster_name: str | None = None
+        self._client_id: int | None = None
+        self._active: frozenset[int] = frozenset()
+        self._changing_partitions = asyncio.Lock()
+        self._loop = asyncio.get_running_loop()
+
+    @classmethod
+    async def open(cls, environment: Environment, applier: Applier | None = None) -> Self:
+        """Join the cluster. Raises ``ConfigError`` for TLS, and what joining raises."""
+        engine = cls(environment, applier)
+        try:
+            await environment.cluster.join(engine)
+        except BaseException:
+            await engine.close()
+            raise
+        return engine
+
+    async def close(self) -> None:
+        """Leave the cluster and close everything; may be called twice.
+
+        What is undecided fails with ``ClientClosedError``. A transaction that is being applied is given
+        ``close_grace_s``, then its application is cancelled.
+        """
+        if self.closed:
+            return
+        self.closed = True
+        await self.rpc.close()
+        await self._stream.close()
+        await self._tasks.close(self.options.close_grace_s)
+        await self._environment.cluster.leave(self)
+
+    # The cluster's side
+
+    def cluster_joined(self, cluster_name: str, client_id: int, partition_count: int) -> None:
+        """The cluster tells who the client is. Repeated with the same number of partitions it changes nothing."""
+        if self._client_id is None:
+            self._cluster_name = cluster_name
+            self._client_id = client_id
+            self.rpc.create_partitions(client_id, partition_count)
+            self._stream.create_partitions(client_id, partition_count, self.rpc.partitions.__getitem__)
+        elif partition_count != len(self.partitions):
+            raise InvalidOperationError(
+                f"the number of partitions of cluster {self._cluster_name} changed from {len(self.partitions)} to "
+                f"{partition_count}; that is not supported"
+            )
+
+    def set_endpoints(self, endpoints: Mapping[Endpoint, Sequence[Assigned]]) -> None:
+        """The cluster tells which server owns which partitions."""
+        if not self.closed:
+            self.rpc.set_endpoints(endpoints)
+            self._stream.set_endpoints(endpoints)
+
+    def remove_server(self, endpoint: Endpoint) -> None:
+        """The cluster tells that a server is gone."""
+        if not self.closed:
+            self.rpc.remove_server(endpoint)
+            self._stream.remove_server(endpoint)
+
+    # The faces' side
+
+    def check_loop(self) -> None:
+        """Raises ``InvalidOperationError`` on any other event loop than the engine's."""
+        check_loop(self._loop)
+
+    @property
+    def client_id(self) -> int:
+        """Id of this client in the cluster; no other client ever has it."""
+        if self._client_id is None:
+            raise InvalidOperationError("the client has not joined a cluster")
+        return self._client_id
+
+    @property
+    def cluster_name(self) -> str:
+        """Name of the cluster."""
+        if self._cluster_name is None:
+            raise InvalidOperationError("the client has not joined a cluster")
+        return self._cluster_name
+
+    @property
+    def partitions(self) -> list[StreamPartition]:
+        """All partitions of the cluster, by their ids."""
+        return self._stream.partitions
+
+    @property
+    def active(self) -> frozenset[int]:
+        """The partitions that the engine takes part in."""
+        return self._active
+
+    def partition(self, partition_id: int) -> StreamPartition:
+        """Raises ``ClientClosedError`` and ``PartitionNotFoundError``."""
+        if self.closed:
+            raise ClientClosedError
+        partitions = self._stream.partitions
+        if not 0 <= partition_id < len(partitions):
+            raise PartitionNotFoundError(partition_id)
+        return partitions[partition_id]
+
+    async def set_partitions(
+        self, partition_ids: Collection[int], read_high_water_mark: Callable[[int], Awaitable[int]]
+    ) -> None:
+        """Take part in these partitions and no others, each from the mark that is read for it; ignore unknown ones.
+
+        Returns when what was submitted to the partitions left is decided. Raises what ``read_high_water_mark`` raises.
+        """
+        async with self._changing_partitions:
+            await self._activate_only(partition_ids, read_high_water_mark)
+
+    async def join(self, partition_id: int) -> StreamPartition:
+        """Follow a partition from its present high-water mark on, which its server tells.
+
+        Raises ``PartitionNotFoundError``, ``DeadlineExceededError`` and ``ClientClosedError``.
+        """
+        if not 0 <= partition_id < len(self.partitions):
+            raise PartitionNotFoundError(partition_id)
+        if partition_id not in self._active:
+            high_water_mark = await self.rpc.high_water_mark(partition_id)  # nobody else has to wait for that
+
+            async def known(partition_id: int) -> int:
+                return high_water_mark
+
+            async with self._changing_partitions:
+                if partition_id not in self._active:
+                    await self._activate_only(self._active | {partition_id}, known)
+        return self.partitions[partition_id]
+
+    async def _activate_only(
+        self, partition_ids: Collection[int], read_high_water_mark: Callable[[int], Awaitable[int]]
+    ) -> None:
+        if self.closed:
+            raise ClientClosedError
+        try:
+            await self._stream.set_active(partition_ids, read_high_water_mark)
+        finally:
+            self._active = frozenset(partition.partition_id for partition in self.partitions if partition.active)
+
+    async def flush(self, timeout_s: float) -> None:
+        """Return when every append sent until now is decided (and, if committed, about to be applied).
+
+        Raises ``PartitionInactiveError`` if any partition is inactive, ``ClientTimeoutError`` if one cannot be mounted
+        or the outcome is not known in time, ``ClientAheadError`` and ``ClientClosedError``.
+        """
+        if self.closed:
+            raise ClientClosedError
+        try:
+            async with asyncio.timeout(timeout_s):
+                appends = [partition.appends for partition in self.partitions]
+                flushes = [(each, await each.begin_flush()) for each in appends]
+                for each, entry in flushes:
+                    if entry is not None:
+                        await each.flushed(entry)
+        except TimeoutError:
+            raise ClientTimeoutError(f"not all transactions were decided within {timeout_s:g} s") from None
+
+    @property
+    def has_pending(self) -> bool:
+        """Whether anything submitted is undecided, waits for another attempt, or is being built."""
+        return any(partition.appends.has_pending for partition in self.partitions)
+
+    async def advanced(self, partition_id: int, transaction_id: int) -> None:
+        """Return when a followed partition is known to have a transaction.
+
+        Raises ``ClientClosedError`` and ``PartitionInactiveError``.
+        """
+        partition = self.partitions[partition_id]
+        while partition.feed.applied < transaction_id:
+            if self.closed:
+                raise ClientClosedError
+            if not partition.active:
+                raise PartitionInactiveError(partition_id)
+            await partition.feed.advanced.wait()
+
+    def obstacle(self, partition_id: int) -> WaltzError | None:
+        """What keeps the server of a partition from being asked for anything at present, as far as that is known."""
+        return self.rpc.partitions[partition_id].obstacle
+
+    async def high_water_mark(self, partition_id: int, timeout_s: float | None = None) -> int:
+        """Id of the last committed transaction of a partition, asked of its server; -1 when there is none.
+
+        Raises ``PartitionNotFoundError``, ``DeadlineExceededError`` and ``ClientClosedError``.
+        """
+        if self.closed:
+            raise ClientClosedError
+        return await self.rpc.high_water_mark(partition_id, timeout_s)
+
+    def request_list(self, partition_id: int, first_id: int, max_count: int, max_bytes: int) -> PendingList:
+        """Begin a bulk read."""
+        return self.rpc.partitions[partition_id].request_list(first_id, max_count, max_bytes)

@@ -1,0 +1,83 @@
+"""What an engine is opened in: the configuration, the cluster that it joins, and how it reaches the servers."""
+
+import random
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+
+from waltz.client.engine.links import Connector
+from waltz.client.options import ClientOptions
+from waltz.common.cluster.managed import ManagedClient
+from waltz.common.cluster.manager import ClusterManager
+from waltz.common.config import ClientConfig
+from waltz.common.net.channel import connect
+from waltz.common.zk.client import ZooKeeper
+from waltz.common.zk.kazoo_client import connect as connect_zookeeper
+
+_CONNECT_TIMEOUT_S = 30.0
+
+
+class Cluster(ABC):
+    """Tells its members who they are, and which server owns which partition."""
+
+    @abstractmethod
+    async def join(self, member: ManagedClient) -> None:
+        """Tell ``member`` of the cluster, before this returns and at every change."""
+
+    @abstractmethod
+    async def leave(self, member: ManagedClient) -> None:
+        """Tell ``member`` nothing any more."""
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Close what the members share; called when all have left."""
+
+
+class ZooKeeperCluster(Cluster):
+    """The cluster that a configuration names; its members share one ZooKeeper session."""
+
+    def __init__(self, config: ClientConfig, zookeeper: ZooKeeper | None = None) -> None:
+        """``zookeeper`` is used if given, and left open."""
+        self._config = config
+        self._zookeeper = zookeeper
+        self._own_zookeeper: ZooKeeper | None = None
+        self._managers: dict[ManagedClient, ClusterManager] = {}
+
+    async def join(self, member: ManagedClient) -> None:
+        """Raises ``ZooKeeperError``, and ``WaltzError`` when there is no such cluster."""
+        if self._zookeeper is None:
+            self._zookeeper = self._own_zookeeper = await connect_zookeeper(
+                self._config.zookeeper_connect_string,
+                session_timeout_s=self._config.zookeeper_session_timeout_ms / 1000,
+                connect_timeout_s=_CONNECT_TIMEOUT_S,
+            )
+        manager = self._managers[member] = await ClusterManager.open(self._zookeeper, self._config.cluster_root)
+        await manager.manage_client(member)
+
+    async def leave(self, member: ManagedClient) -> None:
+        manager = self._managers.pop(member, None)
+        if manager is not None:
+            await manager.close()
+
+    async def close(self) -> None:
+        zookeeper, self._own_zookeeper = self._own_zookeeper, None
+        if zookeeper is not None:
+            await zookeeper.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """Everything that engines, real, tested and simulated ones, are given from outside."""
+
+    config: ClientConfig
+    cluster: Cluster
+    connector: Connector = connect
+    options: ClientOptions = field(default_factory=ClientOptions)
+    random_source: random.Random | None = None
+
+
+class Driver(ABC):
+    """Stands in for a cluster: a :class:`~waltz.client.mock.driver.MockDriver`."""
+
+    @abstractmethod
+    def environment(self, options: ClientOptions) -> Environment:
+        """For one client."""

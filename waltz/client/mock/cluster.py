@@ -1,0 +1,39 @@
+"""A cluster of which everything is known beforehand."""
+
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+
+from waltz.client.engine.environment import Cluster
+from waltz.common.cluster.managed import ManagedClient
+from waltz.common.ids import Endpoint
+from waltz.common.zk.znodes import PartitionGeneration
+
+_client_ids = itertools.count()
+
+
+class FixedCluster(Cluster):
+    """Its members are told where the partitions are when they join, and nothing after that."""
+
+    def __init__(
+        self,
+        name: str,
+        partition_count: int,
+        endpoints: Mapping[Endpoint, Sequence[PartitionGeneration]],
+        *,
+        client_ids: Iterable[int] = (),
+    ) -> None:
+        """``client_ids`` are those of its first members; others have ids that nobody else in this process has."""
+        self._name = name
+        self._partition_count = partition_count
+        self._endpoints = {endpoint: list(partitions) for endpoint, partitions in endpoints.items()}
+        self._client_ids = itertools.chain(client_ids, _client_ids)
+
+    async def join(self, member: ManagedClient) -> None:
+        member.cluster_joined(self._name, next(self._client_ids), self._partition_count)
+        member.set_endpoints(self._endpoints)
+
+    async def leave(self, member: ManagedClient) -> None:
+        pass
+
+    async def close(self) -> None:
+        pass
