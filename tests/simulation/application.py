@@ -28,6 +28,9 @@ DATA_PREFIX = struct.Struct(">ii")
 UP_AFTER_S = 10.0
 """By then the cluster has come up, and every client is mounted."""
 
+LARGE_FACTOR = 50
+"""So many times as large as the mean are the largest transactions."""
+
 BURSTS = (1, 1, 2, 4, 8, 16)
 """Transactions that are submitted at once."""
 
@@ -313,5 +316,5 @@ class Context(TransactionContext):
 def random_size(draw: random.Random, mean_bytes: int) -> int:
     """Sizes around the mean, now and then a much larger one."""
     if draw.random() < 0.005:
-        return draw.randint(0, 50 * mean_bytes)
+        return draw.randint(0, LARGE_FACTOR * mean_bytes)
     return draw.randint(0, 2 * mean_bytes)

@@ -141,6 +141,21 @@ class Checker:
         self._see(f"{reader} reads", partition_id, transaction_id, entry)
         self.read(reader, partition_id, entry.header, data)
 
+    def certain(self, who: str, partition_id: int, transaction_id: int, entry: Entry) -> None:
+        """Somebody takes this for a part of the log."""
+        self._see(f"{who} takes for certain", partition_id, transaction_id, entry)
+
+    def mark_answered(self, who: str, partition_id: int, mark: int, committed_before: int) -> None:
+        """Somebody was told a high-water mark, and had asked when everything up to ``committed_before`` was committed.
+
+        It may be neither less than that nor more than what is committed by now; at the end all of it is on a quorum.
+        """
+        if not committed_before <= mark <= self.marks[partition_id]:
+            self._fail(
+                f"{who} is told that partition {partition_id} is committed up to {mark}; it was up to "
+                f"{committed_before} when the question was asked, and is up to {self.marks[partition_id]} by now"
+            )
+
     def lock_failure(self, client: str, submitted: Submitted, transaction_id: int) -> None:
         """A client was told that a lock was changed by a transaction."""
         self.lock_failures += 1

@@ -31,6 +31,8 @@ STORAGE_PORT, ADMIN_PORT, SERVER_PORT = 55280, 55281, 55180
 DIRECTORY = "/data"
 BULK_READER = "reader-0"
 """The machine that reads in bulk, where there is one."""
+MARK_READER = "asker-0"
+"""The machine that asks for marks, where there is one."""
 SUPERVISOR_PAUSE_S = 1.0
 """After so long a program that ended by itself is started again."""
 

@@ -9,11 +9,13 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 from unittest import mock
 
+from tests.simulation.application import LARGE_FACTOR
 from tests.simulation.cluster import Host, ServerHost, SimulatedCluster, World
 from tests.simulation.loop import Process, SimulatedTask, running_process
 from waltz.client.engine.appends import PartitionAppends
 from waltz.client.engine.monitor import TransactionMonitor
 from waltz.common.ids import NO_TRANSACTION
+from waltz.common.net.channel import WRITE_HIGH_BYTES, Channel
 from waltz.common.wire.client_server import LockFailure
 from waltz.server.appends import AppendCall
 from waltz.server.link import ClientLink
@@ -56,7 +58,20 @@ class Watch:
         for host in self._cluster.servers:
             if host.server is not None and host.process is not None and host.running and not host.paused:
                 host.process.context.copy().run(self._look_at, host)
+        self._look_at_connections()
         self._world.loop.call_later(LOOK_INTERVAL_S, self.look, context=self._world.network.context)
+
+    def _look_at_connections(self) -> None:
+        """What a connection has taken and not sent is bounded by the limits of channels and of what is in flight."""
+        options = self._world.options
+        in_flight_bytes = (options.concurrent_transactions + LARGE_FACTOR) * 2 * options.data_size_bytes
+        limit_bytes = max(WRITE_HIGH_BYTES, options.window_size_bytes) + in_flight_bytes
+        for transport in self._world.network.transports:
+            channel = transport.get_protocol()
+            if isinstance(channel, Channel) and channel.unsent_bytes > limit_bytes:
+                self._world.fail(
+                    f"{transport} keeps {channel.unsent_bytes} bytes that are not sent; its limit is {limit_bytes}"
+                )
 
     def owned(self) -> set[int]:
         """The partitions of which an owner has an open session and says that it is healthy."""

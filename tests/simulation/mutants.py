@@ -75,6 +75,8 @@ _LITTLE_MEMORY = {
     "transactions": 4_000,
 }
 
+_RECOVERY = {**CONDITIONS["recover-partition"], "fault_count": 6}
+
 
 MUTANTS: dict[str, Mutant] = {
     "quorum-off-by-one": Mutant("half of the replicas are taken for a majority", 10, 2, storage.quorum_off_by_one),
@@ -412,6 +414,83 @@ MUTANTS: dict[str, Mutant] = {
         0,
         _patch(Feed, "close", liveness.close_nothing),
         ("stop-in-order",),
+    ),
+    "L6-cluster-not-followed": Mutant(
+        "what follows the cluster ends when ZooKeeper is away, and is not begun again",
+        10,
+        4,
+        liveness.follow_the_cluster_no_more,
+        ("disconnect-zookeeper", "expire-session"),
+    ),
+    "mark-of-an-older-generation": Mutant(
+        "an owner tells its mark to who has heard of a newer generation",
+        20,
+        3,
+        borders.marks_of_any_generation,
+        ("boomerang",),
+        {
+            "mark_interval_s": 0.05,
+            "servers": 2,
+            "partitions": 3,
+            "session_timeout_s": 3.0,
+            "network_delay_factor": 1.0,
+            "zookeeper_delay_factor": 1.0,
+            "zookeeper_lag_s": 0.0,
+            "slow_lines": 0.0,
+            "fault_count": 12,
+        },
+    ),
+    "mark-of-what-is-undecided": Mutant(
+        "an owner counts an append that is under way to its mark",
+        10,
+        0,
+        borders.marks_of_undecided,
+        conditions=CONDITIONS["mark-questions"],
+    ),
+    "partial-mount-not-continued": Mutant(
+        "a client that was fed a part of what it lacks does not ask for the rest",
+        10,
+        0,
+        borders.no_more_asked_for,
+        conditions=CONDITIONS["partial-mounts"],
+    ),
+    "unsent-without-bound": Mutant(
+        "a server sends to a replica whatever there is, however much is unanswered",
+        10,
+        1,
+        borders.send_without_window,
+        ("pause", "blackhole"),
+        {
+            "data_size_bytes": 20_000,
+            "window_size_bytes": 64 << 10,
+            "concurrent_transactions": 20,
+            "transactions": 4_000,
+            "partitions": 1,
+            "storages": 3,
+            "replicas": 3,
+            "away_storages": 0,
+            "slow_lines": 0.0,
+            "network_delay_factor": 1.0,
+            "disk_delay_factor": 1.0,
+            "lock_names": 1_000,
+            "read_share": 0.0,
+        },
+    ),
+    "recovery-of-a-member": Mutant(
+        "a partition is copied over what the next session has to count",
+        20,
+        0,
+        borders.members_not_refused,
+        ("recover-partition",),
+        _RECOVERY,
+    ),
+    "recovery-beyond-the-mark": Mutant(
+        "all that the source of a recovery has is taken for certain",
+        20,
+        0,
+        borders.copy_what_is_uncertain,
+        ("recover-partition",),
+        _RECOVERY,
     ),
     "locks-not-raised": Mutant("no lock is ever raised", 10, 0, _patch(LockTable, "admit", borders.raise_nothing)),
 }

@@ -569,6 +569,11 @@ class Network:
             if transport.socket_open and transport.host == one and transport.peer.host == other
         ]
 
+    @property
+    def transports(self) -> list[SimulatedTransport]:
+        """All open ends of connections, oldest first."""
+        return [transport for transport in self._transports.values() if transport.socket_open]
+
     # What transports ask
 
     def is_cut(self, source: str, target: str) -> bool:

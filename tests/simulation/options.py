@@ -9,6 +9,8 @@ from dataclasses import dataclass, fields
 from types import MappingProxyType
 from typing import Any
 
+from waltz.common.wire.client_server import MAX_FEED_COUNT
+
 
 @dataclass(frozen=True, slots=True)
 class SimulationOptions:
@@ -92,6 +94,10 @@ class SimulationOptions:
     """Storages forget, when they restart, a fence that no low-water mark followed, as those of the original do."""
     bulk_read_interval_s: float = 0.0
     """Pause between two reads of the whole log from its replicas, as Spark reads it; 0: there are none."""
+    mark_interval_s: float = 0.0
+    """Pause between two questions for the high-water marks of all partitions; 0: nobody asks."""
+    max_feed_count: int = MAX_FEED_COUNT
+    """Transactions that a server feeds before the client has to ask for more; a mount of more is partial at first."""
     away_storages: int = 0
     """So many storages, now these and now those, are away from the beginning to the end of the faults."""
     fault_count: int = 16
@@ -144,6 +150,7 @@ def draw_options(
         line_shared=draw.random() < 0.5,
         plain_share=draw.choice((0.0, 0.0, 0.0, 0.5)),
         wandering=draw.random() < 0.25,
+        max_feed_count=random.Random(f"{seed}/feed").choice((MAX_FEED_COUNT, MAX_FEED_COUNT, MAX_FEED_COUNT, 40)),
         fault_kinds=fault_kinds,
         log_level=log_level,
     )
@@ -153,7 +160,10 @@ CONDITIONS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
     {
         "bulk-reader": {"bulk_read_interval_s": 1.0},
         "small-windows": {"window_size_bytes": 1_500, "ring_size_bytes": 6_000, "data_size_bytes": 200},
+        "mark-questions": {"mark_interval_s": 0.1},
+        "partial-mounts": {"max_feed_count": 5},
         "few-alive": {"storages": 5, "replicas": 5, "away_storages": 2},
+        "recover-partition": {"storages": 6, "replicas": 3, "away_storages": 0, "fault_kinds": ("recover-partition",)},
         "forgetful-storages": {"forgetful_storages": True},
         "lagging-followers": {"zookeeper_lag_s": 3.0, "bulk_read_interval_s": 0.3},
         "long-lines": {"slow_lines": 1.0, "line_bytes_per_s": math.inf, "line_delay_s": 0.25},

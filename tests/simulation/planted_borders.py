@@ -14,13 +14,20 @@ from waltz.client.engine.submission import AppendFields
 from waltz.client.transaction import Transaction
 from waltz.common.cluster import marks, replicas
 from waltz.common.ids import NO_TRANSACTION
-from waltz.common.wire.client_server import FeedData, LockFailure
+from waltz.common.net.channel import Channel
+from waltz.common.wire.client_server import FeedData, HighWaterMarkRequest, HighWaterMarkResponse, LockFailure
+from waltz.common.wire.storage import SessionInfo
 from waltz.common.zk.client import ZooKeeper
 from waltz.server.locks import LockTable
 from waltz.server.partition import ServerPartition
 from waltz.server.pending import Pending
 from waltz.server.sequencer import Sequencer, Verdict
 from waltz.server.store.log import ReplicatedLog
+from waltz.server.store.replica import Replica
+from waltz.storage.remote.admin_client import StorageAdminClient
+from waltz.storage.remote.operations import Recovery
+
+_MUCH = 1 << 60
 
 
 def never_reset(table: LockTable, high_water_mark: int) -> None:
@@ -198,4 +205,91 @@ def reuse_request_ids() -> Iterator[None]:
         return req_id
 
     with mock.patch.object(PartitionAppends, "_next_req_id", reused):
+        yield
+
+
+@contextlib.contextmanager
+def marks_of_any_generation() -> Iterator[None]:
+    """An owner tells its mark also to who has heard of a newer generation."""
+
+    def tell(partition: ServerPartition, link: Any, request: HighWaterMarkRequest) -> None:
+        with mock.patch.object(ReplicatedLog, "opened_generation", 1 << 40):
+            ask(partition, link, request)
+
+    ask = ServerPartition.ask_high_water_mark
+    with mock.patch.object(ServerPartition, "ask_high_water_mark", tell):
+        yield
+
+
+@contextlib.contextmanager
+def marks_of_undecided() -> Iterator[None]:
+    """An owner counts an append to its mark that is under way."""
+
+    def tell(partition: ServerPartition, link: Any, request: HighWaterMarkRequest) -> None:
+        if partition.high_water_mark is not None and partition._undecided.count:
+            link.send(HighWaterMarkResponse(request.req_id, partition.high_water_mark + 1))
+        else:
+            ask(partition, link, request)
+
+    ask = ServerPartition.ask_high_water_mark
+    with mock.patch.object(ServerPartition, "ask_high_water_mark", tell):
+        yield
+
+
+@contextlib.contextmanager
+def no_more_asked_for() -> Iterator[None]:
+    """A client that was fed a part of what it lacks does not ask for the rest."""
+    ask_on = Mount._request_feed
+
+    def mounted_only(mount: Mount) -> None:
+        if mount.channel is not None or mount._feed.received == mount._fed_from:
+            ask_on(mount)
+
+    with mock.patch.object(Mount, "_request_feed", mounted_only):
+        yield
+
+
+@contextlib.contextmanager
+def send_without_window() -> Iterator[None]:
+    """A server sends to a replica whatever there is, however much is unanswered."""
+    pump = Replica.pump
+
+    def all_of_it(replica: Replica) -> None:
+        replica._in_flight_bytes -= _MUCH
+        try:
+            pump(replica)
+        finally:
+            replica._in_flight_bytes += _MUCH
+
+    def nothing(channel: Channel) -> None:
+        pass
+
+    with mock.patch.object(Replica, "pump", all_of_it), mock.patch.object(Channel, "pause_writing", nothing):
+        yield
+
+
+@contextlib.contextmanager
+def members_not_refused() -> Iterator[None]:
+    """A recovery overwrites what the next session has to count."""
+
+    async def nothing(recovery: Recovery) -> None:
+        pass
+
+    with mock.patch.object(Recovery, "_check_no_member", nothing):
+        yield
+
+
+@contextlib.contextmanager
+def copy_what_is_uncertain() -> Iterator[None]:
+    """A recovery takes all that its source has for certain."""
+    last_session_info = StorageAdminClient.last_session_info
+
+    async def everything(client: StorageAdminClient, partition_id: int) -> SessionInfo:
+        info = await last_session_info(client, partition_id)
+        highest = info.local_low_water_mark
+        while records := await client.records(partition_id, highest + 1, 100):
+            highest += len(records)
+        return info._replace(local_low_water_mark=highest)
+
+    with mock.patch.object(StorageAdminClient, "last_session_info", everything):
         yield

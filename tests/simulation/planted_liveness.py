@@ -1,9 +1,12 @@
 """Bugs to plant against liveness and isolation: what stands still, what is held, what is left behind."""
 
+import asyncio
 import contextlib
 from collections.abc import Iterator, Sequence
 from unittest import mock
 
+from waltz.common.cluster.manager import ClusterManager
+from waltz.common.zk.client import ConnectionLossError, SessionExpiredError
 from waltz.server.appends import AppendCall
 from waltz.server.feed import Feed, Notices
 from waltz.server.link import ClientLink
@@ -113,3 +116,18 @@ def conflicts_forgotten_with_the_session() -> Iterator[None]:
 
 async def close_nothing(feed: Feed) -> None:
     """L6: a task outlives what it belongs to."""
+
+
+@contextlib.contextmanager
+def follow_the_cluster_no_more() -> Iterator[None]:
+    """L6: what follows the cluster ends when ZooKeeper is away, and is not begun again."""
+    refresh = ClusterManager._refresh
+
+    async def once(manager: ClusterManager) -> None:
+        try:
+            await refresh(manager)
+        except (ConnectionLossError, SessionExpiredError) as error:
+            raise asyncio.CancelledError from error
+
+    with mock.patch.object(ClusterManager, "_refresh", once):
+        yield

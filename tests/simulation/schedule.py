@@ -15,6 +15,7 @@ from tests.simulation import (
     isolation,
     line_faults,
     progress_courses,
+    recovery_course,
 )
 from tests.simulation.target import Fault, Target
 
@@ -105,6 +106,7 @@ TARGETED_FAULTS: dict[str, tuple[int, Callable[[Target, Fault], Coroutine[Any, A
     "bit-rot": (1, damage.bit_rot),
     "roll-back-disk": (1, disk_courses.roll_back_disk),
     "exchange-disks": (1, disk_courses.exchange_disks),
+    "recover-partition": (1, recovery_course.recover_partition),
 }
 """Kinds that happen only where they are asked for: whole courses of events for one rule."""
 

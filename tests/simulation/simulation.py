@@ -24,6 +24,7 @@ from tests.simulation.cluster import (
     BULK_READER,
     CLUSTER_KEY,
     DIRECTORY,
+    MARK_READER,
     LogToTrace,
     SimulatedCluster,
     StorageHost,
@@ -37,19 +38,23 @@ from tests.simulation.hashes import reproducible_hashes
 from tests.simulation.line_faults import lay_lines
 from tests.simulation.liveness import Watch, lock_failures_are_told
 from tests.simulation.loop import SimulatedLoop, SimulationStalledError, SpinningError, running_process
+from tests.simulation.mark_reader import MarkReaderHost, answers_are_checked
 from tests.simulation.network import ConnectedSocket
 from tests.simulation.options import SimulationOptions
 from tests.simulation.schedule import ALL_FAULTS, draw_faults, heal
 from tests.simulation.target import Fault, Target
 from tests.simulation.trace import Trace
+from waltz.client.engine import mount as client_mount
 from waltz.client.plain import reader
 from waltz.common.cluster import marks
 from waltz.common.errors import WaltzError
 from waltz.common.net import channel
 from waltz.common.records import Record
 from waltz.server import node as server_node
+from waltz.server import partition as server_partition
 from waltz.server.partition import ServerPartition
 from waltz.server.store.interface import Append, StoreOptions
+from waltz.server.store.replica_states import NO_SESSION
 from waltz.server.store.ring import BatchRing
 from waltz.server.store.session import StoreSession
 from waltz.storage.disk.control_file import ControlFile
@@ -119,6 +124,7 @@ class Simulation:
         self.cluster = SimulatedCluster(self.world)
         self.clients = make_applications(self.world, self.checker)
         self.bulk_reader = self._make_bulk_reader()
+        self.mark_reader = MarkReaderHost(self.world, MARK_READER) if options.mark_interval_s else None
         self.target = Target(self.world, self.cluster, self.clients)
         self.watch = Watch(self.world, self.cluster)
 
@@ -190,6 +196,8 @@ class Simulation:
             stack.enter_context(mock.patch.object(server_node, "StoreOptions", store_options))
             stack.enter_context(as_many_as_the_fault_says(self.world))
             stack.enter_context(mock.patch.object(marks, "random", SimpleNamespace(Random=lambda: random.Random(0))))
+            for module in (server_partition, client_mount):
+                stack.enter_context(mock.patch.object(module, "MAX_FEED_COUNT", options.max_feed_count))
             if options.forgetful_storages:
                 stack.enter_context(mock.patch.object(FenceFile, "raise_to", _forget))
             feeds = SimpleNamespace(Random=lambda: self.world.random("feeds"))
@@ -204,7 +212,8 @@ class Simulation:
         """See what servers commit, and what everybody logs."""
         storages = self.world.storage_checks.observing()
         told = lock_failures_are_told(self.fail)
-        with storages, told, self._observing_sessions(), self._observing_partitions(), self._observing_logs():
+        answers = answers_are_checked(self.checker)
+        with storages, told, answers, self._observing_sessions(), self._observing_partitions(), self._observing_logs():
             yield
 
     @contextlib.contextmanager
@@ -217,8 +226,12 @@ class Simulation:
             checker.session_opened(_running_host(), session.partition_id, session.session_id, mark)
 
         def low_water_mark_set(partition: StoragePartition, session_id: int, mark: int) -> None:
+            before = partition.info
             marked(partition, session_id, mark)
-            checker.low_water_mark_set(_running_host(), partition.partition_id, session_id, mark)
+            # An operator's tool fills a partition that is switched off, and says how far it is; the first session of a
+            # storage leaves it the mark that it has.
+            if before.available and (before.session_id, before.low_water_mark) != (NO_SESSION, mark):
+                checker.low_water_mark_set(_running_host(), partition.partition_id, session_id, mark)
 
         def trimmed(ring: BatchRing, needed_from: int) -> None:
             trim(ring, needed_from)
@@ -283,6 +296,8 @@ class Simulation:
             client.start()
         if self.bulk_reader is not None:
             self.bulk_reader.start()
+        if self.mark_reader is not None:
+            self.mark_reader.start()
         tasks = [asyncio.create_task(self._inject(fault)) for fault in self.result.faults]
         if self.options.away_storages:
             tasks.append(asyncio.create_task(keep_storages_away(self.target)))
@@ -305,6 +320,8 @@ class Simulation:
             return
         if self.bulk_reader is not None and not self.bulk_reader.reads:
             self.fail(f"{self.bulk_reader.name} has never read the whole log")
+        if self.mark_reader is not None and not self.mark_reader.answers:
+            self.fail(f"{self.mark_reader.name} was never told a mark")
         await self._check_disks()
         self.checker.check_clients({client.name: client.database for client in self.clients})
         for client in self.clients:

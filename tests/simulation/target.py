@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from tests.simulation.application import ApplicationHost
+from tests.simulation.checker import Checker
 from tests.simulation.cluster import Host, ServerHost, SimulatedCluster, StorageHost, World
 
 Pair = tuple[str, str]
@@ -29,6 +30,11 @@ class Target(NamedTuple):
     world: World
     cluster: SimulatedCluster
     clients: Sequence[ApplicationHost]
+
+    @property
+    def checker(self) -> Checker:
+        """What everything is compared with."""
+        return self.clients[0].checker
 
     @property
     def hosts(self) -> list[Host]:

@@ -12,20 +12,28 @@ COURSES = (
     "exchange-disks,strand-minority",
     "two-coordinators,prefer-partitions",
     "failing-call,hung-disk,full-disk",
+    "recover-partition,strand-minority",
 )
 
 PROCESSES = 2
 """Side by side, for as many cores."""
 
+WHOLE_MOUNTS = ("--set", "max_feed_count=2048")
+"""What these seeds had when they failed."""
+
 REGRESSIONS = (
     (142, (), "sectors of an unsynced group that persisted out of order were taken for damage: replica out of service"),
-    (268, (), "the same, after a power loss between write and sync"),
-    (269, (), "the same, on two replicas at once: partition out of service"),
+    (268, WHOLE_MOUNTS, "the same, after a power loss between write and sync"),
+    (269, WHOLE_MOUNTS, "the same, on two replicas at once: partition out of service"),
     (764, (), "a deposed owner told a client that it was ahead of the log, and the client took that as final"),
     (5004, (), "a deposed owner answered a mount of a newer generation: a client took its own commits for failed"),
     (15351, (), "a replica whose log ended within a batch made the server that it joined again spin for ever"),
     (13024, (), "a lost sector that held the first zeros of an intact record was taken for damage"),
-    (20085, (), "an attempt whose coroutine was closed with its loop told its application that it had failed"),
+    (
+        20085,
+        WHOLE_MOUNTS,
+        "an attempt whose coroutine was closed with its loop told its application that it had failed",
+    ),
     (
         129,
         ("--faults", "power-off-storage,power-off-all-storages,crash-while-writing"),
@@ -45,6 +53,11 @@ REGRESSIONS = (
         15,
         ("--faults", "strand-minority,crash-while-writing,kill-server,storm"),
         "an administrative request to a server that was not managed yet was logged as a defect",
+    ),
+    (
+        0,
+        ("--set", "recover-partition", "--set", "fault_count=6"),
+        "a storage that an operator had filled before any session reached it was never taken in",
     ),
 )
 """Seeds that once found a defect, and which. Their courses have changed with the code; they still cost little."""

@@ -40,11 +40,11 @@ class AppendCall(Append):
 
     __slots__ = ("append_locks", "client_high_water_mark", "read_locks", "run", "write_locks")
 
-    run: AcceptedRun
     client_high_water_mark: int
     write_locks: tuple[int, ...]
     read_locks: tuple[int, ...]
     append_locks: tuple[int, ...]
+    run: AcceptedRun
 
     @property
     def lock_count(self) -> int:

@@ -40,6 +40,7 @@ class StreamPartition:
         self.feed = PartitionFeed(
             partition_id,
             self.appends,
+            self.appends.deferred,
             self,
             settings.applier,
             Prefetcher(fetcher, options.prefetch_maximum),

@@ -56,6 +56,7 @@ class Step(enum.Enum):
     INSPECTING = "inspecting"
     """Truncation to its trusted part, or the question for its maximum, is under way."""
     PINNING = "pinning"
+    """This session is being persisted at a storage that has none; its low-water mark stays."""
     KNOWN = "known"
     """Its mark is known and nothing is under way."""
     COPYING = "copying"
@@ -88,6 +89,7 @@ class _Replica:
     may_vote: bool = False
     must_be_empty: bool = False
     pin: bool = False
+    pinned_mark: int = NO_TRANSACTION
     aligned: bool = False
     marked: bool = False
     failed_reads: int = 0
@@ -227,7 +229,7 @@ class RecoveryMachine:
         replica = self._replicas[replica_id]
         if replica.step is Step.PINNING:
             replica.session_id = self._session_id
-            replica.mark = NO_TRANSACTION
+            replica.mark = replica.pinned_mark
         elif replica.step is Step.MARKING:
             replica.marked = True
         else:
@@ -314,9 +316,11 @@ class RecoveryMachine:
         elif state is None or not replica.intact:
             self._effects.append(Truncate(replica.replica_id, own_mark))
         elif state.session_id == NO_SESSION:
+            # What a storage without any session holds has been copied by an operator, up to a mark that was certain
+            # at the source, perhaps after the state was written.
             replica.pin = replica.session_id == NO_SESSION
             closing = state.closing_high_water_mark
-            trusted = own_mark if closing == UNRESOLVED else min(own_mark, closing)
+            trusted = own_mark if replica.pin or closing == UNRESOLVED else min(own_mark, closing)
             self._effects.append(Truncate(replica.replica_id, trusted))
         elif state.closing_high_water_mark != UNRESOLVED:
             self._effects.append(Truncate(replica.replica_id, state.closing_high_water_mark))
@@ -356,8 +360,9 @@ class RecoveryMachine:
         if replica.pin:
             # Without a persisted session a copy on it could not be recorded (S7): the next recovery would cut it off.
             replica.pin = False
+            replica.pinned_mark = maximum
             replica.step = Step.PINNING
-            self._effects.append(SetLowWaterMark(replica.replica_id, NO_TRANSACTION))
+            self._effects.append(SetLowWaterMark(replica.replica_id, replica.low_water_mark))
             return
         replica.mark = maximum
         replica.votes = replica.may_vote and maximum >= replica.low_water_mark

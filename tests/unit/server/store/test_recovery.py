@@ -253,6 +253,22 @@ def test_s7_holds_for_a_replica_that_was_never_in_a_session(seed: int, old_sessi
     check_recovered(model, [a, b, c])
 
 
+@pytest.mark.parametrize("closing", [-1, 70, 110])
+@pytest.mark.parametrize("maximum", [90, 95])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_storage_that_an_operator_has_filled_keeps_what_is_certain(seed: int, maximum: int, closing: int) -> None:
+    """No session has reached it, and the metadata know it: it was assigned before it was filled up to 90."""
+    a, b, c = everyone = ["a", "b", "c"]
+    filled = Stored(-1, 90, maximum, 91)
+    states = {a: (998, U), b: (998, U), c: (-1, closing)}
+    model = Model(states, {a: Stored(998, 110, 120), b: Stored(998, 110, 120), c: filled}, seed=seed)
+    model.begin(everyone)
+    model.run(everyone)
+    assert model.opened == 120
+    assert model.joined.keys() == set(everyone)
+    assert model.storages[c].records == [record(number) for number in range(121)]
+
+
 @pytest.mark.parametrize("seed", SEEDS)
 def test_h3_old_records_of_a_readded_storage_are_not_kept(seed: int) -> None:
     """It comes after the session has opened: its state says (-1, R), but its own records above its mark are dirty."""
