@@ -1,6 +1,7 @@
 """Throughput and latency of appends to one partition: one client, one server, three storages with synced writes.
 
-    python -m benchmarks.append [--size 128] [--in-flight 256] [--transactions 60000] [--locks 1] [--tls | --plaintext]
+    python -m benchmarks.append [--size 128] [--in-flight 256] [--transactions 60000] [--locks 1]
+        [--read-locks 0] [--tls | --plaintext]
 
 Prints, for plaintext and for TLS: transactions per second, latency from submission to application (p50, p99), the CPU
 time that each process spent per transaction, and the memory of each process before and after.
@@ -48,7 +49,8 @@ class Run:
         self.left = transactions
         self.undecided = transactions
         self.payload = os.urandom(options.size)
-        self.lock_count: int = options.locks
+        self.write_lock_count: int = options.locks
+        self.lock_count: int = options.locks + options.read_locks
         self.next_lock = first_lock
         self.latencies: list[float] = []
         self.retries = 0
@@ -74,7 +76,7 @@ class Run:
 
 
 class Context(TransactionContext):
-    """One transaction with write locks of its own: locks are checked, and never conflict."""
+    """One transaction with locks of its own: they are checked, and never conflict."""
 
     __slots__ = ("_locks", "_run", "_submitted")
 
@@ -89,7 +91,9 @@ class Context(TransactionContext):
 
     def execute(self, builder: TransactionBuilder) -> bool:
         builder.set_data(self._run.payload)
-        builder.set_write_locks(self._locks)
+        write_count = self._run.write_lock_count
+        builder.set_write_locks(self._locks[:write_count])
+        builder.set_read_locks(self._locks[write_count:])
         return True
 
     def on_lock_failure(self) -> None:
@@ -126,7 +130,7 @@ async def measure(cluster: LocalCluster, options: argparse.Namespace) -> str:
         processes = {"client": os.getpid(), **cluster.processes()}
         before = {name: cpu_seconds(process_id) for name, process_id in processes.items()}
         memory_before = {name: resident_mib(process_id) for name, process_id in processes.items()}
-        run = Run(client, options.transactions, options, first_lock=WARM_UP * options.locks)
+        run = Run(client, options.transactions, options, first_lock=WARM_UP * (options.locks + options.read_locks))
         seconds = await run()
         used = {name: cpu_seconds(process_id) - before[name] for name, process_id in processes.items()}
         memory_after = {name: resident_mib(process_id) for name, process_id in processes.items()}
@@ -149,6 +153,7 @@ def main() -> None:
     parser.add_argument("--in-flight", type=int, default=256)
     parser.add_argument("--transactions", type=int, default=60_000)
     parser.add_argument("--locks", type=int, default=1, help="write locks per transaction")
+    parser.add_argument("--read-locks", type=int, default=0, help="read locks per transaction")
     parser.add_argument("--directory", type=Path, help="where the storages write (default: a temporary directory)")
     only = parser.add_mutually_exclusive_group()
     only.add_argument("--tls", action="store_true", help="TLS only")
@@ -163,8 +168,8 @@ def main() -> None:
         ):
             result = uvloop.run(measure(cluster, options))
         print(
-            f"{options.size} B, {options.locks} write locks, {options.in_flight} in flight, "
-            f"{'plaintext' if plaintext else 'TLS'}: {result}",
+            f"{options.size} B, {options.locks} write locks, {options.read_locks} read locks, "
+            f"{options.in_flight} in flight, {'plaintext' if plaintext else 'TLS'}: {result}",
             flush=True,
         )
 

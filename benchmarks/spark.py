@@ -30,7 +30,7 @@ from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTri
 from pyspark.sql.types import StructType
 
 from benchmarks.append import TICKS_PER_S, cpu_seconds
-from waltz.client.plain.append import Append
+from waltz.client.builder import Append
 from waltz.client.plain.client import connect
 from waltz.demo.analysis import spark_session
 from waltz.local.cluster import LocalCluster

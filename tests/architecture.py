@@ -73,17 +73,17 @@ ARROWS: dict[str, tuple[str, ...]] = {
     "client": (
         "client.engine",
         "client.mock",
-        "client.plain",
         "common",
-        "common.cluster",
         "common.net",
         "common.zk",
     ),
     "client.engine": (
         "client",
         "common",
+        "common.cluster",
         "common.net",
         "common.wire",
+        "common.zk",
     ),
     "client.plain": (
         "client",
@@ -94,14 +94,16 @@ ARROWS: dict[str, tuple[str, ...]] = {
     ),
     "client.mock": (
         "client",
-        "client.plain",
+        "client.engine",
         "common",
+        "common.cluster",
         "common.net",
         "common.wire",
         "common.zk",
     ),
     "blocking": (
         "client",
+        "client.engine",
         "client.plain",
         "common",
     ),

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from waltz import blocking
-    from waltz.client.builder import TransactionBuilder
-    from waltz.client.callbacks import WaltzClient
+    from waltz.client.builder import Append, TransactionBuilder
+    from waltz.client.callbacks import WaltzClient, open_client
     from waltz.client.context import TransactionContext, WaltzClientCallbacks
     from waltz.client.database import DatabaseCallbacks, DbApiDatabase, SqlAlchemyDatabase, StoredMarkError
     from waltz.client.decisions import Basis
@@ -40,8 +40,7 @@ if TYPE_CHECKING:
     )
     from waltz.client.locks import PartitionLocalLock
     from waltz.client.options import ClientOptions
-    from waltz.client.plain.append import Append
-    from waltz.client.plain.client import Client, connect, open_client
+    from waltz.client.plain.client import Client, connect
     from waltz.client.retry_policy import RetryPolicy
     from waltz.client.serializer import BytesSerializer, Deserializer, Serializer, StringSerializer
     from waltz.client.transaction import Transaction
@@ -117,8 +116,8 @@ __all__ = [
 ]
 
 _HOMES = {
-    "waltz.client.builder": ("TransactionBuilder",),
-    "waltz.client.callbacks": ("WaltzClient",),
+    "waltz.client.builder": ("Append", "TransactionBuilder"),
+    "waltz.client.callbacks": ("WaltzClient", "open_client"),
     "waltz.client.context": ("TransactionContext", "WaltzClientCallbacks"),
     "waltz.client.database": ("DatabaseCallbacks", "DbApiDatabase", "SqlAlchemyDatabase", "StoredMarkError"),
     "waltz.client.decisions": ("Basis",),
@@ -142,8 +141,7 @@ _HOMES = {
     ),
     "waltz.client.locks": ("PartitionLocalLock",),
     "waltz.client.options": ("ClientOptions",),
-    "waltz.client.plain.client": ("Client", "connect", "open_client"),
-    "waltz.client.plain.append": ("Append",),
+    "waltz.client.plain.client": ("Client", "connect"),
     "waltz.client.retry_policy": ("RetryPolicy",),
     "waltz.client.engine.rpc": ("RpcClient",),
     "waltz.client.serializer": ("BytesSerializer", "Deserializer", "Serializer", "StringSerializer"),

@@ -20,12 +20,12 @@ from typing import Any, Self, TypeVar
 
 import uvloop
 
+from waltz.client.builder import Append
 from waltz.client.decisions import Basis, Choice, chosen_append
 from waltz.client.engine.environment import Driver
 from waltz.client.errors import ClientClosedError, InvalidOperationError
 from waltz.client.options import ClientOptions
 from waltz.client.plain import client as plain
-from waltz.client.plain.append import Append
 from waltz.client.plain.client import APPEND_TIMEOUT_S, MAX_IN_FLIGHT, Data, Locks
 from waltz.client.plain.reader import Feed
 from waltz.common.config import ClientConfig

@@ -1,6 +1,6 @@
 """The client library as simulated applications use it: it draws from the seed, and may be of an older version."""
 
-import ssl
+from typing import Any
 
 from tests.simulation.cluster import ROOT, World
 from tests.simulation.zookeeper import ProcessZooKeeper
@@ -47,24 +47,9 @@ def _connector(version: int) -> Connector:
     """Makes connections on which no version above ``version`` is offered."""
 
     async def connect_with(
-        endpoint: Endpoint,
-        family: Family,
-        hello_text: str,
-        handler: ChannelHandler,
-        *,
-        tls: ssl.SSLContext | None,
-        timeout_s: float,
-        keep_alive_interval_s: float | None = None,
+        endpoint: Endpoint, family: Family, hello_text: str, handler: ChannelHandler, **options: Any
     ) -> Channel:
-        versions = tuple(each for each in family.versions if each <= version)
-        return await connect(
-            endpoint,
-            family._replace(versions=versions),
-            hello_text,
-            handler,
-            tls=tls,
-            timeout_s=timeout_s,
-            keep_alive_interval_s=keep_alive_interval_s,
-        )
+        offered = family._replace(versions=tuple(each for each in family.versions if each <= version))
+        return await connect(endpoint, offered, hello_text, handler, **options)
 
     return connect_with

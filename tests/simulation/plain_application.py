@@ -8,9 +8,8 @@ from tests.simulation.application import DATA_PREFIX, ApplicationHost, random_si
 from tests.simulation.checker import Attempt, Entry, Outcome, Submitted
 from tests.simulation.clients import client_environment
 from tests.simulation.loop import Process
-from waltz.client.builder import lock_hashes
+from waltz.client.builder import Append, lock_hashes
 from waltz.client.errors import AppendError, AppendManyError, ClientClosedError, LockConflict
-from waltz.client.plain.append import Append
 from waltz.client.plain.client import Client
 from waltz.common.errors import WaltzError
 from waltz.common.wire.versions import FIRST_WITH_APPEND_LOCKS, FIRST_WITH_READ_LOCKS

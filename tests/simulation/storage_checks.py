@@ -13,6 +13,7 @@ from unittest import mock
 from tests.simulation.loop import running_process
 from waltz.common.records import Record
 from waltz.common.wire import storage as wire
+from waltz.storage.disk.directory import StorageDirectory
 from waltz.storage.errors import CorruptionError
 from waltz.storage.node import session_rule
 from waltz.storage.node.manager import StorageManager
@@ -145,13 +146,13 @@ class StorageChecks:
     def observing(self) -> Iterator[None]:
         """See what storages acknowledge, cut, open and refuse."""
         acknowledge, perform, start = StoragePartition._acknowledge, StoragePartition._perform, StoragePartition.start
-        forget = StorageManager._forget
+        forget = StorageDirectory.forget
         report_broken, repair = StorageManager._report_broken, StorageManager.repair
 
-        def forgotten(manager: StorageManager, partition_id: int, delete_files: bool) -> None:
+        def forgotten(directory: StorageDirectory, partition_id: int, delete_files: bool) -> None:
             if delete_files:
                 self.deleted(_host(), partition_id)
-            forget(manager, partition_id, delete_files)
+            forget(directory, partition_id, delete_files)
 
         async def repaired(manager: StorageManager, partition_id: int, certain_up_to: int) -> None:
             self.cut(_host(), partition_id, certain_up_to)
@@ -185,7 +186,7 @@ class StorageChecks:
             mock.patch.object(StoragePartition, "start", started),
             mock.patch.object(StorageManager, "_report_broken", refused),
             mock.patch.object(StorageManager, "repair", repaired),
-            mock.patch.object(StorageManager, "_forget", forgotten),
+            mock.patch.object(StorageDirectory, "forget", forgotten),
         ):
             yield
 

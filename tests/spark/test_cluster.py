@@ -14,7 +14,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from waltz.client.plain.append import Append
+from waltz.client.builder import Append
 from waltz.client.plain.client import connect
 from waltz.common.checksum import checksum
 from waltz.common.config import CliConfig, load

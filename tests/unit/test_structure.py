@@ -20,7 +20,6 @@ NOT_SWEPT = {
     "waltz/client/engine/links.py",
     "waltz/client/engine/partition.py",
     "waltz/client/mock/driver.py",
-    "waltz/client/plain/client.py",
     "waltz/server/store/log.py",
     "waltz/server/store/session.py",
     "waltz/spark/bulk.py",

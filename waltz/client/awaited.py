@@ -20,9 +20,12 @@ T = TypeVar("T")
 class AwaitedSubmission(Submission, Generic[T]):
     """It ends when ``future`` is done. Whether the deadline is met is up to who awaits it; see :meth:`expire`."""
 
+    __slots__ = ("appends", "deadline_s", "future", "timeout_s")
+
     def __init__(
         self, appends: PartitionAppends, future: "asyncio.Future[T]", *, now_s: float, timeout_s: float
     ) -> None:
+        self.sent = None  # the deadline may come before it is handed to the engine
         self.appends = appends
         self.future = future
         self.timeout_s = timeout_s

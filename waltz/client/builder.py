@@ -1,6 +1,7 @@
 """What an application fills in to say what shall be appended."""
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import TypeVar
 
 from waltz.client.engine.submission import AppendFields
@@ -59,6 +60,24 @@ def append_fields(
             lock_hashes(read_locks) if read_locks != () else (),
             lock_hashes(append_locks) if append_locks != () else (),
         ),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Append:
+    """One transaction that is more than its data."""
+
+    data: bytes | bytearray | memoryview
+    header: int = 0
+    write_locks: Iterable[PartitionLocalLock] = ()
+    read_locks: Iterable[PartitionLocalLock] = ()
+    append_locks: Iterable[PartitionLocalLock] = ()
+
+
+def fields_of(append: Append, high_water_mark: int) -> AppendFields:
+    """What travels of ``append``; raises ``TypeError`` and ``ValueError`` for wrong values."""
+    return append_fields(
+        append.data, append.header, high_water_mark, append.write_locks, append.read_locks, append.append_locks
     )
 
 

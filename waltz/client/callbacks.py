@@ -2,8 +2,9 @@
 
 import asyncio
 import inspect
+import os
 import warnings
-from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from threading import get_ident
 from types import TracebackType
 from typing import Self
@@ -13,7 +14,7 @@ from waltz.client.builder import TransactionBuilder
 from waltz.client.context import TransactionContext, WaltzClientCallbacks
 from waltz.client.decisions import Decide, DecidedSubmission, check_attempts, transact_applied
 from waltz.client.engine.engine import Engine
-from waltz.client.engine.environment import Environment, ZooKeeperCluster
+from waltz.client.engine.environment import Driver, Environment, ZooKeeperCluster, environment_of
 from waltz.client.engine.feed import Applier
 from waltz.client.engine.links import Connector
 from waltz.client.engine.submission import AppendFields, Submission, tell_failure
@@ -30,6 +31,8 @@ TRANSACT_TIMEOUT_S = 30.0
 
 class ContextSubmission(Submission):
     """A context of the application that was submitted."""
+
+    __slots__ = ("_context",)
 
     def __init__(self, context: TransactionContext) -> None:
         self._context = context
@@ -82,6 +85,7 @@ class WaltzClient:
         self._environment = environment
         self._auto_mount = environment.config.auto_mount
         self._engine = engine
+        self._partitions = engine.partitions
         self._loop = asyncio.get_running_loop()
         self._thread_id = get_ident()
         self._closed = False
@@ -185,7 +189,7 @@ class WaltzClient:
         if get_ident() != self._thread_id or not self._loop.is_running():
             self._engine.check_loop()
         submission = ContextSubmission(context)
-        partitions = self._engine.partitions
+        partitions = self._partitions
         try:
             partition_id = context.partition_id(len(partitions))
             if self._closed:
@@ -301,3 +305,17 @@ class WaltzClient:
         self._closed = True
         await self._engine.close()
         await self._environment.cluster.close()
+
+
+async def open_client(
+    callbacks: WaltzClientCallbacks,
+    config: ClientConfig | Mapping[str, object] | str | os.PathLike[str] | Driver,
+    *,
+    zookeeper: ZooKeeper | None = None,
+    options: ClientOptions | None = None,
+) -> WaltzClient:
+    """A client with callbacks of the cluster that ``config`` describes, as for :func:`waltz.connect`.
+
+    Raises ``ConfigError``, and as ``WaltzClient.open``.
+    """
+    return await WaltzClient.open_in(environment_of(config, zookeeper, options), callbacks)

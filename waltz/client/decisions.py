@@ -7,11 +7,10 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from waltz.client.awaited import AwaitedSubmission
-from waltz.client.builder import append_fields
+from waltz.client.builder import Append, fields_of
 from waltz.client.engine.appends import PartitionAppends
 from waltz.client.engine.submission import AppendFields
 from waltz.client.errors import LockConflict
-from waltz.client.plain.append import Append
 from waltz.client.retry_policy import RetryPolicy
 from waltz.common.errors import WaltzError
 
@@ -46,13 +45,6 @@ def chosen_append(choice: object) -> Append | None:
     raise TypeError(f"decide must return an Append, bytes or None, not {choice!r}")
 
 
-def chosen_fields(chosen: Append, high_water_mark: int) -> AppendFields:
-    """What travels of ``chosen``; raises ``TypeError`` and ``ValueError`` for wrong values."""
-    return append_fields(
-        chosen.data, chosen.header, high_water_mark, chosen.write_locks, chosen.read_locks, chosen.append_locks
-    )
-
-
 def check_attempts(max_attempts: int | None) -> None:
     """Raises ``ValueError`` below 1."""
     if max_attempts is not None and max_attempts < 1:
@@ -64,6 +56,8 @@ class DecidedSubmission(AwaitedSubmission[int | None]):
 
     What got lost is decided again until the deadline, and so are conflicts, up to their limit.
     """
+
+    __slots__ = ("_attempt", "_conflict", "_decide", "_max_attempts", "_partition_id", "_raised")
 
     def __init__(
         self,
@@ -112,7 +106,7 @@ class DecidedSubmission(AwaitedSubmission[int | None]):
 
     def _fields(self, high_water_mark: int, choice: Choice) -> AppendFields | None:
         chosen = chosen_append(choice)
-        return None if chosen is None or self.future.done() else chosen_fields(chosen, high_water_mark)
+        return None if chosen is None or self.future.done() else fields_of(chosen, high_water_mark)
 
     def applied(self, transaction_id: int) -> None:
         if not self.future.done():

@@ -37,13 +37,12 @@ CLUSTER_NAME = "local"
 class LocalCluster:
     """A cluster in ``directory``: the one that is described there already, or else a new one as the arguments say.
 
-    What is not given is as in the cluster that is there; in a new one 3 storages, 2 servers and TLS.
+    What is not given is as in the cluster that is there; a new one has 3 storages, 2 servers, one partition and TLS.
+    Every storage holds all partitions. ``plaintext`` means no TLS on any connection, for benchmarks.
+    ``server_overrides`` are configuration keys for every server, by the original's names, ``storage_overrides`` the
+    same for every storage node.
 
-    :param partitions: every storage holds all of them; 1 in a new cluster
-    :param plaintext: no TLS on any connection, for benchmarks
-    :param server_overrides: configuration keys for every server, by the original's names
-    :param storage_overrides: the same for every storage node
-    :raises WaltzError: the directory holds a cluster of another shape
+    Raises ``WaltzError`` when the directory holds a cluster of another shape.
     """
 
     def __init__(
@@ -83,7 +82,7 @@ class LocalCluster:
     def start(self) -> None:
         """Start all nodes and return when every partition takes appends. Blocks; not to be called on an event loop.
 
-        :raises WaltzError: a node did not come up; the text ends with its log
+        Raises ``WaltzError`` when a node does not come up; the text ends with its log.
         """
         self.layout.write()
         self._children = Children()

@@ -40,7 +40,7 @@ class Kept(NamedTuple):
 def keep(cluster: LocalCluster) -> None:
     """Run a cluster until SIGTERM or SIGINT; returns when it has ended. To be called in the main thread.
 
-    :raises WaltzError: it runs already, or a node did not start or ended by itself
+    Raises ``WaltzError`` when it runs already, and when a node does not start or ends by itself.
     """
     directory = cluster.layout.directory
     directory.mkdir(parents=True, exist_ok=True)
@@ -146,7 +146,7 @@ def _alive(process_id: int) -> bool:
 def bring_back(directory: Path, name: str) -> bool:
     """Have a node that has ended started again and wait until it listens; ``False`` if it ran already.
 
-    :raises WaltzError: nothing runs in ``directory``, there is no such node, or it did not come up
+    Raises ``WaltzError`` when nothing runs in ``directory``, when there is no such node, and when it does not come up.
     """
     kept, layout = running(directory), Layout.read(directory)
     if kept is None or layout is None or not kept.ready:
@@ -179,7 +179,7 @@ def _listening(ports: list[int]) -> bool:
 def start(directory: Path, run_command: list[str]) -> Kept:
     """Start ``run_command`` (which calls :func:`keep`) in the background and return when the cluster is ready.
 
-    :raises WaltzError: it runs already, or it did not come up; the text ends with the log
+    Raises ``WaltzError`` when it runs already, and when it does not come up; the text ends with the log then.
     """
     if running(directory) is not None:
         raise _running_already(directory)

@@ -53,9 +53,8 @@ class LocalZooKeeperError(WaltzError):
 class LocalZooKeeper:
     """One stand-alone ZooKeeper server; a context manager, plain or async.
 
-    :param data_directory: kept over restarts and left in place; by default a temporary one, removed by :meth:`stop`
-    :param port: client port; 0 takes a free one
-    :param tick_time_ms: sessions can be as short as two ticks
+    ``data_directory`` is kept over restarts and left in place; by default it is a temporary one, removed by
+    :meth:`stop`. Client port 0 takes a free one. Sessions can be as short as two ticks.
     """
 
     def __init__(self, data_directory: Path | None = None, *, port: int = 0, tick_time_ms: int = 500) -> None:
@@ -81,13 +80,14 @@ class LocalZooKeeper:
     def log_path(self) -> Path:
         """What the server says."""
         if self._directory is None:
-            raise LocalZooKeeperError("ZooKeeper was not started yet")
+            raise LocalZooKeeperError("ZooKeeper has not been started")
         return self._directory / "zookeeper.log"
 
     def start(self) -> None:
         """Start it and return when it answers. Blocks for about a second.
 
-        :raises LocalZooKeeperError: no usable Java or jars, the given port is taken, or it ended
+        Raises ``LocalZooKeeperError`` when there is no usable Java, when there are no jars, when the given port is
+        taken, and when the process ended.
         """
         if self._process is not None:
             raise LocalZooKeeperError("ZooKeeper is running already")
@@ -175,7 +175,7 @@ class LocalZooKeeper:
 def zookeeper_command(directory: Path, port: int, *, tick_time_ms: int = 500) -> list[str]:
     """Write the configuration into ``directory``, which must exist, and return the command that runs the server.
 
-    :raises LocalZooKeeperError: no usable Java or jars
+    Raises ``LocalZooKeeperError`` when there is no usable Java or there are no jars.
     """
     configuration = directory.resolve() / "zoo.cfg"
     command = [
@@ -218,7 +218,7 @@ def zookeeper_ready(directory: Path, port: int) -> bool:
 def find_java() -> str:
     """Path of a Java launcher, from ``JAVA_HOME`` or the search path.
 
-    :raises LocalZooKeeperError: there is none, or it is older than Java 17
+    Raises ``LocalZooKeeperError`` when there is none, or it is older than Java 17.
     """
     home = os.environ.get("JAVA_HOME")
     java = shutil.which("java", path=str(Path(home) / "bin")) if home else shutil.which("java")
@@ -236,7 +236,7 @@ def find_java() -> str:
 def zookeeper_jars() -> list[Path]:
     """The jars that ZooKeeper is started with, from ``WALTZ_ZOOKEEPER_JARS`` or PySpark.
 
-    :raises LocalZooKeeperError: there are none
+    Raises ``LocalZooKeeperError`` when there are none.
     """
     given = os.environ.get(JARS_VARIABLE)
     if given is not None:

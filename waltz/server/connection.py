@@ -5,24 +5,10 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from waltz.common.errors import ProtocolError
-from waltz.common.ids import PARTITION_PART, ReqId
+from waltz.common.ids import ReqId
 from waltz.common.net.channel import Channel
 from waltz.common.net.limits import OPENING_PAYLOAD_BYTES
-from waltz.common.wire.client_server import (
-    AddPreferredPartitionRequest,
-    CheckStorageConnectivityRequest,
-    FeedRequest,
-    FlushRequest,
-    HighWaterMarkRequest,
-    Message,
-    MountRequest,
-    RemovePreferredPartitionRequest,
-    ServerPartitionsAssignmentRequest,
-    ServerPartitionsHealthStatRequest,
-    TransactionDataListRequest,
-    TransactionDataRequest,
-    decode,
-)
+from waltz.common.wire.client_server import Message, MountRequest, decode
 from waltz.common.wire.frames import Bounds
 from waltz.server.appends import (
     AppendCall,
@@ -39,39 +25,6 @@ MAX_UNSENT_BYTES = 8 << 20
 """A client that leaves more answers than this unread is not read from. Far above the mark at which feeds pause, so that
 a client which is only slow to take its feed can still send."""
 
-AdminRequest = (
-    CheckStorageConnectivityRequest
-    | ServerPartitionsAssignmentRequest
-    | AddPreferredPartitionRequest
-    | RemovePreferredPartitionRequest
-    | ServerPartitionsHealthStatRequest
-)
-
-_PARTITION_REQUESTS = (
-    MountRequest,
-    FeedRequest,
-    FlushRequest,
-    TransactionDataRequest,
-    TransactionDataListRequest,
-    HighWaterMarkRequest,
-)
-_ADMIN_REQUESTS = (
-    CheckStorageConnectivityRequest,
-    ServerPartitionsAssignmentRequest,
-    AddPreferredPartitionRequest,
-    RemovePreferredPartitionRequest,
-    ServerPartitionsHealthStatRequest,
-)
-
-PartitionRequest = (
-    MountRequest
-    | FeedRequest
-    | FlushRequest
-    | TransactionDataRequest
-    | TransactionDataListRequest
-    | HighWaterMarkRequest
-)
-
 
 class RequestHandler(Protocol):
     """The server behind all connections."""
@@ -82,20 +35,14 @@ class RequestHandler(Protocol):
     def link_closed(self, link: ClientLink) -> None:
         """Its connection is gone."""
 
-    def append(self, link: ClientLink, partition_key: bytes, requests: Sequence[AppendCall]) -> None:
-        """Appends of one connection and one generation to one partition (its id as the 4 bytes of a request id)."""
+    def append(self, link: ClientLink, requests: Sequence[AppendCall]) -> None:
+        """Appends of one connection and one generation to one partition."""
 
     def append_unacceptable(self, link: ClientLink, append: Unacceptable) -> None:
         """An append that is not handled; its client is told if it can be told."""
 
-    def unexpected(self, link: ClientLink, message: Message) -> None:
-        """Something that only servers send. Raises ``ProtocolError`` when it is for a partition that is here."""
-
-    def partition_request(self, link: ClientLink, request: PartitionRequest) -> None:
-        """Any other request to the partition in its request id."""
-
-    def admin_request(self, link: ClientLink, request: AdminRequest) -> None:
-        """A request to the server itself."""
+    def received(self, link: ClientLink, message: Message) -> None:
+        """Any other message, be it a request or not. Raises ``ProtocolError`` when the connection is to be closed."""
 
 
 class ClientConnection:
@@ -132,7 +79,7 @@ class ClientConnection:
             return
         link.release(self)
         for request in link.take_postponed():
-            self._handler.partition_request(link, request)
+            self._handler.received(link, request)
         link.resume_paused()
 
     def channel_closed(self, channel: Channel, error: Exception | None) -> None:
@@ -150,7 +97,7 @@ class ClientConnection:
                 ended_by = take_appends(buffer, frames, version, self._limits, runs)
             finally:
                 for requests in runs.values():
-                    self._handler.append(link, requests[0].req_id[PARTITION_PART], requests)
+                    self._handler.append(link, requests)
             if ended_by is None:
                 return
             runs = {}
@@ -160,19 +107,16 @@ class ClientConnection:
             start, end = ended_by
             if end - start > OPENING_PAYLOAD_BYTES:
                 raise ProtocolError(f"a request of {end - start} bytes; only appends may be so large")
-            self._other_request(link, decode(buffer, start, end, version))
+            message = decode(buffer, start, end, version)
+            if type(message) is MountRequest and link.seq_num is None:
+                self._mounts_first(link, message)
+            self._handler.received(link, message)
 
-    def _other_request(self, link: ClientLink, message: Message) -> None:
-        if isinstance(message, _PARTITION_REQUESTS):
-            if link.seq_num is None and type(message) is MountRequest:
-                link.seq_num = message.seq_num
-                if self._channel is not None:
-                    self._channel.allow_large_frames()  # appends come from clients that have mounted
-            self._handler.partition_request(link, message)
-        elif isinstance(message, _ADMIN_REQUESTS):
-            self._handler.admin_request(link, message)
-        else:
-            self._handler.unexpected(link, message)
+    def _mounts_first(self, link: ClientLink, request: MountRequest) -> None:
+        """The first mount request of a connection; appends, which may be large, come from clients that have mounted."""
+        link.seq_num = request.seq_num
+        if self._channel is not None:
+            self._channel.allow_large_frames()
 
 
 def _client_id(buffer: bytes, start: int, end: int) -> int:

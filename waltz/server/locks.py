@@ -103,26 +103,20 @@ class LockTable:
         """
         size = self._size
         slots = self._slots
-        estimate = NO_TRANSACTION
-        raised: list[int] = []
-        for lock_hash in write_locks:
-            positions = slot_positions(lock_hash, size)
-            raised += positions
-            first, second, third = positions
-            mark = min(slots[first], slots[second], slots[third])
-            if mark > estimate:
-                estimate = mark
-        for lock_hash in read_locks:
-            first, second, third = slot_positions(lock_hash, size)
-            mark = min(slots[first], slots[second], slots[third])
-            if mark > estimate:
-                estimate = mark
-        if estimate > client_high_water_mark and estimate > NO_TRANSACTION:
-            return estimate
-        for lock_hash in append_locks:
-            raised += slot_positions(lock_hash, size)
-        for position in raised:
-            slots[position] = transaction_id
+        seen = client_high_water_mark if client_high_water_mark > NO_TRANSACTION else NO_TRANSACTION
+        for lock_hash in [*write_locks, *read_locks]:
+            low = lock_hash & _MASK
+            if (  # the minimum of the three is beyond the mark, seldom: the first slot decides nearly always
+                slots[(_A1 * low + _C1 & _MASK) % size] > seen
+                and slots[(_A2 * low + _C2 & _MASK) % size] > seen
+                and slots[(_A3 * low + _C3 & _MASK) % size] > seen
+            ):
+                return self.estimate(write_locks, read_locks)
+        for lock_hash in [*write_locks, *append_locks]:
+            low = lock_hash & _MASK
+            slots[(_A1 * low + _C1 & _MASK) % size] = transaction_id
+            slots[(_A2 * low + _C2 & _MASK) % size] = transaction_id
+            slots[(_A3 * low + _C3 & _MASK) % size] = transaction_id
         return None
 
     def admit_run(self, requests: Iterable[RequestT], transaction_id: int) -> AdmittedRun[RequestT]:

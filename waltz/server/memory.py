@@ -50,7 +50,7 @@ class MemoryAccount:
     @property
     def exceeded(self) -> bool:
         """Whether it uses more than that."""
-        return self.used_bytes > self.share_bytes
+        return self.used_bytes > MIN_SHARE_BYTES and self.used_bytes > self.share_bytes
 
     def admits(self, size_bytes: int) -> bool:
         """Whether it may use so much more."""

@@ -18,12 +18,13 @@ from waltz.common.net.limits import listener_limits, traffic_limits
 from waltz.common.net.listener import Listener
 from waltz.common.net.tls import client_context, server_context
 from waltz.common.version import installed_version
+from waltz.common.wire.append_request import APPEND_REQUEST_TYPE
 from waltz.common.wire.frames import CLIENT_SERVER
 from waltz.common.zk.client import State, ZooKeeper
 from waltz.common.zk.kazoo_client import connect
 from waltz.common.zk.store_admin import read_store_params
 from waltz.common.zk.znodes import ReplicaAssignments, StoreParams
-from waltz.server.appends import APPEND_REQUEST_TYPE, AppendLimits
+from waltz.server.appends import AppendLimits
 from waltz.server.caches import FeedCache, TransactionCache
 from waltz.server.memory import MemoryBudget
 from waltz.server.partition import PartitionOptions, ServerPartition

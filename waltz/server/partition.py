@@ -85,7 +85,8 @@ class PartitionOptions(NamedTuple):
 
 
 class ServerPartition:
-    """A partition that this server owns. Implements the listener of its log. Everything runs on the loop."""
+    """A partition that this server owns; the listener of its log, which gives back the very appends that it was given.
+    Everything runs on the loop."""
 
     def __init__(
         self,
@@ -342,7 +343,7 @@ class ServerPartition:
         might commit after it.
         """
         self._undecided.subtract(len(unwritten))
-        self._sequencer.session_ended(_calls(unwritten))
+        self._sequencer.session_ended(cast("Sequence[AppendCall]", unwritten))
         self._count_memory()
 
     def batch_committed(self, appends: Sequence[Append], records: Sequence[bytes]) -> None:
@@ -357,7 +358,7 @@ class ServerPartition:
         self._feed_cache.add(self.partition_id, first, frames)
         self._metrics.successful_append.mark(count)
         now_s = self._metrics.clock()
-        for run in self._undecided.commit(_calls(appends)):
+        for run in self._undecided.commit(cast("Sequence[AppendCall]", appends)):
             self._metrics.response_latency.update(now_s - run.accepted_s, run.size)
         decided = self._sequencer.committed(first + count - 1)
         if decided:
@@ -376,7 +377,7 @@ class ServerPartition:
         """Known to be absent. Before version 5 there is no message for it: the flush after the next mount tells."""
         self._metrics.failed_append.mark(len(appends))
         self._undecided.subtract(len(appends))
-        for append in _calls(appends):
+        for append in cast("Sequence[AppendCall]", appends):
             self._tell_failed(append.run.link, [append], AppendFailure.NOT_STORED, "the storages had not stored it")
         self._count_memory()
 
@@ -584,10 +585,6 @@ class ServerPartition:
 
     async def _read_records(self, first: int, count: int, max_bytes: int) -> list[Record]:
         return await self._log.read(first, count, max_bytes, self._options.read_timeout_s)
-
-
-def _calls(appends: Sequence[Append]) -> Sequence[AppendCall]:
-    return cast("Sequence[AppendCall]", appends)  # the log gives back what it was given
 
 
 def _check_mark(client_high_water_mark: int) -> None:

@@ -4,6 +4,7 @@ import asyncio
 import itertools
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from typing import Any
 
 from waltz.common.errors import ProtocolError, WaltzError
 from waltz.common.ids import LONG_MIN, PARTITION_PART, ReqId
@@ -34,7 +35,7 @@ from waltz.common.wire.client_server import (
     TransactionDataRequest,
 )
 from waltz.server.appends import AppendCall, AppendLimits, Unacceptable
-from waltz.server.connection import AdminRequest, ClientConnection, PartitionRequest
+from waltz.server.connection import ClientConnection
 from waltz.server.data_lists import refuse_list
 from waltz.server.deadlines import Deadlines
 from waltz.server.failures import tell_failed
@@ -59,6 +60,10 @@ CheckStorages = Callable[[], Awaitable[Mapping[str, bool]]]
 
 SetPreferred = Callable[[Sequence[int]], Awaitable[None]]
 """Tells the cluster which partitions this server prefers, in order of preference; raises ``WaltzError``."""
+
+
+_PartitionRequest = tuple[Callable[[ServerPartition, ClientLink, Any], None], Callable[[ClientLink, Any], None]]
+"""Who handles a request to a partition that is here, and to one that is not."""
 
 
 class ServerService:
@@ -90,6 +95,21 @@ class ServerService:
         self._closing: dict[int, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._parked = Deadlines(question_timeout_s, self._question_expired)
+        self._at_partition: dict[type[Message], _PartitionRequest] = {
+            MountRequest: (ServerPartition.mount, self._refuse_mount),
+            FeedRequest: (ServerPartition.feed, self._drop),
+            FlushRequest: (ServerPartition.flush, self._drop),
+            TransactionDataRequest: (ServerPartition.transaction_data, self._refuse_data),
+            TransactionDataListRequest: (ServerPartition.transaction_list, refuse_list),
+            HighWaterMarkRequest: (ServerPartition.ask_high_water_mark, self._park_question),
+        }
+        self._at_server: dict[type[Message], Callable[[ClientLink, Any], None]] = {
+            ServerPartitionsAssignmentRequest: self._tell_assignment,
+            ServerPartitionsHealthStatRequest: self._tell_health,
+            CheckStorageConnectivityRequest: self._check_connectivity,
+            AddPreferredPartitionRequest: self._add_preferred,
+            RemovePreferredPartitionRequest: self._remove_preferred,
+        }
 
     def connection(self) -> ClientConnection:
         """A handler for a new client connection."""
@@ -176,9 +196,9 @@ class ServerService:
             partition.forget(link)
         link.mounts.clear()
 
-    def append(self, link: ClientLink, partition_key: bytes, requests: Sequence[AppendCall]) -> None:
+    def append(self, link: ClientLink, requests: Sequence[AppendCall]) -> None:
         """Appends to one partition; when it is not here they are refused, silently before version 5."""
-        partition = self._by_key.get(partition_key)
+        partition = self._by_key.get(requests[0].req_id[PARTITION_PART])
         if partition is not None:
             partition.append(link, requests)
         else:
@@ -194,53 +214,49 @@ class ServerService:
             mark = None if partition is None else partition.high_water_mark
             tell_failed(link, [append.req_id], append.failure, mark, append.text)
 
-    def unexpected(self, link: ClientLink, message: Message) -> None:
-        """Something that only servers send: ignored, as by the original, unless it is for a partition that is here."""
-        if message.req_id[PARTITION_PART] in self._by_key:
-            raise ProtocolError(f"{type(message).__name__} is no request")
-        self._log_quietly.warning("ignored a %s of %s", type(message).__name__, link.channel.peer)
-
     @property
     def _closing_reason(self) -> AppendFailure:
         """Why a partition that is not here, or is going, does not take appends."""
         return AppendFailure.STOPPING if self.closed else AppendFailure.MOVED
 
-    def partition_request(self, link: ClientLink, request: PartitionRequest) -> None:
-        """A request to the partition in its request id, which need not be here."""
-        partition = self._by_key.get(request.req_id[PARTITION_PART])
-        if partition is None:
-            self._not_here(link, request)
-        elif isinstance(request, MountRequest):
-            partition.mount(link, request)
-        elif isinstance(request, FeedRequest):
-            partition.feed(link, request)
-        elif isinstance(request, FlushRequest):
-            partition.flush(link, request)
-        elif isinstance(request, TransactionDataRequest):
-            partition.transaction_data(link, request)
-        elif isinstance(request, TransactionDataListRequest):
-            partition.transaction_list(link, request)
-        else:
-            partition.ask_high_water_mark(link, request)
-
-    def _not_here(self, link: ClientLink, request: PartitionRequest) -> None:
-        """Feed and flush requests are dropped as by the original: the client is going to mount elsewhere.
-
-        A question for the mark is kept for a while: the original's client takes every answer for the truth, and
-        asks the new owner by itself as soon as it knows it.
-        """
-        if isinstance(request, MountRequest):
-            link.send(MountResponse(request.req_id, PartitionState.NOT_READY))
-        elif isinstance(request, TransactionDataRequest):
-            link.send(error_response(request, NOT_READY_TEXT))
-        elif isinstance(request, TransactionDataListRequest):
-            refuse_list(link, request)
-        elif isinstance(request, HighWaterMarkRequest):
-            pending = Pending(link, request)
-            if self.closed or len(self._parked) >= MAX_PARKED_QUESTIONS:
-                self._question_expired(pending)
+    def received(self, link: ClientLink, message: Message) -> None:
+        """Any other message. Raises ``ProtocolError`` when the connection is to be closed for it."""
+        kind = type(message)
+        if kind in self._at_partition:
+            to_partition, not_here = self._at_partition[kind]
+            partition = self._by_key.get(message.req_id[PARTITION_PART])
+            if partition is None:
+                not_here(link, message)
             else:
-                self._parked.add(pending)
+                to_partition(partition, link, message)
+        elif kind in self._at_server:
+            self._at_server[kind](link, message)
+        else:
+            self._ignore(link, message)
+
+    def _ignore(self, link: ClientLink, message: Message) -> None:
+        """Something that only servers send: ignored, as by the original, unless it is for a partition that is here."""
+        if message.req_id[PARTITION_PART] in self._by_key:
+            raise ProtocolError(f"{type(message).__name__} is no request")
+        self._log_quietly.warning("ignored a %s of %s", type(message).__name__, link.channel.peer)
+
+    def _drop(self, link: ClientLink, request: FeedRequest | FlushRequest) -> None:
+        """Dropped as by the original: the client is going to mount elsewhere."""
+
+    def _refuse_mount(self, link: ClientLink, request: MountRequest) -> None:
+        link.send(MountResponse(request.req_id, PartitionState.NOT_READY))
+
+    def _refuse_data(self, link: ClientLink, request: TransactionDataRequest) -> None:
+        link.send(error_response(request, NOT_READY_TEXT))
+
+    def _park_question(self, link: ClientLink, request: HighWaterMarkRequest) -> None:
+        """Kept for a while: the original's client takes every answer for the truth, and asks the new owner by itself
+        as soon as it knows it."""
+        pending = Pending(link, request)
+        if self.closed or len(self._parked) >= MAX_PARKED_QUESTIONS:
+            self._question_expired(pending)
+        else:
+            self._parked.add(pending)
 
     def _ask_parked(self) -> None:
         """Questions for marks of partitions that have come."""
@@ -255,39 +271,50 @@ class ServerService:
 
     # Requests to the server
 
-    def admin_request(self, link: ClientLink, request: AdminRequest) -> None:
-        """Answer at once or in a task. ``ProtocolError`` when a connection has too many under way."""
-        if isinstance(request, ServerPartitionsAssignmentRequest):
-            link.send(ServerPartitionsAssignmentResponse(request.req_id, tuple(sorted(self.partitions))))
-        elif isinstance(request, ServerPartitionsHealthStatRequest):
-            health = tuple(
-                (partition_id, self.partitions[partition_id].healthy) for partition_id in sorted(self.partitions)
-            )
-            link.send(ServerPartitionsHealthStatResponse(request.req_id, health))
-        else:
-            if self.links.get(link, 0) >= MAX_ADMIN_REQUESTS:
-                raise ProtocolError(f"more than {MAX_ADMIN_REQUESTS} administrative requests at a time")
-            self.links[link] += 1
-            self._own(self._answer_admin(link, request), "an administrative request", link)
+    def _tell_assignment(self, link: ClientLink, request: ServerPartitionsAssignmentRequest) -> None:
+        link.send(ServerPartitionsAssignmentResponse(request.req_id, tuple(sorted(self.partitions))))
 
-    async def _answer_admin(
-        self,
-        link: ClientLink,
-        request: CheckStorageConnectivityRequest | AddPreferredPartitionRequest | RemovePreferredPartitionRequest,
-    ) -> None:
-        try:
-            if isinstance(request, CheckStorageConnectivityRequest):
-                connectivity = await self._check_storages()
-                link.send(CheckStorageConnectivityResponse(request.req_id, tuple(sorted(connectivity.items()))))
-            elif isinstance(request, AddPreferredPartitionRequest):
-                result = await self._change_preferred(request.partition_ids, add=True)
-                link.send(AddPreferredPartitionResponse(request.req_id, result))
-            else:
-                result = await self._change_preferred(request.partition_ids, add=False)
-                link.send(RemovePreferredPartitionResponse(request.req_id, result))
-        finally:
-            if link in self.links:
-                self.links[link] -= 1
+    def _tell_health(self, link: ClientLink, request: ServerPartitionsHealthStatRequest) -> None:
+        health = tuple(
+            (partition_id, self.partitions[partition_id].healthy) for partition_id in sorted(self.partitions)
+        )
+        link.send(ServerPartitionsHealthStatResponse(request.req_id, health))
+
+    def _check_connectivity(self, link: ClientLink, request: CheckStorageConnectivityRequest) -> None:
+        async def answer() -> Message:
+            connectivity = await self._check_storages()
+            return CheckStorageConnectivityResponse(request.req_id, tuple(sorted(connectivity.items())))
+
+        self._answer_later(link, answer)
+
+    def _add_preferred(self, link: ClientLink, request: AddPreferredPartitionRequest) -> None:
+        async def answer() -> Message:
+            result = await self._change_preferred(request.partition_ids, add=True)
+            return AddPreferredPartitionResponse(request.req_id, result)
+
+        self._answer_later(link, answer)
+
+    def _remove_preferred(self, link: ClientLink, request: RemovePreferredPartitionRequest) -> None:
+        async def answer() -> Message:
+            result = await self._change_preferred(request.partition_ids, add=False)
+            return RemovePreferredPartitionResponse(request.req_id, result)
+
+        self._answer_later(link, answer)
+
+    def _answer_later(self, link: ClientLink, answer: Callable[[], Coroutine[None, None, Message]]) -> None:
+        """Answer in a task; raises ``ProtocolError`` when the connection has too many requests under way."""
+        if self.links.get(link, 0) >= MAX_ADMIN_REQUESTS:
+            raise ProtocolError(f"more than {MAX_ADMIN_REQUESTS} administrative requests at a time")
+        self.links[link] += 1
+
+        async def work() -> None:
+            try:
+                link.send(await answer())
+            finally:
+                if link in self.links:
+                    self.links[link] -= 1
+
+        self._own(work(), "an administrative request", link)
 
     async def _change_preferred(self, partition_ids: Sequence[int], *, add: bool) -> bool:
         if not partition_ids or min(partition_ids) < 0 or max(partition_ids) >= self._partition_count:

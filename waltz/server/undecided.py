@@ -14,38 +14,36 @@ _APPEND_SIZE_BYTES = 200
 class UndecidedAppends:
     """A counter."""
 
-    __slots__ = ("_lock_count", "count")
+    __slots__ = ("count", "size_bytes")
 
     def __init__(self) -> None:
         self.count = 0
-        self._lock_count = 0
-
-    @property
-    def size_bytes(self) -> int:
+        self.size_bytes = 0
         """Approximate memory, without the bodies that the log has."""
-        return _APPEND_SIZE_BYTES * self.count + LOCK_SIZE_BYTES * self._lock_count
 
     def accept(self, run: AcceptedRun) -> None:
         """The log has taken these."""
         self.count += run.size
-        self._lock_count += run.lock_count
+        self.size_bytes += _APPEND_SIZE_BYTES * run.size + LOCK_SIZE_BYTES * run.lock_count
 
     def commit(self, appends: Sequence[AppendCall]) -> Iterator[AcceptedRun]:
         """These are committed, under ids without a gap; yields the runs that have been committed as a whole."""
         self.count -= len(appends)
+        self.size_bytes -= _APPEND_SIZE_BYTES * len(appends)
         first_id = appends[0].transaction_id
         index, end = 0, len(appends)
         while index < end:
             run = appends[index].run
             index = run.last_id - first_id + 1
             if index <= end:
-                self._lock_count -= run.lock_count
+                self.size_bytes -= LOCK_SIZE_BYTES * run.lock_count
                 yield run
 
     def subtract(self, count: int) -> None:
         """So many are known to be absent, or were given back."""
         self.count -= count
+        self.size_bytes -= _APPEND_SIZE_BYTES * count
 
     def clear(self) -> None:
         """Nothing that an ended session was given is undecided any more."""
-        self.count = self._lock_count = 0
+        self.count = self.size_bytes = 0

@@ -5,8 +5,8 @@ import ssl
 from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
 
+from waltz.client.builder import Append
 from waltz.client.errors import AppendError, AppendManyError, ClientError, TransactionTooLargeError
-from waltz.client.plain.append import Append
 from waltz.client.plain.client import Client, connect
 from waltz.common.config import ClientConfig
 from waltz.common.errors import ConnectionClosedError, DeadlineExceededError

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import random
-import ssl
+from typing import Any
 
 from waltz.client.engine.links import Connector
 from waltz.common.ids import Endpoint
@@ -149,17 +149,12 @@ class Proxies:
         family: Family,
         hello_text: str,
         handler: ChannelHandler,
-        *,
-        tls: ssl.SSLContext | None,
-        timeout_s: float,
-        keep_alive_interval_s: float | None = None,
+        **options: Any,
     ) -> Channel:
         async with self._opening:
             if endpoint not in self._proxies:
                 self._proxies[endpoint] = await Proxy(endpoint).open()
-        return await connect(
-            self._proxies[endpoint].endpoint, family, hello_text, handler, tls=tls, timeout_s=timeout_s
-        )
+        return await connect(self._proxies[endpoint].endpoint, family, hello_text, handler, **options)
 
     async def disturb(self, times: int, pause_s: float) -> None:
         """Disturb one server's connections after the other."""

@@ -18,7 +18,7 @@ from waltz.common.wire.client_server import (
     decode,
 )
 from waltz.common.wire.frames import CLIENT_SERVER, FrameSplitter
-from waltz.server.appends import AppendCall
+from waltz.server.appends import AppendCall, append_call
 from waltz.server.caches import FeedCache, TransactionCache
 from waltz.server.link import ClientLink
 from waltz.server.memory import MemoryBudget
@@ -283,7 +283,7 @@ def append(
     generation: int = GENERATION,
     data: bytes = b"x",
 ) -> AppendCall:
-    return AppendCall(
+    return append_call(
         req_id(number, client_id, generation),
         mark,
         tuple(write),

@@ -10,8 +10,9 @@ from waltz.common.ids import Endpoint
 from waltz.common.metrics import Registry
 from waltz.common.net.limits import ListenerLimits
 from waltz.common.net.listener import Listener
+from waltz.common.wire.append_request import APPEND_REQUEST_TYPE
 from waltz.common.wire.frames import CLIENT_SERVER
-from waltz.server.appends import APPEND_REQUEST_TYPE, AppendLimits
+from waltz.server.appends import AppendLimits
 from waltz.server.caches import FeedCache, TransactionCache
 from waltz.server.memory import MemoryBudget
 from waltz.server.partition import PartitionOptions, ServerPartition

@@ -11,7 +11,7 @@ from waltz.common.checksum import checksum
 from waltz.common.errors import ProtocolError
 from waltz.common.ids import RUN_PART, ReqId
 from waltz.common.records import Record, encode_records
-from waltz.common.wire.client_server import AppendFailure, AppendRequest, FeedRequest, decode_batch, encode
+from waltz.common.wire.client_server import AppendFailure, AppendRequest, FeedRequest, decode, encode
 from waltz.common.wire.frames import CLIENT_SERVER, FrameSplitter
 from waltz.server.appends import AppendCall, AppendLimits, Runs, Unacceptable, take_appends
 from waltz.server.store.interface import encode_appends
@@ -80,7 +80,7 @@ def test_whatever_the_codec_refuses_is_refused(version: int, data: st.DataObject
         payload[data.draw(st.integers(1, len(payload) - 1))] = data.draw(st.integers(0, 255))
     damaged = bytes(payload[: data.draw(st.integers(1, len(payload)))]) + data.draw(st.sampled_from([b"", b"\xff" * 9]))
     runs: Runs = {}
-    expected = outcome(lambda: decode_batch(damaged, [(0, len(damaged))], version)[0])
+    expected = outcome(lambda: decode(damaged, 0, len(damaged), version))
     found = outcome(lambda: take_appends(damaged, iter([(0, len(damaged))]), version, LIMITS, runs))
     if isinstance(expected, AppendRequest):
         assert found is None
@@ -140,7 +140,10 @@ def test_other_write_sessions_than_none_are_refused() -> None:
 
 @given(st.lists(append_requests(4), max_size=5))
 def test_records_are_encoded_as_the_codec_encodes_them(requests: list[AppendRequest]) -> None:
-    calls = [AppendCall.from_request(request) for request in requests]
+    buffer, bounds = split(b"".join(encode(request, 4) for request in requests), 4)
+    runs: Runs = {}
+    take_appends(buffer, iter(bounds), 4, LIMITS, runs)
+    calls = [call for run in runs.values() for call in run]
     for number, call in enumerate(calls):
         call.transaction_id = number
     records = [Record(call.transaction_id, call.req_id, call.header, call.data, call.checksum) for call in calls]
@@ -149,7 +152,7 @@ def test_records_are_encoded_as_the_codec_encodes_them(requests: list[AppendRequ
 
 @pytest.mark.parametrize("version", CLIENT_SERVER.versions)
 def test_too_many_locks_are_told_and_never_decoded(version: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("waltz.server.appends.decode_batch", lambda *arguments: pytest.fail("decoded"))
+    monkeypatch.setattr("waltz.server.appends.decode", lambda *arguments: pytest.fail("decoded"))
     data = b"data"
     kinds = min(version, 2) + 1
     counts = [(1_000_000 if kind == kinds - 1 else 0) for kind in range(3)]
@@ -161,7 +164,6 @@ def test_too_many_locks_are_told_and_never_decoded(version: int, monkeypatch: py
     found = take_appends(buffer, rest, version, LIMITS, {})
     text = "a transaction with 1000000 locks; server.maxLocksPerTransaction is 9"
     assert found == Unacceptable(request.req_id, AppendFailure.TOO_LARGE, text)
-    monkeypatch.undo()
     runs: Runs = {}
     assert take_appends(buffer, rest, version, LIMITS, runs) is None
     assert [call.req_id for calls in runs.values() for call in calls] == [after.req_id]

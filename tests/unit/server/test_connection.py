@@ -13,9 +13,10 @@ from waltz.common.net.guard import TrafficGuard
 from waltz.common.net.limits import ListenerLimits, TrafficLimits
 from waltz.common.net.listener import Listener
 from waltz.common.records import encode_records
+from waltz.common.wire.append_request import APPEND_REQUEST_TYPE
 from waltz.common.wire.client_server import encode_feed_data
 from waltz.common.wire.frames import CLIENT_SERVER
-from waltz.server.appends import APPEND_REQUEST_TYPE, AppendLimits
+from waltz.server.appends import AppendLimits
 from waltz.server.connection import MAX_UNSENT_BYTES
 from waltz.server.partition import PartitionOptions, ServerPartition
 from waltz.server.service import ServerService

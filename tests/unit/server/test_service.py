@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
-from typing import cast
+from typing import cast, get_args
 
 import pytest
 
@@ -20,6 +20,7 @@ from tests.unit.server.fakes import (
 from waltz.common.errors import ProtocolError, WaltzError
 from waltz.common.ids import LONG_MIN, ReqId
 from waltz.common.net.channel import Channel
+from waltz.common.wire import client_server
 from waltz.common.wire.client_server import (
     AddPreferredPartitionRequest,
     AddPreferredPartitionResponse,
@@ -135,7 +136,7 @@ async def test_a_partition_that_returns_waits_for_its_predecessor(setup: Setup) 
     second = setup.made[1]
     assert second.log.started == 0
     link = setup.link()
-    setup.service.partition_request(link, mount(1, -1))
+    setup.service.received(link, mount(1, -1))
     assert take(link) == [], "requests wait in the new one meanwhile"
     gate.set()
     await settle()
@@ -164,11 +165,11 @@ async def test_a_partition_that_left_before_it_was_started_is_not_started(setup:
 
 async def test_requests_for_a_partition_that_is_not_here(setup: Setup) -> None:
     link = setup.link()
-    setup.service.partition_request(link, mount(1, -1))
-    setup.service.append(link, req_id(2)[8:12], [append(2)])
-    setup.service.partition_request(link, feed(3, -1))
-    setup.service.partition_request(link, flush(4))
-    setup.service.partition_request(link, TransactionDataRequest(req_id(5), 7))
+    setup.service.received(link, mount(1, -1))
+    setup.service.append(link, [append(2)])
+    setup.service.received(link, feed(3, -1))
+    setup.service.received(link, flush(4))
+    setup.service.received(link, TransactionDataRequest(req_id(5), 7))
     assert take(link) == [
         MountResponse(req_id(1), PartitionState.NOT_READY),
         TransactionDataResponse(req_id(5), 7, None, 0, "partition not ready"),
@@ -177,7 +178,7 @@ async def test_requests_for_a_partition_that_is_not_here(setup: Setup) -> None:
 
 async def test_a_question_for_a_mark_waits_for_the_partition(setup: Setup) -> None:
     link = setup.link()
-    setup.service.partition_request(link, HighWaterMarkRequest(req_id(1)))
+    setup.service.received(link, HighWaterMarkRequest(req_id(1)))
     assert take(link) == []
     setup.service.set_partitions({0: 1})
     setup.made[0].log.open_session()
@@ -187,12 +188,12 @@ async def test_a_question_for_a_mark_waits_for_the_partition(setup: Setup) -> No
 async def test_a_question_for_a_mark_is_answered_unknown_in_the_end() -> None:
     setup = Setup(timeout_s=0.01)
     link = setup.link()
-    setup.service.partition_request(link, HighWaterMarkRequest(req_id(1)))
+    setup.service.received(link, HighWaterMarkRequest(req_id(1)))
     async with asyncio.timeout(10):
         while not (messages := take(link)):
             await asyncio.sleep(0.001)
     assert messages == [HighWaterMarkResponse(req_id(1), LONG_MIN)]
-    setup.service.partition_request(link, HighWaterMarkRequest(req_id(2)))
+    setup.service.received(link, HighWaterMarkRequest(req_id(2)))
     await setup.service.close()
     assert take(link) == [HighWaterMarkResponse(req_id(2), LONG_MIN)]
 
@@ -201,10 +202,10 @@ async def test_a_closed_connection_is_forgotten_by_the_partitions(setup: Setup) 
     setup.service.set_partitions({0: GENERATION})
     setup.made[0].log.open_session()
     link = setup.link()
-    setup.service.partition_request(link, mount(1, -1))
+    setup.service.received(link, mount(1, -1))
     link.channel.abort()
     setup.service.link_closed(link)
-    setup.service.append(link, req_id(2)[8:12], [append(2)])
+    setup.service.append(link, [append(2)])
     assert setup.made[0].log.batches == []
 
 
@@ -215,8 +216,8 @@ async def test_assignment_and_health(setup: Setup) -> None:
     setup.service.set_partitions({5: 1, 2: 1})
     setup.made[0].log.healthy = False
     link = setup.link()
-    setup.service.admin_request(link, ServerPartitionsAssignmentRequest(ADMIN_ID))
-    setup.service.admin_request(link, ServerPartitionsHealthStatRequest(ADMIN_ID))
+    setup.service.received(link, ServerPartitionsAssignmentRequest(ADMIN_ID))
+    setup.service.received(link, ServerPartitionsHealthStatRequest(ADMIN_ID))
     assert take(link) == [
         ServerPartitionsAssignmentResponse(ADMIN_ID, (2, 5)),
         ServerPartitionsHealthStatResponse(ADMIN_ID, ((2, True), (5, False))),
@@ -225,7 +226,7 @@ async def test_assignment_and_health(setup: Setup) -> None:
 
 async def test_storage_connectivity(setup: Setup) -> None:
     link = setup.link()
-    setup.service.admin_request(link, CheckStorageConnectivityRequest(ADMIN_ID))
+    setup.service.received(link, CheckStorageConnectivityRequest(ADMIN_ID))
     await settle()
     assert take(link) == [CheckStorageConnectivityResponse(ADMIN_ID, (("s1:6000", True), ("s2:6000", False)))]
 
@@ -238,7 +239,7 @@ async def test_preferred_partitions_are_added_and_removed(setup: Setup) -> None:
         (RemovePreferredPartitionRequest(ADMIN_ID, (3, 7)), (5, 1)),
     ]
     for request, preferred in steps:
-        setup.service.admin_request(link, request)
+        setup.service.received(link, request)
         await settle()
         (answer,) = take(link)
         assert isinstance(answer, AddPreferredPartitionResponse | RemovePreferredPartitionResponse)
@@ -249,8 +250,8 @@ async def test_preferred_partitions_are_added_and_removed(setup: Setup) -> None:
 @pytest.mark.parametrize("ids", [(), (-1,), (2, -5), (8,), (1, 1 << 30)])
 async def test_impossible_preferences_are_refused(setup: Setup, ids: tuple[int, ...]) -> None:
     link = setup.link()
-    setup.service.admin_request(link, AddPreferredPartitionRequest(ADMIN_ID, ids))
-    setup.service.admin_request(link, RemovePreferredPartitionRequest(ADMIN_ID, ids))
+    setup.service.received(link, AddPreferredPartitionRequest(ADMIN_ID, ids))
+    setup.service.received(link, RemovePreferredPartitionRequest(ADMIN_ID, ids))
     await settle()
     assert take(link) == [
         AddPreferredPartitionResponse(ADMIN_ID, False),
@@ -262,11 +263,11 @@ async def test_impossible_preferences_are_refused(setup: Setup, ids: tuple[int, 
 async def test_a_failing_cluster_refuses_and_changes_nothing(setup: Setup) -> None:
     link = setup.link()
     setup.cluster_error = WaltzError("ZooKeeper is away")
-    setup.service.admin_request(link, AddPreferredPartitionRequest(ADMIN_ID, (1,)))
+    setup.service.received(link, AddPreferredPartitionRequest(ADMIN_ID, (1,)))
     await settle()
     assert take(link) == [AddPreferredPartitionResponse(ADMIN_ID, False)]
     setup.cluster_error = None
-    setup.service.admin_request(link, AddPreferredPartitionRequest(ADMIN_ID, (2,)))
+    setup.service.received(link, AddPreferredPartitionRequest(ADMIN_ID, (2,)))
     await settle()
     assert setup.preferred == [(2,)]
 
@@ -275,14 +276,14 @@ async def test_administrative_requests_of_one_connection_are_limited(setup: Setu
     setup.gate = asyncio.Event()
     link, other = setup.link(), setup.link()
     for _ in range(MAX_ADMIN_REQUESTS):
-        setup.service.admin_request(link, CheckStorageConnectivityRequest(ADMIN_ID))
+        setup.service.received(link, CheckStorageConnectivityRequest(ADMIN_ID))
     with pytest.raises(ProtocolError, match="more than"):
-        setup.service.admin_request(link, CheckStorageConnectivityRequest(ADMIN_ID))
-    setup.service.admin_request(other, CheckStorageConnectivityRequest(ADMIN_ID))
+        setup.service.received(link, CheckStorageConnectivityRequest(ADMIN_ID))
+    setup.service.received(other, CheckStorageConnectivityRequest(ADMIN_ID))
     setup.gate.set()
     await settle()
     assert len(take(link)) == MAX_ADMIN_REQUESTS
-    setup.service.admin_request(link, CheckStorageConnectivityRequest(ADMIN_ID))
+    setup.service.received(link, CheckStorageConnectivityRequest(ADMIN_ID))
     await settle()
     assert len(take(link)) == 1
 
@@ -298,18 +299,17 @@ async def test_closing_closes_every_partition_and_takes_no_more(setup: Setup) ->
 async def test_appends_and_lists_for_a_partition_that_is_not_here(setup: Setup) -> None:
     old, new = setup.link(), setup.link()
     new.channel.version = 5
-    key = b"\0\0\0\0"
     for link in (old, new):
-        setup.service.append(link, key, [append(1), append(2)])
+        setup.service.append(link, [append(1), append(2)])
     assert take(old) == []
     messages = take(new)
     assert [tuple(message)[:3] for message in messages] == [
         (req_id(number), AppendFailure.MOVED, LONG_MIN) for number in (1, 2)
     ]
-    setup.service.partition_request(new, TransactionDataListRequest(req_id(3), 0, 1, 1))
+    setup.service.received(new, TransactionDataListRequest(req_id(3), 0, 1, 1))
     assert take(new) == [TransactionDataListResponse(req_id(3), 0, DataListStatus.NOT_READY, LONG_MIN, [], None)]
     await setup.service.close()
-    setup.service.append(new, key, [append(4)])
+    setup.service.append(new, [append(4)])
     assert [tuple(message)[1] for message in take(new)] == [AppendFailure.STOPPING]
 
 
@@ -319,7 +319,7 @@ async def test_clients_are_told_at_once_that_a_partition_has_left(setup: Setup) 
     links[0].channel.version = links[1].channel.version = 5
     for number, link in enumerate(links):
         link.client_id = number
-        setup.service.partition_request(link, mount(number, -1, number))
+        setup.service.received(link, mount(number, -1, number))
         take(link)
     links[1].channel.abort()
     setup.service.set_partitions({})
@@ -352,9 +352,16 @@ async def test_a_defect_in_an_administrative_request_breaks_its_connection(
         raise ArithmeticError("planted")
 
     monkeypatch.setattr(setup.service, "_check_storages", fail)
-    setup.service.admin_request(link, CheckStorageConnectivityRequest(ADMIN_ID))
+    setup.service.received(link, CheckStorageConnectivityRequest(ADMIN_ID))
     for _ in range(10):
         await asyncio.sleep(0)
     assert link.channel.closed
     assert "planted" in caplog.text
     await setup.service.close()
+
+
+async def test_every_request_has_its_handler(setup: Setup) -> None:
+    """Appends are the only ones that do not come one by one."""
+    requests = {kind for kind in get_args(client_server.Message) if kind.__name__.endswith("Request")}
+    handled = {*setup.service._at_partition, *setup.service._at_server}
+    assert handled == requests - {client_server.AppendRequest}

@@ -42,6 +42,8 @@ logger = logging.getLogger(__name__)
 _SEQ_NUM = struct.Struct(">i")
 _SEQ_NUM_MASK = 0x7FFF_FFFF
 
+_STARTED, _REGISTERED = MonitorState.STARTED, Registration.REGISTERED  # looked up for every append
+
 
 class PartitionAppends:
     """Registers and sends appends, and settles them when their outcome is known. Works once ``bind`` was called."""
@@ -58,7 +60,7 @@ class PartitionAppends:
         self._options = settings.options
         self._places = Places(settings.max_concurrent_transactions)
         self._retries = RetryQueue(self._attempt_again, settings.options, settings.random_source)
-        self._deferred = DeferredDecisions()
+        self.deferred = DeferredDecisions()
         self._loop = asyncio.get_running_loop()
         self._now_s = self._loop.time
         self._last_seq_num = 0
@@ -120,7 +122,7 @@ class PartitionAppends:
 
     def forget_decisions(self) -> None:
         """Nothing is undecided any more."""
-        self._deferred.clear()
+        self.deferred.clear()
 
     def fail(self) -> Sequence[Submission]:
         """Closed: nobody waits any longer. What was undecided is returned, for :meth:`tell_closed`."""
@@ -143,8 +145,16 @@ class PartitionAppends:
 
         That raises what it cannot be sent for, after the submission was told of it.
         """
+        submission.failures = 0
+        submission.sent = None
         channel = self._mount.channel
-        if not self._sendable or not self._places.try_take():
+        if (
+            channel is None  # in full what self._sendable says: this is done for every append
+            or not channel.writable
+            or self._pause is not None
+            or self.monitor.state is not _STARTED
+            or not self._places.try_take()
+        ):
             return self._tell_failure_of(submission, self._submit_slowly(submission))
         try:
             built = submission.build(self._feed.applied)
@@ -257,11 +267,12 @@ class PartitionAppends:
 
     def _append(self, submission: Submission, fields: AppendFields) -> None:
         """Register and send in one step, so that the order of registration is the order on the wire."""
-        self._limits.check(fields)
+        data, header, client_high_water_mark, write_locks, read_locks, append_locks = fields
+        if len(data) > self._limits.max_size_bytes or write_locks or read_locks or append_locks:
+            self._limits.check(fields)
         channel = self._mount.channel
         assert channel is not None
         req_id = self._next_req_id()
-        data, header, client_high_water_mark, write_locks, read_locks, append_locks = fields
         frame = encode_append(
             channel.version,
             req_id,
@@ -274,7 +285,7 @@ class PartitionAppends:
             checksum(data),
         )
         registration = self.monitor.register(req_id, submission, self._now_s())
-        assert registration is Registration.REGISTERED, "there are as many places as the monitor registers"
+        assert registration is _REGISTERED, "there are as many places as the monitor registers"
         submission.sent = fields
         channel.send(frame)
 
@@ -324,7 +335,7 @@ class PartitionAppends:
         if transaction_id <= self._feed.applied:
             self._flushed(req_id)
         else:
-            self._deferred.add_flush_point(transaction_id, req_id)
+            self.deferred.add_flush_point(transaction_id, req_id)
 
     def lock_failure(self, message: LockFailure) -> None:
         """The append was refused; it fails when what changed its lock has been applied."""
@@ -335,7 +346,7 @@ class PartitionAppends:
         if message.transaction_id <= self._feed.applied:
             self._aborted(message.req_id)
         else:
-            self._deferred.add_lock_failure(message.transaction_id, message.req_id)
+            self.deferred.add_lock_failure(message.transaction_id, message.req_id)
 
     def append_failed(self, message: AppendFailed) -> None:
         """The append is not in the log and never will be (version 5): there is no need to wait for a flush."""
@@ -367,7 +378,8 @@ class PartitionAppends:
             self._refused = False
             self._refusals.reset()
             self._end_pause()
-        self.signal.notify()
+        if self.signal.waited_for:
+            self.signal.notify()
         if submission is None:
             return None
         self._places.release()
@@ -377,13 +389,12 @@ class PartitionAppends:
         """See :class:`~waltz.client.engine.feed.FeedOwner`."""
         return self.monitor.get(req_id) is not None
 
-    def transaction_applied(self, high_water_mark: int) -> None:
-        """See :class:`~waltz.client.engine.feed.FeedOwner`."""
-        if self._deferred.due_at <= high_water_mark:
-            for req_id in self._deferred.take_lock_failures(high_water_mark):
-                self._aborted(req_id)
-            for req_id in self._deferred.take_flush_points(high_water_mark):
-                self._flushed(req_id)
+    def settle_deferred(self, high_water_mark: int) -> None:
+        """Decide what was waiting for the high-water mark to come so far."""
+        for req_id in self.deferred.take_lock_failures(high_water_mark):
+            self._aborted(req_id)
+        for req_id in self.deferred.take_flush_points(high_water_mark):
+            self._flushed(req_id)
 
     # Decisions
 

@@ -28,7 +28,7 @@ class Owner(NamedTuple):
 
 
 class Assignments:
-    """The latest owner known of each partition; news that are older than what is known are ignored."""
+    """The latest owner known of each partition; news that is older than what is known is ignored."""
 
     __slots__ = ("_owners",)
 

@@ -9,7 +9,6 @@ from collections.abc import Callable
 
 from waltz.client.engine.data_lists import DataLists, PendingList
 from waltz.client.engine.links import ServerLink
-from waltz.client.engine.prefetch import DataRequest
 from waltz.client.errors import ClientClosedError, ClientError, DataChecksumError, RpcError
 from waltz.client.options import ClientOptions
 from waltz.common.errors import DeadlineExceededError, WaltzError
@@ -79,7 +78,15 @@ class PendingData:
 class RpcPartition:
     """Requests of one partition. They wait for its server, move with it, and are sent again when nothing comes back."""
 
-    def __init__(self, partition_id: int, client_id: int, options: ClientOptions, random_source: random.Random) -> None:
+    def __init__(
+        self,
+        partition_id: int,
+        client_id: int,
+        options: ClientOptions,
+        random_source: random.Random,
+        find_link: Callable[[int], ServerLink | None],
+    ) -> None:
+        """``find_link`` gives the link to the server of a partition, as far as one is known."""
         self.generation = -1
         self.link: ServerLink | None = None
         self._partition_id = partition_id
@@ -99,8 +106,7 @@ class RpcPartition:
         self._last_seq_num = 0
         self._closed = False
         self._lists = DataLists(self._next_req_id)
-        self.connect: Callable[[], None] = lambda: None
-        """Called when something has to be sent and there is no link."""
+        self._find_link = find_link
 
     @property
     def idle(self) -> bool:
@@ -145,13 +151,13 @@ class RpcPartition:
             self._send()
         return request
 
-    async def read(self, transaction_id: int, timeout_s: float, first: DataRequest | None = None) -> bytes:
+    async def read(self, transaction_id: int, timeout_s: float, first: PendingData | None = None) -> bytes:
         """The data of a transaction. Errors of the server are tried again until ``timeout_s`` is over.
 
         Raises ``DeadlineExceededError``, ``DataChecksumError`` and ``ClientClosedError``.
         """
         pending = first or self.request(transaction_id)
-        if isinstance(pending, PendingData) and pending.data is not None:
+        if pending.data is not None:
             return pending.data
         backoff: Backoff | None = None
         text = "no answer"
@@ -215,9 +221,7 @@ class RpcPartition:
     def _send(self) -> None:
         if not self._unsent and not self._lists.unsent:
             return
-        if self.link is None:
-            self.connect()
-        link = self.link
+        link = self._present_link()
         if link is None or link.channel is None:
             return
         self._lists.send(link, self._loop.time())
@@ -285,9 +289,7 @@ class RpcPartition:
         self._send_mark_request()
 
     def _send_mark_request(self) -> None:
-        if self.link is None:
-            self.connect()
-        link = self.link
+        link = self._present_link()
         self._mark_due_at_s = self._loop.time() + self._options.mark_resend_s
         if link is not None and link.channel is not None:
             req_id = self._next_req_id()
@@ -296,6 +298,11 @@ class RpcPartition:
             link.expect_answer()
 
     # The connection
+
+    def _present_link(self) -> ServerLink | None:
+        if self.link is None:
+            self.link = self._find_link(self._partition_id)
+        return self.link
 
     def set_link(self, link: ServerLink | None) -> None:
         """Ask this server from now on."""

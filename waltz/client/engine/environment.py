@@ -1,14 +1,17 @@
 """What an engine is opened in: the configuration, the cluster that it joins, and how it reaches the servers."""
 
+import os
 import random
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from waltz.client.engine.links import Connector
 from waltz.client.options import ClientOptions
 from waltz.common.cluster.managed import ManagedClient
 from waltz.common.cluster.manager import ClusterManager
-from waltz.common.config import ClientConfig
+from waltz.common.config import ClientConfig, from_mapping, load
 from waltz.common.net.channel import connect
 from waltz.common.zk.client import ZooKeeper
 from waltz.common.zk.kazoo_client import connect as connect_zookeeper
@@ -81,3 +84,24 @@ class Driver(ABC):
     @abstractmethod
     def environment(self, options: ClientOptions) -> Environment:
         """For one client."""
+
+
+def environment_of(
+    config: ClientConfig | Mapping[str, object] | str | os.PathLike[str] | Driver,
+    zookeeper: ZooKeeper | None,
+    options: ClientOptions | None,
+) -> Environment:
+    """``config`` as applications give it: a file, its content, a configuration or a driver; raises ``ConfigError``."""
+    options = options or ClientOptions()
+    if isinstance(config, Driver):
+        return config.environment(options)
+    if isinstance(config, str | os.PathLike):
+        config = load(Path(config), ClientConfig)
+    elif isinstance(config, Mapping):
+        config = from_mapping(config, ClientConfig)
+    elif not isinstance(config, ClientConfig):
+        raise TypeError(
+            "config must be the path of a configuration file, its content as a mapping, a ClientConfig or a mock "
+            f"driver, not {config!r}"
+        )
+    return Environment(config, ZooKeeperCluster(config, zookeeper), options=options)

@@ -22,6 +22,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from waltz.client.engine.deferred import DeferredDecisions
 from waltz.client.engine.prefetch import Prefetcher
 from waltz.client.engine.submission import Submission
 from waltz.client.engine.tasks import STOPS_THE_LOOP, Signal, is_being_cancelled
@@ -43,8 +44,8 @@ class Decisions(Protocol):
     def is_own(self, req_id: bytes) -> bool:
         """Whether the transaction is one of ours that is undecided, so that its data is here."""
 
-    def transaction_applied(self, high_water_mark: int) -> None:
-        """The high-water mark has advanced."""
+    def settle_deferred(self, high_water_mark: int) -> None:
+        """The high-water mark has advanced, maybe as far as the deferred decisions were waiting for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +78,7 @@ class PartitionFeed:
         self,
         partition_id: int,
         decisions: Decisions,
+        deferred: DeferredDecisions,
         owner: FeedOwner,
         applier: Applier | None,
         prefetcher: Prefetcher,
@@ -94,6 +96,7 @@ class PartitionFeed:
         """Notified when ``applied`` has advanced, where nothing is applied."""
         self._partition_id = partition_id
         self._decisions = decisions
+        self._deferred = deferred
         self._owner = owner
         if applier is None:
             self._step: Callable[[FeedData], Coroutine[Any, Any, None] | None] = self._follow
@@ -229,8 +232,10 @@ class PartitionFeed:
         self.applied = transaction_id
         if own is not None:
             own.committed(transaction_id)
-        self._decisions.transaction_applied(transaction_id)
-        self.advanced.notify()
+        if self._deferred.due_at <= transaction_id:
+            self._decisions.settle_deferred(transaction_id)
+        if self.advanced.waited_for:
+            self.advanced.notify()
 
     def _apply(self, item: FeedData) -> Coroutine[Any, Any, None] | None:
         req_id, transaction_id, header = item
@@ -276,7 +281,8 @@ class PartitionFeed:
                 telling = self._report(transaction, error)
             if telling is not None and inspect.isawaitable(telling):
                 return self._finish_slowly(transaction, telling)
-        self._decisions.transaction_applied(transaction_id)
+        if self._deferred.due_at <= transaction_id:
+            self._decisions.settle_deferred(transaction_id)
         return None
 
     def _begin_slowly(
@@ -323,7 +329,7 @@ class PartitionFeed:
 
     async def _finish_slowly(self, transaction: Transaction, telling: Awaitable[None]) -> None:
         await self._guard(transaction, telling)
-        self._decisions.transaction_applied(transaction.transaction_id)
+        self._decisions.settle_deferred(transaction.transaction_id)
 
     async def _try_to_apply(self, transaction: Transaction, applying: Awaitable[None] | None) -> BaseException | None:
         try:

@@ -48,15 +48,15 @@ class Connector(Protocol):
         timeout_s: float,
         keep_alive_interval_s: float | None = None,
     ) -> Channel:
-        """A channel that is ready; raises ``ConnectFailedError``."""
+        """Return a channel that is ready. Raises ``ConnectFailedError``."""
         ...
 
 
 class SequenceNumbers:
     """Numbers for the connections to each endpoint: 0, 1, 2, ...
 
-    They never start again, not even when a server disappears and comes back: servers take a connection with a number
-    that is not higher for a stale one, and drop its mounts (a defect of the original).
+    They never start again, not even when a server disappears and comes back: a server takes a connection whose number
+    is not higher than that of an earlier one for stale, and drops its mounts (a defect of the original).
     """
 
     def __init__(self) -> None:
@@ -89,7 +89,7 @@ class ServerLink:
     """Keeps a connection to ``endpoint`` from :meth:`start` to :meth:`close`.
 
     A connection over which something came is replaced at once when it breaks. One that brought nothing (refused, TLS
-    failure, no common version, closed after the hello) is followed by a delay that grows (a defect of the original).
+    failure, no common version, closed after the hello) is followed by a delay that grows, which the original lacks.
     """
 
     def __init__(
@@ -170,7 +170,7 @@ class ServerLink:
             self._waiters.discard(waiter)
 
     def reconnect(self, reason: str) -> None:
-        """Give the present connection up and make another one."""
+        """Give up the present connection and make another one."""
         if self.channel is not None:
             logger.warning("replacing the connection to %s: %s", self.endpoint, reason)
             self.channel.abort(ConnectionClosedError(reason))
@@ -185,7 +185,7 @@ class ServerLink:
 
         When half of the time is over the server is asked something that it answers at once, whatever keeps it from
         answering other things. Without ``idle`` that is done only while an answer is awaited; with it a connection
-        that only brings a feed is known to be alive, too.
+        that only brings a feed is known to be alive as well.
         """
         channel, silence, now_s = self.channel, self._silence, self._loop.time()
         if channel is None:
@@ -207,7 +207,7 @@ class ServerLink:
             self.reconnect(f"no sign of life for {limit_s:g} s")
 
     def answers_ping(self, message: Message) -> bool:
-        """Whether a message is the answer to what :meth:`check_silence` has asked; called once for each."""
+        """Whether a message is the answer to a question of :meth:`check_silence`; asked once for each."""
         if not self._pings or type(message) is not ServerPartitionsAssignmentResponse:
             return False
         self._pings -= 1
@@ -229,16 +229,15 @@ class ServerLink:
             self.channel.pause_reading()
 
     def resume(self, who: Hashable) -> None:
-        """See :meth:`pause`."""
+        """Read again, unless somebody else has called :meth:`pause` and not this."""
         if who in self._paused_by:
             self._paused_by.remove(who)
             if not self._paused_by and self.channel is not None:
                 self.channel.resume_reading()
 
-    # The channel's side
+    # What the channel tells: this is its ChannelHandler
 
     def channel_ready(self, channel: Channel) -> None:
-        """Both hellos are exchanged."""
         if self.closed:
             channel.abort()
             return
@@ -255,7 +254,6 @@ class ServerLink:
         self._user.link_ready(self)
 
     def frames_received(self, channel: Channel, buffer: bytes, bounds: Bounds) -> None:
-        """Hand on what came."""
         if channel is self.channel:
             self._useful = True
             self._pinged = False
@@ -263,12 +261,10 @@ class ServerLink:
             self._user.link_received(self, buffer, bounds)
 
     def channel_writable(self, channel: Channel) -> None:
-        """Hand on that the channel is writable again."""
         if channel is self.channel:
             self._user.link_writable(self)
 
     def channel_closed(self, channel: Channel, error: Exception | None) -> None:
-        """The connection is gone."""
         if channel is not self.channel:
             return
         self.channel = None
@@ -294,7 +290,7 @@ class ServerLink:
                 await asyncio.sleep(self._backoff.next_delay_s())
 
     async def _connect_once(self) -> bool:
-        """Make one connection and stay with it to its end; whether it was good for anything."""
+        """Make one connection and stay with it to its end; returns whether it was good for anything."""
         options = self._options
         try:
             channel = await self._connect(
@@ -322,7 +318,7 @@ class ServerLink:
 
 
 class Links:
-    """One link to each server that was asked for, and the knowledge which server owns which partition."""
+    """One link to each server that was asked for, and what is known of the owners of partitions."""
 
     def __init__(
         self,

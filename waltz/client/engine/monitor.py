@@ -32,6 +32,9 @@ class Registration(Enum):
     FULL = "full"
 
 
+_STARTED, _REGISTERED = MonitorState.STARTED, Registration.REGISTERED  # looked up for every append
+
+
 class Entry(Generic[T]):
     """One registered append."""
 
@@ -80,7 +83,7 @@ class TransactionMonitor(Generic[T]):
 
         Raises :class:`PartitionInactiveError` when stopped and :class:`ClientClosedError` when closed.
         """
-        if self.state is not MonitorState.STARTED:
+        if self.state is not _STARTED:
             if self.state is MonitorState.CLOSED:
                 raise ClientClosedError
             raise PartitionInactiveError(self._partition_id)
@@ -92,7 +95,7 @@ class TransactionMonitor(Generic[T]):
         self._entries[req_id] = self._last = entry
         self._order.append(entry)
         self.pending += 1
-        return Registration.REGISTERED
+        return _REGISTERED
 
     def committed(self, req_id: bytes) -> tuple[T | None, Sequence[T]] | None:
         """The append was found in the feed; it and all older ones leave. ``None`` if it is none of ours.

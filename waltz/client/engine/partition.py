@@ -5,11 +5,12 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from waltz.client.engine.appends import PartitionAppends
+from waltz.client.engine.data_requests import RpcPartition
 from waltz.client.engine.feed import PartitionFeed
 from waltz.client.engine.links import ServerLink
 from waltz.client.engine.monitor import MonitorState
 from waltz.client.engine.mount import Mount
-from waltz.client.engine.prefetch import DataFetcher, Prefetcher
+from waltz.client.engine.prefetch import Prefetcher
 from waltz.client.engine.settings import PartitionSettings
 from waltz.client.errors import ClientTimeoutError, InvalidOperationError
 from waltz.common.ids import NO_TRANSACTION
@@ -31,7 +32,7 @@ _DEACTIVATION_FLUSH_INTERVAL_S = 1.0
 class StreamPartition:
     """Inactive until :meth:`activate`."""
 
-    def __init__(self, partition_id: int, client_id: int, settings: PartitionSettings, fetcher: DataFetcher) -> None:
+    def __init__(self, partition_id: int, client_id: int, settings: PartitionSettings, fetcher: RpcPartition) -> None:
         options = settings.options
         self.partition_id = partition_id
         self.generation = -1
@@ -39,6 +40,7 @@ class StreamPartition:
         self.feed = PartitionFeed(
             partition_id,
             self.appends,
+            self.appends.deferred,
             self,
             settings.applier,
             Prefetcher(fetcher, options.prefetch_maximum),

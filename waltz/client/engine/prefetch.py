@@ -7,29 +7,10 @@ an application that reads nothing costs nothing.
 """
 
 from collections import deque
-from typing import Protocol
+
+from waltz.client.engine.data_requests import PendingData, RpcPartition
 
 _FIRST_WINDOW = 4
-
-
-class DataRequest(Protocol):
-    """Transaction data that was asked for."""
-
-    async def wait(self) -> bytes:
-        """The data; raises when it cannot be had."""
-        ...
-
-
-class DataFetcher(Protocol):
-    """Reads transaction data from servers."""
-
-    def request(self, transaction_id: int) -> DataRequest:
-        """Ask for data without waiting for it."""
-        ...
-
-    async def read(self, transaction_id: int, timeout_s: float, first: DataRequest | None = None) -> bytes:
-        """Ask until there is an answer; ``first`` is a request made before."""
-        ...
 
 
 class Prefetcher:
@@ -37,13 +18,13 @@ class Prefetcher:
 
     __slots__ = ("_ahead", "_fetcher", "_maximum", "_waiting", "window")
 
-    def __init__(self, fetcher: DataFetcher, maximum: int) -> None:
+    def __init__(self, fetcher: RpcPartition, maximum: int) -> None:
         self.window = 0
         """How many transactions are fetched ahead; 0 when the application does not read."""
         self._fetcher = fetcher
         self._maximum = maximum
         self._waiting: deque[int] = deque()
-        self._ahead: dict[int, DataRequest] = {}
+        self._ahead: dict[int, PendingData] = {}
 
     def queued(self, transaction_id: int, *, own: bool) -> None:
         """A transaction came and has to wait. The data of our own ones is here already."""

@@ -1,7 +1,6 @@
 """The RPC half of a client: transaction data, high-water marks and administration, over connections of their own."""
 
 import asyncio
-import functools
 import random
 import ssl
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -48,9 +47,9 @@ Response = TypeVar("Response", bound=Message)
 
 
 class RpcClient:
-    """Usable by itself for the administrative calls, which name the server they ask; connects when there is a need.
+    """Can be used by itself for administrative calls, which name the server to ask; connects when there is a need.
 
-    To be closed, or used as an asynchronous context manager.
+    Close it, or use it as an asynchronous context manager.
     """
 
     def __init__(
@@ -87,11 +86,9 @@ class RpcClient:
         """Make the partition objects; called once."""
         self._client_id = client_id
         self.partitions = [
-            RpcPartition(partition_id, client_id, self._options, self._random)
+            RpcPartition(partition_id, client_id, self._options, self._random, self._link_of)
             for partition_id in range(partition_count)
         ]
-        for partition_id, partition in enumerate(self.partitions):
-            partition.connect = functools.partial(self._connect, partition_id)
         self._tasks.keep(self._sweep_for_ever, "the sweep of unanswered requests")
 
     def set_endpoints(self, endpoints: Mapping[Endpoint, Sequence[Assigned]]) -> None:
@@ -148,23 +145,23 @@ class RpcClient:
         return sorted(response.partition_ids)
 
     async def server_partition_health(self, endpoint: Endpoint) -> dict[int, bool]:
-        """Each partition of a server, and whether it is healthy."""
+        """The partitions of a server, and whether each is healthy."""
         request = ServerPartitionsHealthStatRequest(ReqId.of(self._client_id, 0, 0, 0))
         response = await self._call(endpoint, request, ServerPartitionsHealthStatResponse)
         return dict(response.health)
 
     async def add_preferred_partitions(self, endpoint: Endpoint, partition_ids: Sequence[int]) -> bool:
-        """Have the cluster give these partitions to a server by preference; whether the server agreed."""
+        """Have the cluster give these partitions to a server by preference; returns whether the server agreed."""
         request = AddPreferredPartitionRequest(self._preference_id(partition_ids), tuple(partition_ids))
         return (await self._call(endpoint, request, AddPreferredPartitionResponse)).result
 
     async def remove_preferred_partitions(self, endpoint: Endpoint, partition_ids: Sequence[int]) -> bool:
-        """Take the preference back; whether the server agreed."""
+        """Take the preference back; returns whether the server agreed."""
         request = RemovePreferredPartitionRequest(self._preference_id(partition_ids), tuple(partition_ids))
         return (await self._call(endpoint, request, RemovePreferredPartitionResponse)).result
 
     async def close(self) -> None:
-        """Close the connections; everything asked for ends with ``ClientClosedError`` or ``ConnectionClosedError``."""
+        """Close the connections. Open requests end with ``ClientClosedError`` or ``ConnectionClosedError``."""
         self._links.closed = True
         for partition in self.partitions:
             partition.close()
@@ -195,18 +192,16 @@ class RpcClient:
         link = self._links.to(endpoint)
         admin = self._admin.get(endpoint)
         if admin is None:
-            admin = self._admin[endpoint] = AdminCalls(link)
+            admin = self._admin[endpoint] = AdminCalls(link, self._tasks)
         return await admin.call(request, response_type, self._options.rpc_timeout_s)
 
-    def _connect(self, partition_id: int) -> None:
+    def _link_of(self, partition_id: int) -> ServerLink | None:
         owner = self._links.owner(partition_id)
-        if owner is not None and not self._links.closed:
-            self.partitions[partition_id].link = self._links.to(owner.endpoint)
+        return None if owner is None or self._links.closed else self._links.to(owner.endpoint)
 
-    # The links' side
+    # What the links tell: this is their LinkUser
 
     def link_ready(self, link: ServerLink) -> None:
-        """Send what waits for this server."""
         for partition in self.partitions:
             if partition.link is link:
                 partition.resend()
@@ -218,10 +213,10 @@ class RpcClient:
             admin.fail(error)
 
     def link_writable(self, link: ServerLink) -> None:
-        """Nothing waits for that: the requests on their way are few and small."""
+        """Nothing waits for this: the requests on their way are few and small."""
 
     def link_received(self, link: ServerLink, buffer: bytes, bounds: Bounds) -> None:
-        """Bring each answer to who asked."""
+        """Take each answer to whoever asked for it."""
         if link.channel is None or link not in self._links:
             return
         version = link.channel.version

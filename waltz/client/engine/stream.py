@@ -8,9 +8,9 @@ import ssl
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 
 from waltz.client.engine.assignments import Assigned, Owner
+from waltz.client.engine.data_requests import RpcPartition
 from waltz.client.engine.links import Connector, Links, ServerLink
 from waltz.client.engine.partition import StreamPartition
-from waltz.client.engine.prefetch import DataFetcher
 from waltz.client.engine.settings import PartitionSettings
 from waltz.client.engine.tasks import TaskOwner
 from waltz.client.options import ClientOptions
@@ -43,7 +43,7 @@ class StreamClient:
         self._links = Links(self, tls=tls, options=options, random_source=random_source, connector=connector)
         self._tasks = TaskOwner()
 
-    def create_partitions(self, client_id: int, partition_count: int, fetcher: Callable[[int], DataFetcher]) -> None:
+    def create_partitions(self, client_id: int, partition_count: int, fetcher: Callable[[int], RpcPartition]) -> None:
         """Make the partition objects and start the nudge timer; called once."""
         self.partitions = [
             StreamPartition(partition_id, client_id, self._settings, fetcher(partition_id))
@@ -104,25 +104,22 @@ class StreamClient:
     def _mounted_on(self, link: ServerLink) -> list[StreamPartition]:
         return [partition for partition in self.partitions if partition.mount.link is link]
 
-    # The links' side
+    # What the links tell: this is their LinkUser
 
     def link_ready(self, link: ServerLink) -> None:
-        """Mount what belongs there."""
         for partition in self._mounted_on(link):
             partition.mount.link_ready()
 
     def link_lost(self, link: ServerLink, error: Exception) -> None:
-        """Nothing is mounted there any more."""
         for partition in self._mounted_on(link):
             partition.mount.link_lost()
 
     def link_writable(self, link: ServerLink) -> None:
-        """Submissions that waited may go on."""
         for partition in self._mounted_on(link):
             partition.appends.signal.notify()
 
     def link_received(self, link: ServerLink, buffer: bytes, bounds: Bounds) -> None:
-        """Bring each message to its partition; what is for a partition that is not mounted there is dropped."""
+        """Take each message to its partition. What is for a partition that is not mounted on this server is dropped."""
         assert link.channel is not None
         partitions = self.partitions
         found = b""  # the partition that is at hand, as it stands in request ids

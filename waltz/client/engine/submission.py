@@ -59,10 +59,12 @@ class Submission(ABC):
     :meth:`failed`.
     """
 
-    failures = 0
-    """Attempts that were sent and failed."""
-    first_failed_at_s = 0.0
-    sent: AppendFields | None = None
+    __slots__ = ("failures", "first_failed_at_s", "sent")
+
+    failures: int
+    """Attempts that were sent and failed. The engine's, like those below: set when the submission is handed to it."""
+    first_failed_at_s: float
+    sent: AppendFields | None
     """What was sent, unless that is known to have failed."""
 
     @property

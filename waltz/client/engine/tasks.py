@@ -65,15 +65,16 @@ class TaskOwner:
 class Signal:
     """Wakes all that wait when something changed; who waits looks for itself whether it was what it waits for."""
 
-    __slots__ = ("_waiters",)
+    __slots__ = ("waited_for",)
 
     def __init__(self) -> None:
-        self._waiters: dict[asyncio.Future[None], None] = {}  # in order, so that the first comer goes on first
+        self.waited_for: dict[asyncio.Future[None], None] = {}  # in order, so that the first comer goes on first
+        """Who waits; empty when there is no need to notify."""
 
     def notify(self) -> None:
         """Wake all waiters."""
-        if self._waiters:
-            waiters, self._waiters = self._waiters, {}
+        if self.waited_for:
+            waiters, self.waited_for = self.waited_for, {}
             for waiter in waiters:
                 if not waiter.done():
                     waiter.set_result(None)
@@ -81,9 +82,9 @@ class Signal:
     async def wait(self, timeout_s: float | None = None) -> bool:
         """Return at the next :meth:`notify`; ``False`` after ``timeout_s`` without one."""
         waiter = asyncio.get_running_loop().create_future()
-        self._waiters[waiter] = None
+        self.waited_for[waiter] = None
         try:
             done, _ = await asyncio.wait((waiter,), timeout=timeout_s)
             return bool(done)
         finally:
-            self._waiters.pop(waiter, None)
+            self.waited_for.pop(waiter, None)

@@ -72,7 +72,7 @@ class Faults(Protocol):
 
 
 class MockConnection:
-    """Handles requests in order. A feed, once asked for, never ends."""
+    """A ChannelHandler that answers requests in order. A feed, once asked for, never ends."""
 
     def __init__(self, partitions: Sequence[MockServerPartition], faults: Faults) -> None:
         self._partitions = partitions
@@ -99,14 +99,12 @@ class MockConnection:
         }
 
     def channel_ready(self, channel: Channel) -> None:
-        """The hellos are exchanged."""
         self._channel = channel
 
     def channel_writable(self, channel: Channel) -> None:
         """Memory is always writable."""
 
     def channel_closed(self, channel: Channel, error: Exception | None) -> None:
-        """The client is gone."""
         self._channel = None
         self._waiting.clear()
         if self._timer is not None:
@@ -115,7 +113,6 @@ class MockConnection:
             self._partitions[partition_id].forget(self._committed)
 
     def frames_received(self, channel: Channel, buffer: bytes, bounds: Bounds) -> None:
-        """Requests came."""
         self._waiting.extend(decode_batch(buffer, bounds, channel.version))
         if self._timer is None:
             self._go_on()

@@ -1,7 +1,6 @@
 """Connections that never leave the process: real channels on both sides, and memory in between."""
 
 import asyncio
-import ssl
 from collections.abc import Callable
 from typing import Any
 
@@ -23,23 +22,20 @@ class MemoryTransport(asyncio.Transport):
         self._closed = False
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        """Nothing is known."""
         return default
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """There is no buffer."""
+        """Nothing is buffered."""
 
     def get_write_buffer_size(self) -> int:
-        """There is no buffer."""
         return 0
 
     def write(self, data: "bytes | bytearray | memoryview[Any]") -> None:
-        """Send."""
         if not self._closed:
             self._loop.call_soon(self.peer.arrive, bytes(data))
 
     def arrive(self, data: bytes) -> None:
-        """Bytes of the other end."""
+        """Take bytes of the other end."""
         if self._closed:
             return
         if self._reading:
@@ -48,18 +44,15 @@ class MemoryTransport(asyncio.Transport):
             self._arrived.append(data)
 
     def pause_reading(self) -> None:
-        """Keep what comes."""
         self._reading = False
 
     def resume_reading(self) -> None:
-        """Deliver what was kept."""
         self._reading = True
         arrived, self._arrived = self._arrived, []
         for data in arrived:
             self._loop.call_soon(self.arrive, data)
 
     def is_closing(self) -> bool:
-        """Whether it is closed."""
         return self._closed
 
     def close(self) -> None:
@@ -87,12 +80,9 @@ class MemoryConnector:
         family: Family,
         hello_text: str,
         handler: ChannelHandler,
-        *,
-        tls: ssl.SSLContext | None,
-        timeout_s: float,
-        keep_alive_interval_s: float | None = None,
+        **_options: object,
     ) -> Channel:
-        """Connect; there is nothing that could fail."""
+        """Connect; neither TLS nor limits of time are needed, for nothing can fail."""
         client = Channel(family, hello_text, handler, peer=str(endpoint))
         server = Channel(family._replace(versions=self._versions), "Waltz Mock", self._make_handler(), peer="client")
         ours, theirs = MemoryTransport(client), MemoryTransport(server)

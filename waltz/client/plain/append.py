@@ -1,32 +1,20 @@
 """Appends of the plain face: one transaction each, fixed in advance, with a deadline."""
 
 import asyncio
-from collections.abc import Iterable
-from dataclasses import dataclass
 
 from waltz.client.awaited import AwaitedSubmission
 from waltz.client.engine.appends import PartitionAppends
 from waltz.client.engine.submission import AppendFields
 from waltz.client.errors import LockConflict, NotAppendedError
-from waltz.client.locks import PartitionLocalLock
 from waltz.client.retry_policy import RetryPolicy
 
 _ONCE = RetryPolicy(max_attempts=1)
 
 
-@dataclass(frozen=True, slots=True)
-class Append:
-    """One transaction for ``append_many`` that is more than its data."""
-
-    data: bytes | bytearray | memoryview
-    header: int = 0
-    write_locks: Iterable[PartitionLocalLock] = ()
-    read_locks: Iterable[PartitionLocalLock] = ()
-    append_locks: Iterable[PartitionLocalLock] = ()
-
-
 class PlainSubmission(AwaitedSubmission[int]):
     """The same at each attempt. What got lost is sent again until the deadline; a conflict ends it."""
+
+    __slots__ = ("_conflict", "_fields", "_partition_id")
 
     def __init__(
         self,
@@ -37,7 +25,8 @@ class PlainSubmission(AwaitedSubmission[int]):
         now_s: float,
         timeout_s: float,
     ) -> None:
-        self.appends = appends  # what the base class does, without the call: this is made for every append
+        self.sent = None  # up to the deadline what the base class does, without the call: there is one per append
+        self.appends = appends
         self.future = future
         self.timeout_s = timeout_s
         self.deadline_s = now_s + timeout_s

@@ -8,18 +8,15 @@ import os
 import warnings
 import weakref
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
-from pathlib import Path
 from threading import get_ident
 from types import TracebackType
 from typing import Any, Self
 
 from waltz.client.arguments import check_integer, check_loop, check_mark, check_seconds
-from waltz.client.builder import append_fields
-from waltz.client.callbacks import WaltzClient
-from waltz.client.context import WaltzClientCallbacks
-from waltz.client.decisions import Decide, check_attempts, chosen_append, chosen_fields
+from waltz.client.builder import Append, append_fields, fields_of
+from waltz.client.decisions import Decide, check_attempts, chosen_append
 from waltz.client.engine.engine import Engine
-from waltz.client.engine.environment import Driver, Environment, ZooKeeperCluster
+from waltz.client.engine.environment import Driver, Environment, environment_of
 from waltz.client.engine.feed import Applier
 from waltz.client.engine.partition import StreamPartition
 from waltz.client.engine.submission import AppendFields
@@ -32,10 +29,10 @@ from waltz.client.errors import (
 )
 from waltz.client.locks import PartitionLocalLock
 from waltz.client.options import ClientOptions
-from waltz.client.plain.append import Append, Deadlines, PlainSubmission
+from waltz.client.plain.append import Deadlines, PlainSubmission
 from waltz.client.plain.reader import BatchFeed, Feed, PartitionFeeds, TransactionFeed, confirm_mark
 from waltz.client.plain.transact import Transact, check_followed
-from waltz.common.config import ClientConfig, from_mapping, load
+from waltz.common.config import ClientConfig
 from waltz.common.errors import DeadlineExceededError, WaltzError
 from waltz.common.ids import NO_TRANSACTION
 from waltz.common.zk.client import ZooKeeper
@@ -62,48 +59,9 @@ def connect(
     """
     if max_in_flight < 1:
         raise ValueError(f"max_in_flight must be at least 1, not {max_in_flight}")
-    environment = _environment(config, zookeeper, options)
+    environment = environment_of(config, zookeeper, options)
     config = environment.config.model_copy(update={"max_concurrent_transactions": max_in_flight})
     return Client(dataclasses.replace(environment, config=config))
-
-
-async def open_client(
-    callbacks: WaltzClientCallbacks,
-    config: ClientConfig | Mapping[str, object] | str | os.PathLike[str] | Driver,
-    *,
-    zookeeper: ZooKeeper | None = None,
-    options: ClientOptions | None = None,
-) -> WaltzClient:
-    """A client with callbacks of the cluster that ``config`` describes, as for :func:`connect`.
-
-    Raises ``ConfigError``, and as ``WaltzClient.open``.
-    """
-    return await WaltzClient.open_in(_environment(config, zookeeper, options), callbacks)
-
-
-def _environment(
-    config: ClientConfig | Mapping[str, object] | str | os.PathLike[str] | Driver,
-    zookeeper: ZooKeeper | None,
-    options: ClientOptions | None,
-) -> Environment:
-    options = options or ClientOptions()
-    if isinstance(config, Driver):
-        return config.environment(options)
-    config = _load(config)
-    return Environment(config, ZooKeeperCluster(config, zookeeper), options=options)
-
-
-def _load(config: ClientConfig | Mapping[str, object] | str | os.PathLike[str]) -> ClientConfig:
-    if isinstance(config, str | os.PathLike):
-        return load(Path(config), ClientConfig)
-    if isinstance(config, ClientConfig):
-        return config
-    if not isinstance(config, Mapping):
-        raise TypeError(
-            "config must be the path of a configuration file, its content as a mapping, a ClientConfig or a mock "
-            f"driver, not {config!r}"
-        )
-    return from_mapping(config, ClientConfig)
 
 
 class Client:
@@ -277,7 +235,7 @@ class Client:
             await self._confirm(partition, mark, now_s, timeout_s)
         appends: list[PlainSubmission] = []
         for item in items:
-            fields = chosen_fields(item if isinstance(item, Append) else Append(item), mark)
+            fields = fields_of(item if isinstance(item, Append) else Append(item), mark)
             appends.append(self._submission(partition, fields, loop, now_s, timeout_s))
         try:
             for append in appends:

@@ -4,10 +4,10 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable
 
+from waltz.client.builder import Append
 from waltz.client.decisions import Basis, Choice
 from waltz.client.engine.partition import StreamPartition
 from waltz.client.errors import InvalidOperationError, LockConflict, NotAppendedError
-from waltz.client.plain.append import Append
 from waltz.client.plain.reader import Feed, PartitionFeeds
 from waltz.client.retry_policy import RetryPolicy
 

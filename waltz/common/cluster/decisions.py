@@ -52,8 +52,8 @@ class Action(enum.Enum):
 def decide(applied_version: int, snapshot: Snapshot, own_server_ids: Collection[int]) -> Action:
     """Decide about a snapshot; the first matching rule counts.
 
-    :param applied_version: data version of the snapshot that was applied last, -1 before the first
-    :param own_server_ids: ids of the servers that this process manages
+    ``applied_version`` is the data version of the snapshot that was applied last, -1 before the first;
+    ``own_server_ids`` are the servers that this process manages.
     """
     if snapshot.assignment.cversion == snapshot.cversion:
         return Action.NOTHING if applied_version == snapshot.version else Action.APPLY

@@ -90,9 +90,8 @@ class ClusterManager:
     async def open(cls, zookeeper: ZooKeeper, root: str) -> "ClusterManager":
         """Read the cluster's parameters and present state, and follow it from then on.
 
-        :raises StoreAdminError: there is no cluster at ``root``
-        :raises ProtocolError: what is there is not a cluster
-        :raises ZooKeeperError: ZooKeeper is away
+        Raises ``StoreAdminError`` when there is no cluster at ``root``, ``ProtocolError`` when something else is there,
+        and ``ZooKeeperError`` when ZooKeeper is away.
         """
         params = await read_cluster_params(zookeeper, root)
         manager = cls(zookeeper, ClusterPaths.of(root), params)
@@ -152,8 +151,8 @@ class ClusterManager:
     async def set_preferred_partitions(self, server: ManagedServer, partition_ids: Iterable[int]) -> None:
         """Have the server own these partitions, whoever owns them now; the order is the order of preference.
 
-        :raises PolicyError: the stored assignment does not fit the cluster
-        :raises DeadlineExceededError: ZooKeeper was away, or others kept writing, all the time
+        Raises ``PolicyError`` when the stored assignment does not fit the cluster, and ``DeadlineExceededError`` when
+        ZooKeeper was away, or others kept writing, all the time.
         """
         managed = self._servers[self._server_id(server)]
         managed.descriptor = managed.descriptor._replace(preferred_partitions=tuple(dict.fromkeys(partition_ids)))

@@ -38,9 +38,8 @@ def assign(
     Preferred partitions go to the server with the smallest id that prefers them, however many that gives it. The rest
     is spread so that the numbers become as equal as they can, each server keeping what it has as far as its share goes.
 
-    :param cversion: child version of the membership that ``servers`` is
-    :param stored: the assignment to start from, as stored in ZooKeeper
-    :raises PolicyError: the stored assignment is of more partitions than there are
+    ``cversion`` is the child version of the membership that ``servers`` is, ``stored`` the assignment to start from, as
+    it is in ZooKeeper. Raises ``PolicyError`` when that one is of more partitions than there are.
     """
     by_id = {server.server_id: server for server in sorted(servers, key=lambda server: server.server_id)}
     pool = _pool(stored, partition_count)

@@ -1,7 +1,9 @@
-"""Structures that the storage protocol and the storage admin protocol share."""
+"""Structures that several protocols share."""
 
 from typing import NamedTuple
 
+from waltz.common.checksum import crc32
+from waltz.common.errors import ProtocolError
 from waltz.common.records import Record, RecordHeader, decode_record, decode_records, encode_record, encode_records
 from waltz.common.wire.fields import INT, LONG, NULLABLE_STRING, REQ_ID, Field, list_of, not_null, structure
 
@@ -32,6 +34,13 @@ class SessionInfo(NamedTuple):
     session_id: int
     low_water_mark: int
     local_low_water_mark: int
+
+
+def verify_checksum(data: bytes, checksum: int) -> None:
+    """Raise :class:`ProtocolError` unless ``checksum``, signed or not, is the CRC-32 of ``data``."""
+    found = crc32(data)
+    if found != checksum & 0xFFFF_FFFF:
+        raise ProtocolError(f"the data has the checksum {found:08x} and says {checksum & 0xFFFF_FFFF:08x}")
 
 
 def _encode_list(records: list[Record]) -> bytes:

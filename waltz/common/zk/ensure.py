@@ -46,7 +46,7 @@ async def ensure_cluster(
 
     Each storage becomes a group of its own. What exists is left as it is.
 
-    :raises StoreAdminError: the cluster exists with another name, partition count or administration port
+    Raises ``StoreAdminError`` when the cluster exists with another name, partition count or administration port.
     """
     await _ensure_tree(zookeeper, root, name, partition_count)
     for number, storage in enumerate(storages, 1):

@@ -35,8 +35,8 @@ async def mutex(zookeeper: ZooKeeper, path: str, *, timeout_s: float = 60.0) -> 
     Gives the view of the client to be used inside: once the session that holds the lock has ended it fails, instead of
     going on without the lock.
 
-    :raises DeadlineExceededError: the lock was not free within ``timeout_s``
-    :raises NoNodeError: the parent is missing
+    Raises ``DeadlineExceededError`` when the lock is not free within ``timeout_s``, and ``NoNodeError`` when the parent
+    is missing.
     """
     token = uuid.uuid4().bytes
     try:

@@ -17,7 +17,8 @@ class ClusterPaths(NamedTuple):
     def of(cls, root: str) -> "ClusterPaths":
         """Check the configured root and make the paths.
 
-        :raises ConfigError: the root is not absolute, is ``/`` itself, ends in a slash, or has an empty or blank part
+        Raises ``ConfigError`` when the root is not absolute, is ``/`` itself, ends in a slash, or has an empty or blank
+        part.
         """
         parts = root.split("/")
         if root != root.strip() or len(parts) < 2 or parts[0] or any(part in ("", ".", "..") for part in parts[1:]):

@@ -52,7 +52,7 @@ async def create_cluster(
 
     The root gets its value last: a root without a value is a creation that did not finish, and is completed.
 
-    :raises StoreAdminError: there is a cluster at ``root`` already, or a parameter is impossible
+    Raises ``StoreAdminError`` when there is a cluster at ``root`` already, or a parameter is impossible.
     """
     paths = ClusterPaths.of(root)
     if partition_count < 0:
@@ -84,8 +84,8 @@ async def create_cluster(
 async def delete_cluster(zookeeper: ZooKeeper, root: str, name: str, *, force: bool = False) -> None:
     """Delete everything below and including ``root``, depth first, not atomically.
 
-    :param force: also if the name differs or cannot be read
-    :raises StoreAdminError: no cluster there, another name, or processes kept creating nodes meanwhile
+    With ``force`` a name that differs or cannot be read is no obstacle. Raises ``StoreAdminError`` when there is no
+    cluster, when it has another name, and when processes kept creating nodes meanwhile.
     """
     paths = ClusterPaths.of(root)
     try:
@@ -104,8 +104,8 @@ async def delete_cluster(zookeeper: ZooKeeper, root: str, name: str, *, force: b
 async def add_storage_node(zookeeper: ZooKeeper, root: str, storage: str, group_id: int, admin_port: int) -> None:
     """Make a storage node known, without partitions.
 
-    :param storage: ``host:port`` of its data port; every later use must spell it the same
-    :raises StoreAdminError: not of that form, or known already
+    ``storage`` is ``host:port`` of its data port; every later use must spell it the same way. Raises
+    ``StoreAdminError`` when it is not of that form, or known already.
     """
     try:
         Endpoint.parse(storage)
@@ -131,7 +131,7 @@ async def add_storage_node(zookeeper: ZooKeeper, root: str, storage: str, group_
 async def remove_storage_node(zookeeper: ZooKeeper, root: str, storage: str) -> None:
     """Forget a storage node that has no partitions.
 
-    :raises StoreAdminError: not known, or it still has partitions
+    Raises ``StoreAdminError`` when it is unknown or still has partitions.
     """
     paths = ClusterPaths.of(root)
     async with _changing(zookeeper, root) as session:
@@ -155,7 +155,8 @@ async def remove_storage_node(zookeeper: ZooKeeper, root: str, storage: str) -> 
 async def assign_partitions(zookeeper: ZooKeeper, root: str, storage: str, partitions: Iterable[int]) -> None:
     """Give a storage node partitions to hold. The storage must be told too, through its admin port.
 
-    :raises StoreAdminError: none given, out of range, storage not known, or one is assigned to it already
+    Raises ``StoreAdminError`` when none is given, one is out of range or assigned to it already, and when the storage is
+    unknown.
     """
     wanted = set(partitions)
     paths = ClusterPaths.of(root)
@@ -174,8 +175,8 @@ async def assign_partitions(zookeeper: ZooKeeper, root: str, storage: str, parti
 async def unassign_partitions(zookeeper: ZooKeeper, root: str, storage: str, partitions: Iterable[int]) -> None:
     """Take partitions away from a storage node.
 
-    :raises StoreAdminError: none given, storage not known, one is not assigned to it, or no other storage node of its
-        group would hold it
+    Raises ``StoreAdminError`` when none is given, one is not assigned to it, no other storage node of its group would
+    hold one, and when the storage is unknown.
     """
     unwanted = set(partitions)
     paths = ClusterPaths.of(root)
@@ -203,7 +204,7 @@ async def unassign_partitions(zookeeper: ZooKeeper, root: str, storage: str, par
 async def auto_assign(zookeeper: ZooKeeper, root: str, group_id: int) -> None:
     """Deal all partitions out among the storage nodes of a group that holds none yet.
 
-    :raises StoreAdminError: the group has no storage node, or one that has partitions
+    Raises ``StoreAdminError`` when the group has no storage node, or one that has partitions.
     """
     paths = ClusterPaths.of(root)
     async with _changing(zookeeper, root) as session:

@@ -8,8 +8,9 @@ import asyncio
 import logging
 import struct
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
+from typing import Any
 
 from waltz.common.errors import DeadlineExceededError, ProtocolError
 from waltz.common.exposition import admin_document, to_json
@@ -33,37 +34,11 @@ MAX_QUEUED_REQUESTS = 100
 WRITABLE_TIMEOUT_S = 60.0
 """A peer that reads nothing of its answers for so long is disconnected."""
 
-AdminRequest = (
-    wire.AdminOpenRequest
-    | wire.PartitionAvailableRequest
-    | wire.PartitionAssignmentRequest
-    | wire.RecordListRequest
-    | wire.LastSessionInfoRequest
-    | wire.MetricsRequest
-    | wire.AssignedPartitionStatusRequest
-    | admin_wire.RepairSurveyRequest
-    | admin_wire.RepairRecordsRequest
-    | admin_wire.RepairCommitRequest
-    | admin_wire.RecordRangeRequest
-)
-_REQUESTS = (
-    wire.AdminOpenRequest,
-    wire.PartitionAvailableRequest,
-    wire.PartitionAssignmentRequest,
-    wire.RecordListRequest,
-    wire.LastSessionInfoRequest,
-    wire.MetricsRequest,
-    wire.AssignedPartitionStatusRequest,
-    admin_wire.RepairSurveyRequest,
-    admin_wire.RepairRecordsRequest,
-    admin_wire.RepairCommitRequest,
-    admin_wire.RecordRangeRequest,
-)
-_REPAIR_REQUESTS = (
-    admin_wire.RepairSurveyRequest,
-    admin_wire.RepairRecordsRequest,
-    admin_wire.RepairCommitRequest,
-)
+Answering = Callable[[Any], Coroutine[None, None, admin_wire.Message]]
+"""Does what a request asks for; returns the answer."""
+
+Reading = Callable[[Any, int], Coroutine[None, None, Sequence[bytes]]]
+"""The same with the version of the connection; returns the frame that answers in pieces."""
 
 
 class AdminService:
@@ -73,6 +48,21 @@ class AdminService:
         self._manager = manager
         self._registry = registry
         self._workers: set[asyncio.Task[None]] = set()
+        self._answering: dict[type[admin_wire.Message], Answering] = {
+            wire.AdminOpenRequest: self._open,
+            wire.PartitionAvailableRequest: self._set_available,
+            wire.PartitionAssignmentRequest: self._assign,
+            wire.LastSessionInfoRequest: self._tell_session,
+            wire.MetricsRequest: self._tell_metrics,
+            wire.AssignedPartitionStatusRequest: self._tell_assigned,
+            admin_wire.RepairSurveyRequest: self._survey,
+            admin_wire.RepairRecordsRequest: self._stage,
+            admin_wire.RepairCommitRequest: self._repair,
+        }
+        self._reading: dict[type[admin_wire.Message], Reading] = {
+            wire.RecordListRequest: self._read_records,
+            admin_wire.RecordRangeRequest: self._read_range,
+        }
 
     def connection(self) -> "AdminConnection":
         """The handler of a new connection."""
@@ -88,14 +78,16 @@ class AdminService:
         """Whether who sent it knows the cluster's key and size."""
         return self._manager.check_cluster(request.key, request.partition_count) is None
 
-    async def execute(self, request: AdminRequest, version: int) -> Sequence[bytes]:
+    def is_request(self, message: admin_wire.Message) -> bool:
+        """Whether :meth:`execute` takes it."""
+        return type(message) in self._answering or type(message) in self._reading
+
+    async def execute(self, request: admin_wire.Message, version: int) -> Sequence[bytes]:
         """The frame, in a version of the protocol and in pieces, that answers a request."""
         try:
-            if isinstance(request, wire.RecordListRequest):
-                return [await self._read_records(request, version)]
-            if isinstance(request, admin_wire.RecordRangeRequest):
-                return await self._read_range(request)
-            return [admin_wire.encode(await self._answer(request), version)]
+            if type(request) in self._reading:
+                return await self._reading[type(request)](request, version)
+            return [admin_wire.encode(await self._answering[type(request)](request), version)]
         except Exception as error:
             if not isinstance(error, StorageError | ConcurrentUpdateError | PartitionNotAssignedError | OSError):
                 logger.exception("%s failed for an unforeseen reason", type(request).__name__)
@@ -107,67 +99,69 @@ class AdminService:
         while self._workers:
             await asyncio.wait(self._workers)
 
-    async def _read_records(self, request: wire.RecordListRequest, version: int) -> bytes:
+    async def _read_records(self, request: wire.RecordListRequest, version: int) -> Sequence[bytes]:
         seq_num, partition_id, first, max_count = request
         records = await self._manager.read_log(partition_id, partial(read_encoded, first=first, max_count=max_count))
-        return with_records(admin_wire.encode(wire.RecordListResponse(seq_num, partition_id, []), version), records)
+        return [with_records(admin_wire.encode(wire.RecordListResponse(seq_num, partition_id, []), version), records)]
 
-    async def _answer(self, request: AdminRequest) -> admin_wire.Message:
-        if isinstance(request, _REPAIR_REQUESTS):
-            return await self._repair(request)
-        return await self._execute(request)
-
-    async def _read_range(self, request: admin_wire.RecordRangeRequest) -> Sequence[bytes]:
+    async def _read_range(self, request: admin_wire.RecordRangeRequest, version: int) -> Sequence[bytes]:
         seq_num, partition_id, first, max_count = request
         blocks = await self._manager.read_log(partition_id, partial(read_stored, first=first, max_count=max_count))
         sizes = b"".join(struct.pack(f">{len(block.sizes)}i", *block.sizes) for block in blocks)
         return admin_wire.range_frame(seq_num, partition_id, sizes, [block.data for block in blocks])
 
-    async def _repair(
-        self,
-        request: admin_wire.RepairSurveyRequest | admin_wire.RepairRecordsRequest | admin_wire.RepairCommitRequest,
-    ) -> admin_wire.Message:
-        manager, seq_num, partition_id = self._manager, request.seq_num, request.partition_id
-        if isinstance(request, admin_wire.RepairSurveyRequest):
-            return admin_wire.RepairSurveyResponse(seq_num, partition_id, *await manager.survey(partition_id))
-        if isinstance(request, admin_wire.RepairRecordsRequest):
-            await manager.stage(partition_id, request.records)
-        else:
-            await manager.repair(partition_id, request.certain_up_to)
-        return wire.AdminSuccessResponse(seq_num)
+    async def _survey(self, request: admin_wire.RepairSurveyRequest) -> admin_wire.Message:
+        seq_num, partition_id = request
+        return admin_wire.RepairSurveyResponse(seq_num, partition_id, *await self._manager.survey(partition_id))
 
-    async def _execute(self, request: AdminRequest) -> wire.Message:
-        manager, seq_num = self._manager, request.seq_num
-        if isinstance(request, wire.AdminOpenRequest):
-            error = manager.check_cluster(request.key, request.partition_count)
-            if error is not None:
-                return wire.AdminFailureResponse(-1, wire.RpcException(error.wire_text()))
-            return wire.AdminSuccessResponse(-1)
-        if isinstance(request, wire.LastSessionInfoRequest):
-            info = manager.last_session_info(request.partition_id)
-            return wire.LastSessionInfoResponse(seq_num, request.partition_id, info)
-        if isinstance(request, wire.MetricsRequest):
-            return wire.MetricsResponse(seq_num, to_json(admin_document(self._registry), pretty=True))
-        if isinstance(request, wire.AssignedPartitionStatusRequest):
-            return wire.AssignedPartitionStatusResponse(seq_num, tuple(manager.assigned_partition_status().items()))
-        assert isinstance(request, wire.PartitionAvailableRequest | wire.PartitionAssignmentRequest)
-        await self._administer(request)
-        return wire.AdminSuccessResponse(seq_num)
+    async def _stage(self, request: admin_wire.RepairRecordsRequest) -> wire.Message:
+        await self._manager.stage(request.partition_id, request.records)
+        return wire.AdminSuccessResponse(request.seq_num)
 
-    async def _administer(self, request: wire.PartitionAvailableRequest | wire.PartitionAssignmentRequest) -> None:
-        if request.partition_ids is None:
-            raise StorageError("the list of partitions is missing")
-        partition_ids = request.partition_ids
-        if isinstance(request, wire.PartitionAvailableRequest):
-            await self._manager.set_available(partition_ids, request.available)
-            logger.info("partitions %s are %s now", list(partition_ids), "on" if request.available else "off")
-        elif request.assigned:
+    async def _repair(self, request: admin_wire.RepairCommitRequest) -> wire.Message:
+        await self._manager.repair(request.partition_id, request.certain_up_to)
+        return wire.AdminSuccessResponse(request.seq_num)
+
+    async def _open(self, request: wire.AdminOpenRequest) -> wire.Message:
+        error = self._manager.check_cluster(request.key, request.partition_count)
+        if error is not None:
+            return wire.AdminFailureResponse(-1, wire.RpcException(error.wire_text()))
+        return wire.AdminSuccessResponse(-1)
+
+    async def _tell_session(self, request: wire.LastSessionInfoRequest) -> wire.Message:
+        info = self._manager.last_session_info(request.partition_id)
+        return wire.LastSessionInfoResponse(request.seq_num, request.partition_id, info)
+
+    async def _tell_metrics(self, request: wire.MetricsRequest) -> wire.Message:
+        return wire.MetricsResponse(request.seq_num, to_json(admin_document(self._registry), pretty=True))
+
+    async def _tell_assigned(self, request: wire.AssignedPartitionStatusRequest) -> wire.Message:
+        status = tuple(self._manager.assigned_partition_status().items())
+        return wire.AssignedPartitionStatusResponse(request.seq_num, status)
+
+    async def _set_available(self, request: wire.PartitionAvailableRequest) -> wire.Message:
+        partition_ids = _listed(request.partition_ids)
+        await self._manager.set_available(partition_ids, request.available)
+        logger.info("partitions %s are %s now", list(partition_ids), "on" if request.available else "off")
+        return wire.AdminSuccessResponse(request.seq_num)
+
+    async def _assign(self, request: wire.PartitionAssignmentRequest) -> wire.Message:
+        partition_ids = _listed(request.partition_ids)
+        if request.assigned:
             await self._manager.assign(partition_ids)
             logger.info("partitions %s are assigned to this node now", list(partition_ids))
         else:
             await self._manager.unassign(partition_ids, delete_files=request.delete_files)
             fate = "deleted" if request.delete_files else "kept"
             logger.info("partitions %s are no longer assigned to this node; files %s", list(partition_ids), fate)
+        return wire.AdminSuccessResponse(request.seq_num)
+
+
+def _listed(partition_ids: tuple[int, ...] | None) -> tuple[int, ...]:
+    """The list of a request, which may be null on the wire."""
+    if partition_ids is None:
+        raise StorageError("the list of partitions is missing")
+    return partition_ids
 
 
 class AdminConnection:
@@ -176,7 +170,7 @@ class AdminConnection:
     def __init__(self, service: AdminService) -> None:
         self._service = service
         self._channel: Channel | None = None
-        self._requests: deque[AdminRequest] = deque()
+        self._requests: deque[admin_wire.Message] = deque()
         self._changed = asyncio.Event()
 
     async def run(self) -> None:
@@ -220,7 +214,7 @@ class AdminConnection:
         """Part of ``ChannelHandler``: every frame is one request."""
         for start, end in bounds:
             message = admin_wire.decode(buffer, start, end, channel.version)
-            if not isinstance(message, _REQUESTS):
+            if not self._service.is_request(message):
                 raise ProtocolError(f"{type(message).__name__} is not a request")
             self._requests.append(message)
         if len(self._requests) > MAX_QUEUED_REQUESTS:

@@ -3,8 +3,7 @@
 from collections.abc import Mapping
 
 from waltz.common.metrics import Registry
-from waltz.storage.disk.control_file import ControlFile
-from waltz.storage.disk.fence import FenceFile
+from waltz.storage.disk.directory import StorageDirectory
 from waltz.storage.disk.files import Files
 from waltz.storage.node.partition import StoragePartition
 from waltz.storage.node.partition_metrics import GROUP
@@ -22,18 +21,16 @@ class Findings:
     def __init__(
         self,
         partitions: Mapping[int, StoragePartition],
-        control_file: ControlFile,
-        fence_file: FenceFile,
+        directory: StorageDirectory,
         files: Files,
-        directory: str,
         registry: Registry,
     ) -> None:
         """``partitions`` are those that are open at any time."""
         self._partitions = partitions
-        self._control_file = control_file
-        self._fence_file = fence_file
+        self._control_file = directory.control_file
+        self._fence_file = directory.fence_file
         self._files = files
-        self._directory = directory
+        self._path = directory.path
         registry.gauge(GROUP, f"{GROUP}-damaged-partition-ids", lambda: sorted(self.damaged()))
         registry.gauge(GROUP, f"{GROUP}-num-damaged-partitions", lambda: len(self.damaged()))
         registry.gauge(GROUP, f"{GROUP}-free-bytes", self.free_bytes)
@@ -51,7 +48,7 @@ class Findings:
 
     def free_bytes(self) -> int | None:
         """How much the file system of the storage directory still takes; ``None`` when that is not known."""
-        return self._files.free_bytes(self._directory)
+        return self._files.free_bytes(self._path)
 
     def disk_problem(self) -> str | None:
         """What is wrong with the disk as a whole: full, or files that all partitions share cannot be written."""

@@ -1,11 +1,9 @@
 """Everything in one storage directory: control file, session fences, and the partitions assigned to the node."""
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Callable, Iterable
 from functools import partial
-from pathlib import Path
 from typing import TypeVar
 from uuid import UUID
 
@@ -14,13 +12,13 @@ from waltz.common.ids import NO_TRANSACTION
 from waltz.common.metrics import GaugeForm, Registry
 from waltz.common.records import Record
 from waltz.common.wire.structures import SessionInfo
-from waltz.storage.disk.clean_stop import CleanPartition, take_clean_stop, write_clean_stop
-from waltz.storage.disk.control_file import ControlFile, PartitionInfo
+from waltz.storage.disk.clean_stop import CleanPartition
+from waltz.storage.disk.control_file import ControlFile
+from waltz.storage.disk.directory import StorageDirectory
 from waltz.storage.disk.fence import FenceFile
 from waltz.storage.disk.files import Files
 from waltz.storage.disk.log import PartitionLog
-from waltz.storage.disk.workshop import Workshop
-from waltz.storage.errors import CorruptionError, PartitionNotAssignedError, StorageError
+from waltz.storage.errors import PartitionNotAssignedError, StorageError
 from waltz.storage.node.findings import Findings
 from waltz.storage.node.partition import StoragePartition
 from waltz.storage.node.partition_metrics import GROUP, PartitionMetrics
@@ -46,14 +44,9 @@ class StorageManager:
     def __init__(
         self,
         files: Files,
-        directory: str,
-        control_file: ControlFile,
-        fence_file: FenceFile,
+        directory: StorageDirectory,
         registry: Registry,
-        *,
-        segment_size_threshold_bytes: int,
-        segment_cache_capacity: int,
-        limits: QueueLimits = DEFAULT_LIMITS,
+        limits: QueueLimits,
     ) -> None:
         """Use :meth:`open`."""
         self.partitions: dict[int, StoragePartition] = {}
@@ -62,15 +55,10 @@ class StorageManager:
         self._metrics: dict[int, PartitionMetrics] = {}
         self._files = files
         self._directory = directory
-        self._control_file = control_file
-        self._fence_file = fence_file
+        self._control_file = directory.control_file
         self._registry = registry
-        self._segment_size_threshold_bytes = segment_size_threshold_bytes
-        self._segment_cache_capacity = segment_cache_capacity
         self._limits = limits
         self._administration = asyncio.Lock()
-        self._clean: dict[int, CleanPartition] = {}
-        self._workshop = Workshop(files, directory, control_file)
         self._closing = False
         self._closed = False
         self.scrubber = Scrubber(self.partitions)
@@ -80,7 +68,7 @@ class StorageManager:
         registry.gauge(GROUP, f"{GROUP}-out-of-service-partition-ids", lambda: sorted(self.out_of_service()))
         registry.gauge(GROUP, f"{GROUP}-num-out-of-service-partitions", lambda: len(self.out_of_service()))
         registry.gauge(GROUP, f"{GROUP}-scanned-bytes", lambda: self.scrubber.scanned_bytes, GaugeForm(counts=True))
-        self.findings = Findings(self.partitions, control_file, fence_file, files, directory, registry)
+        self.findings = Findings(self.partitions, directory, files, registry)
         """What is known to be wrong with files and disk."""
 
     @classmethod
@@ -107,18 +95,17 @@ class StorageManager:
         except BaseException:
             await files.run(control_file.close)
             raise
-        manager = cls(
+        opened = StorageDirectory(
             files,
             directory,
             control_file,
             fence_file,
-            registry,
             segment_size_threshold_bytes=segment_size_threshold_bytes,
             segment_cache_capacity=segment_cache_capacity,
-            limits=limits,
         )
+        manager = cls(files, opened, registry, limits)
         try:
-            await manager._take_clean_stop()
+            await files.run(opened.take_clean_stop)
             await manager._open_assigned()
             manager.scrubber.start()
         except BaseException:
@@ -228,7 +215,7 @@ class StorageManager:
                 if partition is not None:
                     await self._close_partition(partition)
                     self._broken[partition_id] = "its removal from the node was not completed"
-                await self._files.run(partial(self._forget, partition_id, delete_files))
+                await self._files.run(partial(self._directory.forget, partition_id, delete_files))
                 del self._broken[partition_id]
                 self._metrics.pop(partition_id).close()
 
@@ -241,19 +228,19 @@ class StorageManager:
         """
         async with self._administration:
             self._check_repairable(partition_id)
-            await self._files.run(partial(self._workshop.forget, partition_id))
+            await self._files.run(partial(self._directory.drop_staged, partition_id))
             partition = self.partitions.get(partition_id)
             if partition is not None:
                 await self.scrubber.scan(partition, suspicious=True)
                 return partition.damaged_ranges, partition.max_transaction_id, not partition.log.damage.paths
-            found = await self._files.run(partial(self._workshop.survey, partition_id))
+            found = await self._files.run(partial(self._directory.survey, partition_id))
             return found.missing, found.last_transaction_id, False
 
     async def stage(self, partition_id: int, records: list[Record]) -> None:
         """Take records for a repair, in ascending order. Raises as :meth:`survey` does."""
         async with self._administration:
             self._check_repairable(partition_id)
-            await self._files.run(partial(self._workshop.stage, partition_id, records))
+            await self._files.run(partial(self._directory.stage, partition_id, records))
 
     async def repair(self, partition_id: int, certain_up_to: int) -> None:
         """Put the staged records in their places; the partition is out of service for so long.
@@ -270,10 +257,10 @@ class StorageManager:
                 await self._close_partition(partition)
                 self._broken[partition_id] = "it is being repaired"
             try:
-                await self._files.run(partial(self._workshop.rebuild, partition_id, last_id, damaged, certain_up_to))
+                await self._files.run(partial(self._directory.rebuild, partition_id, last_id, damaged, certain_up_to))
             finally:
-                await self._files.run(partial(self._workshop.forget, partition_id))
-                await self._reopen(partition_id)
+                await self._files.run(partial(self._directory.drop_staged, partition_id))
+                await self._open_or_report(partition_id)
             if partition_id in self._broken:
                 raise StorageError(
                     f"the records of partition {partition_id} are whole, but it cannot be opened: "
@@ -290,16 +277,6 @@ class StorageManager:
                 "check the disk, then assign the partition anew"
             )
 
-    async def _reopen(self, partition_id: int) -> None:
-        """Open a broken partition anew; it stays broken if that fails."""
-        try:
-            partition = await self._open_partition(partition_id, self._control_file.partition(partition_id))
-        except Exception as error:
-            self._report_broken(partition_id, error)
-        else:
-            del self._broken[partition_id]
-            self._serve(partition)
-
     async def close(self) -> None:
         """Close all partitions (what is queued is answered as not assigned), then the control file."""
         self._closing = True
@@ -308,14 +285,18 @@ class StorageManager:
                 return
             self._closed = True
             await self.scrubber.close()
-            await self._files.run(self._workshop.close)
+            await self._files.run(self._directory.drop_all_staged)
             partitions = list(self.partitions.values())
             in_order = await asyncio.gather(*map(self._close_partition, partitions))
             for metrics in self._metrics.values():
                 metrics.close()
             self._metrics.clear()
-            left = [partition for partition, was_closed in zip(partitions, in_order, strict=True) if was_closed]
-            await self._files.run(partial(self._close_files, left))
+            left = {
+                partition.partition_id: CleanPartition(partition.info, partition.log.end)
+                for partition, was_closed in zip(partitions, in_order, strict=True)
+                if was_closed
+            }
+            await self._files.run(partial(self._directory.close, left))
 
     # Internals
 
@@ -329,33 +310,13 @@ class StorageManager:
                 raise StorageError(f"no such partition: {partition_id} (the cluster has {count} partitions)")
         return checked
 
-    async def _take_clean_stop(self) -> None:
-        """Learn how the last stop left the partitions; from now on that is out of date."""
-        found = await self._files.run(
-            partial(take_clean_stop, self._files, self._directory, self._control_file.cluster_key)
-        )
-        if found is None:
-            logger.info("%s was not left by an orderly stop, or is new; recovering as after a crash", self._directory)
-            return
-        for partition_id, clean in found.items():
-            if partition_id < self._control_file.partition_count:
-                await self._files.run(partial(self._control_file.restore, partition_id, clean.info))
-        self._clean = found
-
     async def _open_assigned(self) -> None:
         """Open all assigned partitions, in ascending order, a few at a time."""
         limit = asyncio.Semaphore(OPENED_AT_ONCE)
 
         async def open_one(partition_id: int) -> None:
             async with limit:
-                self._metrics[partition_id] = PartitionMetrics(self._registry, partition_id, self._control_file)
-                try:
-                    info = self._control_file.partition(partition_id)
-                    partition = await self._open_partition(partition_id, info)
-                except Exception as error:
-                    self._report_broken(partition_id, error)
-                else:
-                    self._serve(partition)
+                await self._open_or_report(partition_id)
 
         async with asyncio.TaskGroup() as group:
             for partition_id in range(self._control_file.partition_count):
@@ -368,51 +329,46 @@ class StorageManager:
         except StorageError:
             return True
 
-    async def _assign(self, partition_id: int) -> None:
-        info = self._control_file.partition(partition_id)
-        if not info.assigned:
-            await self._files.run(partial(self._check_fence, partition_id))
-        if partition_id not in self._metrics:
-            self._metrics[partition_id] = PartitionMetrics(self._registry, partition_id, self._control_file)
+    async def _open_or_report(self, partition_id: int) -> None:
+        """Open an assigned partition; it is broken if that fails."""
         try:
-            partition = await self._open_partition(partition_id, info)
+            partition = await self._open_partition(partition_id)
+        except Exception as error:
+            self._report_broken(partition_id, error)
+        else:
+            self._serve(partition)
+
+    async def _assign(self, partition_id: int) -> None:
+        """Open a partition and record that it belongs to the node; unless it did before, a failure leaves no trace."""
+        was_assigned = self._control_file.partition(partition_id).assigned
+        if not was_assigned:
+            await self._files.run(partial(self._directory.check_fence, partition_id))
+        try:
+            partition = await self._open_partition(partition_id)
             try:
                 await partition.set_assigned()
             except BaseException:
                 await self._close_partition(partition)
                 raise
         except BaseException as error:
-            if info.assigned:
+            if was_assigned:
                 self._report_broken(partition_id, error)
             else:
                 self._metrics.pop(partition_id).close()
             raise
-        self._broken.pop(partition_id, None)
         self._serve(partition)
 
-    async def _open_partition(self, partition_id: int, info: PartitionInfo) -> StoragePartition:
-        fence = self._fence_file
-        fence.get(partition_id)  # a damaged fence must be noticed before anything is opened
-        clean = self._clean.pop(partition_id, None)
-        clean_end = clean.end if clean is not None and clean.info == info else None
-        log = await self._files.run(
-            partial(
-                PartitionLog.open,
-                self._files,
-                self._partition_directory(partition_id),
-                self._control_file.cluster_key,
-                partition_id,
-                local_low_water_mark=info.local_low_water_mark,
-                segment_size_threshold_bytes=self._segment_size_threshold_bytes,
-                segment_cache_capacity=self._segment_cache_capacity,
-                clean_end=clean_end,
-            )
-        )
+    async def _open_partition(self, partition_id: int) -> StoragePartition:
+        if partition_id not in self._metrics:
+            self._metrics[partition_id] = PartitionMetrics(self._registry, partition_id, self._control_file)
+        self._control_file.partition(partition_id)  # what is damaged must be noticed before anything is opened
+        self._directory.fence_file.get(partition_id)
+        log = await self._files.run(partial(self._directory.open_log, partition_id))
         return StoragePartition(
             partition_id,
             log,
             self._control_file,
-            fence,
+            self._directory.fence_file,
             self._files,
             self._metrics[partition_id],
             on_suspicion=partial(self.scrubber.request, partition_id, suspicious=True),
@@ -421,6 +377,7 @@ class StorageManager:
 
     def _serve(self, partition: StoragePartition) -> None:
         partition.start()
+        self._broken.pop(partition.partition_id, None)
         self.partitions[partition.partition_id] = partition
         self.scrubber.request(partition.partition_id)
         logger.info("partition %d is open: max transaction id %d", partition.partition_id, partition.max_transaction_id)
@@ -445,53 +402,3 @@ class StorageManager:
             logger.error(text, partition.partition_id, error, exc_info=unforeseen)
             return False
         return partition.failure is None
-
-    def _check_fence(self, partition_id: int) -> None:
-        """Forget the fence of a partition that was unassigned (here or by the original), if nothing is left of it that
-        the fence guards (rule S9); blocking. Raises ``StorageError`` when there is, and the fence is damaged."""
-        directory = self._partition_directory(partition_id)
-        if not self._segment_files(partition_id):
-            self._fence_file.reset(partition_id)
-            return
-        try:
-            self._fence_file.get(partition_id)
-        except CorruptionError as error:
-            raise StorageError(f"{error}; delete the segments in {directory}, or move them away, and repeat") from error
-
-    def _forget(self, partition_id: int, delete_files: bool) -> None:
-        """Reset what is recorded about a closed partition, then delete its segments if asked to; blocking."""
-        if not delete_files:
-            self._keep_fence(partition_id)
-        self._control_file.reset(partition_id)
-        found = self._segment_files(partition_id)
-        if not delete_files or not found:
-            return
-        for path in found:
-            self._files.remove(path)
-        self._files.sync_directory(self._partition_directory(partition_id))
-
-    def _keep_fence(self, partition_id: int) -> None:
-        """Put into the fence file what only the control file knows, if the original was the last to use them."""
-        with contextlib.suppress(CorruptionError):  # a damaged entry has no session to be kept, or stays as it is
-            self._fence_file.raise_to(partition_id, self._control_file.partition(partition_id).session_id)
-
-    def _segment_files(self, partition_id: int) -> list[str]:
-        """Paths of the data and index files of a partition."""
-        directory = self._partition_directory(partition_id)
-        names = self._files.list_directory(directory) if self._files.exists(directory) else []
-        return [str(Path(directory) / name) for name in names if name.endswith((".seg", ".idx"))]
-
-    def _partition_directory(self, partition_id: int) -> str:
-        return str(Path(self._directory) / str(partition_id))
-
-    def _close_files(self, left: list[StoragePartition]) -> None:
-        """Note how the partitions were left, then close the files that they share; blocking."""
-        try:
-            clean = {each.partition_id: CleanPartition(each.info, each.log.end) for each in left}
-            write_clean_stop(self._files, self._directory, self._control_file.cluster_key, clean)
-        except (WaltzError, OSError) as error:
-            logger.warning("the next start of %s will recover as after a crash: %s", self._directory, error)
-        try:
-            self._fence_file.close()
-        finally:
-            self._control_file.close()

@@ -35,7 +35,7 @@ from waltz.storage.node import session_rule
 from waltz.storage.node.partition_metrics import PartitionMetrics
 from waltz.storage.node.replies import failure_frame, last_requested_id, read_frame
 from waltz.storage.node.request_queue import PartitionRequest, QueueLimits, RequestQueue
-from waltz.storage.node.session_rule import READ_REQUESTS, ReadRequest
+from waltz.storage.node.session_rule import ReadRequest
 
 logger = logging.getLogger(__name__)
 
@@ -154,7 +154,7 @@ class StoragePartition:
             return
         if message.session_id > self._session_id:
             self._session_id = message.session_id
-        if isinstance(message, READ_REQUESTS) and self._may_overtake(message):
+        if isinstance(message, ReadRequest) and self._may_overtake(message):
             lane, wake = self.queue.reads, self._wake_reader
         else:
             lane, wake = self.queue.ordered, self._wake_writer
@@ -311,7 +311,7 @@ class StoragePartition:
         if not accepted:
             return
         first = accepted[0]
-        if isinstance(first.message, READ_REQUESTS):
+        if isinstance(first.message, ReadRequest):
             await self._read(accepted)
             return
         try:
@@ -494,7 +494,7 @@ class StoragePartition:
         frames: list[bytes] = []
         size_bytes = 0
         for request in requests:
-            assert isinstance(request.message, READ_REQUESTS)
+            assert isinstance(request.message, ReadRequest)
             frames.append(read_frame(self._log, request.message))
             size_bytes += len(frames[-1])
             if size_bytes >= MAX_READ_BYTES_AT_ONCE:

@@ -4,7 +4,7 @@ from collections import deque
 from typing import NamedTuple, Protocol
 
 from waltz.common.wire import storage as wire
-from waltz.storage.node.session_rule import READ_REQUESTS, StorageRequest
+from waltz.storage.node.session_rule import ReadRequest, StorageRequest
 
 MAX_READS_AT_ONCE = 32
 
@@ -75,7 +75,7 @@ class RequestQueue:
         limits = self._limits
         if isinstance(request.message, wire.AppendRequest):
             return len(lane) < limits.max_requests and self._size_bytes <= limits.max_append_bytes
-        if isinstance(request.message, READ_REQUESTS):
+        if isinstance(request.message, ReadRequest):
             return len(lane) < limits.max_requests
         return len(lane) < 2 * limits.max_requests
 

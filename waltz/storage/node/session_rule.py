@@ -31,20 +31,19 @@ StorageRequest = (
 """Whatever can arrive for a partition: every message but the open request. Responses are refused when taken up."""
 
 ReadRequest = wire.RecordHeaderRequest | wire.RecordRequest | wire.RecordHeaderListRequest | wire.RecordListRequest
-READ_REQUESTS = (wire.RecordHeaderRequest, wire.RecordRequest, wire.RecordHeaderListRequest, wire.RecordListRequest)
 
-_CARRY_OFFLINE_FLAG = (
-    wire.LastSessionInfoRequest,
-    wire.SetLowWaterMarkRequest,
-    wire.TruncateRequest,
-    wire.AppendRequest,
-    wire.MaxTransactionIdRequest,
+_OfflineRequest = (
+    wire.LastSessionInfoRequest
+    | wire.SetLowWaterMarkRequest
+    | wire.TruncateRequest
+    | wire.AppendRequest
+    | wire.MaxTransactionIdRequest
 )
 
 
 def is_offline(message: StorageRequest) -> bool:
     """Whether offline recovery asks; messages that cannot carry the flag are not offline."""
-    return isinstance(message, _CARRY_OFFLINE_FLAG) and message.offline
+    return isinstance(message, _OfflineRequest) and message.offline
 
 
 def refusal(

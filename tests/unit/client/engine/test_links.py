@@ -1,7 +1,6 @@
 """The pool of links: one for each server, for as long as the cluster knows it."""
 
 import random
-import ssl
 
 from tests.unit.client.application import QUICK
 from tests.unit.client.fake_server import until
@@ -10,8 +9,8 @@ from waltz.client.engine.links import Links, ServerLink
 from waltz.common.cluster.manager import PartitionGeneration
 from waltz.common.errors import ConnectFailedError
 from waltz.common.ids import Endpoint
-from waltz.common.net.channel import Channel, ChannelHandler
-from waltz.common.wire.frames import Bounds, Family
+from waltz.common.net.channel import Channel
+from waltz.common.wire.frames import Bounds
 
 A, B = Endpoint("a", 1), Endpoint("b", 1)
 
@@ -33,16 +32,7 @@ class User:
 
 
 def links() -> Links:
-    async def refuse(
-        endpoint: Endpoint,
-        family: Family,
-        hello_text: str,
-        handler: ChannelHandler,
-        *,
-        tls: ssl.SSLContext | None,
-        timeout_s: float,
-        keep_alive_interval_s: float | None = None,
-    ) -> Channel:
+    async def refuse(endpoint: Endpoint, *_: object, **__: object) -> Channel:
         raise ConnectFailedError(f"no connection to {endpoint}")
 
     return Links(User(), tls=None, options=QUICK, random_source=random.Random(1), connector=refuse)

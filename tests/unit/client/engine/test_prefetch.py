@@ -1,6 +1,9 @@
 """How far ahead transaction data is fetched."""
 
-from waltz.client.engine.prefetch import DataRequest, Prefetcher
+from typing import cast
+
+from waltz.client.engine.data_requests import RpcPartition
+from waltz.client.engine.prefetch import Prefetcher
 
 
 class Fetched:
@@ -19,11 +22,11 @@ class Fetcher:
     def __init__(self) -> None:
         self.requested: list[int] = []
 
-    def request(self, transaction_id: int) -> DataRequest:
+    def request(self, transaction_id: int) -> Fetched:
         self.requested.append(transaction_id)
         return Fetched(transaction_id)
 
-    async def read(self, transaction_id: int, timeout_s: float, first: DataRequest | None = None) -> bytes:
+    async def read(self, transaction_id: int, timeout_s: float, first: Fetched | None = None) -> bytes:
         return await (first or self.request(transaction_id)).wait()
 
 
@@ -34,7 +37,7 @@ def queue(prefetcher: Prefetcher, *transaction_ids: int) -> None:
 
 async def test_nothing_is_fetched_for_who_does_not_read() -> None:
     fetcher = Fetcher()
-    prefetcher = Prefetcher(fetcher, 16)
+    prefetcher = Prefetcher(cast("RpcPartition", fetcher), 16)
     queue(prefetcher, *range(10))
     for transaction_id in range(10):
         prefetcher.applied(transaction_id, was_read=False)
@@ -43,7 +46,7 @@ async def test_nothing_is_fetched_for_who_does_not_read() -> None:
 
 async def test_the_window_opens_with_reading_and_closes_without() -> None:
     fetcher = Fetcher()
-    prefetcher = Prefetcher(fetcher, 16)
+    prefetcher = Prefetcher(cast("RpcPartition", fetcher), 16)
     queue(prefetcher, *range(100))
     windows = []
     for transaction_id in range(5):
@@ -60,7 +63,7 @@ async def test_the_window_opens_with_reading_and_closes_without() -> None:
 
 async def test_own_transactions_are_left_out() -> None:
     fetcher = Fetcher()
-    prefetcher = Prefetcher(fetcher, 16)
+    prefetcher = Prefetcher(cast("RpcPartition", fetcher), 16)
     prefetcher.applied(0, was_read=True)
     prefetcher.queued(1, own=True)
     prefetcher.queued(2, own=False)
@@ -69,7 +72,7 @@ async def test_own_transactions_are_left_out() -> None:
 
 async def test_what_was_skipped_is_not_fetched_afterwards() -> None:
     fetcher = Fetcher()
-    prefetcher = Prefetcher(fetcher, 16)
+    prefetcher = Prefetcher(cast("RpcPartition", fetcher), 16)
     queue(prefetcher, 1, 2, 3)
     prefetcher.applied(0, was_read=False)
     prefetcher.applied(1, was_read=False)

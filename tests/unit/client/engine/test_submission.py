@@ -26,6 +26,7 @@ def test_limits_hold_for_data_and_for_all_locks_together() -> None:
 def submission(failures: int = 1) -> Submission:
     result = ContextSubmission(Context())
     result.failures = failures
+    result.first_failed_at_s = asyncio.get_running_loop().time()
     return result
 
 

@@ -7,7 +7,6 @@ import pytest
 
 from tests.unit.server.store.fakes import FakeNetwork
 from tests.unit.server.store.lines import LineNetwork
-from tests.unit.server.store.virtual_time import run
 from tests.unit.server.store.world import Server, World, wait_until
 from waltz.common.zk.znodes import UNRESOLVED
 from waltz.server.store.interface import Append, StoreOptions
@@ -181,10 +180,10 @@ class LineChaos(Chaos):
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_chaos_on_lines(seed: int) -> None:
-    run(LineChaos(seed).run())
+async def test_chaos_on_lines(seed: int) -> None:
+    await LineChaos(seed).run()
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_chaos(seed: int) -> None:
-    run(Chaos(seed).run())
+async def test_chaos(seed: int) -> None:
+    await Chaos(seed).run()

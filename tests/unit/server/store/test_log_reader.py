@@ -5,7 +5,6 @@ from typing import cast
 
 import pytest
 
-from tests.unit.server.store.virtual_time import run
 from waltz.common.records import Record, RecordHeader
 from waltz.server.store.interface import ReadFailedError, StoreOptions
 from waltz.server.store.log_reader import LogReader
@@ -47,69 +46,51 @@ class Setup:
 
 
 @pytest.mark.parametrize("first_id", [-1, 6])
-def test_what_is_not_in_the_log_is_known_without_a_session(first_id: int) -> None:
-    async def scenario() -> None:
-        setup = Setup(5)
-        assert await setup.reader.read(first_id, 10, 1000, 1.0) == []
-        assert await setup.reader.read_headers(first_id, 10, 1.0) == []
-
-    run(scenario())
+async def test_what_is_not_in_the_log_is_known_without_a_session(first_id: int) -> None:
+    setup = Setup(5)
+    assert await setup.reader.read(first_id, 10, 1000, 1.0) == []
+    assert await setup.reader.read_headers(first_id, 10, 1.0) == []
 
 
-def test_a_session_is_waited_for_until_the_deadline() -> None:
-    async def scenario() -> None:
-        setup = Setup(None)
-        with pytest.raises(ReadFailedError, match=r"transaction 0 could not be read in 2 s: no store session is open"):
-            await setup.reader.read(0, 1, 1000, 2.0)
-        asyncio.get_running_loop().call_later(1.0, setup.follow, Session(5))
-        assert [header.transaction_id for header in await setup.reader.read_headers(3, 1, 2.0)] == [3]
-
-    run(scenario())
+async def test_a_session_is_waited_for_until_the_deadline() -> None:
+    setup = Setup(None)
+    with pytest.raises(ReadFailedError, match=r"transaction 0 could not be read in 2 s: no store session is open"):
+        await setup.reader.read(0, 1, 1000, 2.0)
+    asyncio.get_running_loop().call_later(1.0, setup.follow, Session(5))
+    assert [header.transaction_id for header in await setup.reader.read_headers(3, 1, 2.0)] == [3]
 
 
-def test_a_session_that_is_lost_is_not_asked() -> None:
-    async def scenario() -> None:
-        setup = Setup(5)
-        setup.follow(Session(5))
-        setup.reader.follow(None)
-        assert not await setup.reader.confirm(1.0)
-        with pytest.raises(ReadFailedError):
-            await setup.reader.read(0, 1, 1000, 1.0)
-
-    run(scenario())
+async def test_a_session_that_is_lost_is_not_asked() -> None:
+    setup = Setup(5)
+    setup.follow(Session(5))
+    setup.reader.follow(None)
+    assert not await setup.reader.confirm(1.0)
+    with pytest.raises(ReadFailedError):
+        await setup.reader.read(0, 1, 1000, 1.0)
 
 
-def test_no_more_bytes_come_than_were_asked_for_but_one_record_always_does() -> None:
-    async def scenario() -> None:
-        setup = Setup(99)
-        setup.follow(Session(99, record_size=100))
-        await setup.reader.read(0, 100, 10_000, 1.0)
-        assert len(await setup.reader.read(0, 100, 250, 1.0)) <= 2
-        assert len(await setup.reader.read(0, 100, 1, 1.0)) == 1
-
-    run(scenario())
+async def test_no_more_bytes_come_than_were_asked_for_but_one_record_always_does() -> None:
+    setup = Setup(99)
+    setup.follow(Session(99, record_size=100))
+    await setup.reader.read(0, 100, 10_000, 1.0)
+    assert len(await setup.reader.read(0, 100, 250, 1.0)) <= 2
+    assert len(await setup.reader.read(0, 100, 1, 1.0)) == 1
 
 
-def test_after_a_failure_less_is_asked_for() -> None:
-    async def scenario() -> None:
-        setup = Setup(99)
-        session = Session(99)
-        session.failures = 2
-        setup.follow(session)
-        assert await setup.reader.read(0, 100, 1_000_000, 5.0)
-        assert session.asked_counts == sorted(session.asked_counts, reverse=True)
-        assert session.asked_counts[-1] < session.asked_counts[0]
-
-    run(scenario())
+async def test_after_a_failure_less_is_asked_for() -> None:
+    setup = Setup(99)
+    session = Session(99)
+    session.failures = 2
+    setup.follow(session)
+    assert await setup.reader.read(0, 100, 1_000_000, 5.0)
+    assert session.asked_counts == sorted(session.asked_counts, reverse=True)
+    assert session.asked_counts[-1] < session.asked_counts[0]
 
 
 @pytest.mark.parametrize("confirmed", [True, False])
-def test_the_session_confirms_the_mark(confirmed: bool) -> None:
-    async def scenario() -> None:
-        setup = Setup(5)
-        session = Session(5)
-        session.confirmed = confirmed
-        setup.follow(session)
-        assert await setup.reader.confirm(1.0) is confirmed
-
-    run(scenario())
+async def test_the_session_confirms_the_mark(confirmed: bool) -> None:
+    setup = Setup(5)
+    session = Session(5)
+    session.confirmed = confirmed
+    setup.follow(session)
+    assert await setup.reader.confirm(1.0) is confirmed

@@ -3,7 +3,6 @@
 import asyncio
 from typing import cast
 
-from tests.unit.server.store.virtual_time import run
 from waltz.common.zk.client import ZooKeeperError
 from waltz.common.zk.znodes import PartitionMetadata
 from waltz.server.store.interface import SessionEndedError, SupersededError
@@ -56,58 +55,43 @@ class Setup:
         return await self.next.take_ahead(cast("StoreSession", present), lambda: present.ended is not None)
 
 
-def test_a_number_that_was_taken_ahead_is_used_once() -> None:
-    async def scenario() -> None:
-        setup = Setup()
-        assert await setup.take_ahead()
-        assert (await setup.next.take(3)).metadata.session_id == 1
-        assert (await setup.next.take(3)).metadata.session_id == 2
-
-    run(scenario())
+async def test_a_number_that_was_taken_ahead_is_used_once() -> None:
+    setup = Setup()
+    assert await setup.take_ahead()
+    assert (await setup.next.take(3)).metadata.session_id == 1
+    assert (await setup.next.take(3)).metadata.session_id == 2
 
 
-def test_it_is_of_no_use_to_an_owner_of_another_generation() -> None:
-    async def scenario() -> None:
-        setup = Setup()
-        assert await setup.take_ahead()
-        begun = await setup.next.take(4)
-        assert (begun.metadata.generation, begun.metadata.session_id) == (4, 2)
-
-    run(scenario())
+async def test_it_is_of_no_use_to_an_owner_of_another_generation() -> None:
+    setup = Setup()
+    assert await setup.take_ahead()
+    begun = await setup.next.take(4)
+    assert (begun.metadata.generation, begun.metadata.session_id) == (4, 2)
 
 
-def test_the_present_session_goes_on_while_zookeeper_fails_or_is_silent() -> None:
-    async def scenario() -> None:
-        setup = Setup()
-        setup.node.error = ZooKeeperError("away")
-        assert not await setup.take_ahead()
-        setup.node.error, setup.node.delay_s = None, 2 * TIMEOUT_S
-        assert not await setup.take_ahead()
-        assert setup.present.ended is None
-
-    run(scenario())
+async def test_the_present_session_goes_on_while_zookeeper_fails_or_is_silent() -> None:
+    setup = Setup()
+    setup.node.error = ZooKeeperError("away")
+    assert not await setup.take_ahead()
+    setup.node.error, setup.node.delay_s = None, 2 * TIMEOUT_S
+    assert not await setup.take_ahead()
+    assert setup.present.ended is None
 
 
-def test_a_session_that_another_owner_has_superseded_ends() -> None:
-    async def scenario() -> None:
-        setup = Setup()
-        setup.node.error = SupersededError("generation 9")
-        assert await setup.take_ahead()
-        assert setup.present.ended is setup.node.error
-
-    run(scenario())
+async def test_a_session_that_another_owner_has_superseded_ends() -> None:
+    setup = Setup()
+    setup.node.error = SupersededError("generation 9")
+    assert await setup.take_ahead()
+    assert setup.present.ended is setup.node.error
 
 
-def test_nothing_is_waited_for_once_the_present_session_has_ended() -> None:
-    async def scenario() -> None:
-        setup = Setup()
-        setup.node.delay_s = TIMEOUT_S / 2
-        loop = asyncio.get_running_loop()
-        loop.call_later(1.0, setup.wake.set)  # of no consequence
-        loop.call_later(2.0, setup.present.end, SessionEndedError("fenced"))
-        loop.call_later(2.0, setup.wake.set)
-        assert not await setup.take_ahead()
-        assert loop.time() == 2.0
-        assert setup.node.session_id == 0
-
-    run(scenario())
+async def test_nothing_is_waited_for_once_the_present_session_has_ended() -> None:
+    setup = Setup()
+    setup.node.delay_s = TIMEOUT_S / 2
+    loop = asyncio.get_running_loop()
+    loop.call_later(1.0, setup.wake.set)  # of no consequence
+    loop.call_later(2.0, setup.present.end, SessionEndedError("fenced"))
+    loop.call_later(2.0, setup.wake.set)
+    assert not await setup.take_ahead()
+    assert loop.time() == 2.0
+    assert setup.node.session_id == 0

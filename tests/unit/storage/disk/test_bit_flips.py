@@ -48,9 +48,9 @@ async def make_state() -> State:
         prepared = log.prepare([LOG])
         log.write_and_sync(prepared)
         log.publish(prepared)
-        manager._fence_file.raise_to(partition_id, 4)
+        manager._directory.fence_file.raise_to(partition_id, 4)
         manager._control_file.set_low_water_mark(partition_id, 4, 29, 29)
-        manager._fence_file.raise_to(partition_id, 5)
+        manager._directory.fence_file.raise_to(partition_id, 5)
     await manager.close()
     state = {}
     for name, node in files.root.names.items():
@@ -103,7 +103,7 @@ async def assert_detected_and_harmless(files: CrashFiles, caplog: pytest.LogCapt
             info = served.info
             assert info.assigned, where
             assert (info.session_id, info.low_water_mark) in ((4, 29), (-1, -1)), where
-            assert manager._fence_file.get(partition_id) == 5, where
+            assert manager._directory.fence_file.get(partition_id) == 5, where
     finally:
         await manager.close()
 

@@ -1,0 +1,69 @@
+"""A client that is dropped without being closed says so."""
+
+import asyncio
+import gc
+import warnings
+
+import pytest
+
+import waltz
+import waltz.blocking
+from tests.unit.client.application import Callbacks
+from waltz.client.mock import MockDriver
+
+
+async def test_a_client_with_callbacks() -> None:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        client = await MockDriver().open_client(Callbacks())
+        engine = client._engine
+        del client
+        gc.collect()
+    assert [each.category for each in caught] == [ResourceWarning]
+    assert "unclosed <waltz.client.callbacks.WaltzClient" in str(caught[0].message)
+    await engine.close()
+
+
+async def test_a_plain_client() -> None:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        client = await waltz.connect(MockDriver()).open()
+        await client.append(0, b"a")
+        engine = client._engine
+        assert engine is not None
+        del client
+        gc.collect()
+    assert [each.category for each in caught] == [ResourceWarning]
+    assert "unclosed <waltz.client.plain.client.Client" in str(caught[0].message)
+    await engine.close()
+
+
+def test_a_blocking_client() -> None:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        client = waltz.blocking.connect(MockDriver()).open()
+        client.append(0, b"a")
+        engine, background, loop = client._client._engine, client._background, client._loop
+        assert engine is not None
+        assert loop is not None
+        del client
+        gc.collect()
+    assert [each.category for each in caught] == [ResourceWarning]
+    assert "unclosed <waltz.client.plain.client.Client" in str(caught[0].message)
+    asyncio.run_coroutine_threadsafe(engine.close(), loop).result()
+    background.leave()
+
+
+@pytest.mark.parametrize("opened", [False, True])
+async def test_one_that_is_closed_or_was_never_opened_says_nothing(opened: bool) -> None:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        client = waltz.connect(MockDriver())
+        if opened:
+            await client.open()
+            await client.close()
+        with_callbacks = await MockDriver().open_client(Callbacks())
+        await with_callbacks.close()
+        del client, with_callbacks
+        gc.collect()
+    assert not caught

@@ -1,0 +1,334 @@
+"""The request to append a transaction: what clients send most, and servers read most.
+
+It exists twice. :func:`append_layout` is its definition, field by field, like that of any other message, and says what
+is wrong with a request. :func:`encode_append` and :func:`collect_appends` do the same in one go, for any number of
+locks; what they find unusual they leave to the definition.
+"""
+
+import struct
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from typing import Any, NamedTuple, TypeVar
+
+from waltz.common.checksum import crc32
+from waltz.common.errors import ProtocolError
+from waltz.common.ids import RUN_PART, ReqId
+from waltz.common.wire.catalogue import Catalogue, Layout
+from waltz.common.wire.fields import INT, LONG, NULLABLE_BYTES, NULLABLE_INTS, REQ_ID, Field, not_null, structure
+from waltz.common.wire.frames import CLIENT_SERVER, FRAME_HEADER
+from waltz.common.wire.structures import verify_checksum
+from waltz.common.wire.versions import FIRST_WITH_APPEND_LOCKS, FIRST_WITH_READ_LOCKS, FIRST_WITH_WRITE_SESSION
+
+APPEND_REQUEST_TYPE = 2
+
+T = TypeVar("T")
+
+_NO_LOCKS: tuple[int, ...] = ()
+_NO_WRITE_SESSION = -1
+_NO_WRITE_SESSION_BYTES = LONG.encode(_NO_WRITE_SESSION)
+_COUNT = struct.Struct(">i")
+_CHECKSUM = struct.Struct(">I")
+_CHECKSUM_BYTES = _CHECKSUM.size
+_CHECKSUM_AND_SESSION = struct.Struct(">Iq")
+_BODY_HEAD_BYTES = 8  # header and size of the data
+_LOCKS_OFFSET = 25  # behind type, request id and mark
+_WRITE_PLACE = 2  # of the count of write locks among the fields: behind request id and mark
+_ALL_LOCK_KINDS = 3
+_SMALL_BYTES = 4096  # below that, copying data in order to checksum it is cheaper than not to copy it
+
+
+class AppendRequest(NamedTuple):
+    """Asks to append a transaction. Locks are signed 32-bit hashes; ``checksum`` is the signed CRC-32 of ``data``.
+
+    From version 5 on a write session follows, which is always "none": what others mean is not defined yet.
+    """
+
+    req_id: bytes
+    client_high_water_mark: int
+    write_locks: tuple[int, ...]
+    read_locks: tuple[int, ...]
+    append_locks: tuple[int, ...]
+    header: int
+    data: bytes
+    checksum: int
+
+
+def _locks(kind: str, version: int, first_version: int) -> Field[tuple[int, ...]]:
+    """The field of a lock array; in versions before it was introduced it takes no bytes and must be empty."""
+    if version >= first_version:
+        return not_null(NULLABLE_INTS, f"{kind} locks")
+
+    def encode_none(locks: tuple[int, ...]) -> bytes:
+        if locks:
+            raise ProtocolError(f"{kind} locks not supported in version {version}, upgrade servers")
+        return b""
+
+    def decode_none(buffer: bytes, position: int, end: int) -> tuple[tuple[int, ...], int]:
+        return (), position
+
+    return Field(encode_none, decode_none)
+
+
+def append_layout(version: int) -> Layout[AppendRequest]:
+    """The definition of the request, field by field."""
+    body = structure(
+        AppendRequest,
+        REQ_ID,
+        LONG,
+        _locks("write", version, 0),
+        _locks("read", version, FIRST_WITH_READ_LOCKS),
+        _locks("append", version, FIRST_WITH_APPEND_LOCKS),
+        INT,
+        not_null(NULLABLE_BYTES, "data"),
+        INT,
+    )
+    has_write_session = version >= FIRST_WITH_WRITE_SESSION
+
+    def encode_body(message: AppendRequest) -> bytes:
+        encoded = body.encode(message)
+        return encoded + _NO_WRITE_SESSION_BYTES if has_write_session else encoded
+
+    def decode_body(buffer: bytes, position: int, end: int) -> tuple[AppendRequest, int]:
+        message, behind = body.decode(buffer, position, end)
+        if has_write_session:
+            write_session, behind = LONG.decode(buffer, behind, end)
+            if write_session != _NO_WRITE_SESSION:
+                raise ProtocolError(f"write session {write_session}: there are no write sessions in this version")
+        verify_checksum(message.data, message.checksum)
+        return message, behind
+
+    return Layout(AppendRequest, Field(encode_body, decode_body))
+
+
+_DEFINITIONS: dict[int, Catalogue[AppendRequest]] = {
+    version: Catalogue(CLIENT_SERVER.magic, version, {APPEND_REQUEST_TYPE: append_layout(version)})
+    for version in CLIENT_SERVER.versions
+}
+
+
+# Writing
+
+
+@lru_cache(maxsize=64)
+def _frame_start(write_count: int, read_count: int, append_count: int) -> struct.Struct:
+    """Frame header and payload up to the size of the data."""
+    return struct.Struct(f">Bhib16sqi{write_count}ii{read_count}ii{append_count}iii")
+
+
+def encode_append(
+    version: int,
+    req_id: bytes,
+    client_high_water_mark: int,
+    write_locks: tuple[int, ...],
+    read_locks: tuple[int, ...],
+    append_locks: tuple[int, ...],
+    header: int,
+    data: bytes,
+    checksum: int,
+) -> bytes:
+    """The frame of an :class:`AppendRequest` with these fields.
+
+    Raises :class:`ProtocolError` when ``version`` cannot express the locks, or a value does not fit into its field.
+    """
+    if version >= FIRST_WITH_APPEND_LOCKS and len(req_id) == ReqId.SIZE_BYTES:
+        write_session = _NO_WRITE_SESSION_BYTES if version >= FIRST_WITH_WRITE_SESSION else b""
+        try:
+            start = _frame_start(len(write_locks), len(read_locks), len(append_locks))
+            head = start.pack(
+                CLIENT_SERVER.magic,
+                version,
+                start.size - FRAME_HEADER.size + len(data) + _COUNT.size + len(write_session),
+                APPEND_REQUEST_TYPE,
+                req_id,
+                client_high_water_mark,
+                len(write_locks),
+                *write_locks,
+                len(read_locks),
+                *read_locks,
+                len(append_locks),
+                *append_locks,
+                header,
+                len(data),
+            )
+            return b"".join((head, data, _COUNT.pack(checksum), write_session))
+        except (TypeError, struct.error):
+            pass  # the definition says what is wrong
+    return _DEFINITIONS[version].encode(
+        AppendRequest(req_id, client_high_water_mark, write_locks, read_locks, append_locks, header, data, checksum)
+    )
+
+
+# Reading
+
+
+class AppendSizes(NamedTuple):
+    """What a request says of its own sizes."""
+
+    lock_counts: tuple[int, ...]
+    """Of each kind that the version has: write, read and append locks. Negative for an array that is null."""
+    data_start: int
+    data_end: int
+
+
+def measure_append(buffer: bytes, start: int, end: int, version: int) -> AppendSizes | None:
+    """Look at the counts of a request before anything is made of it; ``None`` when they do not fit its frame."""
+    position = start + _LOCKS_OFFSET
+    lock_counts: list[int] = []
+    for _ in range(_lock_kinds(version)):
+        if position + _COUNT.size > end:
+            return None
+        (count,) = _COUNT.unpack_from(buffer, position)
+        lock_counts.append(count)
+        position += _COUNT.size + 4 * max(count, 0)
+    data_start = position + _BODY_HEAD_BYTES
+    if data_start > end:
+        return None
+    (size_bytes,) = _COUNT.unpack_from(buffer, data_start - _COUNT.size)
+    data_end = data_start + size_bytes
+    if size_bytes < 0 or data_end + _tail_bytes(version) != end:
+        return None
+    return AppendSizes(tuple(lock_counts), data_start, data_end)
+
+
+def has_valid_checksum(buffer: bytes, sizes: AppendSizes) -> bool:
+    """Whether the data of a request of these sizes has the checksum that follows it."""
+    data = memoryview(buffer)[sizes.data_start : sizes.data_end]
+    return bool(crc32(data) == _CHECKSUM.unpack_from(buffer, sizes.data_end)[0])
+
+
+def _lock_kinds(version: int) -> int:
+    return 1 + (version >= FIRST_WITH_READ_LOCKS) + (version >= FIRST_WITH_APPEND_LOCKS)
+
+
+def _tail_bytes(version: int) -> int:
+    return (_CHECKSUM_AND_SESSION if version >= FIRST_WITH_WRITE_SESSION else _CHECKSUM).size
+
+
+class _Shape(NamedTuple):
+    """How requests with certain numbers of locks are read: places in what ``unpack`` gives.
+
+    A kind of locks that the version does not have takes the count of the kind before for its own, and an empty slice.
+    """
+
+    unpack: Callable[[bytes, int], tuple[Any, ...]]
+    """Reads everything before the data: request id, mark, each count and its locks, header, size of the data."""
+    head_bytes: int
+    """What it reads."""
+    counts: tuple[int, int, int]
+    """Write, read and append locks."""
+    places: tuple[int, int, int]
+    """Of the counts of read and append locks, and of the header; the size is behind it."""
+    slices: tuple[slice, slice, slice]
+    """Write, read and append locks."""
+
+
+@lru_cache(maxsize=256)
+def _shape(*lock_counts: int) -> _Shape:
+    """The shape of requests with so many locks of each kind that their version has."""
+    head = struct.Struct(f">x16sq{''.join(f'i{count}i' for count in lock_counts)}ii")
+    counts, places, slices = [], [], []
+    place = _WRITE_PLACE
+    for count in lock_counts:
+        counts.append(count)
+        places.append(place)
+        slices.append(slice(place + 1, place + 1 + count))
+        place += 1 + count
+    for _ in range(_ALL_LOCK_KINDS - len(lock_counts)):
+        counts.append(counts[-1])
+        places.append(places[-1])
+        slices.append(slice(0))
+    write, read, append = zip(counts, places, slices, strict=True)
+    return _Shape(
+        head.unpack_from,
+        head.size,
+        (write[0], read[0], append[0]),
+        (read[1], append[1], place),
+        (write[2], read[2], append[2]),
+    )
+
+
+def collect_appends(
+    buffer: bytes,
+    frames: Iterator[tuple[int, int]],
+    version: int,
+    make: Callable[[bytes, int, tuple[int, ...], tuple[int, ...], tuple[int, ...], int, bytes], T],
+    runs: dict[bytes, list[T]],
+    *,
+    max_data_bytes: int,
+    max_locks: int,
+) -> tuple[int, int] | None:
+    """Take append requests off ``frames``; add what ``make`` makes of each to the run of its generation and partition.
+
+    ``make`` gets request id, mark, write, read and append locks, header, and the *body*: header, size of the data, data
+    and checksum, which lie side by side in the request as in a record, cut out as one piece.
+
+    Returns the bounds of the first frame that is something else, or an append that is damaged or beyond the limits;
+    ``None`` at the end.
+    """
+    has_session = version >= FIRST_WITH_WRITE_SESSION
+    tail_bytes = _tail_bytes(version)
+    unpack_checksum, unpack_checksum_and_session = _CHECKSUM.unpack_from, _CHECKSUM_AND_SESSION.unpack_from
+    # Most requests have as many locks as the one before. So each is read as if it had, which is true if its counts are
+    # then found where they are expected: the first is where it always is, and tells where the next one is.
+    shape = _shape(min(1, max_locks), *[0] * (_lock_kinds(version) - 1))
+    unpack, head_bytes, (write_count, read_count, append_count), places, slices = shape
+    (read_place, append_place, header_place), (write_locks, read_locks, append_locks) = places, slices
+    least_bytes = head_bytes + tail_bytes
+    key = b""
+    run: list[T] = []
+    add = run.append
+    for start, end in frames:
+        if buffer[start] != APPEND_REQUEST_TYPE:
+            return start, end
+        if (
+            end - start < least_bytes  # must not read beyond the buffer
+            or (head := unpack(buffer, start))[_WRITE_PLACE] != write_count
+            or head[read_place] != read_count
+            or head[append_place] != append_count
+        ):
+            found_shape = _find_shape(buffer, start, end, version, max_locks)
+            if found_shape is None:
+                return start, end
+            unpack, head_bytes, (write_count, read_count, append_count), places, slices = found_shape
+            (read_place, append_place, header_place), (write_locks, read_locks, append_locks) = places, slices
+            least_bytes = head_bytes + tail_bytes
+            head = unpack(buffer, start)
+        data_start = start + head_bytes
+        size_bytes = head[header_place + 1]
+        data_end = data_start + size_bytes
+        if data_end + tail_bytes != end or size_bytes > max_data_bytes:  # a negative size ends before the frame
+            return start, end
+        if has_session:
+            checksum, session = unpack_checksum_and_session(buffer, data_end)
+            if session != _NO_WRITE_SESSION:
+                return start, end
+        else:
+            (checksum,) = unpack_checksum(buffer, data_end)
+        data = buffer[data_start:data_end] if size_bytes < _SMALL_BYTES else memoryview(buffer)[data_start:data_end]
+        if crc32(data) != checksum:
+            return start, end
+        req_id = head[0]
+        found = req_id[RUN_PART]
+        if found != key:
+            key = found
+            add = runs.setdefault(key, []).append
+        add(
+            make(
+                req_id,
+                head[1],
+                head[write_locks] if write_count else _NO_LOCKS,
+                head[read_locks] if read_count else _NO_LOCKS,
+                head[append_locks] if append_count else _NO_LOCKS,
+                head[header_place],
+                buffer[data_start - _BODY_HEAD_BYTES : data_end + _CHECKSUM_BYTES],
+            )
+        )
+    return None
+
+
+def _find_shape(buffer: bytes, start: int, end: int, version: int, max_locks: int) -> _Shape | None:
+    """The shape of one request; ``None`` if it is damaged or beyond the limit."""
+    sizes = measure_append(buffer, start, end, version)
+    if sizes is None or min(sizes.lock_counts) < 0 or sum(sizes.lock_counts) > max_locks:
+        return None
+    return _shape(*sizes.lock_counts)

@@ -1,0 +1,161 @@
+"""All files of one storage directory: control file, session fences, the note of the last stop, and the logs.
+
+All methods block. Those that concern a partition expect that nobody has its log open, and are called one at a time for
+it.
+"""
+
+import contextlib
+import logging
+from collections.abc import Collection
+from pathlib import Path
+
+from waltz.common.ids import NO_TRANSACTION
+from waltz.common.records import Record
+from waltz.storage.disk.clean_stop import CleanPartition, take_clean_stop, write_clean_stop
+from waltz.storage.disk.control_file import ControlFile
+from waltz.storage.disk.fence import FenceFile
+from waltz.storage.disk.files import Files
+from waltz.storage.disk.log import PartitionLog
+from waltz.storage.disk.salvage import Salvage, Staged, Survey
+from waltz.storage.errors import CorruptionError, StorageError
+
+logger = logging.getLogger(__name__)
+
+
+class StorageDirectory:
+    """An open directory. The lock of the control file keeps others out."""
+
+    def __init__(
+        self,
+        files: Files,
+        path: str,
+        control_file: ControlFile,
+        fence_file: FenceFile,
+        *,
+        segment_size_threshold_bytes: int,
+        segment_cache_capacity: int,
+    ) -> None:
+        """Take over the open files; they are closed with the directory."""
+        self.path = path
+        self.control_file = control_file
+        self.fence_file = fence_file
+        self._files = files
+        self._segment_size_threshold_bytes = segment_size_threshold_bytes
+        self._segment_cache_capacity = segment_cache_capacity
+        self._clean: dict[int, CleanPartition] = {}
+        self._staged: dict[int, Staged] = {}
+
+    def take_clean_stop(self) -> None:
+        """Learn how the last stop left the partitions; from now on that is out of date. Raises ``OSError``."""
+        found = take_clean_stop(self._files, self.path, self.control_file.cluster_key)
+        if found is None:
+            logger.info("%s was not left by an orderly stop, or is new; recovering as after a crash", self.path)
+            return
+        for partition_id, clean in found.items():
+            if partition_id < self.control_file.partition_count:
+                self.control_file.restore(partition_id, clean.info)
+        self._clean = found
+
+    def close(self, left: dict[int, CleanPartition]) -> None:
+        """Note how partitions were left whose logs are closed and durable, then close all files. Raises ``OSError``."""
+        try:
+            write_clean_stop(self._files, self.path, self.control_file.cluster_key, left)
+        except OSError as error:
+            logger.warning("the next start of %s will recover as after a crash: %s", self.path, error)
+        try:
+            self.fence_file.close()
+        finally:
+            self.control_file.close()
+
+    # Logs
+
+    def open_log(self, partition_id: int) -> PartitionLog:
+        """Open and recover the log of a partition.
+
+        Raises ``StorageError``, ``CorruptionError`` when control information or records are damaged, ``OSError``.
+        """
+        info = self.control_file.partition(partition_id)
+        clean = self._clean.pop(partition_id, None)
+        return PartitionLog.open(
+            self._files,
+            self._directory_of(partition_id),
+            self.control_file.cluster_key,
+            partition_id,
+            local_low_water_mark=info.local_low_water_mark,
+            segment_size_threshold_bytes=self._segment_size_threshold_bytes,
+            segment_cache_capacity=self._segment_cache_capacity,
+            clean_end=clean.end if clean is not None and clean.info == info else None,
+        )
+
+    def check_fence(self, partition_id: int) -> None:
+        """Forget the fence of a partition that was unassigned (here or by the original), if nothing is left of it that
+        the fence guards (rule S9). Raises ``StorageError`` when there is, and the fence is damaged; ``OSError``."""
+        if not self._segment_files(partition_id):
+            self.fence_file.reset(partition_id)
+            return
+        try:
+            self.fence_file.get(partition_id)
+        except CorruptionError as error:
+            directory = self._directory_of(partition_id)
+            raise StorageError(f"{error}; delete the segments in {directory}, or move them away, and repeat") from error
+
+    def forget(self, partition_id: int, delete_files: bool) -> None:
+        """Reset what is recorded about a partition, then delete its segments if asked to. Raises ``OSError``."""
+        if not delete_files:
+            self._keep_fence(partition_id)
+        self.control_file.reset(partition_id)
+        found = self._segment_files(partition_id)
+        if not delete_files or not found:
+            return
+        for path in found:
+            self._files.remove(path)
+        self._files.sync_directory(self._directory_of(partition_id))
+
+    def _keep_fence(self, partition_id: int) -> None:
+        """Put into the fence file what only the control file knows, if the original was the last to use them."""
+        with contextlib.suppress(CorruptionError):  # a damaged entry has no session to be kept, or stays as it is
+            self.fence_file.raise_to(partition_id, self.control_file.partition(partition_id).session_id)
+
+    def _segment_files(self, partition_id: int) -> list[str]:
+        """Paths of the data and index files of a partition."""
+        directory = self._directory_of(partition_id)
+        names = self._files.list_directory(directory) if self._files.exists(directory) else []
+        return [str(Path(directory) / name) for name in names if name.endswith((".seg", ".idx"))]
+
+    def _directory_of(self, partition_id: int) -> str:
+        return str(Path(self.path) / str(partition_id))
+
+    # Repair
+
+    def survey(self, partition_id: int, last_id: int = NO_TRANSACTION, damaged: Collection[str] = ()) -> Survey:
+        """What is intact in a log. ``last_id`` should be there, ``damaged`` are paths of segments known to be damaged.
+
+        Raises ``StorageError``, ``OSError``.
+        """
+        low_water_mark = self.control_file.partition(partition_id).local_low_water_mark
+        return self._salvage(partition_id).survey(low_water_mark, last_id, damaged)
+
+    def stage(self, partition_id: int, records: list[Record]) -> None:
+        """Take records with ascending ids for a repair. Raises ``StorageError``, ``OSError``."""
+        if partition_id not in self._staged:
+            self._staged[partition_id] = Staged(self._files, self._directory_of(partition_id))
+        self._staged[partition_id].add(records)
+
+    def rebuild(self, partition_id: int, last_id: int, damaged: Collection[str], certain_up_to: int) -> None:
+        """Make a log whole with what was staged; see :meth:`Salvage.rebuild`."""
+        found = self.survey(partition_id, last_id, damaged)
+        self._salvage(partition_id).rebuild(found, self._staged.get(partition_id), certain_up_to)
+
+    def drop_staged(self, partition_id: int) -> None:
+        """Forget what was staged for a partition. Raises ``OSError``."""
+        staged = self._staged.pop(partition_id, None)
+        if staged is not None:
+            staged.close()
+
+    def drop_all_staged(self) -> None:
+        """Forget everything that was staged. Raises ``OSError``."""
+        for partition_id in list(self._staged):
+            self.drop_staged(partition_id)
+
+    def _salvage(self, partition_id: int) -> Salvage:
+        return Salvage(self._files, self._directory_of(partition_id), self.control_file.cluster_key, partition_id)
