@@ -19,10 +19,6 @@ NOT_SWEPT = {
     "waltz/client/engine/appends.py",
     "waltz/client/engine/partition.py",
     "waltz/client/mock/driver.py",
-    "waltz/server/store/log.py",
-    "waltz/server/store/session.py",
-    "waltz/storage/node/admin_port.py",
-    "waltz/storage/node/data_port.py",
 }
 """Files whose docstrings are still to be looked at."""
 
