@@ -19,10 +19,10 @@ from waltz.client.engine.appends import PartitionAppends
 from waltz.common.cluster import replicas
 from waltz.server.feed import Feed
 from waltz.server.locks import LockTable
-from waltz.server.memory import MemoryAccount
 from waltz.server.partition import ServerPartition
 from waltz.server.sequencer import Sequencer
 from waltz.server.store import log, recovery
+from waltz.server.store.memory import MemoryAccount
 from waltz.server.store.metadata_node import MetadataNode
 from waltz.server.store.recovery import RecoveryMachine
 from waltz.server.store.replica import Replica
