@@ -20,13 +20,6 @@ NOT_SWEPT = {
     "waltz/client/engine/links.py",
     "waltz/client/engine/partition.py",
     "waltz/client/mock/driver.py",
-    "waltz/server/store/log.py",
-    "waltz/server/store/session.py",
-    "waltz/spark/bulk.py",
-    "waltz/storage/node/admin_port.py",
-    "waltz/storage/node/data_port.py",
-    "waltz/storage/remote/admin_client.py",
-    "waltz/storage/remote/client.py",
 }
 """Files whose docstrings are still to be looked at."""
 
