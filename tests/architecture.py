@@ -33,6 +33,7 @@ ARROWS: dict[str, tuple[str, ...]] = {
     ),
     "storage": (
         "common",
+        "common.wire",
         "storage.node",
     ),
     "storage.disk": (

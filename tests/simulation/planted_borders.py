@@ -25,7 +25,7 @@ from waltz.server.sequencer import Sequencer, Verdict
 from waltz.server.store.log import ReplicatedLog
 from waltz.server.store.replica import Replica
 from waltz.storage.remote.admin_client import StorageAdminClient
-from waltz.storage.remote.operations import Recovery
+from waltz.storage.remote.operations import PartitionCopy
 
 _MUCH = 1 << 60
 
@@ -272,10 +272,10 @@ def send_without_window() -> Iterator[None]:
 def members_not_refused() -> Iterator[None]:
     """A recovery overwrites what the next session has to count."""
 
-    async def nothing(recovery: Recovery) -> None:
+    async def nothing(recovery: PartitionCopy) -> None:
         pass
 
-    with mock.patch.object(Recovery, "_check_no_member", nothing):
+    with mock.patch.object(PartitionCopy, "_check_no_member", nothing):
         yield
 
 

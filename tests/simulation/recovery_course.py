@@ -10,7 +10,9 @@ from tests.simulation.faults import operate
 from tests.simulation.loop import Process
 from tests.simulation.target import Fault, Target
 from waltz.common.ids import NO_TRANSACTION, Endpoint
-from waltz.storage.remote.operations import Recovery, admin_connection, data_connection
+from waltz.storage.remote.admin_client import StorageAdminClient
+from waltz.storage.remote.client import StorageClient
+from waltz.storage.remote.operations import PartitionCopy, connection
 
 BATCH_SIZE = 20
 
@@ -116,11 +118,11 @@ async def _recover(
         from_port, to_port = (Endpoint(storage.name, ADMIN_PORT) for storage in (source, destination))
         try:
             async with (
-                admin_connection(zookeeper, ROOT, from_port, None) as source_admin,
-                admin_connection(zookeeper, ROOT, to_port, None) as destination_admin,
-                data_connection(zookeeper, ROOT, Endpoint(destination.name, STORAGE_PORT), None) as data,
+                connection(StorageAdminClient, zookeeper, ROOT, from_port, None) as source_admin,
+                connection(StorageAdminClient, zookeeper, ROOT, to_port, None) as destination_admin,
+                connection(StorageClient, zookeeper, ROOT, Endpoint(destination.name, STORAGE_PORT), None) as data,
             ):
-                recovery = Recovery(
+                recovery = PartitionCopy(
                     zookeeper,
                     ROOT,
                     source_admin,

@@ -16,13 +16,6 @@ SAYS_NOTHING = re.compile(r"(Part of|See) \S+( module)?\.?")
 
 NOT_SWEPT = {
     "waltz/client/engine/links.py",
-    "waltz/server/store/log.py",
-    "waltz/server/store/session.py",
-    "waltz/spark/bulk.py",
-    "waltz/storage/node/admin_port.py",
-    "waltz/storage/node/data_port.py",
-    "waltz/storage/remote/admin_client.py",
-    "waltz/storage/remote/client.py",
 }
 """Files whose docstrings are still to be looked at."""
 

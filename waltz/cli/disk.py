@@ -13,7 +13,7 @@ from waltz.common.ids import ReqId
 from waltz.common.records import Record
 from waltz.storage.disk.control_file import FILE_NAME, ControlFile
 from waltz.storage.disk.files import OsFiles
-from waltz.storage.disk.inspection import InspectedSegment, inspected_control_file, inspected_segment
+from waltz.storage.disk.inspection import InspectedSegment, inspect_control_file, inspect_segment
 from waltz.storage.disk.segment import RecordCheck
 from waltz.storage.errors import CorruptionError
 
@@ -59,7 +59,7 @@ def _segment_verb(
     def run(options: argparse.Namespace) -> int:
         if name == "dump-segment" and not (options.metadata or options.record):
             parser.error("at least one of -m/--metadata and -r/--record is needed")
-        with closing(OsFiles()) as files, inspected_segment(files, options.path) as segment:
+        with closing(OsFiles()) as files, inspect_segment(files, options.path) as segment:
             command(options, segment)
         return 0
 
@@ -192,7 +192,7 @@ def _dump_control_file(options: argparse.Namespace, parser: argparse.ArgumentPar
         path = Path(options.assigned)  # the option was given without its argument
     if path is None:
         parser.error("the path of the control file is missing")
-    with closing(OsFiles()) as files, inspected_control_file(files, path) as control_file:
+    with closing(OsFiles()) as files, inspect_control_file(files, path) as control_file:
         wanted = range(control_file.partition_count) if options.partition is None else [options.partition]
         rows = [_control_row(control_file, partition_id) for partition_id in wanted]
         print(f"Control File Key: {control_file.cluster_key}")

@@ -16,11 +16,11 @@ from waltz.common.ids import Endpoint
 from waltz.common.net.tls import client_context
 from waltz.common.zk.store_admin import read_connections, read_store_params
 from waltz.storage.remote.admin_client import StorageAdminClient
+from waltz.storage.remote.client import StorageClient
 from waltz.storage.remote.operations import (
-    Recovery,
-    admin_connection,
+    PartitionCopy,
     admin_endpoint,
-    data_connection,
+    connection,
     max_transaction_id,
     sync_partitions,
     validate,
@@ -91,7 +91,7 @@ def _node_and_partition(parser: argparse.ArgumentParser) -> None:
 
 
 def _admin(session: Session, node: Endpoint) -> AbstractAsyncContextManager[StorageAdminClient]:
-    return admin_connection(session.zookeeper, session.root, node, session.tls)
+    return connection(StorageAdminClient, session.zookeeper, session.root, node, session.tls)
 
 
 async def _add(options: argparse.Namespace, session: Session) -> None:
@@ -155,12 +155,12 @@ async def _recover(options: argparse.Namespace, session: Session) -> None:
         source_tls = _tls_of(options.source_ssl_config_path, session)
         destination_tls = _tls_of(options.destination_ssl_config_path, session)
         async with (
-            admin_connection(zookeeper, root, options.source_storage, source_tls) as source,
-            admin_connection(zookeeper, root, destination, destination_tls) as destination_admin,
-            data_connection(zookeeper, root, data_port, destination_tls) as data,
+            connection(StorageAdminClient, zookeeper, root, options.source_storage, source_tls) as source,
+            connection(StorageAdminClient, zookeeper, root, destination, destination_tls) as destination_admin,
+            connection(StorageClient, zookeeper, root, data_port, destination_tls) as data,
         ):
-            recovery = Recovery(zookeeper, root, source, destination_admin, data, partition_id, print)
-            reached = await recovery.run(options.batch_size, truncate=options.truncate)
+            copy = PartitionCopy(zookeeper, root, source, destination_admin, data, partition_id, print)
+            reached = await copy.run(options.batch_size, truncate=options.truncate)
     except WaltzError as error:
         raise failed(f"Partition {partition_id} failed to recover.", error) from error
     print(f"partition {partition_id} on {destination} reaches up to transaction {reached}")

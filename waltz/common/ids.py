@@ -11,6 +11,8 @@ NO_TRANSACTION = -1
 LONG_MIN = -(1 << 63)
 """The smallest 64-bit integer; "unresolved" in replica states, "not known yet" in high-water marks."""
 
+SEQ_NUM_MASK = (1 << 31) - 1
+"""Sequence numbers of requests begin again at 0 behind this one."""
 
 GENERATION_PART = slice(4, 8)
 """The generation in the bytes of a request id."""

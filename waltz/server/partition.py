@@ -12,19 +12,15 @@ from collections.abc import Sequence
 from typing import NamedTuple, cast
 
 from waltz.common.errors import ProtocolError
-from waltz.common.ids import LONG_MIN, NO_TRANSACTION, ReqId
+from waltz.common.ids import NO_TRANSACTION, ReqId
 from waltz.common.net.quiet_log import QuietLog
 from waltz.common.records import Record, RecordHeader
 from waltz.common.tasks import owned
 from waltz.common.wire.client_server import (
-    MAX_FEED_COUNT,
     AppendFailure,
     FeedRequest,
-    FeedSuspended,
     FlushRequest,
-    FlushResponse,
     HighWaterMarkRequest,
-    HighWaterMarkResponse,
     LockFailure,
     MountRequest,
     MountResponse,
@@ -32,17 +28,17 @@ from waltz.common.wire.client_server import (
     PartitionState,
     TransactionDataListRequest,
     TransactionDataRequest,
-    encode,
     encode_feed_data,
 )
-from waltz.common.wire.versions import FIRST_WITH_PARTIAL_MOUNTS, FIRST_WITH_PARTITION_CLOSED
+from waltz.common.wire.versions import FIRST_WITH_PARTITION_CLOSED
 from waltz.server.admission import Admission
+from waltz.server.answers import Answers, lock_failures
 from waltz.server.appends import AcceptedRun, AppendCall
 from waltz.server.caches import FeedCache, TransactionCache
 from waltz.server.data_lists import TransactionListReader, refuse_list
 from waltz.server.deadlines import Deadlines
 from waltz.server.failures import tell_failed
-from waltz.server.feed import Feed, FeedContext, Notices
+from waltz.server.feed import Feed
 from waltz.server.feed_frames import FEED_VERSION
 from waltz.server.link import ClientLink
 from waltz.server.locks import Conflict
@@ -120,6 +116,7 @@ class ServerPartition:
         self._proof: asyncio.Task[None] | None = None
         self._leaving = AppendFailure.MOVED
         self._feed = Feed(partition_id, feed_cache, self._read_headers, metrics.feed_cache_miss.mark, random_source)
+        self._answers = Answers(partition_id, self._feed, options.min_fetch_size)
         self._data = TransactionDataReader(
             partition_id, transaction_cache, self._read_records, metrics.transaction_cache_miss.mark
         )
@@ -141,14 +138,7 @@ class ServerPartition:
                 "high-water-mark": lambda: self.high_water_mark,
             }
         )
-        self._metrics.add_counts(
-            {
-                "total-real-time-feed-context-added": lambda: self._feed.contexts_added,
-                "total-real-time-feed-context-removed": lambda: self._feed.contexts_removed,
-                "total-catchup-feed-context-added": lambda: self._feed.catch_up_added,
-                "total-catchup-feed-context-removed": lambda: self._feed.catch_up_removed,
-            }
-        )
+        self._metrics.add_feed(self._feed)
         self._metrics.add_replicas(lambda: self.replica_views)
         self._feed.start()
         self._log.start()
@@ -273,28 +263,22 @@ class ServerPartition:
         self._barrier(link, request)
 
     def feed(self, link: ClientLink, request: FeedRequest) -> None:
-        """Feed what was committed behind the client's mark: at most :data:`MAX_FEED_COUNT` transactions, and at least
-        ``min_fetch_size`` (from version 5 on, if that is not more); then the client asks again. A client that is slow
-        to apply does so when it has applied these, and need not stop reading what its other partitions are fed.
+        """Feed what was committed behind the client's mark; then the client asks again. A client that is slow to apply
+        does so when it has applied these, and need not stop reading what its other partitions are fed.
 
         Dropped when the connection is not the client's mounted one. Raises ``ProtocolError`` for an impossible mark.
         """
         _check_mark(request.client_high_water_mark)
         if not self._registrations.is_valid(link):
             return
-        if self.high_water_mark is None:
+        mark = self.high_water_mark
+        if mark is None:
             self._line_up(Pending(link, request))
-            return
-        gap = self.high_water_mark - request.client_high_water_mark
-        if gap < 0:
+        elif request.client_high_water_mark > mark:
             pending = Pending(link, request)
             self._answer(pending, self._sequencer.await_proof(pending))
-            return
-        suspended = encode(FeedSuspended(request.req_id), link.channel.version)
-        count = max(min(gap, MAX_FEED_COUNT), self._options.min_fetch_size)
-        if link.channel.version >= FIRST_WITH_PARTIAL_MOUNTS:
-            count = min(count, MAX_FEED_COUNT)
-        self._feed.add(FeedContext(link, request.client_high_water_mark, count, suspended))
+        else:
+            self._answers.feed(link, request, mark)
 
     def transaction_data(self, link: ClientLink, request: TransactionDataRequest) -> None:
         """Answer with the data of one committed transaction, or why there is none."""
@@ -363,7 +347,9 @@ class ServerPartition:
         decided = self._sequencer.committed(first + count - 1)
         if decided:
             # A client takes an older append for lost as soon as a later one of its own comes in the feed.
-            self._feed.committed(first, count, frames, self._lock_failures(decided))
+            notices = lock_failures(decided)
+            self._metrics.rejected_append.mark(sum(map(len, notices.values())))
+            self._feed.committed(first, count, frames, notices)
             for _, pending in decided:
                 if not pending.answered:
                     self._answer(pending, self._sequencer.reached(pending))
@@ -458,62 +444,18 @@ class ServerPartition:
     def _look(self, pending: Pending) -> None:
         self._answer(pending, self._sequencer.look(pending, self._admission.next_id))
 
-    def _lock_failures(self, decided: Sequence[tuple[int, Pending]]) -> Notices:
-        """The lock failures among requests that waited for commits, for the feeds of those who sent them (rule S4)."""
-        failures: dict[ClientLink, list[tuple[int, bytes]]] = {}
-        for conflict, pending in decided:
-            link, request = pending.link, pending.request
-            if type(request) is AppendCall:
-                self._metrics.rejected_append.mark()
-                frame = encode(LockFailure(request.req_id, conflict), link.channel.version)
-                failures.setdefault(link, []).append((conflict, frame))
-        return failures
-
     def _answer(self, pending: Pending, verdict: Verdict | None) -> None:
         """Do what the sequencer has decided: answer a request, or wait."""
-        link, request = pending.link, pending.request
-        if verdict is None:
-            if pending.awaits is Awaits.PROOF and self._proof is None:
-                self._proof = owned(self._prove_mark(), f"proof of the mark of partition {self.partition_id}")
-        elif type(request) is MountRequest:
-            if verdict is Verdict.READY:
-                self._answer_mount(link, request)
-            else:
-                ahead = verdict is Verdict.AHEAD
-                state = PartitionState.CLIENT_AHEAD if ahead else PartitionState.NOT_READY
-                link.send(MountResponse(request.req_id, state))
-        elif type(request) is HighWaterMarkRequest:
-            mark = self.high_water_mark if verdict is Verdict.READY else None
-            link.send(HighWaterMarkResponse(request.req_id, LONG_MIN if mark is None else mark))
-        elif type(request) is FeedRequest:
-            self._answer_feed(link, request, verdict)
-        elif verdict is Verdict.READY:  # a flush that could not be kept is sent again by its client
-            assert self.high_water_mark is not None
-            link.send(FlushResponse(request.req_id, self.high_water_mark))
+        if type(pending.request) is FeedRequest and verdict is Verdict.READY:
+            self._feed_again(pending.link, pending.request)
+        elif verdict is not None:
+            self._answers.give(pending, verdict, self.high_water_mark)
+        elif pending.awaits is Awaits.PROOF and self._proof is None:
+            self._proof = owned(self._prove_mark(), f"proof of the mark of partition {self.partition_id}")
 
-    def _answer_feed(self, link: ClientLink, request: FeedRequest, verdict: Verdict) -> None:
+    def _feed_again(self, link: ClientLink, request: FeedRequest) -> None:
         try:
-            if verdict is Verdict.READY:
-                self.feed(link, request)
-            elif verdict is Verdict.AHEAD:
-                raise ProtocolError(
-                    f"feed of partition {self.partition_id} from {request.client_high_water_mark} on, "
-                    f"which is above the high-water mark {self.high_water_mark}"
-                )
-        except ProtocolError as error:
-            link.fail(error)
-
-    def _answer_mount(self, link: ClientLink, request: MountRequest) -> None:
-        assert self.high_water_mark is not None
-        gap = self.high_water_mark - request.client_high_water_mark
-        ready = encode(MountResponse(request.req_id, PartitionState.READY), link.channel.version)
-        if gap == 0:
-            link.channel.send(ready)
-            return
-        if link.channel.version >= FIRST_WITH_PARTIAL_MOUNTS:
-            gap = min(gap, MAX_FEED_COUNT)
-        try:
-            self._feed.add(FeedContext(link, request.client_high_water_mark, gap, ready))
+            self.feed(link, request)
         except ProtocolError as error:
             link.fail(error)
 
@@ -547,7 +489,7 @@ class ServerPartition:
                 if appends:
                     self._admit(pending.link, appends)
                 elif type(pending.request) is FeedRequest:
-                    self._answer_feed(pending.link, pending.request, Verdict.READY)
+                    self._feed_again(pending.link, pending.request)
                 else:
                     self._look(pending)
                 work += cost

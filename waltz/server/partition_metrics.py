@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 
 from waltz.common.metrics import Gauge, GaugeForm, Registry
+from waltz.server.feed import Feed
 from waltz.server.store.replica_view import ReplicaStatus, ReplicaView
 
 SERVER_GROUP = "waltz-server"
@@ -40,8 +41,14 @@ class PartitionMetrics:
         for name, gauge in gauges.items():
             self._registry.gauge(self._group, name, gauge)
 
-    def add_counts(self, counts: Mapping[str, Gauge]) -> None:
-        """Register, by name, numbers that only grow; the original shows them as gauges."""
+    def add_feed(self, feed: Feed) -> None:
+        """Register what the feed has done: numbers that only grow; the original shows them as gauges."""
+        counts: dict[str, Gauge] = {
+            "total-real-time-feed-context-added": lambda: feed.contexts_added,
+            "total-real-time-feed-context-removed": lambda: feed.contexts_removed,
+            "total-catchup-feed-context-added": lambda: feed.catch_up_added,
+            "total-catchup-feed-context-removed": lambda: feed.catch_up_removed,
+        }
         for name, count in counts.items():
             self._registry.gauge(self._group, name, count, GaugeForm(counts=True))
 

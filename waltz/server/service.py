@@ -237,7 +237,7 @@ class ServerService:
     def _ignore(self, link: ClientLink, message: Message) -> None:
         """Something that only servers send: ignored, as by the original, unless it is for a partition that is here."""
         if message.req_id[PARTITION_PART] in self._by_key:
-            raise ProtocolError(f"{type(message).__name__} is no request")
+            raise ProtocolError(f"{type(message).__name__} is not a request")
         self._log_quietly.warning("ignored a %s of %s", type(message).__name__, link.channel.peer)
 
     def _drop(self, link: ClientLink, request: FeedRequest | FlushRequest) -> None:

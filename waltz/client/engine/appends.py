@@ -25,7 +25,7 @@ from waltz.client.errors import (
 )
 from waltz.common.checksum import checksum
 from waltz.common.errors import WaltzError
-from waltz.common.ids import ReqId
+from waltz.common.ids import SEQ_NUM_MASK, ReqId
 from waltz.common.net.backoff import Backoff
 from waltz.common.wire.client_server import (
     AppendFailed,
@@ -40,7 +40,6 @@ from waltz.common.wire.client_server import (
 logger = logging.getLogger(__name__)
 
 _SEQ_NUM = struct.Struct(">i")
-_SEQ_NUM_MASK = 0x7FFF_FFFF
 
 _STARTED, _REGISTERED = MonitorState.STARTED, Registration.REGISTERED  # looked up for every append
 
@@ -89,7 +88,7 @@ class PartitionAppends:
         return ReqId(self._next_req_id())
 
     def _next_req_id(self) -> bytes:
-        self._last_seq_num = seq_num = (self._last_seq_num + 1) & _SEQ_NUM_MASK
+        self._last_seq_num = seq_num = (self._last_seq_num + 1) & SEQ_NUM_MASK
         return self._req_id_start + _SEQ_NUM.pack(seq_num)
 
     @property

@@ -12,7 +12,7 @@ from waltz.client.engine.links import ServerLink
 from waltz.client.errors import ClientClosedError, ClientError, DataChecksumError, RpcError
 from waltz.client.options import ClientOptions
 from waltz.common.errors import DeadlineExceededError, WaltzError
-from waltz.common.ids import LONG_MIN, ReqId
+from waltz.common.ids import LONG_MIN, SEQ_NUM_MASK, ReqId
 from waltz.common.java_text import for_people
 from waltz.common.net.backoff import Backoff
 from waltz.common.wire.client_server import (
@@ -31,8 +31,6 @@ MAX_CHECKSUM_FAILURES = 5
 
 _ASSUMED_SIZE_BYTES = 64 << 10
 """Size of transaction data before any was seen."""
-
-_SEQ_NUM_MASK = 0x7FFF_FFFF
 
 
 class PendingData:
@@ -367,5 +365,5 @@ class RpcPartition:
         self._mark_wanted = []
 
     def _next_req_id(self) -> ReqId:
-        self._last_seq_num = (self._last_seq_num + 1) & _SEQ_NUM_MASK
+        self._last_seq_num = (self._last_seq_num + 1) & SEQ_NUM_MASK
         return ReqId.of(self._client_id, self.generation, self._partition_id, self._last_seq_num)

@@ -34,14 +34,13 @@ from waltz.common.wire.client_server import (
     TransactionDataListResponse,
     TransactionDataResponse,
     decode,
+    transaction_data_head,
 )
 from waltz.common.wire.frames import Bounds
 
 UNMANAGED_CLIENT_ID = -1
 """The client id of tools that take no part in the cluster."""
 
-_DATA_RESPONSE_TYPE = 7
-_DATA_RESPONSE_HEAD_BYTES = 25
 
 Response = TypeVar("Response", bound=Message)
 
@@ -244,9 +243,10 @@ class RpcClient:
 
     def _note_damage(self, buffer: bytes, start: int, end: int) -> None:
         """Count a wrong answer for transaction data: a damaged record must not reconnect for ever."""
-        if end - start >= _DATA_RESPONSE_HEAD_BYTES and buffer[start] == _DATA_RESPONSE_TYPE:
-            partition_id = int.from_bytes(buffer[start + 9 : start + 13], "big")
-            transaction_id = int.from_bytes(buffer[start + 17 : start + 25], "big", signed=True)
+        head = transaction_data_head(buffer, start, end)
+        if head is not None:
+            req_id, transaction_id = head
+            partition_id = int.from_bytes(req_id[PARTITION_PART], "big")
             if partition_id < len(self.partitions):
                 self.partitions[partition_id].data_damaged(transaction_id)
 

@@ -182,7 +182,7 @@ class AddPreferredPartitionResponse(NamedTuple):
 
 
 class RemovePreferredPartitionRequest(NamedTuple):
-    """Asks the server to prefer partitions no longer (version 2 and later)."""
+    """Asks the server to stop preferring partitions (version 2 and later)."""
 
     req_id: bytes
     partition_ids: tuple[int, ...]
@@ -239,6 +239,7 @@ Message = (
 )
 
 _FEED_DATA = 4
+_DATA_RESPONSE = 7
 
 MAX_FEED_COUNT = 2048
 """Transactions that a server feeds for one request, at most (before version 5: for a feed request alone, and not fewer
@@ -299,7 +300,7 @@ def _layouts(version: int) -> dict[int, Layout[Any]]:
         _FEED_DATA: layout(FeedData, REQ_ID, LONG, INT),
         5: layout(FeedSuspended, REQ_ID),
         6: layout(TransactionDataRequest, REQ_ID, LONG),
-        7: Layout(TransactionDataResponse, Field(_encode_transaction_data, _decode_transaction_data)),
+        _DATA_RESPONSE: Layout(TransactionDataResponse, Field(_encode_transaction_data, _decode_transaction_data)),
         8: layout(FlushRequest, REQ_ID),
         9: layout(FlushResponse, REQ_ID, LONG),
         10: layout(LockFailure, REQ_ID, LONG),
@@ -330,6 +331,7 @@ _CATALOGUES: dict[int, Catalogue[Message]] = {
     version: Catalogue(CLIENT_SERVER.magic, version, _layouts(version)) for version in CLIENT_SERVER.versions
 }
 
+_DATA_RESPONSE_HEAD = struct.Struct(">x16sq")
 _FEED_DATA_PAYLOAD = struct.Struct(">x16sqi")  # behind the type byte, the fields of FeedData
 _FEED_DATA_FRAME = struct.Struct(">8s16sqi")
 
@@ -365,6 +367,15 @@ def decode_batch(buffer: bytes, bounds: Bounds, version: int) -> list[Message]:
         else:
             messages.append(decode_one(buffer, start, end))
     return messages
+
+
+def transaction_data_head(buffer: bytes, start: int, end: int) -> tuple[bytes, int] | None:
+    """Request id and transaction id of a :class:`TransactionDataResponse`, however damaged the rest of it is; ``None``
+    for other messages."""
+    if buffer[start] != _DATA_RESPONSE or end - start < _DATA_RESPONSE_HEAD.size:
+        return None
+    req_id, transaction_id = _DATA_RESPONSE_HEAD.unpack_from(buffer, start)
+    return req_id, transaction_id
 
 
 def encode_feed_data(version: int, items: Iterable[tuple[bytes, int, int]]) -> bytes:

@@ -104,7 +104,7 @@ class WireConnection:
 
     @property
     def receiving(self) -> bool:
-        """Whether the beginning of a frame has come and its rest has not."""
+        """Whether the beginning of a frame has arrived and the rest has not."""
         return self._splitter is not None and self._splitter.receiving
 
     def receiving_head(self, size_bytes: int) -> bytes:

@@ -57,7 +57,7 @@ class FrameWatcher(Protocol):
         """A read ended inside a frame."""
 
     def grown(self, size_bytes: int) -> None:
-        """A read brought so many more bytes of it, but not its end."""
+        """A read brought this many more bytes of it, but not its end."""
 
     def ended(self) -> None:
         """It is complete; also called, to be begun anew, when a read completed its header only."""
@@ -170,11 +170,11 @@ class FrameSplitter:
 
     @property
     def receiving(self) -> bool:
-        """Whether the beginning of a frame has come and its rest has not."""
+        """Whether the beginning of a frame has arrived and the rest has not."""
         return self._missing_bytes > 0 and bool(self._pending)
 
     def receiving_head(self, size_bytes: int) -> bytes:
-        """The first bytes of the payload whose rest has not come: so many, or as many as there are."""
+        """The first ``size_bytes`` of the payload whose rest has not arrived, or as many as there are."""
         wanted_bytes = FRAME_HEADER_SIZE_BYTES + size_bytes
         head = b""
         for piece in self._pending if self.receiving else ():

@@ -5,6 +5,7 @@ those of its request (the replies to :class:`OpenRequest` carry -1 in all three)
 """
 
 import struct
+from collections.abc import Sequence
 from typing import NamedTuple
 from uuid import UUID
 
@@ -248,6 +249,9 @@ _CATALOGUE: Catalogue[Message] = Catalogue(
 
 _COMMON_HEADER = struct.Struct(">bqqi")
 _APPEND_HEADER = struct.Struct(">BhiBqqii")
+APPEND_OVERHEAD_BYTES = _APPEND_HEADER.size + 1
+"""Bytes of the frame of an append beside its records."""
+_LARGE_BYTES = 192 << 10  # below that, copying costs less than to write three pieces
 
 
 def encode(message: Message) -> bytes:
@@ -290,11 +294,12 @@ def decode_batch(buffer: bytes, bounds: Bounds) -> list[Message]:
 
 def encode_append(
     session_id: int, seq_num: int, partition_id: int, records: bytes, count: int, offline: bool = False
-) -> bytes:
-    """The whole frame of an :class:`AppendRequest` of ``count`` records that are encoded already.
+) -> Sequence[bytes]:
+    """The frame, in pieces, of an :class:`AppendRequest` of ``count`` records that are encoded already.
 
     ``records`` is what :func:`waltz.common.records.encode_records` makes, so that a batch is encoded once for all
-    replicas. Raises :class:`ProtocolError` when a number does not fit into its field.
+    replicas; when it is large, it is a piece of its own, and not copied for each of them either. Raises
+    :class:`ProtocolError` when a number does not fit into its field.
     """
     try:
         head = _APPEND_HEADER.pack(
@@ -309,4 +314,5 @@ def encode_append(
         )
     except struct.error as error:
         raise ProtocolError(f"AppendRequest: {error}") from None
-    return b"".join((head, records, b"\x01" if offline else b"\x00"))
+    tail = b"\x01" if offline else b"\x00"
+    return (head, records, tail) if len(records) >= _LARGE_BYTES else (b"".join((head, records, tail)),)

@@ -40,7 +40,7 @@ def verify_checksum(data: bytes, checksum: int) -> None:
     """Raise :class:`ProtocolError` unless ``checksum``, signed or not, is the CRC-32 of ``data``."""
     found = crc32(data)
     if found != checksum & 0xFFFF_FFFF:
-        raise ProtocolError(f"the data has the checksum {found:08x} and says {checksum & 0xFFFF_FFFF:08x}")
+        raise ProtocolError(f"the data has the checksum {found:08x}, and {checksum & 0xFFFF_FFFF:08x} was sent with it")
 
 
 def _encode_list(records: list[Record]) -> bytes:

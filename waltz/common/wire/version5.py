@@ -73,7 +73,7 @@ class AppendFailed(NamedTuple):
 
 
 class PartitionClosed(NamedTuple):
-    """This server does not own the partition any more; ``req_id`` is that of the mount request."""
+    """This server no longer owns the partition; ``req_id`` is that of the mount request."""
 
     req_id: bytes
 
@@ -94,7 +94,7 @@ def _enumeration(kind: type[IntEnum], name: str) -> Field[Any]:
 
 
 def version5_layouts() -> dict[int, Layout[Any]]:
-    """The messages that version 4 has not, by type byte."""
+    """The messages that version 4 does not have, by type byte."""
     status = _enumeration(DataListStatus, "status")
     reason = _enumeration(AppendFailure, "reason")
     return {

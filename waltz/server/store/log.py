@@ -19,6 +19,7 @@ from waltz.common.records import Record, RecordHeader
 from waltz.common.zk.client import ZooKeeper
 from waltz.common.zk.paths import ClusterPaths
 from waltz.server.memory import MemoryAccount
+from waltz.server.store.batching import PendingAppends, size_of
 from waltz.server.store.connections import StorageConnections
 from waltz.server.store.interface import (
     Append,
@@ -33,7 +34,6 @@ from waltz.server.store.log_states import LogEvent, LogState, next_state
 from waltz.server.store.metadata_node import MetadataNode
 from waltz.server.store.next_session import NextSession
 from waltz.server.store.pacing import Readmissions
-from waltz.server.store.pending import PendingAppends, size_of
 from waltz.server.store.replica_view import ReplicaStatus, ReplicaView
 from waltz.server.store.ring import Committed
 from waltz.server.store.session import StoreSession
@@ -51,7 +51,7 @@ SHORT_SESSION_S = 5.0
 
 
 class ReplicatedLog:
-    """See the module. All methods belong to the loop."""
+    """The log of one partition, kept open for its owner. All methods belong to the loop."""
 
     def __init__(
         self,
@@ -407,7 +407,6 @@ class ReplicatedLog:
     # What the session tells
 
     def session_committed(self, committed: Committed, high_water_mark: int) -> None:
-        """Part of ``SessionOwner``."""
         self._high_water_mark = high_water_mark
         self._listener.batch_committed(committed.appends, committed.records)
         if self._pending:
@@ -419,24 +418,20 @@ class ReplicatedLog:
             self._tell_drained()
 
     def session_over(self) -> None:
-        """Part of ``SessionOwner``; a session that fails while it opens tells it by its exception instead."""
-        if self._session is not None:
+        if self._session is not None:  # one that fails while it opens tells it by its exception instead
             self._wake.set()
 
     def renewal_wanted(self) -> None:
-        """Part of ``SessionOwner``."""
         if not self._renewal_wanted:
             self._renewal_wanted = True
             self._wake.set()
 
     def readmission_wanted(self, storage: str) -> None:
-        """Part of ``SessionOwner``."""
         if not self._renewal_wanted and self._readmissions.admit(storage, self._loop.time()):
             logger.info("partition %d: the session is renewed to let storage %s in", self.partition_id, storage)
             self.renewal_wanted()
 
     def replica_joined(self, storage: str) -> None:
-        """Part of ``SessionOwner``."""
         self._readmissions.joined(storage)
 
     def _tell_drained(self) -> None:

@@ -101,7 +101,7 @@ class ReplicaReader:
             return []
         if not items:
             logger.error(
-                "partition %d: storage %s has acknowledged transaction %d, but has not got it",
+                "partition %d: storage %s has acknowledged transaction %d, but does not have it",
                 self._session.partition_id,
                 replica.storage,
                 first_id,

@@ -109,7 +109,7 @@ class _Replica:
 
 
 class RecoveryMachine:
-    """See the module. ``metadata`` and its znode ``version`` are those of the write that began the session."""
+    """Events in, effects out; ``metadata`` and its znode ``version`` are those of the write that began the session."""
 
     def __init__(self, metadata: PartitionMetadata, version: int, assigned: Iterable[ReplicaId]) -> None:
         self._metadata = metadata

@@ -111,7 +111,7 @@ class ReplicaSession(Protocol):
 
 
 class Replica:
-    """See the module. All methods belong to the loop; :meth:`run` is a task of the session."""
+    """The I/O of one replica. All methods belong to the loop; :meth:`run` is a task of the session."""
 
     def __init__(self, session: ReplicaSession, replica_id: ReplicaId) -> None:
         self.replica_id = replica_id
@@ -360,7 +360,7 @@ class Replica:
         ids = (session.session_id, session.partition_id)
         records = await reading.records(*ids, first, count, timeout_s=session.options.read_timeout_s)
         if not records:
-            raise ReadFailedError(f"storage {storage} has not got transaction {first}")
+            raise ReadFailedError(f"storage {storage} does not have transaction {first}")
         return records
 
     # Serving

@@ -61,7 +61,7 @@ class SessionOwner(Protocol):
 
 
 class StoreSession:
-    """See the module. :meth:`open` once, then :meth:`append`; :meth:`close` in any case."""
+    """One session of one partition: :meth:`open` once, then :meth:`append`; :meth:`close` in any case."""
 
     def __init__(
         self,
@@ -216,7 +216,7 @@ class StoreSession:
             self._watch_for_stall()
 
     def acknowledged(self) -> None:
-        """Part of ``ReplicaSession``: see whether more is committed now."""
+        """See whether more is committed now."""
         ring = self._ring
         if ring is None or self.ended is not None:
             return
@@ -238,7 +238,7 @@ class StoreSession:
             self._check_quorum()
 
     def replica_left(self) -> None:
-        """Part of ``ReplicaSession``: see whether a quorum is still possible."""
+        """See whether a quorum is still possible."""
         self._check_quorum()
 
     def _check_quorum(self) -> None:
@@ -337,7 +337,7 @@ class StoreSession:
     # The recovery machine
 
     def execute(self, effects: list[Effect]) -> None:
-        """Part of ``ReplicaSession``: carry out what the machine wants."""
+        """Carry out what the machine wants."""
         for effect in effects:
             if self.ended is not None:
                 return
@@ -364,7 +364,7 @@ class StoreSession:
         return fenced
 
     def barred_replica_reachable(self, storage: str) -> None:
-        """Part of ``ReplicaSession``: begin another session for its sake, unless that costs others their progress."""
+        """Begin another session for the sake of that replica, unless that costs others their progress."""
         if self._ring is None:
             if not self.machine.copying:
                 self.end(SessionEndedError("a replica that this recovery had to leave out can be reached again"))
@@ -372,11 +372,10 @@ class StoreSession:
             self._owner.readmission_wanted(storage)
 
     def replica_joined(self, storage: str) -> None:
-        """Part of ``ReplicaSession``."""
         self._owner.replica_joined(storage)
 
     async def wait_committed(self, transaction_id: int) -> None:
-        """Part of ``ReplicaSession``: wait for the others; a standstill in which this replica is needed ends it all."""
+        """Wait for the others; a standstill in which the waiting replica is needed ends the session."""
         while self.high_water_mark < transaction_id and self.ended is None:
             known = self.high_water_mark
             moved = await self._wait_change(self.options.stall_timeout_s) or known != self.high_water_mark

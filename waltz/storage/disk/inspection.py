@@ -35,7 +35,7 @@ class InspectedSegment(NamedTuple):
 
 
 @contextmanager
-def inspected_control_file(files: Files, path: Path) -> Iterator[ControlFile]:
+def inspect_control_file(files: Files, path: Path) -> Iterator[ControlFile]:
     """The control file at ``path``. Raises ``StorageError`` when the node is running, ``OSError``."""
     control_file = ControlFile.open(files, str(path.parent))
     try:
@@ -45,7 +45,7 @@ def inspected_control_file(files: Files, path: Path) -> Iterator[ControlFile]:
 
 
 @contextmanager
-def inspected_segment(files: Files, path: Path) -> Iterator[InspectedSegment]:
+def inspect_segment(files: Files, path: Path) -> Iterator[InspectedSegment]:
     """The segment whose data file is at ``path``, in its place below a storage directory.
 
     Raises ``StorageError`` when it is not the segment of the directory's partition or the node is running, ``OSError``.
@@ -54,7 +54,7 @@ def inspected_segment(files: Files, path: Path) -> Iterator[InspectedSegment]:
     if not path.parent.name.isdecimal():
         raise StorageError(f"{path.parent} is not the directory of a partition: its name is not a number")
     partition_id = int(path.parent.name)
-    with inspected_control_file(files, path.parent.parent / "waltz-storage.ctl") as control_file:
+    with inspect_control_file(files, path.parent.parent / "waltz-storage.ctl") as control_file:
         header = read_header(files, str(path), control_file.cluster_key, partition_id)
         if header is None:
             raise StorageError(f"{path} has no header: its creation was interrupted")

@@ -1,4 +1,4 @@
-"""What is found in a segment when it is opened. Pure: it reads, and decides; the segment acts on the decision.
+"""What is found in a segment when it is opened. It only reads and decides: the segment acts on the decision.
 
 Trusted without looking are the records before a start point: the last record where the end is known (a later segment
 follows, or the node was stopped in order), else the last index entry, or when the index reaches beyond the local

@@ -206,12 +206,11 @@ class AdminConnection:
     # The channel's callbacks
 
     def channel_ready(self, channel: Channel) -> None:
-        """Part of ``ChannelHandler``."""
         self._channel = channel
         self._service.start_worker(self)
 
     def frames_received(self, channel: Channel, buffer: bytes, bounds: Bounds) -> None:
-        """Part of ``ChannelHandler``: every frame is one request."""
+        """Every frame is one request."""
         for start, end in bounds:
             message = admin_wire.decode(buffer, start, end, channel.version)
             if not self._service.is_request(message):
@@ -222,11 +221,10 @@ class AdminConnection:
         self._changed.set()
 
     def channel_writable(self, channel: Channel) -> None:
-        """Part of ``ChannelHandler``."""
         self._changed.set()
 
     def channel_closed(self, channel: Channel, error: Exception | None) -> None:
-        """Part of ``ChannelHandler``: requests that were not begun are dropped."""
+        """Requests that were not begun are dropped."""
         self._channel = None
         self._requests.clear()
         self._changed.set()

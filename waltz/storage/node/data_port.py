@@ -43,11 +43,10 @@ class DataConnection:
     # The channel's callbacks
 
     def channel_ready(self, channel: Channel) -> None:
-        """Part of ``ChannelHandler``."""
         self._channel = channel
 
     def frames_received(self, channel: Channel, buffer: bytes, bounds: Bounds) -> None:
-        """Part of ``ChannelHandler``: every frame is one request."""
+        """Every frame is one request."""
         for message, (start, end) in zip(wire.decode_batch(buffer, bounds), bounds, strict=True):
             if isinstance(message, wire.OpenRequest):
                 self.answer(self._open(message))
@@ -56,14 +55,14 @@ class DataConnection:
         self._regulate()
 
     def channel_writable(self, channel: Channel) -> None:
-        """Part of ``ChannelHandler``: continue where the peer stopped reading."""
+        """Continue where the peer stopped reading."""
         self._stop_deadline()
         while self._held_back and channel.writable:
             self._dispatch(self._held_back.popleft())
         self._regulate()
 
     def channel_closed(self, channel: Channel, error: Exception | None) -> None:
-        """Part of ``ChannelHandler``: what is queued is still executed, as the peer cannot know how far it came."""
+        """What is queued is still executed, as the peer cannot know how far it came."""
         self._held_back.clear()
         self._channel = None
         self._stop_deadline()
@@ -72,11 +71,10 @@ class DataConnection:
 
     @property
     def writable(self) -> bool:
-        """Part of ``Requester``; false for good when the connection is gone."""
+        """False for good when the connection is gone."""
         return self._channel is not None and self._channel.writable
 
     def answer(self, frame: bytes) -> None:
-        """Part of ``Requester``."""
         channel = self._channel
         if channel is not None:
             channel.send(frame)
@@ -84,7 +82,7 @@ class DataConnection:
                 self._start_deadline(channel)
 
     def hold_back(self, request: PartitionRequest) -> None:
-        """Part of ``Requester``; bounded, because the connection is not read meanwhile. A gone peer needs no answer."""
+        """Bounded, because the connection is not read meanwhile. A gone peer needs no answer."""
         if self._channel is not None:
             self._held_back.append(request)
 

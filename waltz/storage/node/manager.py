@@ -174,7 +174,7 @@ class StorageManager:
         Raises ``StorageError``, ``OSError``.
         """
         async with self._administration:
-            for partition_id in self._checked(partition_ids):
+            for partition_id in self._check_ids(partition_ids):
                 partition = self.partitions.get(partition_id)
                 if partition is not None:
                     await partition.set_available(available)
@@ -188,7 +188,7 @@ class StorageManager:
         ``StorageError``, ``OSError``.
         """
         async with self._administration:
-            for partition_id in self._checked(partition_ids):
+            for partition_id in self._check_ids(partition_ids):
                 partition = self.partitions.get(partition_id)
                 if partition is not None and partition.failure is None:
                     await partition.set_assigned()
@@ -206,7 +206,7 @@ class StorageManager:
         ``OSError``.
         """
         async with self._administration:
-            checked = self._checked(partition_ids)
+            checked = self._check_ids(partition_ids)
             for partition_id in checked:
                 if partition_id not in self.partitions and partition_id not in self._broken:
                     raise PartitionNotAssignedError(partition_id)
@@ -300,7 +300,7 @@ class StorageManager:
 
     # Internals
 
-    def _checked(self, partition_ids: Iterable[int]) -> list[int]:
+    def _check_ids(self, partition_ids: Iterable[int]) -> list[int]:
         if self._closing:
             raise StorageError("Control file is already closed.")
         checked = list(dict.fromkeys(partition_ids))

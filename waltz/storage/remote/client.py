@@ -130,12 +130,13 @@ class StorageClient(StorageConnection[wire.Message]):
             self._loop.call_soon(done, ConnectionClosedError(str(self._closed)))
             return 0
         seq_num = self._calls.next_seq_num()
-        frame = wire.encode_append(session_id, seq_num, partition_id, records, count)
-        size_bytes = len(frame)
+        pieces = wire.encode_append(session_id, seq_num, partition_id, records, count)
+        size_bytes = wire.APPEND_OVERHEAD_BYTES + len(records)
         position = channel.taken_bytes + size_bytes
         now_s = self._loop.time() - self._stood_still_s
         self._owed.sent(seq_num, size_bytes, position, self._append_timeout_s, now_s, done)
-        channel.send(frame)
+        for piece in pieces:
+            channel.send(piece)
         if self._look_timer is None:
             self._look_by(self._look_interval_s)
         return position
@@ -192,7 +193,7 @@ class StorageClient(StorageConnection[wire.Message]):
     async def records(
         self, session_id: int, partition_id: int, first: int, max_count: int, *, timeout_s: float
     ) -> list[Record]:
-        """Records ``first``, ``first + 1``, ...; empty only when the node has not got ``first``.
+        """Records ``first``, ``first + 1``, ...; empty only when the node does not hold ``first``.
 
         Fewer than ``max_count`` does not mean that the node has no more: answers are bounded in bytes. Raises
         ``DataCorruptionError`` when a payload does not match its checksum.

@@ -3,6 +3,7 @@
 import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from typing import TypeVar
 
 from waltz.common.cluster.replicas import read_replicas
 from waltz.common.errors import WaltzError
@@ -24,28 +25,16 @@ TIMEOUT_S = 30.0
 _PROGRESS_INTERVAL = 10_000
 
 
-@asynccontextmanager
-async def admin_connection(
-    zookeeper: ZooKeeper, root: str, endpoint: Endpoint, tls: ssl.SSLContext | None
-) -> AsyncIterator[StorageAdminClient]:
-    """A connection to the administration port ``endpoint`` of a storage node of the cluster."""
-    params = await read_store_params(zookeeper, root)
-    client = await StorageAdminClient.connect(
-        endpoint, cluster_key=params.key, partition_count=params.partition_count, tls=tls, timeout_s=TIMEOUT_S
-    )
-    try:
-        yield client
-    finally:
-        await client.close()
+Client = TypeVar("Client", StorageAdminClient, StorageClient)
 
 
 @asynccontextmanager
-async def data_connection(
-    zookeeper: ZooKeeper, root: str, endpoint: Endpoint, tls: ssl.SSLContext | None
-) -> AsyncIterator[StorageClient]:
-    """A connection to the data port ``endpoint`` of a storage node of the cluster."""
+async def connection(
+    kind: type[Client], zookeeper: ZooKeeper, root: str, endpoint: Endpoint, tls: ssl.SSLContext | None
+) -> AsyncIterator[Client]:
+    """A client of that kind for the port ``endpoint`` of a storage node of the cluster, closed in the end."""
     params = await read_store_params(zookeeper, root)
-    client = await StorageClient.connect(
+    client = await kind.connect(
         endpoint, cluster_key=params.key, partition_count=params.partition_count, tls=tls, timeout_s=TIMEOUT_S
     )
     try:
@@ -72,7 +61,7 @@ async def sync_partitions(zookeeper: ZooKeeper, root: str, tls: ssl.SSLContext |
     assignments = await read_replica_assignments(zookeeper, root)
     for storage, partitions in sorted(assignments.partitions.items()):
         endpoint = await admin_endpoint(zookeeper, root, storage)
-        async with admin_connection(zookeeper, root, endpoint, tls) as client:
+        async with connection(StorageAdminClient, zookeeper, root, endpoint, tls) as client:
             status = await client.assigned_partition_status()
             online = {partition_id for partition_id, is_online in status.items() if is_online}
             await client.set_assigned(sorted(set(partitions) - online), True)
@@ -83,14 +72,14 @@ async def validate(zookeeper: ZooKeeper, root: str, tls: ssl.SSLContext | None) 
     """Open both ports of every storage node that the cluster knows. Raises ``WaltzError`` naming the first bad one."""
     for storage in sorted((await read_groups(zookeeper, root)).groups):
         try:
-            async with data_connection(zookeeper, root, Endpoint.parse(storage), tls):
+            async with connection(StorageClient, zookeeper, root, Endpoint.parse(storage), tls):
                 pass
         except (WaltzError, ValueError) as error:
             raise WaltzError(f"the data port of storage {storage} does not answer as it should: {error}") from error
     for storage in sorted((await read_connections(zookeeper, root)).admin_ports):
         try:
             endpoint = await admin_endpoint(zookeeper, root, storage)
-            async with admin_connection(zookeeper, root, endpoint, tls):
+            async with connection(StorageAdminClient, zookeeper, root, endpoint, tls):
                 pass
         except (WaltzError, ValueError) as error:
             raise WaltzError(f"the admin port of storage {storage} does not answer as it should: {error}") from error
@@ -110,14 +99,14 @@ async def max_transaction_id(
 
     ``offline``: the partition is switched off. Raises ``WaltzError``.
     """
-    async with admin_connection(zookeeper, root, admin, tls) as client:
+    async with connection(StorageAdminClient, zookeeper, root, admin, tls) as client:
         session_id = (await client.last_session_info(partition_id)).session_id
-    async with data_connection(zookeeper, root, Endpoint(admin.host, storage_port), tls) as storage:
+    async with connection(StorageClient, zookeeper, root, Endpoint(admin.host, storage_port), tls) as storage:
         await storage.last_session_info(session_id, partition_id, offline=offline, timeout_s=TIMEOUT_S)
         return await storage.max_transaction_id(session_id, partition_id, offline=offline, timeout_s=TIMEOUT_S)
 
 
-class Recovery:
+class PartitionCopy:
     """Copies what one node has of a partition, up to its local low-water mark, to another one.
 
     The partition is assigned on both nodes, and switched off on the destination. A destination that has any records is
@@ -148,7 +137,7 @@ class Recovery:
         """Copy in batches of ``batch_size`` records; the destination's highest transaction id afterwards.
 
         ``truncate``: remove what the destination holds above its low-water mark; without it such records end the
-        recovery before anything has changed. Raises ``WaltzError``; what was copied until then is there.
+        copying before anything has changed. Raises ``WaltzError``; what was copied until then is there.
         """
         if batch_size < 1:
             raise WaltzError(f"a batch must have at least 1 record, not {batch_size}")
@@ -178,7 +167,7 @@ class Recovery:
             count = min(target - current, batch_size)
             records = await self._source.records(partition_id, current + 1, count)
             if not records:
-                raise WaltzError(f"the source has not got transaction {current + 1}, though its mark is {target}")
+                raise WaltzError(f"the source does not hold transaction {current + 1}, although its mark is {target}")
             await destination.append(session_id, partition_id, records, offline=True, timeout_s=TIMEOUT_S)
             before, current = current, current + len(records)
             if current >= info.low_water_mark:  # a mark never goes back, so it stays until the records reach it

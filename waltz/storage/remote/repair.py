@@ -11,7 +11,7 @@ from waltz.common.ids import Endpoint
 from waltz.common.records import Record
 from waltz.common.zk.client import ZooKeeper
 from waltz.storage.remote.admin_client import StorageAdminClient
-from waltz.storage.remote.operations import admin_connection
+from waltz.storage.remote.operations import connection
 
 logger = logging.getLogger(__name__)
 
@@ -76,7 +76,7 @@ class Repair:
         Raises ``WaltzError``; the node's files are then as before, or the repair has to be repeated.
         """
         roles = await read_roles(self._zookeeper, self._root, self._partition_id, self._node)
-        async with admin_connection(self._zookeeper, self._root, self._node, self._tls) as client:
+        async with connection(StorageAdminClient, self._zookeeper, self._root, self._node, self._tls) as client:
             missing, last_id, whole = await client.repair_survey(self._partition_id)
             if whole:
                 return Repaired((), 0, ())
@@ -107,7 +107,7 @@ class Repair:
         marks = []
         for storage, endpoint in roles.sources:
             try:
-                async with admin_connection(self._zookeeper, self._root, endpoint, self._tls) as source:
+                async with connection(StorageAdminClient, self._zookeeper, self._root, endpoint, self._tls) as source:
                     marks.append((await source.last_session_info(self._partition_id)).low_water_mark)
             except WaltzError as error:
                 self._report(f"{storage} does not tell its mark: {error}")
@@ -120,11 +120,11 @@ class Repair:
         next_id = first
         for storage, endpoint in roles.sources:
             try:
-                async with admin_connection(self._zookeeper, self._root, endpoint, self._tls) as source:
+                async with connection(StorageAdminClient, self._zookeeper, self._root, endpoint, self._tls) as source:
                     while next_id <= last:
                         records = await self._fetch(source, next_id, min(last - next_id + 1, FETCH_RECORDS))
                         if not records:
-                            raise WaltzError(f"it has not got transaction {next_id}")
+                            raise WaltzError(f"it does not hold transaction {next_id}")
                         await client.repair_records(self._partition_id, records)
                         next_id += len(records)
                 self._report(f"transactions {first} to {last} come from {storage}")
@@ -133,7 +133,9 @@ class Repair:
                 if client.closed:
                     raise
                 self._report(f"{storage} does not give transaction {next_id}: {error}")
-        raise WaltzError(f"no replica in the current session gives transaction {next_id} of {self._partition_id}")
+        raise WaltzError(
+            f"no replica in the current session gives transaction {next_id} of partition {self._partition_id}"
+        )
 
     async def _fetch(self, source: StorageAdminClient, first: int, count: int) -> list[Record]:
         """Records from ``first`` on, their payloads verified by the client."""

@@ -138,6 +138,17 @@ def test_checksums_are_signed(data: bytes) -> None:
     assert both(client_server.encode(response, 4)) == response
 
 
+@given(REQ_IDS, LONGS, DATA, st.data())
+def test_head_of_damaged_transaction_data(req_id: bytes, transaction_id: int, data: bytes, draw: st.DataObject) -> None:
+    response = TransactionDataResponse(req_id, transaction_id, data, checksum(data), None)
+    frame = client_server.encode(response, 4)
+    payload = b"before" + frame[7 : draw.draw(st.integers(8, len(frame)))]
+    head = client_server.transaction_data_head(payload, 6, len(payload))
+    assert head == (None if len(payload) < 6 + 25 else (req_id, transaction_id))
+    other = client_server.encode(HighWaterMarkResponse(req_id, transaction_id), 4)
+    assert client_server.transaction_data_head(other, 7, len(other)) is None
+
+
 def test_wrong_checksum_of_transaction_data() -> None:
     good = TransactionDataResponse(REQ_ID, 42, b"hello", 0x3610A686, None)
     assert both(client_server.encode(good, 4)) == good

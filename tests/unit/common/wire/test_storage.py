@@ -72,9 +72,20 @@ def test_any_bytes(payload: bytes) -> None:
 def test_append_of_encoded_records_equals_the_message(
     session_id: int, seq_num: int, partition_id: int, records: list[Record], offline: bool
 ) -> None:
-    frame = storage.encode_append(session_id, seq_num, partition_id, encode_records(records), len(records), offline)
+    encoded = encode_records(records)
+    (frame,) = storage.encode_append(session_id, seq_num, partition_id, encoded, len(records), offline)
+    assert len(frame) == len(encoded) + storage.APPEND_OVERHEAD_BYTES
     assert frame == storage.encode(AppendRequest(session_id, seq_num, partition_id, records, offline))
     assert both(frame) == AppendRequest(session_id, seq_num, partition_id, records, offline)
+
+
+@pytest.mark.parametrize("offline", [False, True])
+def test_a_large_batch_is_not_copied(offline: bool) -> None:
+    record = RECORD._replace(data=bytes(200_000))
+    encoded = encode_records([record])
+    pieces = storage.encode_append(5, 9, 1, encoded, 1, offline)
+    assert any(piece is encoded for piece in pieces)
+    assert b"".join(pieces) == storage.encode(AppendRequest(5, 9, 1, [record], offline))
 
 
 def test_append_numbers_that_do_not_fit() -> None:

@@ -24,8 +24,8 @@ from waltz.common.config import ServerConfig
 from waltz.common.metrics import Registry
 from waltz.common.records import Record
 from waltz.common.wire import storage as wire
+from waltz.server.store.batching import MAX_BATCH_SIZE_BYTES
 from waltz.server.store.interface import StoreOptions
-from waltz.server.store.pending import MAX_BATCH_SIZE_BYTES
 from waltz.server.store.replica import MAX_IN_FLIGHT_REQUESTS
 from waltz.storage.disk.control_file import ControlFile
 from waltz.storage.disk.fence import FenceFile

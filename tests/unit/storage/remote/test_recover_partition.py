@@ -14,7 +14,7 @@ from waltz.common.errors import WaltzError
 from waltz.common.ids import Endpoint
 from waltz.common.zk.client import ZooKeeper
 from waltz.storage.remote.admin_client import StorageAdminClient
-from waltz.storage.remote.operations import Recovery
+from waltz.storage.remote.operations import PartitionCopy
 
 MARK = 19
 """The low-water mark of all nodes; they hold 40 transactions."""
@@ -42,7 +42,7 @@ async def recover(
     )
     try:
         source, data = await made.nodes[1].admin(), await made.nodes[0].client()
-        recovery = Recovery(connected, ROOT, source, destination, data, 0, made.lines.append)
+        recovery = PartitionCopy(connected, ROOT, source, destination, data, 0, made.lines.append)
         return await recovery.run(7, truncate=truncate)
     finally:
         await destination.close()
@@ -107,7 +107,7 @@ async def test_an_online_destination_and_an_empty_batch_are_refused(tmp_path: Pa
         with pytest.raises(WaltzError, match="it is online on the destination"):
             await recover(made)
         with pytest.raises(WaltzError, match="at least 1 record"):
-            await Recovery(
+            await PartitionCopy(
                 await made.server.connect(),
                 ROOT,
                 await made.nodes[1].admin(),

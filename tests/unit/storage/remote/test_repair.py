@@ -416,7 +416,7 @@ async def test_only_members_of_the_current_session_give_records(tmp_path: Path) 
         assert not made.nodes[0].node.health()[0]
         await made.describe(members=(0, 1, 2))
         assert (await made.repair(39)).restored == 1
-        assert any("does not give transaction 8: it has not got transaction 8" in line for line in made.lines)
+        assert any("does not give transaction 8: it does not hold transaction 8" in line for line in made.lines)
         assert await (await made.nodes[0].admin()).records(0, 0, 100) == LOG
 
 

@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from waltz.server.store.batching import MAX_BATCH_SIZE_BYTES, PendingAppends, size_of
 from waltz.server.store.interface import Append, encode_appends
-from waltz.server.store.pending import MAX_BATCH_SIZE_BYTES, PendingAppends, size_of
 
 
 def an_append(data_size: int) -> Append:
