@@ -155,7 +155,7 @@ def test_looking_at_a_running_cluster(storage_cluster: LocalCluster, caplog: pyt
     assert "no transaction is known to be damaged" in done(
         "storage", "repair", *config, "-s", admin_of(node), "-p", "0"
     )
-    assert "is not repaired: " in failed("storage", "repair", *config, "-s", admin_of(node), "-p", "5")
+    assert "was not repaired: " in failed("storage", "repair", *config, "-s", admin_of(node), "-p", "5")
     assert failed("disk", "dump-control-file", str(_control_file(storage_cluster, node))).startswith(
         "Error: failed to acquire the lock"
     )

@@ -14,6 +14,7 @@ from tests.simulation.checker import Attempt, Checker, Entry, Outcome, Submitted
 from tests.simulation.clients import NEWEST, client_environment
 from tests.simulation.cluster import Host, World
 from tests.simulation.loop import Process
+from tests.simulation.options import SimulationOptions
 from waltz.client.builder import TransactionBuilder
 from waltz.client.callbacks import WaltzClient
 from waltz.client.context import TransactionContext, WaltzClientCallbacks
@@ -65,9 +66,9 @@ class ApplicationHost(Host):
         return self.quota <= 0 and not self._outstanding
 
     @property
-    def outstanding(self) -> list[int]:
-        """The numbers of the transactions that have not ended, oldest first."""
-        return list(self._outstanding)
+    def outstanding(self) -> list[Submitted]:
+        """The transactions that have not ended, oldest first."""
+        return list(self._outstanding.values())
 
     def crash(self, *, power_loss: bool) -> None:
         if self.running:
@@ -266,7 +267,7 @@ class Context(TransactionContext):
         attempts = len(submitted.attempts)
         if attempts and host.draw.random() < 0.02:
             return False
-        size = random_size(host.draw, options.data_size_bytes)
+        size = random_size(host.draw, options)
         data = DATA_PREFIX.pack(submitted.number, attempts) + bytes(options.zero_bytes) + host.draw.randbytes(size)
         write_locks = host.some_locks(2, options.fewest_write_locks)
         read_locks = host.some_locks(1 if host.version >= FIRST_WITH_READ_LOCKS else 0)
@@ -313,8 +314,10 @@ class Context(TransactionContext):
             self._host.world.fail(f"transaction {self._submitted.number} ended with {error!r}")
 
 
-def random_size(draw: random.Random, mean_bytes: int) -> int:
-    """Sizes around the mean, now and then a much larger one."""
-    if draw.random() < 0.005:
-        return draw.randint(0, LARGE_FACTOR * mean_bytes)
-    return draw.randint(0, 2 * mean_bytes)
+def random_size(draw: random.Random, options: SimulationOptions) -> int:
+    """Of the random part of a transaction's data: around the mean, now and then much larger, up to what is allowed."""
+    if draw.random() < options.large_share:
+        size = draw.randint(0, LARGE_FACTOR * options.data_size_bytes)
+    else:
+        size = draw.randint(0, 2 * options.data_size_bytes)
+    return min(size, options.max_transaction_bytes - DATA_PREFIX.size - options.zero_bytes)

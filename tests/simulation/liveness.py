@@ -10,7 +10,7 @@ from typing import NamedTuple
 from unittest import mock
 
 from tests.simulation.application import LARGE_FACTOR
-from tests.simulation.cluster import Host, ServerHost, SimulatedCluster, World
+from tests.simulation.cluster import STORAGE_PORT, Host, ServerHost, SimulatedCluster, World
 from tests.simulation.loop import Process, SimulatedTask, running_process
 from waltz.client.engine.appends import PartitionAppends
 from waltz.client.engine.monitor import TransactionMonitor
@@ -18,24 +18,22 @@ from waltz.common.ids import NO_TRANSACTION
 from waltz.common.net.channel import WRITE_HIGH_BYTES, Channel
 from waltz.common.wire.client_server import LockFailure
 from waltz.server.appends import AppendCall
+from waltz.server.connection import MAX_UNSENT_BYTES
 from waltz.server.link import ClientLink
 from waltz.server.locks import Conflict
-from waltz.server.memory import MIN_SHARE_BYTES
 from waltz.server.partition import ServerPartition
 from waltz.server.store.interface import Append
 from waltz.server.store.log import ReplicatedLog
+from waltz.server.store.memory import MIN_SHARE_BYTES
 from waltz.server.store.session import StoreSession
 
 LOOK_INTERVAL_S = 1.0
 
-HEALTHY_MAX_S = 30.0
-"""A partition that was given something, and for so long has neither committed nor opened a session, must not call
-itself healthy."""
+PROOF_S = 5.0
+"""A partition that was given something, and for so much longer than a session may stand still has neither committed nor
+opened a session, must not call itself healthy."""
 
 _WALTZ = "/waltz/"
-
-STANDSTILL_MAX_S = 25.0
-"""A store session that commits nothing, and of which no replica gets any further, for so long must have ended."""
 
 
 class Watch:
@@ -65,12 +63,16 @@ class Watch:
         """What a connection has taken and not sent is bounded by the limits of channels and of what is in flight."""
         options = self._world.options
         in_flight_bytes = (options.concurrent_transactions + LARGE_FACTOR) * 2 * options.data_size_bytes
-        limit_bytes = max(WRITE_HIGH_BYTES, options.window_size_bytes) + in_flight_bytes
         for transport in self._world.network.transports:
             channel = transport.get_protocol()
-            if isinstance(channel, Channel) and channel.unsent_bytes > limit_bytes:
+            if not isinstance(channel, Channel):
+                continue
+            to_storage = transport.addresses[1][1] == STORAGE_PORT
+            limit_bytes = max(WRITE_HIGH_BYTES, options.window_size_bytes) if to_storage else MAX_UNSENT_BYTES
+            if channel.unsent_bytes > limit_bytes + in_flight_bytes:
                 self._world.fail(
-                    f"{transport} keeps {channel.unsent_bytes} bytes that are not sent; its limit is {limit_bytes}"
+                    f"{transport} keeps {channel.unsent_bytes} bytes that are not sent; its limit is "
+                    f"{limit_bytes + in_flight_bytes}"
                 )
 
     def owned(self) -> set[int]:
@@ -93,7 +95,7 @@ class Watch:
             idle_at_s = max(self._idle_at_s.setdefault(partition, now_s), host.process.resumed_at_s)
             if not partition._undecided.count and not partition._sequencer.waiting_count:
                 self._idle_at_s[partition] = now_s
-            elif partition.healthy and now_s - idle_at_s > HEALTHY_MAX_S:
+            elif partition.healthy and now_s - idle_at_s > self._world.options.standstill_max_s + PROOF_S:
                 self._world.fail(
                     f"{host.name} says that partition {partition.partition_id} is healthy; it was given something and "
                     f"has proved nothing for {now_s - idle_at_s:.0f} s"
@@ -126,7 +128,7 @@ class Watch:
         if known is not session or positions != best or not should_move or host.process.resumed_at_s > moved_s:
             moved_s = now_s
         self._moved[partition] = session, positions, moved_s
-        if now_s - moved_s > STANDSTILL_MAX_S:
+        if now_s - moved_s > self._world.options.standstill_max_s:
             self._world.fail(
                 f"{host.name} keeps session {session.session_id} of partition {partition.partition_id}, in which "
                 f"nothing has moved for {now_s - moved_s:.0f} s: {session.machine.describe()}"

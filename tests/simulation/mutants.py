@@ -19,10 +19,10 @@ from waltz.client.engine.appends import PartitionAppends
 from waltz.common.cluster import replicas
 from waltz.server.feed import Feed
 from waltz.server.locks import LockTable
-from waltz.server.memory import MemoryAccount
 from waltz.server.partition import ServerPartition
 from waltz.server.sequencer import Sequencer
 from waltz.server.store import log, recovery
+from waltz.server.store.memory import MemoryAccount
 from waltz.server.store.metadata_node import MetadataNode
 from waltz.server.store.recovery import RecoveryMachine
 from waltz.server.store.replica import Replica
@@ -170,10 +170,18 @@ MUTANTS: dict[str, Mutant] = {
     "S7-mark-not-recorded": Mutant(
         "a mark is used before it is recorded",
         20,
-        16,
+        6,
         _patch(RecoveryMachine, "_records_for", storage.record_nothing),
         ("recover-twice",),
-        {"zookeeper_delay_factor": 20.0, "session_timeout_s": 3.0, "fault_count": 4},
+        {
+            "zookeeper_delay_factor": 20.0,
+            "session_timeout_s": 3.0,
+            "fault_count": 4,
+            "wandering": False,
+            "plain_share": 0.0,
+            "slow_lines": 0.0,
+            "zookeeper_lag_s": 0.0,
+        },
     ),
     "S8-slowest-is-waited-for": Mutant(
         "nothing is committed before every live replica has it",
@@ -362,7 +370,12 @@ MUTANTS: dict[str, Mutant] = {
         10,
         0,
         _patch(Replica, "check_progress", liveness.late_whatever_moves),
-        conditions={**CONDITIONS["large-transactions"], "line_bytes_per_s": 300e3, "fault_count": 0},
+        conditions={
+            **CONDITIONS["large-transactions"],
+            "large_share": 0.0,
+            "line_bytes_per_s": 300e3,
+            "fault_count": 0,
+        },
     ),
     "L2-vote-without-progress": Mutant(
         "a live replica that lags and cannot copy what it lacks counts as a vote to come",

@@ -40,6 +40,8 @@ class SimulationOptions:
     checkpoint_interval: int = 400
     concurrent_transactions: int = 10
     data_size_bytes: int = 200
+    large_share: float = 0.005
+    """Share of the transactions that are up to fifty times as large as the mean."""
     zero_bytes: int = 0
     """That the payloads of transactions hold beside their data: a sector of zeros may be all right."""
     network_delay_factor: float = 1.0
@@ -86,6 +88,10 @@ class SimulationOptions:
     """How long an application may wait for the decision of a transaction, once the cluster has come up."""
     recovery_max_s: float = 60.0
     """Time within which every partition must have a healthy owner after the last fault."""
+    standstill_max_s: float = 25.0
+    """A store session that commits nothing, and of which no replica gets any further, for so long must have ended."""
+    ending_max_s: float = 120.0
+    """Time within which each transaction must have ended, once all faults have."""
     append_memory_bytes: int = 0
     """What appends may use of the memory of a server; 0: what servers use when nobody says anything."""
     max_transaction_bytes: int = 32 << 20
@@ -204,6 +210,7 @@ CONDITIONS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
             "concurrent_transactions": 4,
             "outstanding_max": 4,
             "data_size_bytes": 2 << 20,
+            "large_share": 0.05,
             "segment_size_bytes": 1 << 30,
             "feed_cache_bytes": 1 << 20,
             "transaction_cache_bytes": 64 << 20,
@@ -217,6 +224,8 @@ CONDITIONS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
             "fault_count": 4,
             "healing_s": 900.0,
             "recovery_max_s": 300.0,
+            "ending_max_s": 600.0,
+            "standstill_max_s": 120.0,
         },
         "slow-storage": {
             "slow_storage_factor": 500.0,

@@ -137,7 +137,7 @@ class PlainHost(ApplicationHost):
 
     def _append(self, submitted: Submitted) -> Append:
         options = self.world.options
-        size = random_size(self.draw, options.data_size_bytes)
+        size = random_size(self.draw, options)
         return Append(
             DATA_PREFIX.pack(submitted.number, 0) + self.draw.randbytes(size),
             submitted.number,

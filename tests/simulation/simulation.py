@@ -316,7 +316,7 @@ class Simulation:
             return
         self.result.recovered_s = self.loop.time() - healed_s
         await self._repaired(healed_s + self.options.healing_s)
-        if not await self._all_ended(healed_s + self.options.healing_s):
+        if not await self._all_ended(healed_s):
             return
         if self.bulk_reader is not None and not self.bulk_reader.reads:
             self.fail(f"{self.bulk_reader.name} has never read the whole log")
@@ -341,15 +341,28 @@ class Simulation:
         await asyncio.sleep(max(fault.at_s - self.loop.time(), 0))
         await cast("Awaitable[None]", ALL_FAULTS[fault.kind][1](self.target, fault))
 
-    async def _all_ended(self, deadline_s: float) -> bool:
-        """Liveness: every transaction ends, every client and every replica has it all."""
+    async def _all_ended(self, healed_s: float) -> bool:
+        """Liveness: every transaction ends, every client and every replica has it all.
+
+        How long that takes in all depends on what applications have still to submit; each transaction has less time.
+        """
         while True:
             waiting_for = self._waiting_for()
             if not waiting_for:
                 return True
-            if self.loop.time() > deadline_s:
+            now_s = self.loop.time()
+            if now_s > healed_s + self.options.healing_s:
                 self.fail(f"{self.options.healing_s:.0f} s after the last fault: " + "; ".join(waiting_for))
                 return False
+            for client in self.clients:
+                for submitted in client.outstanding:
+                    waited_s = now_s - max(submitted.since_s, healed_s)
+                    if waited_s > self.options.ending_max_s:
+                        self.fail(
+                            f"{client.name} has waited {waited_s:.0f} s for transaction {submitted.number}, and all is "
+                            "well since then"
+                        )
+                        return False
             await asyncio.sleep(0.5)
 
     async def _all_owned(self, deadline_s: float) -> bool:
@@ -367,7 +380,8 @@ class Simulation:
         waiting: list[str] = []
         for client in self.clients:
             if not client.idle:
-                waiting.append(f"{client.name} has {client.quota} to submit and waits for {client.outstanding[:10]}")
+                numbers = [submitted.number for submitted in client.outstanding]
+                waiting.append(f"{client.name} has {client.quota} to submit and waits for {numbers[:10]}")
             for partition_id, log in enumerate(self.checker.log):
                 if len(client.database[partition_id]) < len(log):
                     applied = client.applied(partition_id)

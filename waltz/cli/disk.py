@@ -18,7 +18,7 @@ from waltz.storage.disk.segment import RecordCheck
 from waltz.storage.errors import CorruptionError
 
 MAX_FAILURES = 100
-"""So many failures are listed."""
+"""The most failures that are listed."""
 
 _MARGIN = 6
 _HEX_WIDTH = 67

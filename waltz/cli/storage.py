@@ -176,12 +176,12 @@ async def _repair(options: argparse.Namespace, session: Session) -> None:
     try:
         count = (await read_store_params(session.zookeeper, session.root)).partition_count
         if not 0 <= partition_id < count:
-            raise WaltzError(f"there is no such partition, the cluster has {count}")
+            raise WaltzError(f"there is no such partition; the cluster has {count}")
         mark = await _committed_mark(session, partition_id)  # first the mark, then the metadata (rule S6)
         repair = Repair(session.zookeeper, session.root, session.tls, node, partition_id, print)
         done = await repair.run(mark)
     except WaltzError as error:
-        raise failed(f"Partition {partition_id} on {node} is not repaired", error) from error
+        raise failed(f"Partition {partition_id} on {node} was not repaired", error) from error
     if done.missing:
         print(f"partition {partition_id} on {node}: {done.restored} transactions restored")
     else:

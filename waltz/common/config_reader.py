@@ -55,7 +55,7 @@ def read_yaml(path: str | os.PathLike[str]) -> dict[str, object]:
         with Path(path).open("rb") as file:
             content = file.read(_MAX_FILE_BYTES + 1)
         if len(content) > _MAX_FILE_BYTES:
-            raise ConfigError(f"{path} is no configuration file: it has more than {_MAX_FILE_BYTES} bytes")
+            raise ConfigError(f"{path} is not a configuration file: it has more than {_MAX_FILE_BYTES} bytes")
         document = _parse(content.decode())
     except OSError as error:
         raise ConfigError(f"cannot read configuration file {path}: {error.strerror}") from error
@@ -93,7 +93,7 @@ def make_model(
     for position, (key, value) in enumerate(_flatten(mapping, "", _MAX_DEPTH)):
         if key is None or position >= _MAX_KEYS:
             limit = f"more than {_MAX_KEYS}" if key is not None else f"nested more than {_MAX_DEPTH} deep"
-            raise ConfigError(f"{source} is no configuration: its keys are {limit}")
+            raise ConfigError(f"{source} is not a configuration: its keys are {limit}")
         if key in values:
             raise ConfigError(f"key '{_shown_key(key)}' is given twice in {source}")
         if value is not None:
@@ -137,7 +137,7 @@ def _parse(text: str) -> object:
     except yaml.YAMLError:
         raise
     except Exception as error:  # its constructors of numbers, dates and the rest raise whatever they stumble over
-        raise yaml.YAMLError(f"a value is not what its form promises ({type(error).__name__})") from None
+        raise yaml.YAMLError(f"a value cannot be read ({type(error).__name__})") from None
     return document
 
 

@@ -270,5 +270,5 @@ class Registry:
     def _free(self, group: str, name: str, kind: object) -> MetricId:
         metric_id = MetricId(group, name)
         if any(metric_id in metrics for metrics in self._kinds() if metrics is not kind):
-            raise ValueError(f"{metric_id.full_name} is a metric of another kind already")
+            raise ValueError(f"{metric_id.full_name} is already a metric of another kind")
         return metric_id

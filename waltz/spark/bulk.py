@@ -88,7 +88,7 @@ class BulkClient(StorageConnection[_Payload]):
             self._check_other(answer, response, request.__name__)
         position = start + _PARTITION_END
         if position > end or int.from_bytes(buffer[start + _PARTITION_START : position], "big") != partition_id:
-            raise self._protocol_error(f"answered for another partition than {partition_id}")
+            raise self._protocol_error(f"answered for a partition other than {partition_id}")
         return decode(buffer, position, end, partition_id=partition_id, source=f"storage {self.endpoint}")
 
     # The channel's callbacks

@@ -164,7 +164,7 @@ def decode_range(buffer: bytes, position: int, end: int, *, partition_id: int, s
         raise ProtocolError(f"{source} sent {sizes_bytes} bytes of sizes of records in {end - position} bytes")
     (records_bytes,) = _COUNT.unpack_from(buffer, records_start - _COUNT.size)
     if records_bytes != end - records_start:
-        raise ProtocolError(f"{source} sent {end - records_start} bytes of records and said {records_bytes}")
+        raise ProtocolError(f"{source} announced {records_bytes} bytes of records and sent {end - records_start}")
     if sizes_bytes == 0:
         if records_bytes:
             raise ProtocolError(f"{source} sent {records_bytes} bytes of records without their sizes")
@@ -177,7 +177,7 @@ def decode_range(buffer: bytes, position: int, end: int, *, partition_id: int, s
     claimed = _integers("i", _bytes_of(pc.binary_slice(chunk.records, _SIZE_PLACE, _HEAD_BYTES)))
     overhead_bytes = pa.scalar(ON_DISK.overhead_bytes, pa.int32())
     if not over_memory(pa.int32(), claimed).equals(pc.subtract(over_memory(pa.int32(), sizes), overhead_bytes)):
-        raise ProtocolError(f"{source} sent records of other sizes than they have")
+        raise ProtocolError(f"{source} sent sizes that are not those of its records")
     return chunk
 
 

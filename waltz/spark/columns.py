@@ -64,7 +64,7 @@ def check_names(option: str, names: Sequence[str]) -> None:
     """Raise ``ConfigError`` unless these are columns of the log, each named once."""
     for name in names:
         if name not in _TYPES:
-            raise ConfigError(f"option {option} names the column '{name}', which the log has not; {_hint(name)}")
+            raise ConfigError(f"option {option} names the column '{name}', which the log does not have; {_hint(name)}")
     if len(set(names)) < len(names):
         raise ConfigError(f"option {option} names a column twice: {', '.join(names)}")
 
@@ -88,7 +88,7 @@ def _check_field(field: StructField, payload_format: str) -> None:
         return
     kind = _TYPES.get(field.name)
     if kind is None:
-        raise ConfigError(f"the schema has the column '{field.name}', which the log has not; {_hint(field.name)}")
+        raise ConfigError(f"the schema has the column '{field.name}', which the log does not have; {_hint(field.name)}")
     if field.name == DATA and payload_format == UTF8:
         kind = StringType()
     if field.dataType != kind:

@@ -4,7 +4,7 @@ from waltz.common.errors import WaltzError
 
 
 class PlanningError(WaltzError):
-    """The read cannot be planned: no cluster there, a mark not to be had in time, or offsets that do not exist."""
+    """The read cannot be planned: no cluster there, a mark that nobody told in time, or offsets that do not exist."""
 
 
 class DataLossError(PlanningError):

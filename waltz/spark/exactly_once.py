@@ -112,7 +112,7 @@ class EpochAppender:
         """
         area, epoch = self._area, self._epoch
         if area.is_done(epoch):
-            logger.info("epoch %d was completed before; its rows are not appended again", epoch)
+            logger.info("epoch %d was already completed; its rows are not appended again", epoch)
             area.discard(files)
             return
         manifest = area.manifest(epoch) or await self._settle(tuple(files))

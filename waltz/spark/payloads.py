@@ -124,7 +124,7 @@ class _Json:
         )
         documents = table.column(_WRAPPER).combine_chunks()
         if len(documents) != len(payloads):
-            raise ValueError("not one JSON object")
+            raise ValueError("not a single JSON object")
         columns = documents.cast(self._nullable).flatten()
         return {field.name: column for field, column in zip(self._type, columns, strict=True)}
 

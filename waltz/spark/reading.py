@@ -45,7 +45,7 @@ class RecordsClient(Protocol):
 
 
 class _LagError(WaltzError):
-    """The replica has not got the next transaction."""
+    """The replica does not have the next transaction."""
 
 
 class SplitReader:
@@ -84,7 +84,7 @@ class SplitReader:
     async def next_chunk(self) -> Chunk | None:
         """The next records, or ``None`` behind the last.
 
-        Raises ``ReplicaReadError`` with every node's reason. After that the reader is of no more use.
+        Raises ``ReplicaReadError`` with every node's reason. The reader cannot be used after that.
         """
         if self._position == self._split.range.end:
             return None
@@ -169,7 +169,7 @@ class SplitReader:
     def _checked(self, chunk: Chunk | None) -> Chunk:
         """The client has verified payloads and order; here it is whether they are the records asked for."""
         if chunk is None:
-            raise _LagError(f"has not got transaction {self._position}")
+            raise _LagError(f"does not have transaction {self._position}")
         if chunk.first != self._position or chunk.count > self._split.range.end - self._position:
             raise ProtocolError(
                 f"transactions {chunk.first} to {chunk.first + chunk.count - 1} were sent, which were not asked for"

@@ -45,7 +45,7 @@ class RowMaker:
                 raise ConfigError(f"column '{name}' must be of an integral type, not {_type(schema, name)}")
         missing = [name for name in self._hash_columns if name not in names]
         if missing:
-            raise ConfigError(f"option hashColumns names the column '{missing[0]}', which the rows have not")
+            raise ConfigError(f"option hashColumns names the column '{missing[0]}', which the rows do not have")
         rest = [name for name in names if name not in (self._partition, self._header, self._data)]
         if self._data is None:
             self._document = rest

@@ -37,7 +37,7 @@ from waltz.spark.stream_offsets import (
 logger = logging.getLogger(__name__)
 
 PATIENCE_S = 2.0
-"""How long a micro-batch waits for marks that are not to be had at once; then it goes on without."""
+"""How long a micro-batch waits for marks that no server tells at once; then it goes on without them."""
 
 _FROM_LATEST = OffsetSpec(LATEST, {})
 
@@ -167,8 +167,8 @@ class StreamPlanner:
             waited_s = now_s - self._stuck_since_s[partition_id]
             tolerated = isinstance(error, DataLossError) and not self._options.fail_on_data_loss
             if waited_s > self._options.failover_timeout_s and not tolerated:
-                raise type(error)(f"partition {partition_id} stands still since {waited_s:.3g} s: {error}")
-            logger.warning("partition %d stands still since %.3g s: %s", partition_id, waited_s, error)
+                raise type(error)(f"partition {partition_id} has stood still for {waited_s:.3g} s: {error}")
+            logger.warning("partition %d has stood still for %.3g s: %s", partition_id, waited_s, error)
 
 
 def _loss(partition_id: int, place: int, end: int) -> str:

@@ -142,7 +142,7 @@ def test_names_are_unique_over_kinds() -> None:
         lambda group, name: registry.gauge(group, name, lambda: 1),
     ]
     for make in makers:
-        with pytest.raises(ValueError, match=r"^group\.name is a metric of another kind already$"):
+        with pytest.raises(ValueError, match=r"^group\.name is already a metric of another kind$"):
             make("group", "name")
         make("group", "other name " + str(makers.index(make)))
 

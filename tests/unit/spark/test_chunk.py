@@ -145,7 +145,7 @@ class TestRangesAsOnDisk:
         for size in range(len(whole)):
             with pytest.raises(ProtocolError):
                 decode_stored(whole[:size])
-        with pytest.raises(ProtocolError, match="bytes of records and said"):
+        with pytest.raises(ProtocolError, match="bytes of records and sent"):
             decode_stored(whole + b"x")
         with pytest.raises(ProtocolError, match="without their sizes"):
             decode_stored(bytes(4) + struct.pack(">i", 1) + b"x")

@@ -82,7 +82,7 @@ def test_batches_are_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
         (StructType([StructField("transactionid", LongType())]), "did you mean 'transaction_id'"),
         (
             StructType([StructField("xyz", LongType())]),
-            "column 'xyz', which the log has not; the columns are: partition,",
+            "column 'xyz', which the log does not have; the columns are: partition,",
         ),
         (StructType([StructField("data", StringType())]), "column 'data' is of type binary, not string"),
         (

@@ -87,7 +87,10 @@ def test_a_strange_option_names_all() -> None:
         ({"startingoffsets": "x"}, "option startingOffsets"),
         ({"endingoffsets": "x"}, "option endingOffsets"),
         ({"failondataloss": "maybe"}, "option failOnDataLoss: expected true or false, found 'maybe'"),
-        ({"columns": "data,haeder"}, "option columns names the column 'haeder', which the log has not; did you mean"),
+        (
+            {"columns": "data,haeder"},
+            "option columns names the column 'haeder', which the log does not have; did you mean",
+        ),
         ({"columns": "data,data"}, "option columns names a column twice"),
         ({"payloadformat": "avro"}, "option payloadFormat: expected raw, utf8, json or a function such as"),
         ({"payloadformat": "a.b:c-d"}, "option payloadFormat"),

@@ -132,7 +132,7 @@ async def test_a_server_that_has_not_got_it_either_is_named(fallen: Fallen) -> N
     with pytest.raises(ReplicaReadError) as caught:
         await fallen.read()
     text = str(caught.value)
-    assert text.count("has not got transaction 23;") == 3
+    assert text.count("does not have transaction 23;") == 3
     endpoint = fallen.cluster.owner.endpoint
     assert text.endswith(
         f"; the partition's server: server {endpoint}: the storages have not got transaction 23, which is committed"

@@ -178,7 +178,7 @@ async def test_every_nodes_reason_is_told(start_storage: StorageFactory) -> None
         await read_all(split)
     assert re.fullmatch(
         r"partition 0, transactions 0 to 49: no replica delivers transaction 23: "
-        r"a:6000: has not got transaction 23; "
+        r"a:6000: does not have transaction 23; "
         r"b:6000: Partition:0 is not assigned.; "
         r"c:6000: cannot connect to 127.0.0.1:\d+: connection refused.*",
         str(caught.value),

@@ -154,7 +154,7 @@ def test_the_default_schema_follows_the_options() -> None:
 
 def test_columns_out_of_the_payload_may_have_any_name() -> None:
     wanted = StructType([SCHEMA["transaction_id"], StructField("account", LongType())])
-    with pytest.raises(ConfigError, match="the column 'account', which the log has not"):
+    with pytest.raises(ConfigError, match="the column 'account', which the log does not have"):
         WaltzDataSource(dict(OPTIONS)).reader(wanted)
     WaltzDataSource({**OPTIONS, "payloadFormat": "json"}).reader(wanted)
     with pytest.raises(ConfigError, match="column 'data' is of type string, not binary"):

@@ -140,7 +140,7 @@ async def test_nobody_stands_still_for_ever(cluster: FakeCluster, connections: C
     start = {"0": 10, "1": 0, "2": 1}
     assert await planner.latest(start, None) == start
     await asyncio.sleep(0.11)
-    with pytest.raises(PlanningError, match=r"partition 0 stands still since .* did not answer"):
+    with pytest.raises(PlanningError, match=r"partition 0 has stood still for .* did not answer"):
         await planner.latest(start, None)
 
 

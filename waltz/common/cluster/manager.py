@@ -137,7 +137,7 @@ class ClusterManager:
         return server_id
 
     async def unmanage_server(self, server: ManagedServer) -> None:
-        """Take the server out of the cluster at once. It is not called any more, not even to lose its partitions."""
+        """Take the server out of the cluster at once. It is not called again, not even to lose its partitions."""
         server_id = self._server_id(server)
         gone = self._retire(server_id)
         if self._zookeeper.state is State.LOST:
@@ -289,7 +289,7 @@ class ClusterManager:
         except ProtocolError as error:
             if (name, stat.mzxid) not in self._reported:
                 self._reported.add((name, stat.mzxid))
-                logger.warning("Cluster %s: a node is ignored, delete it: %s", self.cluster_name, error)
+                logger.warning("Cluster %s: a node is ignored; delete it: %s", self.cluster_name, error)
             return ServerNode(name, stat.owner, None)
 
     async def _register(self, nodes: list[ServerNode]) -> None:
@@ -349,7 +349,7 @@ class ClusterManager:
         self._remove_servers(applied.servers.keys() - snapshot.servers.keys(), applied.servers)
         endpoints = _endpoints(snapshot.servers, snapshot.assignment)
         if endpoints is None:
-            logger.error("Cluster %s: the assignment names a server that is not there", self.cluster_name)
+            logger.error("Cluster %s: the assignment names a server that does not exist", self.cluster_name)
             return
         for client in tuple(self._clients):
             _tell(client.set_endpoints, {endpoint: list(owned) for endpoint, owned in endpoints.items()})

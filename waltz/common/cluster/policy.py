@@ -79,7 +79,7 @@ def _pool(stored: PartitionAssignment, partition_count: int) -> dict[int, _Parti
     """All partitions by ascending id. Listed twice, the higher generation counts; not listed, it begins anew."""
     if stored.partition_count > partition_count:
         raise PolicyError(
-            f"the stored assignment is of {stored.partition_count} partitions, the cluster has {partition_count}"
+            f"the stored assignment has {stored.partition_count} partitions, the cluster has {partition_count}"
         )
     pool = {partition_id: _Partition(partition_id) for partition_id in range(partition_count)}
     for server_id, owned in stored.servers.items():

@@ -502,7 +502,7 @@ class Channel(asyncio.Protocol):
         await self._settled.wait()
         if self.version < 0:
             raise self._error or ConnectionClosedError(
-                "closed before the hello; is it this port, and TLS on both sides?"
+                "closed before the hello; is this the right port, and is TLS on at both ends?"
             )
 
 

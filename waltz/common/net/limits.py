@@ -92,7 +92,7 @@ def fit_to_open_files(wanted: int, setting: str) -> int:
         return wanted
     possible = max(soft - RESERVED_FILES, soft // 2)
     logger.warning(
-        "%s is %d, but this process may open %d files only: at most %d connections; raise its limit (ulimit -n)",
+        "%s is %d, but this process may open only %d files: at most %d connections; raise its limit (ulimit -n)",
         setting,
         wanted,
         soft,

@@ -14,7 +14,7 @@ LAST_REPEAT_S = 600.0
 """What is wrong is told again after the first time, then after twice that time, and so on, at least so often."""
 
 MAX_KINDS = 10
-"""So many different troubles of one outage are told at once."""
+"""The most different troubles of one outage that are told at once."""
 
 
 class QuietLog:

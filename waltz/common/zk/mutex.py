@@ -45,7 +45,7 @@ async def mutex(zookeeper: ZooKeeper, path: str, *, timeout_s: float = 60.0) -> 
     except TimeoutError:
         await _release(zookeeper, path, token)
         raise DeadlineExceededError(
-            f"the lock {path} was held by others, or ZooKeeper away, for {timeout_s:g} s"
+            f"the lock {path} was not free within {timeout_s:g} s: others held it, or ZooKeeper was away"
         ) from None
     except BaseException:
         await _release(zookeeper, path, token)

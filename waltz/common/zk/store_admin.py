@@ -64,7 +64,7 @@ async def create_cluster(
     await _create_missing(zookeeper, paths.root, None)
     data, stat = await zookeeper.get(paths.root)
     if data is not None:
-        raise StoreAdminError(f"a cluster exists already at {root}; delete it first or choose another cluster.root")
+        raise StoreAdminError(f"a cluster already exists at {root}; delete it first or choose another cluster.root")
     await _create_missing(zookeeper, paths.server_descriptors, PartitionAssignment(-1, 0, {}).encode())
     await _create_missing(zookeeper, paths.ids, None)
     await _create_missing(zookeeper, paths.client_ids, encode_counter(0))
@@ -98,7 +98,7 @@ async def delete_cluster(zookeeper: ZooKeeper, root: str, name: str, *, force: b
         with contextlib.suppress(NotEmptyError):
             await _delete_tree(zookeeper, paths.root)
             return
-    raise StoreAdminError(f"{root} could not be deleted: servers are still running there; stop them and repeat")
+    raise StoreAdminError(f"{root} could not be deleted: servers are still running there; stop them and try again")
 
 
 async def add_storage_node(zookeeper: ZooKeeper, root: str, storage: str, group_id: int, admin_port: int) -> None:
@@ -119,7 +119,7 @@ async def add_storage_node(zookeeper: ZooKeeper, root: str, storage: str, group_
         assignments, assignment_version = await _read(session, paths.assignment, ReplicaAssignments)
         connections, connection_version = await _read(session, paths.connection, ConnectionMetadata)
         if storage in groups.groups or storage in assignments.partitions or storage in connections.admin_ports:
-            raise StoreAdminError(f"storage node {storage} exists already")
+            raise StoreAdminError(f"storage node {storage} already exists")
         groups.groups[storage] = group_id
         assignments.partitions[storage] = ()
         connections.admin_ports[storage] = admin_port
@@ -155,8 +155,8 @@ async def remove_storage_node(zookeeper: ZooKeeper, root: str, storage: str) -> 
 async def assign_partitions(zookeeper: ZooKeeper, root: str, storage: str, partitions: Iterable[int]) -> None:
     """Give a storage node partitions to hold. The storage must be told too, through its admin port.
 
-    Raises ``StoreAdminError`` when none is given, one is out of range or assigned to it already, and when the storage is
-    unknown.
+    Raises ``StoreAdminError`` when none is given, one is out of range or already assigned to it, and when the storage
+    is unknown.
     """
     wanted = set(partitions)
     paths = ClusterPaths.of(root)
@@ -165,9 +165,11 @@ async def assign_partitions(zookeeper: ZooKeeper, root: str, storage: str, parti
         assignments, version = await _read(session, paths.assignment, ReplicaAssignments)
         held = _held(assignments, storage, wanted)
         if impossible := [p for p in wanted if not 0 <= p < params.partition_count]:
-            raise StoreAdminError(f"there are {params.partition_count} partitions; impossible: {_listed(impossible)}")
+            raise StoreAdminError(
+                f"the cluster has {params.partition_count} partitions; not among them: {_listed(impossible)}"
+            )
         if twice := wanted.intersection(held):
-            raise StoreAdminError(f"partitions {_listed(twice)} are assigned to {storage} already")
+            raise StoreAdminError(f"partitions {_listed(twice)} are already assigned to {storage}")
         assignments.partitions[storage] = tuple(sorted(wanted.union(held)))
         await _compare_and_set(session, paths.assignment, assignments.encode(), version)
 
@@ -215,7 +217,7 @@ async def auto_assign(zookeeper: ZooKeeper, root: str, group_id: int) -> None:
         if not storages:
             raise StoreAdminError(f"group {group_id} has no storage node")
         if taken := [storage for storage in storages if assignments.partitions.get(storage)]:
-            raise StoreAdminError(f"storage nodes of group {group_id} have partitions already: {', '.join(taken)}")
+            raise StoreAdminError(f"storage nodes of group {group_id} already have partitions: {', '.join(taken)}")
         for index, storage in enumerate(storages):
             assignments.partitions[storage] = tuple(range(index, params.partition_count, len(storages)))
         await _compare_and_set(session, paths.assignment, assignments.encode(), version)
@@ -339,7 +341,7 @@ async def _compare_and_set(zookeeper: ZooKeeper, path: str, data: bytes, version
     try:
         await zookeeper.set(path, data, version)
     except BadVersionError:
-        raise StoreAdminError(f"{path} was changed by someone else meanwhile; look at it and repeat") from None
+        raise StoreAdminError(f"{path} was changed by someone else meanwhile; check it and try again") from None
 
 
 async def _delete_tree(zookeeper: ZooKeeper, path: str) -> None:

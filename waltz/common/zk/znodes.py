@@ -103,7 +103,7 @@ class _Reader:
     def expect_version(self, version: int) -> None:
         found = self.byte()
         if found != version:
-            raise ProtocolError(f"{self._what}: version {found} is not known, {version} is")
+            raise ProtocolError(f"{self._what}: unknown version {found}, expected {version}")
 
     def expect_magic(self, magic: int) -> None:
         found = self.int32()

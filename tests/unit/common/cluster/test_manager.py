@@ -185,12 +185,12 @@ async def test_policy_error_reaches_the_caller_and_stops_nothing(caplog: pytest.
     await server.until_owns(2)
     data, _ = await harness.other.get(PATHS.server_descriptors)
     await harness.other.set(PATHS.server_descriptors, PartitionAssignment(1, 5, {}).encode())
-    with pytest.raises(PolicyError, match="of 5 partitions"):
+    with pytest.raises(PolicyError, match="has 5 partitions"):
         await harness.manager.set_preferred_partitions(server, [1])
     second = FakeServer("h2")
     await harness.manager.manage_server(second)
     await settle()
-    assert "partitions cannot be assigned: the stored assignment is of 5 partitions" in caplog.text
+    assert "partitions cannot be assigned: the stored assignment has 5 partitions" in caplog.text
     await harness.other.set(PATHS.server_descriptors, data)
     await second.until_owns(1)
     await harness.close()
@@ -204,7 +204,10 @@ async def test_unusable_assignment_is_reported_and_recovered_from(caplog: pytest
     data, _ = await harness.other.get(PATHS.server_descriptors)
     await harness.other.set(PATHS.server_descriptors, b"\x09")
     await settle()
-    assert "no partitions can be assigned: /waltz/serverDescriptors: partition assignment: version 9" in caplog.text
+    assert (
+        "no partitions can be assigned: /waltz/serverDescriptors: partition assignment: unknown version 9"
+        in caplog.text
+    )
     with pytest.raises(PolicyError):
         await harness.manager.set_preferred_partitions(server, [1])
     await harness.other.set(PATHS.server_descriptors, data)
@@ -308,7 +311,7 @@ async def test_assignment_that_names_an_absent_server(caplog: pytest.LogCaptureF
     await harness.other.set(PATHS.server_descriptors, assignment.encode())
     await server.until_owns(1)
     assert client.endpoints is seen
-    assert "names a server that is not there" in caplog.text
+    assert "names a server that does not exist" in caplog.text
     await harness.close()
 
 
@@ -447,6 +450,6 @@ async def test_foreign_node_is_reported_once(caplog: pytest.LogCaptureFixture) -
         server = FakeServer("h1")
         await harness.manager.manage_server(server)
         await server.until_owns(2)
-    assert caplog.text.count("a node is ignored, delete it") == 1
+    assert caplog.text.count("a node is ignored; delete it") == 1
     await harness.other.delete(PATHS.server_descriptor("foreign"))
     await harness.close()

@@ -98,7 +98,7 @@ def test_impossible_preferences_are_ignored() -> None:
 
 
 def test_stored_assignment_that_does_not_fit() -> None:
-    with pytest.raises(PolicyError, match="of 3 partitions, the cluster has 2"):
+    with pytest.raises(PolicyError, match="has 3 partitions, the cluster has 2"):
         assign(1, stored(3, {}), 2, servers(1))
     with pytest.raises(PolicyError, match="partition 2, the cluster has 2"):
         assign(1, stored(2, {1: [(2, 1)]}), 2, servers(1))

@@ -146,7 +146,7 @@ def test_null_empty_and_foreign_data(kind: Any) -> None:
         kind.decode(None, "/x")
     with pytest.raises(ProtocolError, match="/x: .* 0 bytes end inside a field"):
         kind.decode(b"", "/x")
-    with pytest.raises(ProtocolError, match="/x: .*(version 238 is not known|magic number eeeeeeee)"):
+    with pytest.raises(ProtocolError, match=r"/x: .*(unknown version 238, expected \d+|magic number eeeeeeee)"):
         kind.decode(b"\xee" * 40, "/x")
 
 
