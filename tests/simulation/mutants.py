@@ -87,7 +87,7 @@ MUTANTS: dict[str, Mutant] = {
         "a storage syncs no file", 10, 0, _patch(SimulatedFile, "datasync", storage.sync_nothing)
     ),
     "one-storage-acknowledges-before-sync": Mutant(
-        "one of the storages syncs no segment", 10, 0, storage.one_storage_acknowledges_before_sync
+        "one of the storages syncs no segment", 10, 1, storage.one_storage_acknowledges_before_sync
     ),
     "directory-not-synced": Mutant(
         "storages sync no directory", 10, 0, _patch(SimulatedFiles, "sync_directory", storage.sync_no_directory)
