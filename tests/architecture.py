@@ -68,7 +68,6 @@ ARROWS: dict[str, tuple[str, ...]] = {
         "common.net",
         "common.wire",
         "common.zk",
-        "server",
         "storage.remote",
     ),
     "client": (

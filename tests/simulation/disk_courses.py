@@ -20,7 +20,11 @@ async def roll_back_disk(target: Target, fault: Fault) -> None:
 
 async def exchange_disks(target: Target, fault: Fault) -> None:
     """Two storages of the same partitions are off, and each is started with the disk of the other. All but one of them,
-    at least, have been in the current sessions."""
+    at least, have been in the current sessions.
+
+    With other partitions nothing would follow that could go wrong: a storage serves those that its control file names,
+    so it would refuse what it is asked for until an operator assigns that to it anew, empty.
+    """
     async with target.world.disk_course:
         await _exchange_disks(target, fault)
 

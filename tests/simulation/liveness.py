@@ -21,10 +21,10 @@ from waltz.server.appends import AppendCall
 from waltz.server.connection import MAX_UNSENT_BYTES
 from waltz.server.link import ClientLink
 from waltz.server.locks import Conflict
-from waltz.server.memory import MIN_SHARE_BYTES
 from waltz.server.partition import ServerPartition
 from waltz.server.store.interface import Append
 from waltz.server.store.log import ReplicatedLog
+from waltz.server.store.memory import MIN_SHARE_BYTES
 from waltz.server.store.session import StoreSession
 
 LOOK_INTERVAL_S = 1.0

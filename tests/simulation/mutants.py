@@ -19,10 +19,10 @@ from waltz.client.engine.appends import PartitionAppends
 from waltz.common.cluster import replicas
 from waltz.server.feed import Feed
 from waltz.server.locks import LockTable
-from waltz.server.memory import MemoryAccount
 from waltz.server.partition import ServerPartition
 from waltz.server.sequencer import Sequencer
 from waltz.server.store import log, recovery
+from waltz.server.store.memory import MemoryAccount
 from waltz.server.store.metadata_node import MetadataNode
 from waltz.server.store.recovery import RecoveryMachine
 from waltz.server.store.replica import Replica
@@ -87,7 +87,7 @@ MUTANTS: dict[str, Mutant] = {
         "a storage syncs no file", 10, 0, _patch(SimulatedFile, "datasync", storage.sync_nothing)
     ),
     "one-storage-acknowledges-before-sync": Mutant(
-        "one of the storages syncs no segment", 10, 0, storage.one_storage_acknowledges_before_sync
+        "one of the storages syncs no segment", 10, 1, storage.one_storage_acknowledges_before_sync
     ),
     "directory-not-synced": Mutant(
         "storages sync no directory", 10, 0, _patch(SimulatedFiles, "sync_directory", storage.sync_no_directory)

@@ -39,7 +39,7 @@ def stale_locks() -> Iterator[None]:
     """H2. A client that waits until it has applied what came before its mount hides it."""
 
     def mounted_at_once(feed: PartitionFeed, item: Any) -> None:
-        feed._owner.mount_reached(item.req_id)
+        feed._mount_reached(item.req_id)
 
     with (
         mock.patch.object(LockTable, "reset", never_reset),

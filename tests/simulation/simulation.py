@@ -50,8 +50,8 @@ from waltz.common.cluster import marks
 from waltz.common.errors import WaltzError
 from waltz.common.net import channel
 from waltz.common.records import Record
+from waltz.server import answers as server_answers
 from waltz.server import node as server_node
-from waltz.server import partition as server_partition
 from waltz.server.partition import ServerPartition
 from waltz.server.store.interface import Append, StoreOptions
 from waltz.server.store.replica_states import NO_SESSION
@@ -196,7 +196,7 @@ class Simulation:
             stack.enter_context(mock.patch.object(server_node, "StoreOptions", store_options))
             stack.enter_context(as_many_as_the_fault_says(self.world))
             stack.enter_context(mock.patch.object(marks, "random", SimpleNamespace(Random=lambda: random.Random(0))))
-            for module in (server_partition, client_mount):
+            for module in (server_answers, client_mount):
                 stack.enter_context(mock.patch.object(module, "MAX_FEED_COUNT", options.max_feed_count))
             if options.forgetful_storages:
                 stack.enter_context(mock.patch.object(FenceFile, "raise_to", _forget))

@@ -151,7 +151,6 @@ class DbApiDatabase:
         self._style: str = module.paramstyle
 
     def connect(self) -> Any:
-        """See :class:`Database`."""
         connection = self._open()
         try:
             for statement in self._begin:
@@ -162,11 +161,9 @@ class DbApiDatabase:
         return connection
 
     def create_table(self, connection: Any) -> None:
-        """See :class:`Database`."""
         self._execute(connection, _create_table(self._table))
 
     def read_mark(self, connection: Any, partition_id: int) -> int | None:
-        """See :class:`Database`."""
         statement = f"SELECT HIGH_WATER_MARK FROM {self._table} WHERE PARTITION_ID = {{}}"  # noqa: S608  # a checked name
         cursor = connection.cursor()
         try:
@@ -177,12 +174,10 @@ class DbApiDatabase:
         return None if row is None else int(row[0])
 
     def insert_mark(self, connection: Any, partition_id: int) -> None:
-        """See :class:`Database`."""
         statement = f"INSERT INTO {self._table} (PARTITION_ID, HIGH_WATER_MARK) VALUES ({{}}, {{}})"  # noqa: S608  # a checked name
         self._execute(connection, statement, partition_id, NO_TRANSACTION)
 
     def advance_mark(self, connection: Any, partition_id: int, transaction_id: int) -> bool:
-        """See :class:`Database`."""
         statement = (
             f"UPDATE {self._table} SET HIGH_WATER_MARK = {{}} "  # noqa: S608  # a checked name
             "WHERE PARTITION_ID = {} AND HIGH_WATER_MARK = {}"
@@ -190,7 +185,6 @@ class DbApiDatabase:
         return self._execute(connection, statement, transaction_id, partition_id, transaction_id - 1) == 1
 
     def guarded(self, connection: Any) -> Any:
-        """See :class:`Database`."""
         return GuardedConnection(connection)
 
     def _execute(self, connection: Any, statement: str, *values: int) -> int:
@@ -228,26 +222,21 @@ class SqlAlchemyDatabase:
         self._table = _checked_table(table)
 
     def connect(self) -> Any:
-        """See :class:`Database`."""
         return self._engine.connect()
 
     def create_table(self, connection: Any) -> None:
-        """See :class:`Database`."""
         connection.execute(self._text(_create_table(self._table)))
 
     def read_mark(self, connection: Any, partition_id: int) -> int | None:
-        """See :class:`Database`."""
         statement = f"SELECT HIGH_WATER_MARK FROM {self._table} WHERE PARTITION_ID = :partition"  # noqa: S608  # a checked name
         row = connection.execute(self._text(statement), {"partition": partition_id}).fetchone()
         return None if row is None else int(row[0])
 
     def insert_mark(self, connection: Any, partition_id: int) -> None:
-        """See :class:`Database`."""
         statement = f"INSERT INTO {self._table} (PARTITION_ID, HIGH_WATER_MARK) VALUES (:partition, :mark)"  # noqa: S608  # a checked name
         connection.execute(self._text(statement), {"partition": partition_id, "mark": NO_TRANSACTION})
 
     def advance_mark(self, connection: Any, partition_id: int, transaction_id: int) -> bool:
-        """See :class:`Database`."""
         statement = (
             f"UPDATE {self._table} SET HIGH_WATER_MARK = :after "  # noqa: S608  # a checked name
             "WHERE PARTITION_ID = :partition AND HIGH_WATER_MARK = :before"
@@ -256,7 +245,6 @@ class SqlAlchemyDatabase:
         return int(connection.execute(self._text(statement), values).rowcount) == 1
 
     def guarded(self, connection: Any) -> Any:
-        """See :class:`Database`."""
         return GuardedConnection(connection)
 
 

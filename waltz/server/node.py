@@ -26,7 +26,6 @@ from waltz.common.zk.store_admin import read_store_params
 from waltz.common.zk.znodes import ReplicaAssignments, StoreParams
 from waltz.server.appends import AppendLimits
 from waltz.server.caches import FeedCache, TransactionCache
-from waltz.server.memory import MemoryBudget
 from waltz.server.partition import PartitionOptions, ServerPartition
 from waltz.server.partition_metrics import SERVER_GROUP, PartitionMetrics
 from waltz.server.replica_journal import ReplicaJournal, under_replicated
@@ -35,6 +34,7 @@ from waltz.server.service import ServerService
 from waltz.server.store.connections import ConnectFunction, StorageConnections, storage_connector
 from waltz.server.store.interface import StoreOptions
 from waltz.server.store.log import ReplicatedLog
+from waltz.server.store.memory import MemoryBudget
 from waltz.server.store.replica_view import ReplicaView
 
 logger = logging.getLogger(__name__)

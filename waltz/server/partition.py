@@ -42,13 +42,13 @@ from waltz.server.feed import Feed
 from waltz.server.feed_frames import FEED_VERSION
 from waltz.server.link import ClientLink
 from waltz.server.locks import Conflict
-from waltz.server.memory import MIN_SHARE_BYTES, MemoryBudget
 from waltz.server.partition_metrics import PartitionMetrics
 from waltz.server.pending import Awaits, Pending
 from waltz.server.registrations import Registrations
 from waltz.server.replicated import LogFactory
 from waltz.server.sequencer import Sequencer, Verdict
 from waltz.server.store.interface import Append
+from waltz.server.store.memory import MIN_SHARE_BYTES, MemoryBudget
 from waltz.server.store.replica_view import ReplicaView
 from waltz.server.transaction_data import NOT_READY_TEXT, TransactionDataReader, error_response
 from waltz.server.undecided import UndecidedAppends

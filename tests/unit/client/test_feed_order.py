@@ -236,8 +236,8 @@ async def test_a_defect_in_the_library_does_not_skip_a_transaction(
     callbacks = callbacks_class()
     client = await world.client(callbacks, server)
     await until(lambda: client._engine.partitions[0].mount.channel is not None)
-    appends = client._engine.partitions[0].appends
-    take_committed = appends.take_committed
+    feed = client._engine.partitions[0].feed
+    take_committed = feed._take_committed
     failures = iter(range(3))
 
     def failing(req_id: bytes) -> Any:
@@ -245,7 +245,7 @@ async def test_a_defect_in_the_library_does_not_skip_a_transaction(
             raise AssertionError("a defect")
         return take_committed(req_id)
 
-    monkeypatch.setattr(appends, "take_committed", failing)
+    monkeypatch.setattr(feed, "_take_committed", failing)
     for _ in range(10):
         server.commit(0)
     await until(lambda: callbacks.applied == {0: list(range(10))})

@@ -21,10 +21,10 @@ from waltz.common.wire.frames import CLIENT_SERVER, FrameSplitter
 from waltz.server.appends import AppendCall, append_call
 from waltz.server.caches import FeedCache, TransactionCache
 from waltz.server.link import ClientLink
-from waltz.server.memory import MemoryBudget
 from waltz.server.partition import PartitionOptions, ServerPartition
 from waltz.server.partition_metrics import PartitionMetrics
 from waltz.server.store.interface import Append, LogListener, encode_appends
+from waltz.server.store.memory import MemoryBudget
 from waltz.server.store.replica_view import ReplicaView
 
 GENERATION = 3

@@ -14,11 +14,11 @@ from waltz.common.wire.append_request import APPEND_REQUEST_TYPE
 from waltz.common.wire.frames import CLIENT_SERVER
 from waltz.server.appends import AppendLimits
 from waltz.server.caches import FeedCache, TransactionCache
-from waltz.server.memory import MemoryBudget
 from waltz.server.partition import PartitionOptions, ServerPartition
 from waltz.server.partition_metrics import PartitionMetrics
 from waltz.server.service import ServerService
 from waltz.server.store.interface import Append, LogListener
+from waltz.server.store.memory import MemoryBudget
 
 GENERATION = 1
 MAX_TRANSACTION_BYTES = 1 << 20

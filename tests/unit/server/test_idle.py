@@ -10,12 +10,12 @@ from tests.unit.server.store.world import NAMES, ROOT
 from waltz.common.metrics import Registry
 from waltz.common.zk.paths import ClusterPaths
 from waltz.server.caches import FeedCache, TransactionCache
-from waltz.server.memory import MemoryBudget
 from waltz.server.partition import PartitionOptions, ServerPartition
 from waltz.server.partition_metrics import PartitionMetrics
 from waltz.server.store.connections import StorageConnections
 from waltz.server.store.interface import LogListener, StoreOptions
 from waltz.server.store.log import ReplicatedLog
+from waltz.server.store.memory import MemoryBudget
 
 PARTITIONS = 256
 

@@ -8,7 +8,7 @@ from tests.unit.server.serving import GENERATION, MAX_TRANSACTION_BYTES, Batchin
 from waltz.client.errors import TransactionTooLargeError
 from waltz.client.retry_policy import RetryPolicy
 from waltz.common.cluster.manager import PartitionGeneration
-from waltz.server.memory import MIN_SHARE_BYTES, MemoryBudget
+from waltz.server.store.memory import MIN_SHARE_BYTES, MemoryBudget
 
 FLOOD = 3000
 

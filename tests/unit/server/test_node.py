@@ -17,10 +17,10 @@ from waltz.common.exposition import prometheus_text
 from waltz.common.ids import Endpoint
 from waltz.common.zk import store_admin
 from waltz.server import node
-from waltz.server.memory import MemoryAccount
 from waltz.server.node import WaltzServer
 from waltz.server.store.connections import ConnectFunction, StorageRpc
 from waltz.server.store.interface import LogListener, StoreOptions
+from waltz.server.store.memory import MemoryAccount
 from waltz.server.store.replica_view import ReplicaStatus, ReplicaView
 
 ROOT = "/cluster"

@@ -44,8 +44,8 @@ from waltz.common.wire.client_server import (
     encode_feed_data,
 )
 from waltz.server.link import ClientLink
-from waltz.server.memory import MIN_SHARE_BYTES, MemoryBudget
 from waltz.server.partition import PartitionOptions
+from waltz.server.store.memory import MIN_SHARE_BYTES, MemoryBudget
 
 READY, NOT_READY, CLIENT_AHEAD = PartitionState.READY, PartitionState.NOT_READY, PartitionState.CLIENT_AHEAD
 

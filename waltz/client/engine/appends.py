@@ -366,7 +366,7 @@ class PartitionAppends:
     # The feed's side
 
     def take_committed(self, req_id: bytes) -> Submission | None:
-        """See :class:`~waltz.client.engine.feed.FeedOwner`."""
+        """The transaction is committed: its submission, if it is one of ours and was undecided."""
         commit = self.monitor.committed(req_id)
         if commit is None:
             return None
@@ -385,7 +385,7 @@ class PartitionAppends:
         return submission
 
     def is_own(self, req_id: bytes) -> bool:
-        """See :class:`~waltz.client.engine.feed.FeedOwner`."""
+        """Whether the transaction is one of ours that is undecided, so that its data is here."""
         return self.monitor.get(req_id) is not None
 
     def settle_deferred(self, high_water_mark: int) -> None:

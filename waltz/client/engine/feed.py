@@ -20,7 +20,7 @@ import random
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from waltz.client.engine.deferred import DeferredDecisions
 from waltz.client.engine.prefetch import Prefetcher
@@ -35,19 +35,6 @@ from waltz.common.wire.client_server import FeedData, MountResponse
 logger = logging.getLogger(__name__)
 
 
-class Decisions(Protocol):
-    """What the feed needs of the appends of its partition."""
-
-    def take_committed(self, req_id: bytes) -> Submission | None:
-        """The transaction is committed: its submission, if it is one of ours and was undecided."""
-
-    def is_own(self, req_id: bytes) -> bool:
-        """Whether the transaction is one of ours that is undecided, so that its data is here."""
-
-    def settle_deferred(self, high_water_mark: int) -> None:
-        """The high-water mark has advanced, maybe as far as the deferred decisions were waiting for."""
-
-
 @dataclass(frozen=True, slots=True)
 class Applier:
     """What a face does with committed transactions. What the functions return is awaited if it can be."""
@@ -58,32 +45,30 @@ class Applier:
     """A function of the application raised while this transaction of this partition was being applied."""
 
 
-class FeedOwner(Protocol):
-    """What the feed needs of its partition."""
-
-    def mount_reached(self, session_id: bytes) -> None:
-        """All transactions before this mount response are applied."""
-
-    def backlog_changed(self, size: int) -> None:
-        """So many transactions wait; called when the queue crosses one of its limits."""
-
-    def feed_broke_off(self) -> None:
-        """What was received and not applied is forgotten, and has to be fed again."""
-
-
 class PartitionFeed:
-    """Applies transactions and knows the client's high-water mark. Inactive until :meth:`start`."""
+    """Applies transactions and knows the client's high-water mark. Inactive until :meth:`start`.
+
+    ``take_committed`` gives the submission of a transaction that is found committed, if it is one of ours that was
+    undecided, and ``is_own`` says whether it is. ``settle_deferred`` is called when the mark has come to where
+    ``deferred`` decisions wait for it, ``mount_reached`` when everything before a mount response is applied,
+    ``backlog_changed`` with the number of transactions that wait, when that crosses one of its limits, and
+    ``broke_off`` when what was received and not applied is forgotten and has to be fed again.
+    """
 
     def __init__(
         self,
         partition_id: int,
-        decisions: Decisions,
-        deferred: DeferredDecisions,
-        owner: FeedOwner,
         applier: Applier | None,
         prefetcher: Prefetcher,
         applying: asyncio.Semaphore,
         *,
+        take_committed: Callable[[bytes], Submission | None],
+        is_own: Callable[[bytes], bool],
+        deferred: DeferredDecisions,
+        settle_deferred: Callable[[int], None],
+        mount_reached: Callable[[bytes], None],
+        backlog_changed: Callable[[int], None],
+        broke_off: Callable[[], None],
         options: ClientOptions,
         random_source: random.Random,
     ) -> None:
@@ -95,9 +80,13 @@ class PartitionFeed:
         self.advanced = Signal()
         """Notified when ``applied`` has advanced, where nothing is applied."""
         self._partition_id = partition_id
-        self._decisions = decisions
+        self._take_committed = take_committed
+        self._is_own = is_own
         self._deferred = deferred
-        self._owner = owner
+        self._settle_deferred = settle_deferred
+        self._mount_reached = mount_reached
+        self._backlog_changed = backlog_changed
+        self._broke_off = broke_off
         if applier is None:
             self._step: Callable[[FeedData], Coroutine[Any, Any, None] | None] = self._follow
         else:
@@ -159,14 +148,14 @@ class PartitionFeed:
                 self._begin(rest)
             return
         self._queue.append(item)
-        self._prefetcher.queued(item.transaction_id, own=self._decisions.is_own(item.req_id))
+        self._prefetcher.queued(item.transaction_id, own=self._is_own(item.req_id))
         if len(self._queue) == self._options.feed_queue_high:
-            self._owner.backlog_changed(len(self._queue))
+            self._backlog_changed(len(self._queue))
 
     def offer_mounted(self, item: MountResponse) -> None:
         """The partition is mounted as soon as what came before is applied."""
         if self._task is None:
-            self._owner.mount_reached(item.req_id)
+            self._mount_reached(item.req_id)
         else:
             self._queue.append(item)
 
@@ -191,7 +180,7 @@ class PartitionFeed:
                 return
             item = queue.popleft()
             if len(queue) == low:
-                self._owner.backlog_changed(low)
+                self._backlog_changed(low)
             next_step = self._take(item)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
@@ -210,7 +199,7 @@ class PartitionFeed:
             exc_info=None if task.cancelled() else task.exception(),
         )
         self._forget_received()
-        self._owner.feed_broke_off()
+        self._broke_off()
 
     def _forget_received(self) -> None:
         self._queue.clear()
@@ -220,7 +209,7 @@ class PartitionFeed:
     def _take(self, item: FeedData | MountResponse) -> Coroutine[Any, Any, None] | None:
         if isinstance(item, FeedData):
             return self._step(item)
-        self._owner.mount_reached(item.req_id)
+        self._mount_reached(item.req_id)
         return None
 
     # One transaction. What can be done without waiting is done; the rest is returned as a coroutine.
@@ -228,18 +217,18 @@ class PartitionFeed:
     def _follow(self, item: FeedData) -> None:
         """Nothing is applied: the high-water mark moves at once."""
         req_id, transaction_id, _ = item
-        own = self._decisions.take_committed(req_id)
+        own = self._take_committed(req_id)
         self.applied = transaction_id
         if own is not None:
             own.committed(transaction_id)
         if self._deferred.due_at <= transaction_id:
-            self._decisions.settle_deferred(transaction_id)
+            self._settle_deferred(transaction_id)
         if self.advanced.waited_for:
             self.advanced.notify()
 
     def _apply(self, item: FeedData) -> Coroutine[Any, Any, None] | None:
         req_id, transaction_id, header = item
-        own = self._decisions.take_committed(req_id)
+        own = self._take_committed(req_id)
         if own is None:
             if self._under_way is not None:  # it broke off; its submission is not told of the commit again
                 return self._apply_slowly(*self._under_way)
@@ -282,7 +271,7 @@ class PartitionFeed:
             if telling is not None and inspect.isawaitable(telling):
                 return self._finish_slowly(transaction, telling)
         if self._deferred.due_at <= transaction_id:
-            self._decisions.settle_deferred(transaction_id)
+            self._settle_deferred(transaction_id)
         return None
 
     def _begin_slowly(
@@ -329,7 +318,7 @@ class PartitionFeed:
 
     async def _finish_slowly(self, transaction: Transaction, telling: Awaitable[None]) -> None:
         await self._guard(transaction, telling)
-        self._decisions.settle_deferred(transaction.transaction_id)
+        self._settle_deferred(transaction.transaction_id)
 
     async def _try_to_apply(self, transaction: Transaction, applying: Awaitable[None] | None) -> BaseException | None:
         try:

@@ -39,12 +39,16 @@ class StreamPartition:
         self.appends = PartitionAppends(partition_id, client_id, settings)
         self.feed = PartitionFeed(
             partition_id,
-            self.appends,
-            self.appends.deferred,
-            self,
             settings.applier,
             Prefetcher(fetcher, options.prefetch_maximum),
             settings.applying,
+            take_committed=self.appends.take_committed,
+            is_own=self.appends.is_own,
+            deferred=self.appends.deferred,
+            settle_deferred=self.appends.settle_deferred,
+            mount_reached=self._mount_reached,
+            backlog_changed=self._backlog_changed,
+            broke_off=self._feed_broke_off,
             options=options,
             random_source=settings.random_source,
         )
@@ -163,18 +167,15 @@ class StreamPartition:
 
     # The feed's side
 
-    def mount_reached(self, session_id: bytes) -> None:
-        """See :class:`~waltz.client.engine.feed.FeedOwner`."""
+    def _mount_reached(self, session_id: bytes) -> None:
         self.mount.reached(session_id)
 
-    def feed_broke_off(self) -> None:
-        """See :class:`~waltz.client.engine.feed.FeedOwner`."""
+    def _feed_broke_off(self) -> None:
         if self.mount.link is not None:
             self.mount.link.resume(self)
         self.mount.restart_later()
 
-    def backlog_changed(self, size: int) -> None:
-        """See :class:`~waltz.client.engine.feed.FeedOwner`."""
+    def _backlog_changed(self, size: int) -> None:
         link = self.mount.link
         if size > self._options.feed_queue_low:
             if link is not None:

@@ -86,11 +86,9 @@ class MockDriver(Driver):
             connection.break_soon()
 
     def next_delay_s(self) -> float:
-        """See :class:`~waltz.client.mock.connection.Faults`."""
         return self._random.random() * self.max_delay_s if self.max_delay_s else 0.0
 
     def next_append_fails(self) -> bool:
-        """See :class:`~waltz.client.mock.connection.Faults`."""
         with self._mutex:
             if self._forced_append_failures:
                 self._forced_append_failures -= 1
@@ -98,7 +96,6 @@ class MockDriver(Driver):
             return self.fault_rate > 0 and self._random.random() < self.fault_rate
 
     def next_lock_fails(self) -> bool:
-        """See :class:`~waltz.client.mock.connection.Faults`."""
         with self._mutex:
             if not self._forced_lock_failures:
                 return False

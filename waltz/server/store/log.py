@@ -18,7 +18,6 @@ from waltz.common.net.backoff import Backoff
 from waltz.common.records import Record, RecordHeader
 from waltz.common.zk.client import ZooKeeper
 from waltz.common.zk.paths import ClusterPaths
-from waltz.server.memory import MemoryAccount
 from waltz.server.store.batching import PendingAppends, size_of
 from waltz.server.store.connections import StorageConnections
 from waltz.server.store.interface import (
@@ -31,6 +30,7 @@ from waltz.server.store.interface import (
 )
 from waltz.server.store.log_reader import LogReader
 from waltz.server.store.log_states import LogEvent, LogState, next_state
+from waltz.server.store.memory import MemoryAccount
 from waltz.server.store.metadata_node import MetadataNode
 from waltz.server.store.next_session import NextSession
 from waltz.server.store.pacing import Readmissions

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from waltz.common.records import decode_record
-from waltz.server.memory import MIN_SHARE_BYTES, MemoryAccount
 from waltz.server.store.interface import Append
+from waltz.server.store.memory import MIN_SHARE_BYTES, MemoryAccount
 
 
 class Batch:

@@ -1,8 +1,8 @@
 import pytest
 
 from waltz.common.records import Record, encode_record
-from waltz.server.memory import MIN_SHARE_BYTES, MemoryAccount, MemoryBudget
 from waltz.server.store.interface import Append
+from waltz.server.store.memory import MIN_SHARE_BYTES, MemoryAccount, MemoryBudget
 from waltz.server.store.ring import BatchRing
 
 

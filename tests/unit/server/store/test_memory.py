@@ -3,7 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from waltz.server.memory import MIN_SHARE_BYTES, MemoryBudget
+from waltz.server.store.memory import MIN_SHARE_BYTES, MemoryBudget
 
 MIB = 1 << 20
 
