@@ -15,16 +15,13 @@ PACKAGE = ROOT / "waltz"
 PAGE = ROOT / "docs" / "architecture.md"
 
 ARROWS: dict[str, tuple[str, ...]] = {
-    "common": ("common.net",),
+    "common": (),
     "common.wire": ("common",),
     "common.net": (
         "common",
         "common.wire",
     ),
-    "common.zk": (
-        "common",
-        "common.net",
-    ),
+    "common.zk": ("common",),
     "common.cluster": (
         "common",
         "common.net",

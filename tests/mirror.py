@@ -43,7 +43,7 @@ WITHOUT_OWN_TEST = {
     "common/exposition.py": "beside what it shows in unit/common/test_metrics.py",
     "common/net/kernel.py": "one system call, behind unit/common/net/test_channel.py",
     "common/net/tls_acceptor.py": "handshakes that stop half-way in unit/test_hostile_tls.py",
-    "common/version.py": "what the build says of itself in unit/common/test_http.py",
+    "common/version.py": "what the build says of itself in unit/common/net/test_http.py",
     "common/wire/admin.py": "vectors of the original in unit/common/wire/test_vectors.py",
     "common/wire/admin_version1.py": "both ends over a connection in unit/storage/node/test_admin_port.py",
     "common/wire/catalogue.py": "it is built on import, and used by every codec's test",

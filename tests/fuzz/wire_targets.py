@@ -7,8 +7,8 @@ from typing import Any
 from tests.fuzz import seeds
 from tests.fuzz.target import Target
 from waltz.common.errors import ProtocolError
-from waltz.common.http import HttpError, Pages, RequestParser
 from waltz.common.metrics import Registry
+from waltz.common.net.http import HttpError, Pages, RequestParser
 from waltz.common.wire import admin_version1 as admin_wire
 from waltz.common.wire import client_server, storage
 from waltz.common.wire.connection import WireConnection

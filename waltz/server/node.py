@@ -10,10 +10,10 @@ from waltz.common.cluster.manager import ClusterManager, PartitionGeneration
 from waltz.common.config import ServerConfig
 from waltz.common.daemon import calm_garbage_collection, close_step, stop_signals, unless_stopped
 from waltz.common.errors import ConfigError
-from waltz.common.http import HttpServer
 from waltz.common.ids import Endpoint
 from waltz.common.metrics import Json, Registry
 from waltz.common.net.guard import TrafficGuard
+from waltz.common.net.http import HttpServer
 from waltz.common.net.limits import listener_limits, traffic_limits
 from waltz.common.net.listener import Listener
 from waltz.common.net.tls import client_context, server_context

@@ -13,7 +13,7 @@ from typing import NamedTuple, cast
 
 from waltz.common.errors import ProtocolError
 from waltz.common.ids import NO_TRANSACTION, ReqId
-from waltz.common.net.quiet_log import QuietLog
+from waltz.common.quiet_log import QuietLog
 from waltz.common.records import Record, RecordHeader
 from waltz.common.tasks import owned
 from waltz.common.wire.client_server import (

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from waltz.common.errors import ProtocolError, WaltzError
 from waltz.common.net.backoff import Backoff
-from waltz.common.net.quiet_log import OutageLog
+from waltz.common.quiet_log import OutageLog
 from waltz.common.tasks import owned, restarting
 from waltz.common.zk.client import ZooKeeper
 from waltz.common.zk.store_admin import read_replica_assignments

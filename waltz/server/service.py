@@ -9,7 +9,7 @@ from typing import Any
 from waltz.common.errors import ProtocolError, WaltzError
 from waltz.common.ids import LONG_MIN, PARTITION_PART, ReqId
 from waltz.common.net.channel import Channel
-from waltz.common.net.quiet_log import QuietLog
+from waltz.common.quiet_log import QuietLog
 from waltz.common.tasks import owned
 from waltz.common.wire.client_server import (
     AddPreferredPartitionRequest,

@@ -16,7 +16,7 @@ from waltz.common.errors import ConnectFailedError, ConnectionClosedError, Deadl
 from waltz.common.ids import Endpoint, ReqId
 from waltz.common.net.backoff import Backoff
 from waltz.common.net.channel import CLOSE_TIMEOUT_S, Channel, ChannelHandler, connect
-from waltz.common.net.quiet_log import OutageLog
+from waltz.common.quiet_log import OutageLog
 from waltz.common.tasks import owned, restarting
 from waltz.common.wire.client_server import (
     Message,

@@ -17,7 +17,7 @@ from waltz.common.cluster.managed import ManagedClient, ManagedServer
 from waltz.common.cluster.policy import PolicyError, assign
 from waltz.common.errors import DeadlineExceededError, ProtocolError, WaltzError
 from waltz.common.ids import Endpoint
-from waltz.common.net.quiet_log import OutageLog
+from waltz.common.quiet_log import OutageLog
 from waltz.common.tasks import owned, restarting
 from waltz.common.zk.client import (
     BadVersionError,

@@ -26,7 +26,7 @@ from waltz.common.ids import Endpoint
 from waltz.common.net.guard import TrafficGuard
 from waltz.common.net.kernel import unacknowledged_bytes
 from waltz.common.net.limits import HELLO_TIMEOUT_S, MAX_PAYLOAD_BYTES
-from waltz.common.net.quiet_log import QuietLog
+from waltz.common.quiet_log import QuietLog
 from waltz.common.wire.connection import WireConnection
 from waltz.common.wire.frames import Bounds, Family
 

@@ -18,8 +18,8 @@ from waltz.common.errors import WaltzError
 from waltz.common.net.channel import CLOSE_TIMEOUT_S, Channel, ChannelHandler
 from waltz.common.net.guard import OverloadedError, TrafficGuard
 from waltz.common.net.limits import ListenerLimits, TrafficLimits
-from waltz.common.net.quiet_log import QuietLog
 from waltz.common.net.tls_acceptor import BACKLOG, TlsAcceptor
+from waltz.common.quiet_log import QuietLog
 from waltz.common.wire.frames import Family
 
 logger = logging.getLogger(__name__)

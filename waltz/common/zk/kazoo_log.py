@@ -2,7 +2,7 @@
 
 import logging
 
-from waltz.common.net.quiet_log import OutageLog
+from waltz.common.quiet_log import OutageLog
 
 _TROUBLES = ("Connection dropped: ", "Connection time-out: ", "Cannot resolve ")
 _WITHOUT_NEWS = ("Transition to CONNECTING", "Failed connecting to Zookeeper within the connection retry policy.")

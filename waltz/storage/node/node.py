@@ -11,9 +11,9 @@ from waltz.common.config import StorageConfig
 from waltz.common.daemon import calm_garbage_collection, stop_signals, unless_stopped
 from waltz.common.errors import WaltzError
 from waltz.common.exposition import to_json
-from waltz.common.http import HttpServer
 from waltz.common.metrics import Json, Registry
 from waltz.common.net.guard import TrafficGuard
+from waltz.common.net.http import HttpServer
 from waltz.common.net.limits import listener_limits, traffic_limits
 from waltz.common.net.listener import Listener
 from waltz.common.net.tls import server_context

@@ -10,10 +10,10 @@ from contextlib import asynccontextmanager
 import pytest
 
 from tests.unit.common.net.peers import FAMILY, Recorder, frame
+from waltz.common import quiet_log
 from waltz.common.config import TlsConfig
 from waltz.common.errors import ConnectFailedError, DeadlineExceededError, ProtocolError
 from waltz.common.ids import Endpoint
-from waltz.common.net import quiet_log
 from waltz.common.net.channel import Channel, connect
 from waltz.common.net.guard import OverloadedError, TrafficGuard
 from waltz.common.net.limits import ListenerLimits, TrafficLimits

@@ -16,9 +16,9 @@ from tests.unit.storage.node_support import (
     records,
     running_node,
 )
-from waltz.common import http
 from waltz.common.config import StorageConnectionsConfig, TlsConfig
 from waltz.common.ids import Endpoint
+from waltz.common.net import http
 from waltz.common.net.tls import client_context
 from waltz.common.wire import storage as wire
 from waltz.common.wire.frames import FRAME_HEADER, STORAGE

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from waltz.common import http
 from waltz.common.errors import WaltzError
-from waltz.common.http import Health, HttpError, HttpServer, RequestParser, prefers_prometheus
 from waltz.common.metrics import Json, Registry
+from waltz.common.net import http
+from waltz.common.net.http import Health, HttpError, HttpServer, RequestParser, prefers_prometheus
 
 
 async def exchange(port: int, request: bytes) -> bytes:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from waltz.common.net.quiet_log import FIRST_REPEAT_S, LAST_REPEAT_S, MAX_KINDS, OutageLog
+from waltz.common.quiet_log import FIRST_REPEAT_S, LAST_REPEAT_S, MAX_KINDS, OutageLog
 
 logger = logging.getLogger(__name__)
 
