@@ -208,7 +208,7 @@ def test_temporary_directory_is_removed() -> None:
         directory = server.log_path.parent
         assert directory.is_dir()
     assert not directory.exists()
-    with pytest.raises(LocalZooKeeperError, match="not started"):
+    with pytest.raises(LocalZooKeeperError, match="has not been started"):
         _ = server.log_path
 
 
