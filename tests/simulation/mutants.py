@@ -154,7 +154,7 @@ MUTANTS: dict[str, Mutant] = {
     "S6-any-replica": Mutant(
         "a bulk reader takes any replica, whatever the metadata say of it",
         40,
-        5,
+        3,
         _patch(replicas, "_objection", borders.object_to_nobody),
         ("strand-minority",),
         {"bulk_read_interval_s": 0.3, "partitions": 3},
@@ -239,7 +239,7 @@ MUTANTS: dict[str, Mutant] = {
     "H2-lock-table-not-reset": Mutant(
         "the lock table survives its session, and clients append before they have applied what came before",
         20,
-        2,
+        0,
         borders.stale_locks,
         ("flap",),
         {
@@ -254,7 +254,7 @@ MUTANTS: dict[str, Mutant] = {
     "H3-dirty-tail-kept": Mutant(
         "a storage that is assigned again is cut to the mark of the log, not to its own",
         20,
-        3,
+        1,
         storage.trust_below_the_mark,
         ("re-add-stranded",),
         {"storages": 6, "replicas": 3, "fault_count": 4},
@@ -262,7 +262,7 @@ MUTANTS: dict[str, Mutant] = {
     "H4-open-before-metadata": Mutant(
         "a session opens before its metadata are written",
         30,
-        5,
+        9,
         storage.open_before_metadata,
         ("crash-at-opening",),
         {
@@ -328,7 +328,7 @@ MUTANTS: dict[str, Mutant] = {
     "decide-with-one": Mutant(
         "a recovery takes the word of one replica",
         10,
-        5,
+        3,
         _patch(recovery, "decide_high_water_mark", storage.decide_with_one),
     ),
     "errors-are-acknowledgements": Mutant(
@@ -348,7 +348,7 @@ MUTANTS: dict[str, Mutant] = {
     "flush-before-feed": Mutant(
         "a client believes a flush before it has applied what came before it",
         10,
-        2,
+        1,
         _patch(PartitionAppends, "flush_response", borders.decided_before_applied),
     ),
     "claim-more": Mutant("locks are checked against what was received, not applied", 10, 0, borders.claim_more),
@@ -438,7 +438,7 @@ MUTANTS: dict[str, Mutant] = {
     "mark-of-an-older-generation": Mutant(
         "an owner tells its mark to who has heard of a newer generation",
         20,
-        3,
+        0,
         borders.marks_of_any_generation,
         ("boomerang",),
         {

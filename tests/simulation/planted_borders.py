@@ -212,12 +212,15 @@ def reuse_request_ids() -> Iterator[None]:
 def marks_of_any_generation() -> Iterator[None]:
     """An owner tells its mark also to who has heard of a newer generation."""
 
-    def tell(partition: ServerPartition, link: Any, request: HighWaterMarkRequest) -> None:
-        with mock.patch.object(ReplicatedLog, "opened_generation", 1 << 40):
-            ask(partition, link, request)
+    def of_any(sequencer: Sequencer, pending: Pending) -> Verdict | None:
+        generation, sequencer.generation = sequencer.generation, 1 << 40
+        try:
+            return ask(sequencer, pending)
+        finally:
+            sequencer.generation = generation
 
-    ask = ServerPartition.ask_high_water_mark
-    with mock.patch.object(ServerPartition, "ask_high_water_mark", tell):
+    ask = Sequencer.ask
+    with mock.patch.object(Sequencer, "ask", of_any):
         yield
 
 
