@@ -37,6 +37,10 @@ class Direction:
             group.create_task(self._take())
             group.create_task(self._give())
 
+    def lose(self) -> None:
+        """From now on nothing comes out."""
+        self._whole = asyncio.Event()
+
     async def _take(self) -> None:
         data = b"first"
         while data:
@@ -108,6 +112,8 @@ class Connection:
     def blackhole(self) -> None:
         """Let nothing through any more, for good, without a word to either side."""
         self.dead = True
+        self.to_node.lose()  # at once; the tasks end in their turn
+        self.from_node.lose()
         self.reset()
 
     def close(self) -> None:

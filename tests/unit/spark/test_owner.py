@@ -8,7 +8,9 @@ import pytest_asyncio
 
 from tests.memory_zookeeper import MemoryZooKeeperServer
 from tests.unit.common.cluster.fakes import FakeCluster, FakeOwner, damaged, make_log
+from tests.unit.relay import HOST, relay
 from waltz.common.errors import WaltzError
+from waltz.common.ids import Endpoint
 from waltz.common.wire.frames import CLIENT_SERVER
 from waltz.common.zk.client import ZooKeeper
 from waltz.spark import owner
@@ -210,3 +212,42 @@ async def test_what_is_not_committed_is_absent(fallen: Fallen) -> None:
     await reader.close()
     assert last is not None
     assert last.count == 5
+
+
+async def test_a_connection_to_the_server_that_goes_dead_is_replaced(
+    fallen: Fallen,
+) -> None:
+    cluster, split = fallen.cluster, await fallen.split()
+    cluster.owner.logs[0] = LOG
+    for storage in cluster.storages:
+        storage.logs[0] = []
+    async with relay(cluster.owner.endpoint.port) as line:
+        await cluster.register_server(2, Endpoint(HOST, line.port))
+        await cluster.assign_to(2)
+        options = options_with(1000)
+        reader = SplitReader(split, None, fetch_size=10, request_timeout_s=5.0, owner=OwnerReader(options, 0, None))
+        chunks = []
+        while (chunk := await reader.next_chunk()) is not None:
+            chunks.append(chunk)
+            if chunk.first == 10:
+                line.blackhole()
+        await reader.close()
+    assert_whole(chunks)
+
+
+async def test_a_line_to_the_server_that_stays_dead_ends_the_read(fallen: Fallen) -> None:
+    cluster, split = fallen.cluster, await fallen.split()
+    cluster.owner.logs[0] = LOG
+    for storage in cluster.storages:
+        storage.logs[0] = []
+    async with relay(cluster.owner.endpoint.port) as line:
+        await cluster.register_server(2, Endpoint(HOST, line.port))
+        await cluster.assign_to(2)
+        options = options_with(1000)
+        reader = SplitReader(split, None, fetch_size=10, request_timeout_s=5.0, owner=OwnerReader(options, 0, None))
+        assert await reader.next_chunk() is not None
+        line.cut()
+        with pytest.raises(ReplicaReadError, match=rf"the partition's server: cannot connect to {HOST}:{line.port}"):
+            while await reader.next_chunk() is not None:
+                pass
+        await reader.close()

@@ -8,7 +8,9 @@ import pyarrow as pa
 import pytest
 import pytest_asyncio
 
+from tests.smoke.proxy import Proxy
 from tests.unit.common.cluster.fakes import KEY, FakeStorage, damaged, make_log, make_record
+from tests.unit.relay import HOST, relay
 from waltz.common.cluster.replicas import Source
 from waltz.common.ids import Endpoint
 from waltz.common.records import Record
@@ -245,6 +247,60 @@ async def test_a_replica_that_stops_answering_is_left(start_storage: StorageFact
     await reader.close()
     assert_whole([chunk for chunk in chunks if chunk is not None], 0, 50)
     assert whole.requests
+
+
+def split_over(*lines: Proxy) -> Split:
+    sources = tuple(Source(f"{name}:6000", Endpoint(HOST, line.port)) for name, line in zip("abc", lines, strict=False))
+    return Split(OffsetRange(0, 0, 50), sources, KEY, 1)
+
+
+async def test_a_connection_that_goes_dead_is_replaced(start_storage: StorageFactory) -> None:
+    storage = await start_storage(LOG)
+    async with relay(storage.admin_port) as line:
+        reader = SplitReader(split_over(line), None, fetch_size=10, request_timeout_s=1.0)
+        chunks = []
+        while (chunk := await reader.next_chunk()) is not None:
+            chunks.append(chunk)
+            if chunk.first == 10:
+                line.blackhole()
+        await reader.close()
+    assert_whole(chunks, 0, 50)
+    assert storage.connections == 2
+
+
+async def test_a_replica_whose_line_stays_dead_is_left(
+    start_storage: StorageFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reading, "CONNECT_TIMEOUT_S", 1.0)
+    lost, whole = await start_storage(LOG), await start_storage(LOG)
+    async with relay(lost.admin_port) as line, relay(whole.admin_port) as other:
+        reader = SplitReader(split_over(line, other), None, fetch_size=10, request_timeout_s=1.0)
+        chunks = []
+        while (chunk := await reader.next_chunk()) is not None:
+            chunks.append(chunk)
+            if chunk.first == 10:
+                line.cut()
+        await reader.close()
+    assert_whole(chunks, 0, 50)
+    assert (lost.connections, whole.connections) == (1, 1)
+
+
+async def test_dead_lines_to_all_replicas_are_named(
+    start_storage: StorageFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reading, "CONNECT_TIMEOUT_S", 1.0)
+    storages = [await start_storage(LOG) for _ in range(2)]
+    async with relay(storages[0].admin_port) as line, relay(storages[1].admin_port) as other:
+        reader = SplitReader(split_over(line, other), None, fetch_size=10, request_timeout_s=1.0)
+        await reader.next_chunk()
+        line.cut()
+        other.cut()
+        with pytest.raises(ReplicaReadError) as failure:
+            while await reader.next_chunk() is not None:
+                pass
+        await reader.close()
+    for name in "ab":
+        assert re.search(rf"{name}:6000: cannot connect to \S+: not ready within 1 s", str(failure.value))
 
 
 async def test_closing_early_leaves_nothing(start_storage: StorageFactory) -> None:

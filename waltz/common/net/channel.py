@@ -36,7 +36,7 @@ CLOSE_TIMEOUT_S = 5.0
 """How long a closing channel may take to get its last bytes to the peer."""
 
 KEEP_ALIVE_INTERVAL_S = 600.0
-"""Clients of the protocol send a keep-alive after this time without writing; servers never do."""
+"""Clients of the protocol send a keep-alive after this time without writing."""
 
 WRITE_HIGH_BYTES = 1 << 20
 WRITE_LOW_BYTES = 256 << 10
@@ -211,6 +211,10 @@ class Channel(asyncio.Protocol):
         elif not self._flush_scheduled:
             self._flush_scheduled = True
             self._loop.call_soon(self._flush_scheduled_frames)
+
+    def send_keep_alive(self) -> None:
+        """Send a frame without payload, which the peer skips."""
+        self.send(self._wire.keep_alive())
 
     def flush(self) -> None:
         """Write what is gathered now instead of at the end of this turn of the loop."""
@@ -489,7 +493,7 @@ class Channel(asyncio.Protocol):
         assert self._keep_alive_interval_s is not None
         due_s = self._last_write_s + self._keep_alive_interval_s
         if self._loop.time() >= due_s:
-            self.send(self._wire.keep_alive())
+            self.send_keep_alive()
             due_s = self._loop.time() + self._keep_alive_interval_s
         self._keep_alive_timer = self._loop.call_at(due_s, self._keep_alive)
 

@@ -19,8 +19,10 @@ class Moving(Protocol):
         """All that has left this machine."""
 
 
-async def while_moving(answer: asyncio.Future[Answer], channel: Moving, limit_s: float) -> Answer:
-    """The answer. Raises ``TimeoutError`` when hardly anything has moved on the connection for ``limit_s``.
+async def while_moving(
+    answer: asyncio.Future[Answer], channel: Moving, limit_s: float, min_progress_bytes: int = MIN_PROGRESS_BYTES
+) -> Answer:
+    """The answer. Raises ``TimeoutError`` when less than so many bytes have moved on the connection for ``limit_s``.
 
     Looked at once in that time, so that silence may last for up to twice as long.
     """
@@ -30,5 +32,5 @@ async def while_moving(answer: asyncio.Future[Answer], channel: Moving, limit_s:
         if done:
             return answer.result()
         before_bytes, moved_bytes = moved_bytes, channel.received_bytes + channel.left_bytes()
-        if moved_bytes - before_bytes < MIN_PROGRESS_BYTES:
+        if moved_bytes - before_bytes < min_progress_bytes:
             raise TimeoutError

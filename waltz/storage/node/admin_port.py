@@ -34,6 +34,9 @@ MAX_QUEUED_REQUESTS = 100
 WRITABLE_TIMEOUT_S = 60.0
 """A peer that reads nothing of its answers for so long is disconnected."""
 
+SIGN_OF_LIFE_INTERVAL_S = 5.0
+"""While a request is executed its peer gets a keep-alive this often, which tells long work from a dead connection."""
+
 Answering = Callable[[Any], Coroutine[None, None, admin_wire.Message]]
 """Does what a request asks for; returns the answer."""
 
@@ -172,6 +175,7 @@ class AdminConnection:
         self._channel: Channel | None = None
         self._requests: deque[admin_wire.Message] = deque()
         self._changed = asyncio.Event()
+        self._sign_timer: asyncio.TimerHandle | None = None
 
     async def run(self) -> None:
         """Execute the requests in order until the connection is gone; then end after the one in execution."""
@@ -183,8 +187,7 @@ class AdminConnection:
                 request = self._requests.popleft()
                 if isinstance(request, wire.AdminOpenRequest) and self._service.is_of_this_cluster(request):
                     channel.allow_large_frames()
-                for piece in await self._service.execute(request, channel.version):
-                    channel.send(piece)
+                await self._execute(channel, request)
             else:
                 channel.resume_reading()
                 await self._changed.wait()
@@ -193,6 +196,24 @@ class AdminConnection:
         """Nobody executes its requests any more."""
         if self._channel is not None:
             self._channel.abort(error)
+
+    async def _execute(self, channel: Channel, request: admin_wire.Message) -> None:
+        if channel.version >= admin_wire.OUR_VERSION:  # a peer of the original never gets any
+            self._sign_later(channel)
+        try:
+            for piece in await self._service.execute(request, channel.version):
+                channel.send(piece)
+        finally:
+            if self._sign_timer is not None:
+                self._sign_timer.cancel()
+
+    def _sign_later(self, channel: Channel) -> None:
+        loop = asyncio.get_running_loop()
+        self._sign_timer = loop.call_later(SIGN_OF_LIFE_INTERVAL_S, self._give_sign, channel)
+
+    def _give_sign(self, channel: Channel) -> None:
+        channel.send_keep_alive()
+        self._sign_later(channel)
 
     async def _wait_writable(self, channel: Channel) -> None:
         channel.pause_reading()

@@ -1,13 +1,12 @@
 """Client of a storage node's admin port: assignment, availability, raw reads. For tools and tests."""
 
+import asyncio
 import ssl
 from collections.abc import Iterable
 from typing import TypeVar
 from uuid import UUID
 
-from waltz.common.errors import (
-    WaltzError,
-)
+from waltz.common.errors import DeadlineExceededError, WaltzError
 from waltz.common.ids import Endpoint
 from waltz.common.net.channel import Channel
 from waltz.common.records import Record
@@ -19,10 +18,12 @@ from waltz.storage.remote.connection import StorageConnection, verify_payloads
 from waltz.storage.remote.pending_calls import OPEN_SEQ_NUM
 
 HELLO_TEXT = "Waltz Storage Admin Client"
-CLOSE_TIMEOUT_S = 5.0
 
 REPAIR_TIMEOUT_S = 3600.0
-"""Deadline of what reads or copies whole segments."""
+"""Deadline of what reads or copies whole segments, during which the node gives signs of life."""
+
+SIGN_OF_LIFE_BYTES = 1
+"""Whatever comes while the node is at such work says that it is."""
 
 Response = TypeVar("Response")
 
@@ -108,7 +109,7 @@ class StorageAdminClient(StorageConnection[admin_wire.Message]):
                 "take the partition from it with its files, and assign it anew"
             )
         request = admin_wire.RepairSurveyRequest(self._calls.next_seq_num(), partition_id)
-        answer = await self._request(request, admin_wire.RepairSurveyResponse, REPAIR_TIMEOUT_S)
+        answer = await self._long_request(request, admin_wire.RepairSurveyResponse)
         return answer.missing, answer.last_transaction_id, answer.whole
 
     async def repair_records(self, partition_id: int, records: list[Record]) -> None:
@@ -119,7 +120,7 @@ class StorageAdminClient(StorageConnection[admin_wire.Message]):
     async def repair_commit(self, partition_id: int, certain_up_to: int) -> None:
         """Put what was brought in its place; what is missing above ``certain_up_to`` is cut."""
         request = admin_wire.RepairCommitRequest(self._calls.next_seq_num(), partition_id, certain_up_to)
-        await self._request(request, wire.AdminSuccessResponse, REPAIR_TIMEOUT_S)
+        await self._long_request(request, wire.AdminSuccessResponse)
 
     # The channel's callbacks
 
@@ -136,3 +137,17 @@ class StorageAdminClient(StorageConnection[admin_wire.Message]):
         limit_s = self._timeout_s if timeout_s is None else timeout_s
         frame = admin_wire.encode(request, self._open_channel().version)
         return await self._call(request.seq_num, frame, response_type, type(request).__name__, limit_s)
+
+    async def _long_request(self, request: admin_wire.Message, response_type: type[Response]) -> Response:
+        """One that takes as long as the node's disk does; a dead connection is noticed all the same (rule L3)."""
+        channel, seq_num, what = self._open_channel(), request.seq_num, type(request).__name__
+        future = self._calls.expect(seq_num)
+        channel.send(admin_wire.encode(request, channel.version))
+        try:
+            async with asyncio.timeout(REPAIR_TIMEOUT_S):
+                answer = await self._calls.wait_while_moving(
+                    seq_num, future, self._timeout_s, what, channel, SIGN_OF_LIFE_BYTES
+                )
+        except TimeoutError:
+            raise DeadlineExceededError(f"{self._peer} has not done {what} within {REPAIR_TIMEOUT_S:g} s") from None
+        return self._expect(answer, response_type, what)

@@ -4,6 +4,7 @@ import asyncio
 from typing import Generic, TypeVar
 
 from waltz.common.errors import ConnectionClosedError, DeadlineExceededError, ProtocolError
+from waltz.common.net.guard import MIN_PROGRESS_BYTES
 from waltz.common.net.progress import Moving, while_moving
 
 Answer = TypeVar("Answer")
@@ -56,14 +57,20 @@ class PendingCalls(Generic[Answer]):
             self._forget(seq_num)
 
     async def wait_while_moving(
-        self, seq_num: int, future: asyncio.Future[Answer], timeout_s: float, what: str, channel: Moving
+        self,
+        seq_num: int,
+        future: asyncio.Future[Answer],
+        timeout_s: float,
+        what: str,
+        channel: Moving,
+        min_progress_bytes: int = MIN_PROGRESS_BYTES,
     ) -> Answer:
-        """The answer to ``seq_num``; the deadline is moved for as long as bytes move on the channel.
+        """The answer to ``seq_num``; the deadline is moved for as long as so many bytes move on the channel.
 
         Raises ``DeadlineExceededError`` (naming ``what``), ``ConnectionClosedError``.
         """
         try:
-            return await while_moving(future, channel, timeout_s)
+            return await while_moving(future, channel, timeout_s, min_progress_bytes)
         except TimeoutError:
             raise DeadlineExceededError(f"{self._peer} did not answer {what} within {timeout_s:g} s") from None
         finally:

@@ -3,6 +3,7 @@
 import logging
 import ssl
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 from typing import NamedTuple
 
 from waltz.common.cluster.replicas import Source, read_replicas
@@ -119,27 +120,31 @@ class Repair:
         """Bring the records ``first`` to ``last``, from one source or another; their number."""
         next_id = first
         for storage, endpoint in roles.sources:
-            try:
-                async with connection(StorageAdminClient, self._zookeeper, self._root, endpoint, self._tls) as source:
-                    while next_id <= last:
+            connecting = connection(StorageAdminClient, self._zookeeper, self._root, endpoint, self._tls)
+            async with AsyncExitStack() as stack:
+                source: StorageAdminClient | None = None
+                while next_id <= last:
+                    try:
+                        if source is None:
+                            source = await stack.enter_async_context(connecting)
                         records = await self._fetch(source, next_id, min(last - next_id + 1, FETCH_RECORDS))
-                        if not records:
-                            raise WaltzError(f"it does not hold transaction {next_id}")
-                        await client.repair_records(self._partition_id, records)
-                        next_id += len(records)
-                self._report(f"transactions {first} to {last} come from {storage}")
-                return last - first + 1
-            except WaltzError as error:
-                if client.closed:
-                    raise
-                self._report(f"{storage} does not give transaction {next_id}: {error}")
+                    except WaltzError as error:
+                        self._report(f"{storage} does not give transaction {next_id}: {error}")
+                        break
+                    await client.repair_records(self._partition_id, records)
+                    next_id += len(records)
+                else:
+                    self._report(f"transactions {first} to {last} come from {storage}")
+                    return last - first + 1
         raise WaltzError(
             f"no replica in the current session gives transaction {next_id} of partition {self._partition_id}"
         )
 
     async def _fetch(self, source: StorageAdminClient, first: int, count: int) -> list[Record]:
-        """Records from ``first`` on, their payloads verified by the client."""
+        """At least one record, from ``first`` on, their payloads verified by the client."""
         records = await source.records(self._partition_id, first, count)
+        if not records:
+            raise WaltzError(f"it does not hold transaction {first}")
         if [record.transaction_id for record in records] != list(range(first, first + len(records))):
             raise WaltzError(f"it gave other transactions than {first} and those behind it")
         return records

@@ -3,6 +3,8 @@ import asyncio
 import pytest
 
 from tests.unit.common.cluster.fakes import GENERATION, FakeCluster, FakeOwner
+from tests.unit.relay import HOST, relay
+from waltz.common.cluster import marks
 from waltz.common.cluster.marks import MarkUnknownError, read_committed_marks
 from waltz.common.ids import Endpoint, ReqId
 from waltz.common.zk.znodes import PartitionAssignment
@@ -80,3 +82,35 @@ async def test_not_a_server(cluster: FakeCluster) -> None:
     await cluster.assign_to(2)
     with pytest.raises(MarkUnknownError, match=r"its owner: server 127.0.0.1:\d+ closed the connection"):
         await ask(cluster, 1, timeout_s=0.1)
+
+
+async def test_a_connection_that_goes_dead_is_replaced(cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The question has arrived, and its answer never comes."""
+    monkeypatch.setattr(marks, "ATTEMPT_TIMEOUT_S", 1.0)
+    async with relay(cluster.owner.endpoint.port) as line:
+
+        async def lose() -> None:
+            cluster.owner.before_answer = None
+            line.blackhole()
+
+        cluster.owner.before_answer = lose
+        await cluster.register_server(2, Endpoint(HOST, line.port))
+        await cluster.assign_to(2)
+        assert await ask(cluster, 0) == {0: 9}
+        assert len(cluster.owner.requests) == 2
+
+
+async def test_a_line_that_stays_dead_is_explained(cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """First no answer comes, and then there is not even a connection."""
+    monkeypatch.setattr(marks, "ATTEMPT_TIMEOUT_S", 1.0)
+    async with relay(cluster.owner.endpoint.port) as line:
+
+        async def lose() -> None:
+            line.cut()
+
+        cluster.owner.before_answer = lose
+        await cluster.register_server(2, Endpoint(HOST, line.port))
+        await cluster.assign_to(2)
+        with pytest.raises(MarkUnknownError, match=rf"cannot connect to {HOST}:{line.port}: not ready within"):
+            await ask(cluster, 0, timeout_s=2.5)
+        assert len(cluster.owner.requests) == 1

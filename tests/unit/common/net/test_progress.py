@@ -49,3 +49,15 @@ async def test_errors_are_handed_on() -> None:
     answer.set_exception(ArithmeticError("planted"))
     with pytest.raises(ArithmeticError):
         await while_moving(answer, Line(0, 0), 1)
+
+
+async def test_a_trickle_may_be_enough() -> None:
+    line = Line(1, looks=1000)
+    answer: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+    waiting = asyncio.create_task(while_moving(answer, line, 0.001, min_progress_bytes=1))
+    while line.looks > 980:
+        await asyncio.sleep(0.001)
+    assert not waiting.done()
+    line.looks = 0
+    with pytest.raises(TimeoutError):
+        await waiting

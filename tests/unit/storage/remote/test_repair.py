@@ -3,14 +3,16 @@
 import errno
 import random
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
 
 from tests.memory_zookeeper import MemoryZooKeeperServer
+from tests.smoke.proxy import Proxy
 from tests.unit.common.cluster import fakes
 from tests.unit.common.cluster.fakes import FakeStorage
+from tests.unit.relay import relay
 from tests.unit.storage.crash_files import CrashFiles, CrashNow
 from tests.unit.storage.log_testing import DIRECTORY, KEY, PARTITION, append, open_log, read_all, record
 from tests.unit.storage.node_support import (
@@ -22,7 +24,7 @@ from tests.unit.storage.node_support import (
     records,
     running_node,
 )
-from waltz.common.errors import WaltzError
+from waltz.common.errors import DeadlineExceededError, WaltzError
 from waltz.common.ids import Endpoint
 from waltz.common.metrics import Registry
 from waltz.common.records import Record
@@ -40,6 +42,7 @@ from waltz.storage.disk.files import OsFiles
 from waltz.storage.disk.salvage import Salvage, Staged
 from waltz.storage.errors import CorruptionError, StorageError
 from waltz.storage.node.node import StorageNode
+from waltz.storage.remote import operations, repair
 from waltz.storage.remote.admin_client import StorageAdminClient
 from waltz.storage.remote.repair import Repair, Repaired, Roles
 
@@ -276,6 +279,8 @@ class Cluster:
         self.nodes = nodes
         self.server = zookeeper_server
         self.lines: list[str] = []
+        self.admin_ports = [node.node.admin_port for node in nodes]
+        """Where they are reached."""
 
     async def describe(self, *, members: Sequence[int]) -> None:
         names = [storage_name(node) for node in self.nodes]
@@ -287,9 +292,7 @@ class Cluster:
         zookeeper = await self.server.connect()
         values = {
             "assignment": ReplicaAssignments(dict.fromkeys(names, (0,))).encode(),
-            "connection": ConnectionMetadata(
-                {name: node.node.admin_port for name, node in zip(names, self.nodes, strict=True)}
-            ).encode(),
+            "connection": ConnectionMetadata(dict(zip(names, self.admin_ports, strict=True))).encode(),
             "partition/0": PartitionMetadata(0, 1, states).encode(),
         }
         for path, value in values.items():
@@ -302,7 +305,7 @@ class Cluster:
     async def repair(self, mark: int | None, number: int = 0) -> Repaired:
         zookeeper = await self.server.connect()
         try:
-            node = Endpoint("127.0.0.1", self.nodes[number].node.admin_port)
+            node = Endpoint("127.0.0.1", self.admin_ports[number])
             return await Repair(zookeeper, ROOT, None, node, 0, self.lines.append).run(mark)
         finally:
             await zookeeper.close()
@@ -504,6 +507,61 @@ async def test_an_unfinished_repair_leaves_nothing(tmp_path: Path) -> None:
         assert (await admin.repair_survey(0))[0] in ((), ((8, 8),))
         await admin.repair_records(0, [LOG[8]])
     assert not (tmp_path / "0" / "0" / "repair.staged").exists()
+
+
+@asynccontextmanager
+async def repair_over_lines(
+    directory: Path, monkeypatch: pytest.MonkeyPatch, lose: Callable[[int, Proxy, list[Proxy]], None]
+) -> AsyncIterator[Cluster]:
+    """A node that misses seven records, which come one by one.
+
+    ``lose`` is told of each fetch its number, beginning with 1, the line to its source, and the lines to all nodes.
+    """
+    monkeypatch.setattr(operations, "TIMEOUT_S", 2.0)
+    monkeypatch.setattr(repair, "FETCH_RECORDS", 1)
+    fetch, fetches = Repair._fetch, 0
+    async with cluster(directory, _remove(f"{7:019d}.seg")) as made, AsyncExitStack() as stack:
+        lines = [await stack.enter_async_context(relay(port)) for port in made.admin_ports]
+        made.admin_ports = [line.port for line in lines]
+        await made.describe(members=(0, 1, 2))
+
+        async def fetch_over_line(self: Repair, source: StorageAdminClient, first: int, count: int) -> list[Record]:
+            nonlocal fetches
+            fetches += 1
+            lose(fetches, lines[made.admin_ports.index(source.endpoint.port)], lines)
+            return await fetch(self, source, first, count)
+
+        monkeypatch.setattr(Repair, "_fetch", fetch_over_line)
+        yield made
+
+
+async def test_a_source_whose_line_goes_dead_is_left_for_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lose(number: int, source: Proxy, lines: list[Proxy]) -> None:
+        if number == 3:
+            source.cut()
+
+    async with repair_over_lines(tmp_path, monkeypatch, lose) as made:
+        assert (await made.repair(39)).restored == 7
+        (left,) = (line for line in made.lines if "does not give transaction" in line)
+        assert "transaction 9: storage admin" in left
+        assert left.endswith("did not answer RecordListRequest within 2 s")
+        assert await (await made.nodes[0].admin()).records(0, 0, 100) == LOG
+
+
+async def test_a_repair_ends_when_the_line_to_the_node_goes_dead_and_no_source_is_blamed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lose(number: int, source: Proxy, lines: list[Proxy]) -> None:
+        if number == 3:
+            lines[0].cut()
+
+    async with repair_over_lines(tmp_path, monkeypatch, lose) as made:
+        text = f"storage admin 127.0.0.1:{made.admin_ports[0]} did not answer RepairRecordsRequest within 2 s"
+        with pytest.raises(DeadlineExceededError, match=text):
+            await made.repair(39)
+        assert made.lines == []
 
 
 async def test_a_node_of_the_original_says_that_it_cannot_be_repaired() -> None:
