@@ -337,7 +337,7 @@ MUTANTS: dict[str, Mutant] = {
     "feed-with-gaps": Mutant(
         "a client asks for one transaction too few, and accepts the gap", 10, 0, borders.feed_with_gaps
     ),
-    "feed-with-duplicates": Mutant("a client applies what it has applied", 20, 13, borders.feed_with_duplicates),
+    "feed-with-duplicates": Mutant("a client applies what it has applied", 20, 1, borders.feed_with_duplicates),
     "feed-gap-on-reconnect": Mutant("a mounted client asks for one transaction too few", 10, 0, borders.mount_behind),
     "feed-task-dies": Mutant(
         "what a callback raises ends the task of a client's feed, and what comes later overtakes what is queued",
