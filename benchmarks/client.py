@@ -11,8 +11,9 @@ import argparse
 import asyncio
 import multiprocessing
 import ssl
+import struct
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from multiprocessing.connection import Connection
 
 import uvloop
@@ -29,29 +30,31 @@ from waltz.common.cluster.manager import PartitionGeneration
 from waltz.common.config import ClientConfig, TlsConfig, from_mapping
 from waltz.common.ids import Endpoint, ReqId
 from waltz.common.net.channel import Channel
+from waltz.common.net.limits import MAX_PAYLOAD_BYTES
 from waltz.common.net.listener import Listener
 from waltz.common.net.tls import server_context
-from waltz.common.records import Record, encode_record
+from waltz.common.records import RECORD_ID_BYTES, Record, encode_record
+from waltz.common.wire.append_request import collect_appends
 from waltz.common.wire.client_server import (
-    AppendRequest,
     FeedRequest,
     FeedSuspended,
     FlushRequest,
     FlushResponse,
     HighWaterMarkRequest,
     HighWaterMarkResponse,
+    Message,
     MountRequest,
     MountResponse,
     PartitionState,
     TransactionDataListRequest,
-    decode_batch,
+    decode,
     encode,
     encode_feed_data,
     encode_transaction_data_list,
 )
 from waltz.common.wire.frames import CLIENT_SERVER, Bounds
 
-_FEED_RUN = 1 << 40
+RECORD_ID = struct.Struct(">q16s")
 
 
 class Log:
@@ -61,11 +64,11 @@ class Log:
         self.records: list[bytes] = []
         self.feeds: list[Channel] = []
 
-    def append(self, requests: list[AppendRequest]) -> None:
-        first = len(self.records)
+    def append(self, appends: Sequence[tuple[bytes, int, bytes]]) -> None:
+        """Add what was sent as request id, header, and body."""
         items = []
-        for transaction_id, (req_id, _, _, _, _, header, data, crc) in enumerate(requests, first):
-            self.records.append(encode_record(Record(transaction_id, req_id, header, data, crc)))
+        for transaction_id, (req_id, header, body) in enumerate(appends, len(self.records)):
+            self.records.append(RECORD_ID.pack(transaction_id, req_id) + body)
             items.append((req_id, transaction_id, header))
         for channel in self.feeds:
             if not channel.closed:
@@ -89,33 +92,49 @@ class Server:
             self.log.feeds.remove(channel)
 
     def frames_received(self, channel: Channel, buffer: bytes, bounds: Bounds) -> None:
-        appends: list[AppendRequest] = []
+        frames = iter(bounds)
+        runs: dict[bytes, list[tuple[bytes, int, bytes]]] = {}
+        while other := collect_appends(
+            buffer, frames, channel.version, append_of, runs, max_data_bytes=MAX_PAYLOAD_BYTES, max_locks=10_000
+        ):
+            self._answer(channel, decode(buffer, *other, channel.version))
+        for run in runs.values():
+            self.log.append(run)
+
+    def _answer(self, channel: Channel, message: Message) -> None:
         log = self.log
-        for message in decode_batch(buffer, bounds, channel.version):
-            if type(message) is AppendRequest:
-                appends.append(message)
-                continue
-            mark = len(log.records) - 1
-            if isinstance(message, TransactionDataListRequest):
-                first = message.transaction_id
-                records = log.records[first : first + message.max_count]
-                channel.send(
-                    encode_transaction_data_list(
-                        channel.version, message.req_id, first, mark, len(records), b"".join(records)
-                    )
+        mark = len(log.records) - 1
+        if isinstance(message, TransactionDataListRequest):
+            first = message.transaction_id
+            records = log.records[first : first + message.max_count]
+            channel.send(
+                encode_transaction_data_list(
+                    channel.version, message.req_id, first, mark, len(records), b"".join(records)
                 )
-            elif isinstance(message, MountRequest):
-                channel.send(encode(MountResponse(message.req_id, PartitionState.READY), channel.version))
-            elif isinstance(message, FeedRequest):
-                log.feeds.append(channel)
-            elif isinstance(message, HighWaterMarkRequest):
-                channel.send(encode(HighWaterMarkResponse(message.req_id, mark), channel.version))
-            elif isinstance(message, FlushRequest):
-                channel.send(encode(FlushResponse(message.req_id, mark), channel.version))
-            else:
-                assert not isinstance(message, FeedSuspended)
-        if appends:
-            log.append(appends)
+            )
+        elif isinstance(message, MountRequest):
+            channel.send(encode(MountResponse(message.req_id, PartitionState.READY), channel.version))
+        elif isinstance(message, FeedRequest):
+            log.feeds.append(channel)
+        elif isinstance(message, HighWaterMarkRequest):
+            channel.send(encode(HighWaterMarkResponse(message.req_id, mark), channel.version))
+        elif isinstance(message, FlushRequest):
+            channel.send(encode(FlushResponse(message.req_id, mark), channel.version))
+        else:
+            assert isinstance(message, FeedSuspended), message
+
+
+def append_of(
+    req_id: bytes,
+    client_high_water_mark: int,
+    write_locks: tuple[int, ...],
+    read_locks: tuple[int, ...],
+    append_locks: tuple[int, ...],
+    header: int,
+    body: bytes,
+) -> tuple[bytes, int, bytes]:
+    """What the server keeps of an append."""
+    return req_id, header, body
 
 
 def serve(port: "Connection", prefilled: int, size: int, tls: bool) -> None:
@@ -124,9 +143,8 @@ def serve(port: "Connection", prefilled: int, size: int, tls: bool) -> None:
     async def run() -> None:
         log = Log()
         data = bytes(size)
-        log.append(
-            [AppendRequest(ReqId.of(9, 0, 0, n), -1, (), (), (), 0, data, checksum(data)) for n in range(prefilled)]
-        )
+        body = encode_record(Record(0, ReqId.of(9, 0, 0, 0), 0, data, checksum(data)))[RECORD_ID_BYTES:]
+        log.append([(ReqId.of(9, 0, 0, n), 0, body) for n in range(prefilled)])
         context: ssl.SSLContext | None = server_context(TlsConfig()) if tls else None
         listener = await Listener.open("127.0.0.1", 0, CLIENT_SERVER, "server", lambda: Server(log), tls=context)
         port.send(listener.port)

@@ -37,7 +37,7 @@ def awaited(appends: Appends | None = None, *, sent: bool = False) -> Awaited:
     future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
     made = Awaited(cast("PartitionAppends", appends or Appends()), future, now_s=10.0, timeout_s=0.5)
     if sent:
-        made.sent = SENT
+        made.sent = SENT.data
     return made
 
 

@@ -285,7 +285,7 @@ class PartitionAppends:
         )
         registration = self.monitor.register(req_id, submission, self._now_s())
         assert registration is _REGISTERED, "there are as many places as the monitor registers"
-        submission.sent = fields
+        submission.sent = data
         channel.send(frame)
 
     async def _ready(self, since_s: float, submission: Submission | None = None, *, sending: bool = True) -> None:

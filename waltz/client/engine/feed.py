@@ -234,10 +234,7 @@ class PartitionFeed:
                 return self._apply_slowly(*self._under_way)
             transaction = Transaction(req_id, transaction_id, header, None, self._prefetcher)
         else:
-            sent = own.sent
-            transaction = Transaction(
-                req_id, transaction_id, header, None if sent is None else sent.data, self._prefetcher
-            )
+            transaction = Transaction(req_id, transaction_id, header, own.sent, self._prefetcher)
             try:
                 telling = own.committed(transaction_id)
             except STOPS_THE_LOOP:

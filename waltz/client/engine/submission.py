@@ -64,8 +64,8 @@ class Submission(ABC):
     failures: int
     """Attempts that were sent and failed. The engine's, like those below: set when the submission is handed to it."""
     first_failed_at_s: float
-    sent: AppendFields | None
-    """What was sent, unless that is known to have failed."""
+    sent: bytes | None
+    """The data of what was sent, unless that is known to have failed."""
 
     @property
     def waits_until_s(self) -> float | None:
