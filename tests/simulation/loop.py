@@ -10,7 +10,6 @@ import contextlib
 import contextvars
 import enum
 import heapq
-import itertools
 from asyncio.base_events import BaseEventLoop
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator
@@ -136,61 +135,33 @@ def running_process() -> Process | None:
 
 
 class _Handle(asyncio.Handle):
-    """Made a hundred thousand times in a run: so it sets what asyncio's does, without asking for a debug mode."""
-
     __slots__ = ("process",)
-
-    def __init__(
-        self,
-        callback: Callable[..., object],
-        args: tuple[Any, ...],
-        loop: "SimulatedLoop",
-        context: contextvars.Context | None,
-    ) -> None:
-        if context is None:
-            context = contextvars.copy_context()
-        self.process = context.get(_current_process)
-        self._context = context
-        self._loop = loop
-        self._callback = callback
-        self._args: tuple[Any, ...] = args
-        self._cancelled = False
-        self._repr: str | None = None
-        self._source_traceback = None
+    process: Process | None
 
 
 class _TimerHandle(asyncio.TimerHandle):
-    """As :class:`_Handle`."""
-
     __slots__ = ("process",)
+    process: Process | None
+    _scheduled: bool
 
-    def __init__(
-        self,
-        when: float,
-        callback: Callable[..., object],
-        args: tuple[Any, ...],
-        loop: "SimulatedLoop",
-        context: contextvars.Context | None,
-    ) -> None:
-        if context is None:
-            context = contextvars.copy_context()
-        self.process = context.get(_current_process)
-        self._context = context
-        self._loop = loop
-        self._callback = callback
-        self._args: tuple[Any, ...] = args
-        self._cancelled = False
-        self._repr: str | None = None
-        self._source_traceback = None
-        self._when = when
-        self._scheduled = True
+
+class _Numbered:
+    """Hashes that do not depend on addresses, so that sets of tasks and futures iterate alike in every run."""
+
+    counter = 0
+
+    @classmethod
+    def next(cls) -> int:
+        cls.counter += 1
+        return cls.counter
 
 
 class SimulatedFuture(asyncio.Future[Any]):
-    """A future with a reproducible hash, which does not depend on its address: sets of them iterate alike in every
-    run."""
+    """A future with a reproducible hash."""
 
-    number: int
+    def __init__(self, *, loop: "SimulatedLoop") -> None:
+        super().__init__(loop=loop)
+        self.number = _Numbered.next()
 
     def __hash__(self) -> int:
         return self.number
@@ -206,9 +177,8 @@ class SimulatedTask(asyncio.Task[Any]):
         loop: "SimulatedLoop",
         name: str | None,
         context: contextvars.Context | None,
-        number: int,
     ) -> None:
-        self.number = number
+        self.number = _Numbered.next()
         self.process = _current_process.get() if context is None else context.get(_current_process)
         super().__init__(coroutine, loop=loop, name=name, context=context)
 
@@ -238,8 +208,7 @@ class SimulatedLoop(BaseEventLoop):
     def __init__(self, on_failure: Callable[[dict[str, Any]], None]) -> None:
         """``on_failure`` is given what asyncio would log: exceptions that nobody handles."""
         super().__init__()
-        self._numbers = itertools.count(1)
-        """Of tasks and futures, in order of creation."""
+        _Numbered.counter = 0
         self._now_s = 0.0
         self._runnable: deque[_Handle | _TimerHandle] = deque()
         self._timers: list[tuple[float, int, _TimerHandle]] = []
@@ -266,6 +235,7 @@ class SimulatedLoop(BaseEventLoop):
     ) -> asyncio.Handle:
         """See asyncio."""
         handle = _Handle(callback, args, self, context)
+        handle.process = _current_process.get() if context is None else context.get(_current_process)
         self._runnable.append(handle)
         return handle
 
@@ -288,6 +258,8 @@ class SimulatedLoop(BaseEventLoop):
     ) -> asyncio.TimerHandle:
         """See asyncio. Timers of the same moment run in the order of the calls."""
         handle = _TimerHandle(when, callback, args, self, context)
+        handle.process = _current_process.get() if context is None else context.get(_current_process)
+        handle._scheduled = True
         self._timer_number += 1
         heapq.heappush(self._timers, (when, self._timer_number, handle))
         return handle
@@ -305,7 +277,7 @@ class SimulatedLoop(BaseEventLoop):
     def timers_of(self, process: Process) -> list[Callable[..., object]]:
         """What is still to be called for a process at some time."""
         handles = [timer[2] for timer in self._timers if timer[2].process is process and not timer[2].cancelled()]
-        return [handle._callback for handle in handles]
+        return [cast("Callable[..., object]", handle._callback) for handle in handles]  # type: ignore[attr-defined]
 
     def take_back(self, handles: deque[_Handle]) -> None:
         """Run the handles that were kept while their process was paused."""
@@ -362,12 +334,7 @@ class SimulatedLoop(BaseEventLoop):
                 continue
             process = handle.process
             if process is None or process.state is running:
-                try:
-                    handle._context.run(handle._callback, *handle._args)
-                except (SystemExit, KeyboardInterrupt):
-                    raise
-                except BaseException as error:
-                    self.call_exception_handler({"message": f"Exception in callback {handle}", "exception": error})
+                handle._run()
             elif process.state is paused:
                 process.keep(cast("_Handle", handle))
 
@@ -375,9 +342,7 @@ class SimulatedLoop(BaseEventLoop):
 
     def create_future(self) -> asyncio.Future[Any]:
         """See asyncio."""
-        future = SimulatedFuture(loop=self)
-        future.number = next(self._numbers)
-        return future
+        return SimulatedFuture(loop=self)
 
     def create_task(  # type: ignore[override]  # the stub's signature uses private names
         self,
@@ -387,7 +352,7 @@ class SimulatedLoop(BaseEventLoop):
         context: contextvars.Context | None = None,
     ) -> asyncio.Task[_T]:
         """See asyncio."""
-        return SimulatedTask(coro, loop=self, name=name, context=context, number=next(self._numbers))
+        return SimulatedTask(coro, loop=self, name=name, context=context)
 
     # Network
 
