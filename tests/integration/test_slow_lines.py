@@ -19,12 +19,14 @@ from tests.smoke.workload import Load
 from waltz.client.options import ClientOptions
 from waltz.common.zk.store_admin import read_partition_metadata
 from waltz.local.cluster import LocalCluster
-from waltz.local.layout import ROOT, Node
+from waltz.local.layout import ROOT, Node, Overrides
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
 MIB = 1 << 20
 LIMIT_S = 120.0
+EAGER: Overrides = {"storage.maxRetryInterval": 1000}
+"""Servers do not let a storage wait for long that was away for long."""
 SMALL = Load(in_flight=8, rate=50)
 """What others append meanwhile."""
 
@@ -54,7 +56,7 @@ async def at_work(
     directory: Path, load: Load = SMALL, options: ClientOptions | None = None
 ) -> AsyncIterator[tuple[Lines, Trial]]:
     """A cluster behind fast lines and clients that append; everything is checked at the end, on fast lines again."""
-    async with Lines.running(directory) as lines:
+    async with Lines.running(directory, server_overrides=EAGER) as lines:
         settings = {"zookeeper_connect_string": lines.zookeeper_for_clients, "long_wait_threshold_ms": 1000}
         running = Trial.running(lines.cluster, clients=2, load=load, settings=settings, options=options)
         async with running as trial:
