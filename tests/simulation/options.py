@@ -26,7 +26,7 @@ class SimulationOptions:
     duration_s: float = 60.0
     """Time under load and faults."""
     healing_s: float = 240.0
-    """Time within which everything must have ended after the last fault."""
+    """Time within which everything must have ended after the last fault, or after the last commit behind it."""
     session_timeout_s: float = 6.0
     segment_size_bytes: int = 64 << 10
     lock_table_size: int = 1_000
