@@ -6,6 +6,7 @@ from typing import cast
 import pytest
 
 import waltz
+from tests.unit.client.fake_server import until
 from waltz.client.awaited import AwaitedSubmission
 from waltz.client.engine.appends import PartitionAppends
 from waltz.client.engine.submission import AppendFields
@@ -87,9 +88,9 @@ async def test_one_that_is_cancelled_in_the_turn_of_its_commit_is_not_called_uns
         await client.append(0, b"a")
         driver.suspend_feed()
         task = asyncio.create_task(client.append(0, b"b"))
-        await asyncio.sleep(0.01)
         assert client._engine is not None
         partition = client._engine.partitions[0]
+        await until(lambda: partition.appends.monitor._order)
         (entry,) = partition.appends.monitor._order
         submission = entry.item
         assert submission is not None
