@@ -131,6 +131,7 @@ class ServerConfig(_NodeModel):
     optimistic_lock_table_size: _Positive = Field(default=30_000, validation_alias="server.optimisticLockTableSize")
     feed_cache_size_bytes: _NotNegative = Field(default=64 << 20, validation_alias="server.feedCacheSize")
     min_fetch_size: _Positive = Field(default=100, validation_alias="server.minFetchSize")
+    min_fence_interval_ms: _NotNegative = Field(default=0, validation_alias="server.minFenceInterval")
     realtime_threshold: _Positive = Field(default=1000, validation_alias="server.realtimeThreshold")
     transaction_data_cache_size_bytes: _NotNegative = Field(
         default=128 << 20, validation_alias="server.transactionDataCacheSize"

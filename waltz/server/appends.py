@@ -14,6 +14,7 @@ from waltz.common.wire.append_request import APPEND_REQUEST_TYPE, collect_append
 from waltz.common.wire.client_server import decode
 from waltz.common.wire.frames import ABRIDGED_BYTES
 from waltz.common.wire.version5 import AppendFailure
+from waltz.common.wire.write_sessions import NO_WRITE_SESSION
 from waltz.server.link import ClientLink
 from waltz.server.store.interface import Append
 
@@ -30,6 +31,7 @@ class AcceptedRun(NamedTuple):
     accepted_s: float
     lock_count: int
     """Locks of all these appends, apart from single write locks."""
+    write_session: int = NO_WRITE_SESSION
 
 
 class AppendCall(Append):
@@ -86,7 +88,7 @@ def append_call(
 
 
 Runs = dict[bytes, list[AppendCall]]
-"""Appends in their order, by the key of their request ids: the bytes of generation and partition."""
+"""Appends in their order, by generation, partition and write session."""
 
 
 class AppendLimits:

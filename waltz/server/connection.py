@@ -8,6 +8,7 @@ from waltz.common.errors import ProtocolError
 from waltz.common.ids import ReqId
 from waltz.common.net.channel import Channel
 from waltz.common.net.limits import OPENING_PAYLOAD_BYTES
+from waltz.common.wire.append_request import session_of_run
 from waltz.common.wire.client_server import Message, MountRequest, decode
 from waltz.common.wire.frames import Bounds
 from waltz.server.appends import (
@@ -35,8 +36,8 @@ class RequestHandler(Protocol):
     def link_closed(self, link: ClientLink) -> None:
         """Its connection is gone."""
 
-    def append(self, link: ClientLink, requests: Sequence[AppendCall]) -> None:
-        """Appends of one connection and one generation to one partition."""
+    def append(self, link: ClientLink, requests: Sequence[AppendCall], write_session: int) -> None:
+        """Appends of one connection, generation and write session to one partition."""
 
     def append_unacceptable(self, link: ClientLink, append: Unacceptable) -> None:
         """An append that is not handled; its client is told if it can be told."""
@@ -96,8 +97,8 @@ class ClientConnection:
             try:
                 ended_by = take_appends(buffer, frames, version, self._limits, runs)
             finally:
-                for requests in runs.values():
-                    self._handler.append(link, requests)
+                for key, requests in runs.items():
+                    self._handler.append(link, requests, session_of_run(key))
             if ended_by is None:
                 return
             runs = {}

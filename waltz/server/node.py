@@ -91,7 +91,9 @@ class WaltzServer:
         self._transaction_cache = TransactionCache(config.transaction_data_cache_size_bytes)
         self._memory = MemoryBudget(config.append_memory_bytes)
         self._partition_options = PartitionOptions(
-            lock_table_size=config.optimistic_lock_table_size, min_fetch_size=config.min_fetch_size
+            lock_table_size=config.optimistic_lock_table_size,
+            min_fetch_size=config.min_fetch_size,
+            min_fence_interval_s=config.min_fence_interval_ms / 1000,
         )
         self._store_options = StoreOptions(
             max_batch_size=config.storage_max_batch_size,

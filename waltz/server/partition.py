@@ -31,6 +31,7 @@ from waltz.common.wire.client_server import (
     encode_feed_data,
 )
 from waltz.common.wire.versions import FIRST_WITH_PARTITION_CLOSED
+from waltz.common.wire.write_sessions import NO_WRITE_SESSION, HeartbeatRequest, LastTransactionIdRequest
 from waltz.server.admission import Admission
 from waltz.server.answers import Answers, lock_failures
 from waltz.server.appends import AcceptedRun, AppendCall
@@ -40,6 +41,7 @@ from waltz.server.deadlines import Deadlines
 from waltz.server.failures import tell_failed
 from waltz.server.feed import Feed
 from waltz.server.feed_frames import FEED_VERSION
+from waltz.server.fencing import Fencing, SessionRequest, refuse_heartbeat
 from waltz.server.link import ClientLink
 from waltz.server.locks import Conflict
 from waltz.server.partition_metrics import PartitionMetrics
@@ -75,6 +77,8 @@ class PartitionOptions(NamedTuple):
     """After this time a mount that cannot be decided is answered with "not ready", a question for an unknown mark
     with "unknown"."""
     read_timeout_s: float = 10.0
+    min_fence_interval_s: float = 0.0
+    """The least time between two fences of a partition (``server.minFenceInterval``)."""
     max_undecided_count: int = 10_000
     """Flushes, mounts and lock failures that wait for commits, before further requests have to wait as a whole; and
     questions for an unknown mark, before further ones are answered with "unknown" at once."""
@@ -107,6 +111,7 @@ class ServerPartition:
         self._admission = Admission(options.lock_table_size, generation)
         self._undecided = UndecidedAppends()
         self._sequencer = Sequencer(options.max_undecided_count)
+        self._fencing = Fencing(partition_id, metrics, options.min_fence_interval_s, self._log_quietly)
         self._draining = False
         self._drain_handle: asyncio.Handle | None = None
         self.closed = False
@@ -138,6 +143,7 @@ class ServerPartition:
                 "high-water-mark": lambda: self.high_water_mark,
             }
         )
+        self._metrics.add_gauges(self._fencing.gauges())
         self._metrics.add_feed(self._feed)
         self._metrics.add_replicas(lambda: self.replica_views)
         self._feed.start()
@@ -232,15 +238,16 @@ class ServerPartition:
 
     # Requests
 
-    def append(self, link: ClientLink, requests: Sequence[AppendCall]) -> None:
-        """Appends of one connection and one generation; dropped when the connection is not the mounted one."""
+    def append(self, link: ClientLink, requests: Sequence[AppendCall], write_session: int = NO_WRITE_SESSION) -> None:
+        """Appends of one connection, generation and write session; dropped when the connection is not the mounted
+        one."""
         self._metrics.transaction.mark(len(requests))
         if not self._registrations.is_valid(link):
             self._metrics.stale_append.mark(len(requests))
         elif self._sequencer.is_free and self._log_takes_more():
-            self._admit(link, requests)
+            self._admit(link, requests, write_session)
         else:
-            turned_away = [request for request in requests if not self._line_up(Pending(link, request))]
+            turned_away = [request for request in requests if not self._line_up(Pending(link, request, write_session))]
             if turned_away:
                 self._refuse_appends(link, turned_away)
 
@@ -260,6 +267,20 @@ class ServerPartition:
 
     def flush(self, link: ClientLink, request: FlushRequest) -> None:
         """Answer when every earlier append, of whatever client, is decided."""
+        self._barrier(link, request)
+
+    def heartbeat(self, link: ClientLink, request: HeartbeatRequest) -> None:
+        """Tell the write session, or raise it for a client that asks for an exclusive one.
+
+        A connection that is not its client's mounted one is told "not ready".
+        """
+        if self._registrations.is_valid(link):
+            self._barrier(link, request)
+        else:
+            refuse_heartbeat(link, request)
+
+    def last_transaction_id(self, link: ClientLink, request: LastTransactionIdRequest) -> None:
+        """Answer when every earlier append is decided, and the write session raised if that is asked for."""
         self._barrier(link, request)
 
     def feed(self, link: ClientLink, request: FeedRequest) -> None:
@@ -306,6 +327,13 @@ class ServerPartition:
             self._questions.add(pending)
 
     # The log's side
+
+    def session_begun(self, session_id: int, unbroken: bool, high_water_mark: int) -> None:
+        """A quorum of the storages has a new store session: what a fence has waited for."""
+        fence = self._sequencer.take_fence()
+        self._fencing.store_session_begun(session_id, unbroken, fence, high_water_mark)
+        if fence is not None:
+            self._drain()
 
     def session_opened(self, high_water_mark: int, changed: bool) -> None:
         """A session has begun behind ``high_water_mark``; whatever was unresolved has been reported before."""
@@ -405,8 +433,12 @@ class ServerPartition:
         )
         self._tell_failed(link, appends, AppendFailure.MOVED, text)
 
-    def _admit(self, link: ClientLink, requests: Sequence[AppendCall]) -> None:
-        """Check locks, give transaction ids, and hand what passed to the log as one list."""
+    def _admit(self, link: ClientLink, requests: Sequence[AppendCall], write_session: int) -> None:
+        """Check the write session and the locks, give transaction ids, and hand what passed to the log as one list."""
+        if not self._fencing.session.admits(link.client_id, write_session):
+            assert self.high_water_mark is not None
+            self._fencing.refuse(link, requests, self.high_water_mark)
+            return
         appends, conflicts, of_other_generation, lock_count = self._admission.admit(requests)
         if of_other_generation:
             self._metrics.other_generation_append.mark(len(of_other_generation))
@@ -415,7 +447,9 @@ class ServerPartition:
         for conflict in conflicts:
             self._conflict(link, conflict)
         if appends:
-            run = AcceptedRun(link, appends[-1].transaction_id, len(appends), self._metrics.clock(), lock_count)
+            run = AcceptedRun(
+                link, appends[-1].transaction_id, len(appends), self._metrics.clock(), lock_count, write_session
+            )
             for append in appends:
                 append.run = run
             self._undecided.accept(run)
@@ -431,14 +465,14 @@ class ServerPartition:
             self._metrics.rejected_append.mark()
             link.send(LockFailure(conflict.request.req_id, conflict.estimate))
 
-    def _barrier(self, link: ClientLink, request: MountRequest | FlushRequest) -> None:
-        """Answer a mount or flush behind all appends that came before it."""
+    def _barrier(self, link: ClientLink, request: MountRequest | FlushRequest | SessionRequest) -> None:
+        """Answer a request behind all appends that came before it."""
         pending = Pending(link, request)
         if self._sequencer.is_free and self._log_takes_more():
             self._look(pending)
         elif not self._line_up(pending):
             self._expire(pending)
-        if not pending.answered and type(request) is MountRequest:
+        if not pending.answered and type(request) is not FlushRequest:
             self._mounts.add(pending)
 
     def _look(self, pending: Pending) -> None:
@@ -448,10 +482,21 @@ class ServerPartition:
         """Do what the sequencer has decided: answer a request, or wait."""
         if type(pending.request) is FeedRequest and verdict is Verdict.READY:
             self._feed_again(pending.link, pending.request)
+        elif verdict is not None and isinstance(pending.request, HeartbeatRequest | LastTransactionIdRequest):
+            self._answer_session(pending, verdict)
         elif verdict is not None:
             self._answers.give(pending, verdict, self.high_water_mark)
         elif pending.awaits is Awaits.PROOF and self._proof is None:
             self._proof = owned(self._prove_mark(), f"proof of the mark of partition {self.partition_id}")
+
+    def _answer_session(self, pending: Pending, verdict: Verdict) -> None:
+        mark = self.high_water_mark
+        if verdict is not Verdict.READY or mark is None:
+            self._fencing.give_up(pending, mark)
+        elif self._fencing.answer(pending, mark):
+            self._sequencer.fence_ended(pending)
+        else:
+            self._log.renew()
 
     def _feed_again(self, link: ClientLink, request: FeedRequest) -> None:
         try:
@@ -487,7 +532,7 @@ class ServerPartition:
             while self._sequencer.has_turn and work < _MAX_WORK_PER_TURN and self._log_takes_more():
                 pending, appends, cost = self._sequencer.take()
                 if appends:
-                    self._admit(pending.link, appends)
+                    self._admit(pending.link, appends, pending.write_session)
                 elif type(pending.request) is FeedRequest:
                     self._feed_again(pending.link, pending.request)
                 else:
@@ -521,6 +566,8 @@ class ServerPartition:
         """A request is answered as well as can be, for want of time or room."""
         self._sequencer.expire(pending)
         self._answer(pending, Verdict.UNKNOWN)
+        if self._sequencer.has_turn:  # a fence stood before them
+            self._drain()
 
     async def _read_headers(self, first: int, count: int) -> list[RecordHeader]:
         return await self._log.read_headers(first, count, self._options.read_timeout_s)

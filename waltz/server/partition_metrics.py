@@ -33,6 +33,14 @@ class PartitionMetrics:
         """Appends dropped because their connection has no valid mount."""
         self.refused_append = registry.meter(self._group, "refused-append")
         """Appends dropped because too many waited for a store session for too long."""
+        self.session_fenced = registry.meter(self._group, "session-fenced")
+        """Appends refused because of their write session."""
+        self.dropped_exclusive = registry.meter(self._group, "dropped-exclusive")
+        """Appends of versions before write sessions, dropped because another client holds an exclusive one."""
+        self.fences = registry.meter(self._group, "fences")
+        """How often the write session was raised on request."""
+        self.fence_latency = registry.timer(self._group, "fence-latency")
+        """From the decision of all earlier appends to the answer."""
         self.feed_cache_miss = registry.meter(SERVER_GROUP, "feed-cache-miss")
         self.transaction_cache_miss = registry.meter(SERVER_GROUP, "transaction-cache-miss")
 

@@ -44,6 +44,9 @@ class PartitionLog(Protocol):
     def append(self, appends: Sequence[Append]) -> None:
         """Replicate under the ids that they have: dense, from behind the mark that the session was opened with."""
 
+    def renew(self) -> None:
+        """Have another store session soon; the listener is told when it has begun."""
+
     def set_generation(self, generation: int) -> None:
         """A new assignment came."""
 

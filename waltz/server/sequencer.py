@@ -26,6 +26,8 @@ The rules:
 5. *Everything is bounded* (L4). When too many wait for commits, nothing more is looked at; of too many questions and
    clients from beyond the mark, the last are told that nothing is known. The line is bounded by memory, which is
    counted here and limited by its owner.
+6. *A fence stands alone.* Everything before it is decided before it is carried out, and nothing behind it is looked at
+   until then. (Else: an append of an older write session gets an id behind the fence.)
 """
 
 import itertools
@@ -92,6 +94,7 @@ class Sequencer:
         self._early: dict[ClientLink, Pending] = {}  # mounts that wait for a session: the last one of each connection
         self._questions: dict[Pending, None] = {}
         self._unproved: list[Pending] = []
+        self._fence: Pending | None = None
 
     # The line
 
@@ -103,12 +106,16 @@ class Sequencer:
     @property
     def is_free(self) -> bool:
         """Whether what arrives now may be looked at now."""
-        return self.session_open and not self._line and len(self._commits) < self._max_waiting
+        return self._may_look and not self._line
 
     @property
     def has_turn(self) -> bool:
         """Whether somebody waits whose turn it is."""
-        return self.session_open and bool(self._line) and len(self._commits) < self._max_waiting
+        return self._may_look and bool(self._line)
+
+    @property
+    def _may_look(self) -> bool:
+        return self.session_open and len(self._commits) < self._max_waiting and self._fence is None
 
     def line_up(self, pending: Pending) -> None:
         """A request has arrived that cannot be looked at now, or has to be looked at again behind all others."""
@@ -132,6 +139,8 @@ class Sequencer:
             if line[0].link is not pending.link or type(following) is not AppendCall:
                 break
             if following.req_id[GENERATION_PART] != request.req_id[GENERATION_PART]:
+                break
+            if line[0].write_session != pending.write_session:
                 break
             run.append(following)
             lock_count += following.lock_count
@@ -161,20 +170,26 @@ class Sequencer:
         return False
 
     def look(self, pending: Pending, next_id: int) -> Verdict | None:
-        """Look at a mount or flush, before anything gets the id ``next_id``; None when it has to wait."""
+        """Look at a request other than an append, before anything gets the id ``next_id``; None when it has to wait."""
         assert self.high_water_mark is not None
+        if pending.is_fence and not pending.abandoned:
+            self._fence = pending
         if next_id - 1 <= self.high_water_mark or pending.abandoned:
             return self.reached(pending)
         self._await_commit(next_id - 1, pending, next_id)
         return None
 
     def reached(self, pending: Pending) -> Verdict | None:
-        """Every append before a mount or flush is decided and fed; None when it has to wait for something else."""
+        """Every append before a mount, a flush or a fence is decided and fed; None when it has to wait for something
+        else. A fence waits for :meth:`take_fence` or :meth:`fence_ended` then."""
         assert self.high_water_mark is not None
         request = pending.request
         if pending.abandoned:
-            pending.end()
+            self.fence_ended(pending)
             return None
+        if pending is self._fence:
+            pending.awaits = Awaits.FENCE
+            return Verdict.READY
         if type(request) is MountRequest:
             if ReqId(request.req_id).generation > self.generation:
                 pending.awaits = Awaits.SESSION
@@ -184,6 +199,20 @@ class Sequencer:
                 return self.await_proof(pending)
         pending.end()
         return Verdict.READY
+
+    def fence_ended(self, pending: Pending) -> None:
+        """A request is answered, or nobody wants the answer; if it was a fence, what is behind it may be looked at."""
+        pending.end()
+        if pending is self._fence:
+            self._fence = None
+
+    def take_fence(self) -> Pending | None:
+        """A store session has begun; the fence that waited for it."""
+        fence = self._fence
+        if fence is None or fence.awaits is not Awaits.FENCE:
+            return None
+        self.fence_ended(fence)
+        return fence
 
     def ask(self, pending: Pending) -> Verdict | None:
         """A question for the high-water mark; None when it has to wait."""
@@ -262,7 +291,9 @@ class Sequencer:
     def session_ended(self, unwritten: Sequence[AppendCall]) -> None:
         """Nothing may be looked at. No replica was given the ``unwritten`` appends."""
         self.session_open = False
-        again = [(append.transaction_id, Pending(append.run.link, append)) for append in unwritten]
+        again = [
+            (append.transaction_id, Pending(append.run.link, append, append.run.write_session)) for append in unwritten
+        ]
         self._unwritten += again
         self.size_bytes += sum(pending.size_bytes for _, pending in again)
 
@@ -297,6 +328,8 @@ class Sequencer:
         self.size_bytes -= sum(pending.size_bytes for pending in found)
         self._commits = []
         self._unwritten = []
+        if self._fence is not None and self._fence.awaits is Awaits.COMMIT:
+            self._fence = None  # it is looked at again
         for pending in found:
             if not pending.answered:
                 pending.awaits = Awaits.TURN
@@ -305,8 +338,8 @@ class Sequencer:
     # Ends
 
     def expire(self, pending: Pending) -> None:
-        """A mount or question was answered otherwise; it waits for nothing any more."""
-        pending.end()
+        """A request was answered otherwise; it waits for nothing any more."""
+        self.fence_ended(pending)
         self._questions.pop(pending, None)
 
     def forget(self, link: ClientLink) -> None:
@@ -321,5 +354,6 @@ class Sequencer:
         self._line.clear()
         self._unproved.clear()
         self._early.clear()
+        self._fence = None
         self.size_bytes = 0
         return [pending for pending in left if type(pending.request) is AppendCall]

@@ -34,11 +34,13 @@ from waltz.common.wire.client_server import (
     TransactionDataListRequest,
     TransactionDataRequest,
 )
+from waltz.common.wire.write_sessions import NO_WRITE_SESSION, HeartbeatRequest, LastTransactionIdRequest
 from waltz.server.appends import AppendCall, AppendLimits, Unacceptable
 from waltz.server.connection import ClientConnection
 from waltz.server.data_lists import refuse_list
 from waltz.server.deadlines import Deadlines
 from waltz.server.failures import tell_failed
+from waltz.server.fencing import refuse_heartbeat, refuse_last
 from waltz.server.link import ClientLink
 from waltz.server.partition import ServerPartition
 from waltz.server.pending import Pending
@@ -102,6 +104,8 @@ class ServerService:
             TransactionDataRequest: (ServerPartition.transaction_data, self._refuse_data),
             TransactionDataListRequest: (ServerPartition.transaction_list, refuse_list),
             HighWaterMarkRequest: (ServerPartition.ask_high_water_mark, self._park_question),
+            HeartbeatRequest: (ServerPartition.heartbeat, refuse_heartbeat),
+            LastTransactionIdRequest: (ServerPartition.last_transaction_id, refuse_last),
         }
         self._at_server: dict[type[Message], Callable[[ClientLink, Any], None]] = {
             ServerPartitionsAssignmentRequest: self._tell_assignment,
@@ -196,11 +200,11 @@ class ServerService:
             partition.forget(link)
         link.mounts.clear()
 
-    def append(self, link: ClientLink, requests: Sequence[AppendCall]) -> None:
+    def append(self, link: ClientLink, requests: Sequence[AppendCall], write_session: int = NO_WRITE_SESSION) -> None:
         """Appends to one partition; when it is not here they are refused, silently before version 5."""
         partition = self._by_key.get(requests[0].req_id[PARTITION_PART])
         if partition is not None:
-            partition.append(link, requests)
+            partition.append(link, requests, write_session)
         else:
             req_ids = [request.req_id for request in requests]
             tell_failed(link, req_ids, self._closing_reason, None, "the partition is not at this server")

@@ -123,6 +123,8 @@ class FakeLog:
         self.replica_views: tuple[ReplicaView, ...] = ()
         self.generation = GENERATION
         self.opened_generation = -1
+        self.session_id = 0
+        self.renewals = 0
         self.replicas: frozenset[str] = frozenset()
         self.started = 0
         self.closed = 0
@@ -158,9 +160,17 @@ class FakeLog:
         self.batches.append(len(appends))
 
     def open_session(self, *, changed: bool = False) -> None:
+        self.begin_session(unbroken=False)
         self.open = True
         self.opened_generation = self.generation
         self.listener.session_opened(self.mark, changed)
+
+    def begin_session(self, *, unbroken: bool) -> None:
+        self.session_id += 1
+        self.listener.session_begun(self.session_id, unbroken, self.mark)
+
+    def renew(self) -> None:
+        self.renewals += 1
 
     def end_session(self) -> None:
         self.open = False

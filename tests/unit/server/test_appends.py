@@ -11,8 +11,10 @@ from waltz.common.checksum import checksum
 from waltz.common.errors import ProtocolError
 from waltz.common.ids import RUN_PART, ReqId
 from waltz.common.records import Record, encode_records
+from waltz.common.wire.append_request import session_of_run
 from waltz.common.wire.client_server import AppendFailure, AppendRequest, FeedRequest, decode, encode
 from waltz.common.wire.frames import CLIENT_SERVER, FrameSplitter
+from waltz.common.wire.write_sessions import NO_WRITE_SESSION
 from waltz.server.appends import AppendCall, AppendLimits, Runs, Unacceptable, take_appends
 from waltz.server.store.interface import encode_appends
 
@@ -130,12 +132,17 @@ def test_a_large_append_is_told_and_what_follows_it_is_read(version: int) -> Non
     assert [call.req_id for calls in runs.values() for call in calls] == [requests[0].req_id, requests[2].req_id]
 
 
-def test_other_write_sessions_than_none_are_refused() -> None:
-    frame = encode(new_request(1), 5)
-    damaged = frame[:-8] + struct.pack(">q", 3)
-    buffer, bounds = split(damaged, 5)
-    with pytest.raises(ProtocolError, match="write session 3"):
-        take_appends(buffer, iter(bounds), 5, LIMITS, {})
+def test_appends_of_different_write_sessions_are_different_runs() -> None:
+    sessions = (NO_WRITE_SESSION, 3, 3, 4, NO_WRITE_SESSION)
+    requests = [new_request(number)._replace(write_session=session) for number, session in enumerate(sessions)]
+    buffer, bounds = split(b"".join(encode(request, 5) for request in requests), 5)
+    runs: Runs = {}
+    assert take_appends(buffer, iter(bounds), 5, LIMITS, runs) is None
+    found = {session_of_run(key): [call.req_id for call in run] for key, run in runs.items()}
+    assert found == {
+        session: [request.req_id for request in requests if request.write_session == session]
+        for session in (NO_WRITE_SESSION, 3, 4)
+    }
 
 
 @given(st.lists(append_requests(4), max_size=5))

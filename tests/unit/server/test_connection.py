@@ -372,12 +372,15 @@ async def test_what_only_servers_send_is_ignored_for_a_partition_that_is_not_her
     await client.expect_closed()
 
 
-async def test_write_sessions_are_refused(server: Server) -> None:
+async def test_appends_of_another_write_session_are_refused(server: Server) -> None:
     client = await server.connect(5)
     client.send(mount(1, 9, version=5))
     await client.expect(frame(1, 1, struct.pack(">i", 0), version=5))
-    client.send(versioned_append(5, 2, 9, [])[:-8] + struct.pack(">q", 0))
-    await client.expect_closed()
+    get_session = b"\x02"
+    client.send(frame(24, 2, get_session, version=5))
+    await client.expect(frame(25, 2, struct.pack(">iqqb", 0, 9, 2, 0), version=5))
+    client.send(versioned_append(5, 3, 9, [])[:-8] + struct.pack(">q", 1))
+    await client.expect(frame(23, 3, struct.pack(">qq", 9, 2), version=5))
 
 
 async def test_a_client_without_a_common_version_is_closed(server: Server) -> None:

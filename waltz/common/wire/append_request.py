@@ -18,18 +18,19 @@ from waltz.common.wire.fields import INT, LONG, NULLABLE_BYTES, NULLABLE_INTS, R
 from waltz.common.wire.frames import CLIENT_SERVER, FRAME_HEADER
 from waltz.common.wire.structures import verify_checksum
 from waltz.common.wire.versions import FIRST_WITH_APPEND_LOCKS, FIRST_WITH_READ_LOCKS, FIRST_WITH_WRITE_SESSION
+from waltz.common.wire.write_sessions import NO_WRITE_SESSION
 
 APPEND_REQUEST_TYPE = 2
 
 T = TypeVar("T")
 
 _NO_LOCKS: tuple[int, ...] = ()
-_NO_WRITE_SESSION = -1
-_NO_WRITE_SESSION_BYTES = LONG.encode(_NO_WRITE_SESSION)
 _COUNT = struct.Struct(">i")
 _CHECKSUM = struct.Struct(">I")
 _CHECKSUM_BYTES = _CHECKSUM.size
 _CHECKSUM_AND_SESSION = struct.Struct(">Iq")
+_SIGNED_CHECKSUM_AND_SESSION = struct.Struct(">iq")
+_RUN_PART_BYTES = RUN_PART.stop - RUN_PART.start
 _BODY_HEAD_BYTES = 8  # header and size of the data
 _LOCKS_OFFSET = 25  # behind type, request id and mark
 _WRITE_PLACE = 2  # of the count of write locks among the fields: behind request id and mark
@@ -40,7 +41,7 @@ _SMALL_BYTES = 4096  # below that, copying data in order to checksum it is cheap
 class AppendRequest(NamedTuple):
     """Asks to append a transaction. Locks are signed 32-bit hashes; ``checksum`` is the signed CRC-32 of ``data``.
 
-    From version 5 on a write session follows, which is always "none": what others mean is not defined yet.
+    With a ``write_session``, which version 5 introduced, it is refused unless that is the present one.
     """
 
     req_id: bytes
@@ -51,6 +52,7 @@ class AppendRequest(NamedTuple):
     header: int
     data: bytes
     checksum: int
+    write_session: int = NO_WRITE_SESSION
 
 
 def _locks(kind: str, version: int, first_version: int) -> Field[tuple[int, ...]]:
@@ -69,6 +71,22 @@ def _locks(kind: str, version: int, first_version: int) -> Field[tuple[int, ...]
     return Field(encode_none, decode_none)
 
 
+def _write_session(version: int) -> Field[int]:
+    """The field of the write session; in versions before it was introduced it takes no bytes and must be "none"."""
+    if version >= FIRST_WITH_WRITE_SESSION:
+        return LONG
+
+    def encode_none(write_session: int) -> bytes:
+        if write_session != NO_WRITE_SESSION:
+            raise ProtocolError(f"write sessions not supported in version {version}, upgrade servers")
+        return b""
+
+    def decode_none(buffer: bytes, position: int, end: int) -> tuple[int, int]:
+        return NO_WRITE_SESSION, position
+
+    return Field(encode_none, decode_none)
+
+
 def append_layout(version: int) -> Layout[AppendRequest]:
     """The definition of the request, field by field."""
     body = structure(
@@ -81,23 +99,15 @@ def append_layout(version: int) -> Layout[AppendRequest]:
         INT,
         not_null(NULLABLE_BYTES, "data"),
         INT,
+        _write_session(version),
     )
-    has_write_session = version >= FIRST_WITH_WRITE_SESSION
-
-    def encode_body(message: AppendRequest) -> bytes:
-        encoded = body.encode(message)
-        return encoded + _NO_WRITE_SESSION_BYTES if has_write_session else encoded
 
     def decode_body(buffer: bytes, position: int, end: int) -> tuple[AppendRequest, int]:
         message, behind = body.decode(buffer, position, end)
-        if has_write_session:
-            write_session, behind = LONG.decode(buffer, behind, end)
-            if write_session != _NO_WRITE_SESSION:
-                raise ProtocolError(f"write session {write_session}: there are no write sessions in this version")
         verify_checksum(message.data, message.checksum)
         return message, behind
 
-    return Layout(AppendRequest, Field(encode_body, decode_body))
+    return Layout(AppendRequest, Field(body.encode, decode_body))
 
 
 _DEFINITIONS: dict[int, Catalogue[AppendRequest]] = {
@@ -125,19 +135,24 @@ def encode_append(
     header: int,
     data: bytes,
     checksum: int,
+    write_session: int = NO_WRITE_SESSION,
 ) -> bytes:
     """The frame of an :class:`AppendRequest` with these fields.
 
-    Raises :class:`ProtocolError` when ``version`` cannot express the locks, or a value does not fit into its field.
+    Raises :class:`ProtocolError` when ``version`` cannot express the locks or the write session, or a value does not
+    fit into its field.
     """
-    if version >= FIRST_WITH_APPEND_LOCKS and len(req_id) == ReqId.SIZE_BYTES:
-        write_session = _NO_WRITE_SESSION_BYTES if version >= FIRST_WITH_WRITE_SESSION else b""
+    has_session = version >= FIRST_WITH_WRITE_SESSION
+    if len(req_id) == ReqId.SIZE_BYTES and (
+        has_session or (version >= FIRST_WITH_APPEND_LOCKS and write_session == NO_WRITE_SESSION)
+    ):
         try:
+            tail = _SIGNED_CHECKSUM_AND_SESSION.pack(checksum, write_session) if has_session else _COUNT.pack(checksum)
             start = _frame_start(len(write_locks), len(read_locks), len(append_locks))
             head = start.pack(
                 CLIENT_SERVER.magic,
                 version,
-                start.size - FRAME_HEADER.size + len(data) + _COUNT.size + len(write_session),
+                start.size - FRAME_HEADER.size + len(data) + len(tail),
                 APPEND_REQUEST_TYPE,
                 req_id,
                 client_high_water_mark,
@@ -150,11 +165,13 @@ def encode_append(
                 header,
                 len(data),
             )
-            return b"".join((head, data, _COUNT.pack(checksum), write_session))
+            return b"".join((head, data, tail))
         except (TypeError, struct.error):
             pass  # the definition says what is wrong
     return _DEFINITIONS[version].encode(
-        AppendRequest(req_id, client_high_water_mark, write_locks, read_locks, append_locks, header, data, checksum)
+        AppendRequest(
+            req_id, client_high_water_mark, write_locks, read_locks, append_locks, header, data, checksum, write_session
+        )
     )
 
 
@@ -257,7 +274,8 @@ def collect_appends(
     max_data_bytes: int,
     max_locks: int,
 ) -> tuple[int, int] | None:
-    """Take append requests off ``frames``; add what ``make`` makes of each to the run of its generation and partition.
+    """Take append requests off ``frames``; add what ``make`` makes of each to the run of its generation and partition,
+    and of its write session if it has one. :func:`session_of_run` tells it from the key of the run.
 
     ``make`` gets request id, mark, write, read and append locks, header, and the *body*: header, size of the data, data
     and checksum, which lie side by side in the request as in a record, cut out as one piece.
@@ -277,6 +295,8 @@ def collect_appends(
     key = b""
     run: list[T] = []
     add = run.append
+    session = NO_WRITE_SESSION
+    session_bytes = b""
     for start, end in frames:
         if buffer[start] != APPEND_REQUEST_TYPE:
             return start, end
@@ -299,16 +319,17 @@ def collect_appends(
         if data_end + tail_bytes != end or size_bytes > max_data_bytes:  # a negative size ends before the frame
             return start, end
         if has_session:
-            checksum, session = unpack_checksum_and_session(buffer, data_end)
-            if session != _NO_WRITE_SESSION:
-                return start, end
+            checksum, found_session = unpack_checksum_and_session(buffer, data_end)
+            if found_session != session:
+                session = found_session
+                session_bytes = b"" if session == NO_WRITE_SESSION else LONG.encode(session)
         else:
             (checksum,) = unpack_checksum(buffer, data_end)
         data = buffer[data_start:data_end] if size_bytes < _SMALL_BYTES else memoryview(buffer)[data_start:data_end]
         if crc32(data) != checksum:
             return start, end
         req_id = head[0]
-        found = req_id[RUN_PART]
+        found = req_id[RUN_PART] + session_bytes
         if found != key:
             key = found
             add = runs.setdefault(key, []).append
@@ -324,6 +345,12 @@ def collect_appends(
             )
         )
     return None
+
+
+def session_of_run(key: bytes) -> int:
+    """The write session of the appends in a run that :func:`collect_appends` has put there."""
+    session_bytes = key[_RUN_PART_BYTES:]
+    return LONG.decode(session_bytes, 0, len(session_bytes))[0] if session_bytes else NO_WRITE_SESSION
 
 
 def _find_shape(buffer: bytes, start: int, end: int, version: int, max_locks: int) -> _Shape | None:

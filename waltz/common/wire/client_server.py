@@ -2,7 +2,8 @@
 
 ``req_id`` holds the 16 bytes of a :class:`~waltz.common.ids.ReqId`; wrap it in one to read its parts. A response
 carries the request id of its request, :class:`FeedData` that of the append that made the transaction. What version 5
-adds is defined in :mod:`waltz.common.wire.version5` and can be imported from here, too.
+adds is defined in :mod:`waltz.common.wire.version5` and can be imported from here, too; write sessions are in
+:mod:`waltz.common.wire.write_sessions`.
 """
 
 import struct
@@ -10,7 +11,6 @@ from collections.abc import Iterable
 from enum import IntEnum
 from typing import Any, NamedTuple
 
-from waltz.common.errors import ProtocolError
 from waltz.common.wire.append_request import APPEND_REQUEST_TYPE, append_layout
 from waltz.common.wire.append_request import AppendRequest as AppendRequest
 from waltz.common.wire.append_request import encode_append as encode_append
@@ -24,6 +24,7 @@ from waltz.common.wire.fields import (
     NULLABLE_STRING,
     REQ_ID,
     Field,
+    enumeration,
     map_of,
     not_null,
 )
@@ -45,6 +46,7 @@ from waltz.common.wire.versions import (
     FIRST_WITH_PARTITION_STATE,
     FIRST_WITH_PREFERENCES,
 )
+from waltz.common.wire.write_sessions import WriteSessionMessage
 
 
 class PartitionState(IntEnum):
@@ -236,6 +238,7 @@ Message = (
     | TransactionDataListResponse
     | AppendFailed
     | PartitionClosed
+    | WriteSessionMessage
 )
 
 _FEED_DATA = 4
@@ -255,16 +258,8 @@ def _decode_ready(buffer: bytes, position: int, end: int) -> tuple[PartitionStat
     return PartitionState.READY if ready else PartitionState.NOT_READY, behind
 
 
-def _decode_state(buffer: bytes, position: int, end: int) -> tuple[PartitionState, int]:
-    number, behind = INT.decode(buffer, position, end)
-    try:
-        return PartitionState(number), behind
-    except ValueError:
-        raise ProtocolError(f"unknown partition state {number}") from None
-
-
 _READY = Field(_encode_ready, _decode_ready)
-_STATE: Field[PartitionState] = Field(INT.encode, _decode_state)
+_STATE = enumeration(PartitionState, "partition state")
 
 
 _DATA = not_null(NULLABLE_BYTES, "data")

@@ -6,6 +6,7 @@ memory for a count it has not checked against the bytes that are there.
 
 import struct
 from collections.abc import Callable
+from enum import IntEnum
 from typing import Any, Generic, NamedTuple, TypeVar
 from uuid import UUID
 
@@ -47,6 +48,19 @@ def _number(code: str) -> Field[int]:
 SHORT = _number("h")
 INT = _number("i")
 LONG = _number("q")
+
+
+def enumeration(kind: type[IntEnum], name: str) -> Field[Any]:
+    """A member of ``kind`` as a 32-bit number; a number without one is "unknown ``name``"."""
+
+    def decode(buffer: bytes, position: int, end: int) -> tuple[IntEnum, int]:
+        number, behind = INT.decode(buffer, position, end)
+        try:
+            return kind(number), behind
+        except ValueError:
+            raise ProtocolError(f"unknown {name} {number}") from None
+
+    return Field(INT.encode, decode)
 
 
 def _encode_boolean(value: bool) -> bytes:

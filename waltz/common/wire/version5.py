@@ -1,19 +1,19 @@
 """What version 5 adds to the protocol between clients and servers. It is ours; peers of the original never speak it.
 
-Bulk reads of transactions with their data, a word about appends that are known not to be in the log, and a word when a
-partition leaves its server. The numbers 23 to 27 are reserved for write sessions.
+Bulk reads of transactions with their data, a word about appends that are known not to be in the log, a word when a
+partition leaves its server, and write sessions (:mod:`waltz.common.wire.write_sessions`).
 """
 
 import struct
 from enum import IntEnum
 from typing import Any, NamedTuple
 
-from waltz.common.errors import ProtocolError
 from waltz.common.records import Record
 from waltz.common.wire.catalogue import Layout, layout
-from waltz.common.wire.fields import INT, LONG, NULLABLE_STRING, REQ_ID, Field
+from waltz.common.wire.fields import INT, LONG, NULLABLE_STRING, REQ_ID, enumeration
 from waltz.common.wire.frames import CLIENT_SERVER, FRAME_HEADER
 from waltz.common.wire.structures import RECORD_LIST
+from waltz.common.wire.write_sessions import write_session_layouts
 
 
 class DataListStatus(IntEnum):
@@ -82,22 +82,12 @@ _LIST_RESPONSE = 29
 _LIST_HEAD = struct.Struct(">b16sqiqi")
 
 
-def _enumeration(kind: type[IntEnum], name: str) -> Field[Any]:
-    def decode(buffer: bytes, position: int, end: int) -> tuple[IntEnum, int]:
-        number, behind = INT.decode(buffer, position, end)
-        try:
-            return kind(number), behind
-        except ValueError:
-            raise ProtocolError(f"unknown {name} {number}") from None
-
-    return Field(INT.encode, decode)
-
-
 def version5_layouts() -> dict[int, Layout[Any]]:
     """The messages that version 4 does not have, by type byte."""
-    status = _enumeration(DataListStatus, "status")
-    reason = _enumeration(AppendFailure, "reason")
+    status = enumeration(DataListStatus, "status")
+    reason = enumeration(AppendFailure, "reason")
     return {
+        **write_session_layouts(),
         28: layout(TransactionDataListRequest, REQ_ID, LONG, INT, INT),
         _LIST_RESPONSE: layout(TransactionDataListResponse, REQ_ID, LONG, status, LONG, RECORD_LIST, NULLABLE_STRING),
         30: layout(AppendFailed, REQ_ID, reason, LONG, NULLABLE_STRING),

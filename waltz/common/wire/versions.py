@@ -26,7 +26,7 @@ FIRST_WITH_HEALTH = 4
 """A server tells which of its partitions are healthy."""
 
 FIRST_WITH_WRITE_SESSION = 5
-"""Appends end with a write session, which is always "none"."""
+"""Appends carry a write session or "none", and there are messages to learn it and to raise it."""
 
 FIRST_WITH_DATA_LISTS = 5
 """A server sends the data of many consecutive transactions in one answer."""

@@ -78,8 +78,14 @@ class LogListener(Protocol):
 
     ``append`` may be called from within a callback. The order around a change of session is: ``session_ended``, then
     (new session recovered, its metadata written) ``batch_committed`` and ``failed`` for what was undecided (rule S5),
-    then ``session_opened``.
+    then ``session_begun`` and ``session_opened``. A session that goes on where the last one ended is ``session_begun``
+    only.
     """
+
+    def session_begun(self, session_id: int, unbroken: bool, high_water_mark: int) -> None:
+        """A quorum of the storages has this store session, which goes on behind the mark. ``unbroken``: it follows the
+        one before it, which was ours, in the same generation; nobody else can have written between the two."""
+        ...
 
     def session_opened(self, high_water_mark: int, changed: bool) -> None:
         """Appends may be given. ``changed``: the mark is not the one known before, or something was undecided (S3)."""

@@ -294,7 +294,9 @@ class ReplicatedLog:
     def _adopt(self, session: StoreSession, settlement: Settlement) -> None:
         """The session has opened: go on with it. Its metadata are written, so what it decided is final (S5)."""
         mark, known_mark = session.high_water_mark, self._high_water_mark
-        if self._state.open and mark != known_mark:
+        unbroken = self._next_session.continuity.session_opened()
+        if self._state.open and (mark != known_mark or not unbroken):
+            # What another owner has told its clients of the end of the log must stay true.
             self._end_visibly()
         continued = self._state.open
         self._enter(LogEvent.CONTINUED if continued else LogEvent.RECOVERED)
@@ -304,6 +306,7 @@ class ReplicatedLog:
         self._reader.follow(session)
         self._count_ring(self._ring_memory)
         if continued:
+            self._listener.session_begun(session.session_id, unbroken, mark)
             self._flush()
             return
         changed = mark != known_mark or self._given_back or bool(self._unresolved)
@@ -318,6 +321,7 @@ class ReplicatedLog:
         self._high_water_mark = mark
         self._next_id = mark + 1
         self._enter(LogEvent.SETTLED)
+        self._listener.session_begun(session.session_id, unbroken, mark)
         self._listener.session_opened(mark, changed)
 
     async def _tend(self, session: StoreSession) -> bool:
@@ -420,6 +424,11 @@ class ReplicatedLog:
     def session_over(self) -> None:
         if self._session is not None:  # one that fails while it opens tells it by its exception instead
             self._wake.set()
+
+    def renew(self) -> None:
+        """Have another store session soon, whatever for; the one that runs ends in order. ``session_begun`` tells."""
+        if self._session is not None and self._state is _SERVING:
+            self.renewal_wanted()
 
     def renewal_wanted(self) -> None:
         if not self._renewal_wanted:

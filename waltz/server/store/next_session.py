@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from waltz.common.errors import WaltzError
 from waltz.common.zk.znodes import PartitionMetadata
+from waltz.server.store.continuity import Continuity
 from waltz.server.store.interface import SessionEndedError, SupersededError
 from waltz.server.store.metadata_node import MetadataNode
 from waltz.server.store.session import StoreSession
@@ -34,11 +35,14 @@ class NextSession:
         self._wake = wake
         self._timeout_s = timeout_s
         self._ahead: Begun | None = None
+        self.continuity = Continuity()
 
     async def begin(self, generation: int) -> Begun:
         """Take a number. Raises :class:`SupersededError` when a newer generation has been here, ``ZooKeeperError``,
         and ``ProtocolError`` when the metadata cannot be decoded."""
-        return Begun(*await self._node.begin_session(generation))
+        begun = Begun(*await self._node.begin_session(generation))
+        self.continuity.session_taken(begun.metadata.session_id, generation)
+        return begun
 
     async def take(self, generation: int) -> Begun:
         """The number that was taken ahead for an owner of this generation, or another; raises as :meth:`begin`."""

@@ -15,6 +15,13 @@ from waltz.common.wire.client_server import (
     TransactionDataResponse,
 )
 from waltz.common.wire.storage import RpcException, SessionInfo, StackFrame
+from waltz.common.wire.write_sessions import (
+    FenceOption,
+    HeartbeatOption,
+    HeartbeatState,
+    LastTransactionStatus,
+    SessionFlag,
+)
 
 INTS = st.integers(-(1 << 31), (1 << 31) - 1)
 LONGS = st.integers(-(1 << 63), (1 << 63) - 1)
@@ -56,6 +63,13 @@ _FIELDS: dict[str, st.SearchStrategy[Any]] = {
     "max_bytes": INTS,
     "high_water_mark": LONGS,
     "reason": st.sampled_from(AppendFailure),
+    "write_session": LONGS,
+    "expected_session": LONGS,
+    "heartbeat": st.sampled_from([HeartbeatOption(value) for value in range(8)]),
+    "heartbeat_state": st.sampled_from(HeartbeatState),
+    "session_flags": st.sampled_from([SessionFlag(value) for value in range(4)]),
+    "fence": st.sampled_from([FenceOption(value) for value in range(4)]),
+    "last_transaction_status": st.sampled_from(LastTransactionStatus),
     "text": NULLABLE_TEXT,
     "info": st.builds(SessionInfo, LONGS, LONGS, LONGS),
     "error": st.builds(

@@ -23,6 +23,7 @@ from waltz.common.wire.append_request import (
 )
 from waltz.common.wire.client_server import FeedRequest
 from waltz.common.wire.frames import CLIENT_SERVER, Bounds, FrameSplitter
+from waltz.common.wire.write_sessions import NO_WRITE_SESSION
 
 VERSIONS = CLIENT_SERVER.versions
 LOCKS = st.lists(INTS, max_size=3).map(tuple) | st.integers(0, 30).map(lambda count: tuple(range(count)))
@@ -59,6 +60,7 @@ def append_requests(draw: st.DrawFn, version: int) -> AppendRequest:
         draw(INTS),
         data,
         checksum(data),
+        draw(st.sampled_from([NO_WRITE_SESSION, NO_WRITE_SESSION, 1, 2]) | LONGS) if version >= 5 else NO_WRITE_SESSION,
     )
 
 
@@ -85,7 +87,10 @@ def collect(
 def in_runs(requests: list[AppendRequest]) -> dict[bytes, list[AppendRequest]]:
     runs: dict[bytes, list[AppendRequest]] = {}
     for request in requests:
-        runs.setdefault(request.req_id[RUN_PART], []).append(request)
+        session = (
+            b"" if request.write_session == NO_WRITE_SESSION else request.write_session.to_bytes(8, "big", signed=True)
+        )
+        runs.setdefault(request.req_id[RUN_PART] + session, []).append(request._replace(write_session=NO_WRITE_SESSION))
     return runs
 
 

@@ -23,6 +23,7 @@ from waltz.common.wire.client_server import (
     TransactionDataResponse,
 )
 from waltz.common.wire.frames import CLIENT_SERVER, Bounds, FrameSplitter
+from waltz.common.wire.write_sessions import NO_WRITE_SESSION
 
 REQ_ID = ReqId.of(7, 3, 2, 258)
 APPEND = AppendRequest(REQ_ID, 41, (3357067,), (), (), -2, b"hello", 0x3610A686)
@@ -64,6 +65,8 @@ def test_round_trip_through_a_batch(sent: list[Message]) -> None:
 
 @given(APPEND_REQUESTS, st.sampled_from(VERSIONS))
 def test_appends_of_all_versions(message: AppendRequest, version: int) -> None:
+    if version < 5:
+        message = message._replace(write_session=NO_WRITE_SESSION)
     if version < 2:
         message = message._replace(append_locks=())
     if version < 1:

@@ -23,6 +23,7 @@ class Recorder:
 
     def __init__(self) -> None:
         self.calls: list[str] = []
+        self.begun: list[tuple[int, bool, int]] = []
         self.opened: list[tuple[int, bool]] = []
         self.committed_appends: list[Append] = []
         self.failed_appends: list[Append] = []
@@ -32,8 +33,13 @@ class Recorder:
         self.next_id = 0
         self._decided: set[int] = set()
 
+    def session_begun(self, session_id: int, unbroken: bool, high_water_mark: int) -> None:
+        assert session_id > self.begun[-1][0] if self.begun else True
+        self.begun.append((session_id, unbroken, high_water_mark))
+
     def session_opened(self, high_water_mark: int, changed: bool) -> None:
         assert not self.is_open
+        assert self.begun[-1][2] == high_water_mark
         self.is_open = True
         self.next_id = high_water_mark + 1
         self.calls.append("opened")
