@@ -6,7 +6,7 @@ import logging
 import random
 from collections.abc import Callable, Mapping, Sequence
 
-from waltz.common.cluster.manager import ClusterManager, PartitionGeneration
+from waltz.common.cluster.manager import ClusterManager
 from waltz.common.config import ServerConfig
 from waltz.common.daemon import calm_garbage_collection, close_step, stop_signals, unless_stopped
 from waltz.common.errors import ConfigError
@@ -23,7 +23,7 @@ from waltz.common.wire.frames import CLIENT_SERVER
 from waltz.common.zk.client import State, ZooKeeper
 from waltz.common.zk.kazoo_client import connect
 from waltz.common.zk.store_admin import read_store_params
-from waltz.common.zk.znodes import ReplicaAssignments, StoreParams
+from waltz.common.zk.znodes import PartitionGeneration, ReplicaAssignments, StoreParams
 from waltz.server.appends import AppendLimits
 from waltz.server.caches import FeedCache, TransactionCache
 from waltz.server.partition import PartitionOptions, ServerPartition

@@ -15,10 +15,10 @@ from waltz.client.locks import PartitionLocalLock
 from waltz.client.mock.cluster import FixedCluster
 from waltz.client.options import ClientOptions
 from waltz.client.transaction import Transaction
-from waltz.common.cluster.manager import PartitionGeneration
 from waltz.common.config import ClientConfig, from_mapping
 from waltz.common.ids import Endpoint
 from waltz.common.net.channel import connect
+from waltz.common.zk.znodes import PartitionGeneration
 
 QUICK = ClientOptions(
     ahead_retry_initial_s=0.02,

@@ -16,7 +16,8 @@ from waltz.client.errors import (
 )
 from waltz.client.locks import PartitionLocalLock
 from waltz.common.ids import ReqId
-from waltz.common.wire.client_server import AppendRequest, FlushRequest, HighWaterMarkRequest, LockFailure, Message
+from waltz.common.wire.append_request import AppendRequest
+from waltz.common.wire.client_server import FlushRequest, HighWaterMarkRequest, LockFailure, Message
 
 pytestmark = pytest.mark.timeout(60)
 

@@ -10,7 +10,8 @@ from tests.unit.client.fake_server import Connection, FakeServer, Log
 from tests.unit.client.load import Load, LoadCallbacks
 from tests.unit.client.proxy import Proxies
 from waltz.common.ids import ReqId
-from waltz.common.wire.client_server import AppendRequest, FeedRequest, Message, MountRequest
+from waltz.common.wire.append_request import AppendRequest
+from waltz.common.wire.client_server import FeedRequest, Message, MountRequest
 
 pytestmark = pytest.mark.timeout(120)
 

@@ -7,6 +7,7 @@ from typing import NamedTuple
 from waltz.common.records import RecordHeader
 from waltz.common.wire import storage as wire
 from waltz.common.wire.frames import FRAME_HEADER
+from waltz.common.wire.structures import RpcException
 from waltz.storage.disk.log import PartitionLog
 from waltz.storage.disk.segment import StoredRecords
 from waltz.storage.errors import wire_text
@@ -25,7 +26,7 @@ _COUNT = struct.Struct(">i")
 
 def failure_frame(message: StorageRequest, text: str) -> bytes:
     """The frame that answers ``message`` with a failure; ``text`` is the Java rendering of an exception."""
-    error = wire.RpcException(text)
+    error = RpcException(text)
     return wire.encode(wire.FailureResponse(message.session_id, message.seq_num, message.partition_id, error))
 
 

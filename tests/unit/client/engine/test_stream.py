@@ -20,8 +20,8 @@ from waltz.client.transaction import Transaction
 from waltz.common import tasks
 from waltz.common.errors import ProtocolError
 from waltz.common.ids import ReqId
+from waltz.common.wire.append_request import AppendRequest
 from waltz.common.wire.client_server import (
-    AppendRequest,
     FeedData,
     FeedRequest,
     FeedSuspended,

@@ -22,6 +22,7 @@ from tests.unit.storage.node_support import (
 from waltz.common.errors import ConnectionClosedError
 from waltz.common.wire import admin as wire
 from waltz.common.wire import admin_version1 as admin_wire
+from waltz.common.wire.structures import RpcException
 from waltz.storage.node import replies
 from waltz.storage.node.admin_port import AdminService
 from waltz.storage.remote.errors import RemoteStorageError
@@ -64,7 +65,7 @@ async def test_hello_open_and_assignment_byte_for_byte(node: RunningNode) -> Non
 )
 async def test_open_is_refused(node: RunningNode, request_: wire.AdminOpenRequest, text: str) -> None:
     peer = await node.raw(admin=True)
-    assert await peer.ask_admin(request_) == wire.AdminFailureResponse(-1, wire.RpcException(SE + text))
+    assert await peer.ask_admin(request_) == wire.AdminFailureResponse(-1, RpcException(SE + text))
 
 
 async def test_assignment(node: RunningNode, tmp_path: Path) -> None:
@@ -176,7 +177,7 @@ async def test_a_null_list_is_refused(node: RunningNode) -> None:
         wire.PartitionAssignmentRequest(1, None, False, False),
     ):
         answer = await peer.ask_admin(request)
-        assert answer == wire.AdminFailureResponse(1, wire.RpcException(SE + "the list of partitions is missing"))
+        assert answer == wire.AdminFailureResponse(1, RpcException(SE + "the list of partitions is missing"))
 
 
 async def test_session_info_and_records(node: RunningNode, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -215,7 +216,7 @@ async def test_ranges_as_on_disk(node: RunningNode, tmp_path: Path, monkeypatch:
     assert await ask(1, 0, 9) == admin_wire.RecordRangeResponse(7, 1, 3 * sizes, stored[: 3 * 1040])
     for first, max_count in ((9, 9), (0, 0), (-1, 5)):
         assert await ask(1, first, max_count) == admin_wire.RecordRangeResponse(7, 1, b"", b"")
-    assert await ask(2, 0, 1) == wire.AdminFailureResponse(7, wire.RpcException(NOT_ASSIGNED.format(2)))
+    assert await ask(2, 0, 1) == wire.AdminFailureResponse(7, RpcException(NOT_ASSIGNED.format(2)))
 
 
 async def test_the_version_of_the_original_has_nothing_of_ours(node: RunningNode) -> None:
