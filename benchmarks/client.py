@@ -125,10 +125,10 @@ class Server:
 
 def append_of(
     req_id: bytes,
-    client_high_water_mark: int,
-    write_locks: tuple[int, ...],
-    read_locks: tuple[int, ...],
-    append_locks: tuple[int, ...],
+    _client_high_water_mark: int,
+    _write_locks: tuple[int, ...],
+    _read_locks: tuple[int, ...],
+    _append_locks: tuple[int, ...],
     header: int,
     body: bytes,
 ) -> tuple[bytes, int, bytes]:

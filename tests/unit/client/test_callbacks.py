@@ -332,7 +332,7 @@ async def test_close_from_within_an_application(world: World) -> None:
 async def test_request_ids_bear_client_generation_and_partition(wide_world: World) -> None:
     server = await wide_world.server()
     client = await wide_world.client(Callbacks(), server, client_id=17)
-    client._engine.set_endpoints({server.endpoint: assignment(server, [0, 1, 2], generation=4)})
+    client._engine.set_endpoints({server.endpoint: assignment([0, 1, 2], generation=4)})
     contexts = [Context(partition_id=p) for p in (0, 1, 2)]
     for context in contexts:
         await client.submit(context)

@@ -203,7 +203,7 @@ async def test_the_error_hook_may_give_up(connect_sqlite: Connect) -> None:
     ledger.close()
 
 
-async def test_the_connection_is_guarded(ledger: Ledger, connect_sqlite: Connect) -> None:
+async def test_the_connection_is_guarded(ledger: Ledger) -> None:
     forbidden: list[str] = []
     changes = 0
 

@@ -211,7 +211,7 @@ async def test_a_peer_that_reads_nothing_for_long_is_dropped(
     assert await bystander.ask(max_id(0, 0)) == wire.MaxTransactionIdResponse(0, 9, 0, 0)
 
 
-async def test_a_peer_that_reads_slowly_is_served(node: RunningNode, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_peer_that_reads_slowly_is_served(node: RunningNode) -> None:
     """Between two looks at it there must be progress, and there is."""
     peer = await node.raw()
     await peer.ask(wire.OpenRequest(-1, -1, -1, KEY, PARTITION_COUNT))
