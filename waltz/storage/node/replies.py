@@ -16,7 +16,7 @@ from waltz.storage.node.session_rule import ReadRequest, StorageRequest
 logger = logging.getLogger(__name__)
 
 MAX_REPLY_BYTES = 8 << 20
-"""A list of records ends with the record that reaches this size; callers ask again for the rest."""
+"""A list of records stops before their size on disk passes this, but not before the first; callers ask for the rest."""
 
 MAX_HEADERS = 4096
 """A list of record headers has at most so many entries: each costs reading and checking a record."""
