@@ -11,7 +11,7 @@ from enum import IntEnum
 from typing import Any, NamedTuple
 
 from waltz.common.errors import ProtocolError
-from waltz.common.wire.append_request import APPEND_REQUEST_TYPE, AppendRequest, append_layout, encode_append
+from waltz.common.wire.append_request import APPEND_REQUEST_TYPE, AppendRequest, append_layout
 from waltz.common.wire.catalogue import Catalogue, Layout, layout
 from waltz.common.wire.fields import (
     BOOLEAN,
