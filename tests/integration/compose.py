@@ -112,7 +112,7 @@ def get(url: str, child: Child) -> bytes:
     while True:
         child.check()
         try:
-            with urllib.request.urlopen(url, timeout=10) as answer:
+            with urllib.request.urlopen(url, timeout=WAIT_S) as answer:
                 content: bytes = answer.read()
                 return content
         except URLError:
