@@ -14,8 +14,9 @@ import pytest
 from tests.smoke.replicas import Replicas
 from tests.smoke.trial import Trial, owner
 from tests.smoke.workload import Load
+from waltz.common.zk.store_admin import read_partition_metadata
 from waltz.local.cluster import LocalCluster
-from waltz.local.layout import Node
+from waltz.local.layout import ROOT, Node
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(400)]
 
@@ -161,15 +162,34 @@ async def test_appends_go_on_without_zookeeper(tmp_path: Path) -> None:
 
 
 async def test_checkpoints_wait_for_zookeeper(tmp_path: Path) -> None:
-    """A session renewed every few hundred transactions: without ZooKeeper it is not, and appends go on in it."""
-    often = {"storage.checkpointInterval": 300}
-    async with LocalCluster(tmp_path, server_overrides=often) as cluster, Trial.running(cluster) as trial:
-        await trial.progress(1000)
+    """Without ZooKeeper a session is not renewed, and appends go on in it; only a renewal that has begun has to wait."""
+    often, slowly = {"storage.checkpointInterval": 1000}, Load(rate=150)
+    async with (
+        LocalCluster(tmp_path, server_overrides=often) as cluster,
+        Trial.running(cluster, clients=2, load=slowly) as trial,
+    ):
+        await renewal(cluster)
         cluster.child("zookeeper").signal(signal.SIGSTOP)
-        await trial.progress(1500)
+        await trial.progress(1500, timeout_s=180)
         cluster.child("zookeeper").signal(signal.SIGCONT)
-        await trial.progress(1000)
+        await trial.progress(1000, timeout_s=120)
         await trial.finish()
+
+
+async def renewal(cluster: LocalCluster, timeout_s: float = 120) -> None:
+    """Return when a session of partition 0 has followed another one, and all replicas have come along."""
+    zookeeper = await cluster.zookeeper()
+    complete: set[int] = set()
+    try:
+        async with asyncio.timeout(timeout_s):
+            while len(complete) < 2:
+                metadata = await read_partition_metadata(zookeeper, ROOT, 0)
+                assert metadata is not None
+                if all(state.session_id == metadata.session_id for state in metadata.replicas.values()):
+                    complete.add(metadata.session_id)
+                await asyncio.sleep(0.01)
+    finally:
+        await zookeeper.close()
 
 
 async def catch_up(trial: Trial, storage: Node, timeout_s: float = 60) -> None:
