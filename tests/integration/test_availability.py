@@ -162,7 +162,7 @@ async def test_appends_go_on_without_zookeeper(tmp_path: Path) -> None:
 
 
 async def test_checkpoints_wait_for_zookeeper(tmp_path: Path) -> None:
-    """Without ZooKeeper a session is not renewed, and appends go on in it; only a renewal that has begun has to wait."""
+    """A session is not renewed without ZooKeeper, and appends go on in it; a renewal that has begun has to wait."""
     often, slowly = {"storage.checkpointInterval": 1000}, Load(rate=150)
     async with (
         LocalCluster(tmp_path, server_overrides=often) as cluster,
