@@ -128,7 +128,7 @@ def fail_with_the_connection() -> Iterator[None]:
         for partition in mounted:
             last = partition.appends.monitor.last_enqueued
             if last is not None:
-                partition.appends._flushed(last.req_id)
+                partition.appends._flushed(last)
 
     with mock.patch.object(StreamClient, "link_lost", lost):
         yield

@@ -103,6 +103,8 @@ class WaltzServer:
         self._manager: ClusterManager | None = None
         self._connections: StorageConnections | None = None
         self._watch: ReplicaWatch | None = None
+        self._replicas: dict[int, frozenset[str]] = {}
+        """Storages of the partitions, as the watch has told them."""
         self._service: ServerService | None = None
         self._listener: Listener | None = None
         self._guard = TrafficGuard(traffic_limits(config.connections))
@@ -140,6 +142,7 @@ class WaltzServer:
             )
         self._watch = ReplicaWatch(self._zookeeper, config.cluster_root, self._replicas_changed, self._random)
         await self._watch.start()
+        self._replicas = self._watch.assignments.storages_by_partition()
         self._connections = StorageConnections(self._make_connector(params, config), _storages(self._watch.assignments))
         self._service = ServerService(
             self._make_partition,
@@ -229,8 +232,7 @@ class WaltzServer:
         return {} if self._service is None else self._service.partitions
 
     def _make_partition(self, partition_id: int, generation: int) -> ServerPartition:
-        watch, connections = self._watch, self._connections
-        assert watch is not None
+        connections = self._connections
         assert connections is not None
         return ServerPartition(
             partition_id,
@@ -244,7 +246,7 @@ class WaltzServer:
             log_factory=lambda listener: ReplicatedLog(
                 partition_id,
                 generation,
-                watch.assignments.storages_of(partition_id),
+                self._replicas.get(partition_id, frozenset()),
                 connections,
                 self._zookeeper,
                 self._config.cluster_root,
@@ -257,8 +259,9 @@ class WaltzServer:
     def _replicas_changed(self, assignments: ReplicaAssignments) -> None:
         if self._connections is not None:
             self._connections.update(_storages(assignments))
+        self._replicas = assignments.storages_by_partition()
         for partition in self.partitions.values():
-            partition.set_replicas(assignments.storages_of(partition.partition_id))
+            partition.set_replicas(self._replicas.get(partition.partition_id, frozenset()))
 
     async def _check_storages(self) -> Mapping[str, bool]:
         assert self._connections is not None

@@ -45,6 +45,10 @@ Result = TypeVar("Result")
 MAX_READ_BYTES_AT_ONCE = 8 << 20
 """One turn of the reader ends with the answer that reaches this size."""
 
+MAX_BRIEF_BYTES = 64 << 10
+"""Writing and syncing so much takes hardly longer than the least; the event loop may wait for it when nobody else
+needs it: no other partition has anything to do."""
+
 MAX_UNSYNCED_GROUPS = 2
 """Groups that are written, or being written, and not yet durable."""
 
@@ -69,11 +73,13 @@ class StoragePartition:
         files: Files,
         metrics: PartitionMetrics,
         *,
+        busy: set[int],
         on_suspicion: Callable[[], None],
         limits: QueueLimits,
     ) -> None:
         """Take over an open log; the partition closes it. Serves nothing before :meth:`start`.
 
+        ``busy`` holds the partitions of the node at which something waits; this one enters itself and leaves again.
         ``on_suspicion`` is called when a read has met damage whose extent a scan has to find out.
         """
         self.partition_id = partition_id
@@ -94,6 +100,7 @@ class StoragePartition:
         self._unsynced: deque[_Written] = deque()
         self._syncer: asyncio.Task[None] | None = None
         self._maintenance: deque[tuple[Callable[[], object], asyncio.Future[object]]] = deque()
+        self._busy = busy
         self._on_suspicion = on_suspicion
         self._wake_writer = asyncio.Event()
         self._wake_reader = asyncio.Event()
@@ -165,6 +172,7 @@ class StoragePartition:
         if isinstance(message, wire.TruncateRequest):
             self._unfinished_truncates += 1
         self.queue.add(request, lane)
+        self._busy.add(self.partition_id)
         wake.set()
 
     async def set_available(self, available: bool) -> None:
@@ -215,6 +223,7 @@ class StoragePartition:
             await asyncio.wait(self._tasks)
         if self._syncer is not None:
             await asyncio.wait((self._syncer,))
+        self._busy.discard(self.partition_id)
         for _function, future in self._maintenance:
             if not future.done():
                 future.set_exception(PartitionNotAssignedError(self.partition_id))
@@ -259,6 +268,7 @@ class StoragePartition:
                 continue
             if not self.queue.ordered:
                 self._overrun = False
+                self._rest()
                 await self._woken()
                 continue
             self._writing = True
@@ -273,6 +283,11 @@ class StoragePartition:
                 self._unfinished_truncates -= 1
             self._writing = False
         await self._all_synced()
+
+    def _rest(self) -> None:
+        """One of the two lanes is empty; with the other and the writer at rest nobody has to take care of it."""
+        if not self.queue and not self._writing and not self._unsynced:
+            self._busy.discard(self.partition_id)
 
     async def _woken(self) -> None:
         self._wake_writer.clear()
@@ -347,8 +362,10 @@ class StoragePartition:
     async def _append(self, requests: list[PartitionRequest]) -> list[bytes]:
         """Write and sync a group of appends; one answer for each."""
         started_s = self._metrics.clock()
+        size_bytes = sum([request.size_bytes for request in requests])
+        run = self._files.run_brief if size_bytes <= MAX_BRIEF_BYTES and len(self._busy) == 1 else self._files.run
         try:
-            prepared = await self._files.run(partial(self._write_and_sync, _batches(requests)))
+            prepared = await run(partial(self._write_and_sync, _batches(requests)))
         except Exception as error:
             self._fail(error)
             raise
@@ -464,6 +481,7 @@ class StoragePartition:
     async def _run_reader(self) -> None:
         while not self._closing:
             if not self.queue.reads:
+                self._rest()
                 self._wake_reader.clear()
                 await self._wake_reader.wait()
                 continue
@@ -551,6 +569,7 @@ class StoragePartition:
         self._maintenance.clear()
         for request in self.queue.take_all():
             request.requester.answer(failure_frame(request.message, self._dead))
+        self._busy.discard(self.partition_id)
         self._wake_writer.set()
 
 

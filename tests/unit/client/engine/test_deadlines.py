@@ -61,7 +61,7 @@ async def test_nudging_survives_a_failure(
     client = await wide_world.client(Callbacks(), server, longWaitThreshold=20)
     appends = client._engine.partitions[0].appends
 
-    def fail(threshold_s: float) -> None:
+    def fail() -> None:
         raise RuntimeError("no")
 
     monkeypatch.setattr(appends, "nudge", fail)

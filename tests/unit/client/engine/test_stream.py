@@ -9,6 +9,7 @@ import pytest
 from tests.unit.client.application import QUICK, AsyncCallbacks, Callbacks, Context, World, assignment
 from tests.unit.client.fake_server import Connection, Log, until
 from waltz.client.engine.links import ServerLink
+from waltz.client.engine.partition import StreamPartition
 from waltz.client.errors import (
     ClientAheadError,
     ClientTimeoutError,
@@ -597,6 +598,24 @@ class TestSetPartitions:
         for partition_id, log in wide_world.logs.items():
             expected = list(range(len(log.transactions)))
             assert callbacks.applied[partition_id] == expected
+
+    async def test_only_partitions_that_were_joined_are_left(
+        self, wide_world: World, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Joining a thousand partitions one by one would cost half a million coroutines otherwise."""
+        left: list[int] = []
+        deactivate = StreamPartition.deactivate
+
+        async def counted(partition: StreamPartition) -> None:
+            left.append(partition.partition_id)
+            await deactivate(partition)
+
+        monkeypatch.setattr(StreamPartition, "deactivate", counted)
+        client = await wide_world.client(Callbacks(), await wide_world.server(), autoMount=False)
+        for wanted, expected in (({2}, []), ({1, 2}, []), ({1}, [2]), ({0}, [1]), (set(), [0]), (set(), [])):
+            left.clear()
+            await client.set_partitions(wanted)
+            assert left == expected
 
     async def test_what_was_appended_is_decided_before_a_partition_is_left(self, wide_world: World) -> None:
         server = await wide_world.server()
