@@ -30,7 +30,7 @@ from waltz.client.errors import (
 from waltz.client.locks import PartitionLocalLock
 from waltz.client.options import ClientOptions
 from waltz.client.plain.append import Deadlines, PlainSubmission
-from waltz.client.plain.reader import BatchFeed, Feed, PartitionFeeds, TransactionFeed, confirm_mark
+from waltz.client.plain.feed import BatchFeed, Feed, PartitionFeeds, TransactionFeed, confirm_mark
 from waltz.client.plain.transact import Transact, check_followed
 from waltz.common.config import ClientConfig
 from waltz.common.errors import DeadlineExceededError, WaltzError
