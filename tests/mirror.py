@@ -83,6 +83,7 @@ WITHOUT_OWN_TEST = {
     "storage/disk/log_opening.py": "opened after every crash in unit/storage/disk/test_log_crashes.py",
     "storage/disk/log_view.py": "under readers beside truncations in unit/storage/disk/test_log.py",
     "storage/disk/salvage.py": "every kind of damage in unit/storage/remote/test_repair.py",
+    "storage/disk/segment_opening.py": "what opened segments hold in unit/storage/disk/test_segment.py",
     "storage/node/findings.py": "through the node in unit/storage/node/test_node.py",
     "storage/node/manager.py": "through both ports in unit/storage/node/test_node.py and test_admin_port.py",
     "storage/node/partition_metrics.py": "read by unit/storage/node/test_node.py",
