@@ -18,6 +18,7 @@ from typing import NamedTuple, TypeVar
 from waltz.common.records import Record
 from waltz.common.tasks import owned
 from waltz.common.wire import storage as wire
+from waltz.common.wire.structures import SessionInfo
 from waltz.storage.disk.control_file import ControlFile, PartitionInfo
 from waltz.storage.disk.fence import FenceFile
 from waltz.storage.disk.files import Files
@@ -467,21 +468,23 @@ class StoragePartition:
         """Do what is neither an append nor a read; the answer."""
         message = request.message
         self._metrics.count(message)
-        session_id, seq_num, partition_id = message[:3]
-        if isinstance(message, wire.LastSessionInfoRequest):
-            info = self.info
-            session_info = wire.SessionInfo(info.session_id, info.low_water_mark, info.local_low_water_mark)
-            return wire.encode(wire.LastSessionInfoResponse(session_id, seq_num, partition_id, session_info))
-        if isinstance(message, wire.MaxTransactionIdRequest):
-            maximum = self._log.max_transaction_id
-            return wire.encode(wire.MaxTransactionIdResponse(session_id, seq_num, partition_id, maximum))
-        if isinstance(message, wire.TruncateRequest):
-            maximum = await self._change(partial(self._log.truncate, message.transaction_id))
-            return wire.encode(wire.MaxTransactionIdResponse(session_id, seq_num, partition_id, maximum))
-        if isinstance(message, wire.SetLowWaterMarkRequest):
-            await self._change(partial(self._set_low_water_mark, session_id, message.low_water_mark))
-            return wire.encode(wire.SuccessResponse(session_id, seq_num, partition_id))
-        raise UnknownRequestError(request.kind)
+        ids = message[:3]
+        answer: wire.Message
+        match message:
+            case wire.LastSessionInfoRequest():
+                info = self.info
+                session_info = SessionInfo(info.session_id, info.low_water_mark, info.local_low_water_mark)
+                answer = wire.LastSessionInfoResponse(*ids, session_info)
+            case wire.MaxTransactionIdRequest():
+                answer = wire.MaxTransactionIdResponse(*ids, self._log.max_transaction_id)
+            case wire.TruncateRequest(transaction_id=last):
+                answer = wire.MaxTransactionIdResponse(*ids, await self._change(partial(self._log.truncate, last)))
+            case wire.SetLowWaterMarkRequest(low_water_mark=mark):
+                await self._change(partial(self._set_low_water_mark, message.session_id, mark))
+                answer = wire.SuccessResponse(*ids)
+            case _:
+                raise UnknownRequestError(request.kind)
+        return wire.encode(answer)
 
     def _set_low_water_mark(self, session_id: int, low_water_mark: int) -> None:
         """Make the log durable, then the marks; blocking."""

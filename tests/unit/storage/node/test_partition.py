@@ -30,10 +30,9 @@ from waltz.server.store.replica import MAX_IN_FLIGHT_REQUESTS
 from waltz.storage.disk.control_file import ControlFile
 from waltz.storage.disk.fence import FenceFile
 from waltz.storage.disk.log import PartitionLog, Prepared
-from waltz.storage.node import replies
 from waltz.storage.node.partition import MAX_BRIEF_BYTES, StoragePartition
 from waltz.storage.node.partition_metrics import PartitionMetrics
-from waltz.storage.node.replies import read_encoded
+from waltz.storage.node.replies import MAX_REPLY_BYTES, read_encoded
 from waltz.storage.node.request_queue import DEFAULT_LIMITS, PartitionRequest, QueueLimits
 from waltz.storage.node.session_rule import StorageRequest
 
@@ -179,11 +178,6 @@ async def bench(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator
     await bench.close()
 
 
-@pytest.fixture
-def small_replies(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replies, "MAX_REPLY_BYTES", 2000)
-
-
 # Requests
 
 
@@ -215,9 +209,8 @@ async def test_absent_records_are_no_error(bench: Bench, transaction_id: int) ->
     assert await bench.outcome(bench.send(header)) is None
 
 
-@pytest.mark.usefixtures("small_replies")
 async def test_a_long_list_is_cut_but_never_empty(bench: Bench) -> None:
-    batch = [record(0, bytes(500)), record(1, bytes(5000)), record(2, bytes(500))]
+    batch = [record(0, bytes(500)), record(1, bytes(MAX_REPLY_BYTES)), record(2, bytes(500))]
     await bench.outcome(bench.append(-1, batch))
     assert await bench.outcome(bench.read(-1, 0, 100)) == batch[:1]
     assert await bench.outcome(bench.read(-1, 1, 100)) == batch[1:2]
