@@ -209,13 +209,20 @@ class StorageClient(StorageConnection[wire.Message]):
     def frames_received(self, channel: Channel, buffer: bytes, bounds: Bounds) -> None:
         owed = self._owed
         now_s = self._loop.time() - self._stood_still_s
-        for message in wire.decode_batch(buffer, bounds):
-            seq_num = message.seq_num
-            done = owed.answered(seq_num, now_s)
+        for start, end in bounds:
+            seq_num = wire.success_seq_num(buffer, start, end)
+            done = None if seq_num is None else owed.answered(seq_num, now_s)
+            if done is not None:
+                try:
+                    done(None)
+                except Exception:
+                    self._log_defect()
+                continue
+            message = wire.decode(buffer, start, end)
+            if seq_num is None:
+                done = owed.answered(message.seq_num, now_s)
             if done is None:
-                self._calls.resolve(seq_num, message)
-            elif isinstance(message, wire.SuccessResponse):
-                self._finish(done, None)
+                self._calls.resolve(message.seq_num, message)
             else:
                 self._finish(done, self._append_error(message))
 
@@ -236,8 +243,13 @@ class StorageClient(StorageConnection[wire.Message]):
     def _finish(callback: Callable[[Exception | None], None], error: Exception | None) -> None:
         try:
             callback(error)
-        except Exception:  # the callback of one caller must not cost another its answer
-            logger.exception("a callback of the storage client failed")
+        except Exception:
+            StorageClient._log_defect()
+
+    @staticmethod
+    def _log_defect() -> None:
+        """The callback of one caller must not cost another its answer."""
+        logger.exception("a callback of the storage client failed")
 
     def _send(self, channel: Channel, seq_num: int, frame: bytes, limit_s: float) -> None:
         now_s = self._loop.time() - self._stood_still_s
