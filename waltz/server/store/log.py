@@ -454,7 +454,7 @@ class ReplicatedLog:
         self._pending.add(appends)
         if not self._flush_scheduled:
             self._flush_scheduled = True
-            self._loop.call_soon(self._flush)
+            self._connections.outbox.prepare(self._flush)
 
     def _flush(self) -> None:
         """Everything accepted since the last send goes out, in as few batches as possible."""

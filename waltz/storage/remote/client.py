@@ -19,6 +19,7 @@ from waltz.common.errors import (
 )
 from waltz.common.ids import Endpoint
 from waltz.common.net.channel import Channel
+from waltz.common.net.outbox import Outbox
 from waltz.common.records import Record, RecordHeader
 from waltz.common.wire import storage as wire
 from waltz.common.wire.frames import STORAGE, Bounds
@@ -76,6 +77,9 @@ class StorageClient(StorageConnection[wire.Message]):
         self._look_due_s = 0.0
         self._stood_still_s = 0.0
         self._close_listeners: list[CloseListener] = []
+        self.outbox: Outbox | None = None
+        """Writes appends at the end of the turn, together with those of other connections; without it each for itself.
+        """
 
     @classmethod
     async def connect(
@@ -135,8 +139,11 @@ class StorageClient(StorageConnection[wire.Message]):
         position = channel.taken_bytes + size_bytes
         now_s = self._loop.time() - self._stood_still_s
         self._owed.sent(seq_num, size_bytes, position, self._append_timeout_s, now_s, done)
+        outbox = self.outbox
         for piece in pieces:
-            channel.send(piece)
+            channel.send(piece, flush_soon=outbox is None)
+        if outbox is not None:
+            outbox.add(channel)
         if self._look_timer is None:
             self._look_by(self._look_interval_s)
         return position
