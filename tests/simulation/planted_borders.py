@@ -16,7 +16,7 @@ from waltz.common.cluster import marks, replicas
 from waltz.common.ids import NO_TRANSACTION
 from waltz.common.net.channel import Channel
 from waltz.common.wire.client_server import HighWaterMarkRequest, HighWaterMarkResponse, LockFailure
-from waltz.common.wire.storage import SessionInfo
+from waltz.common.wire.structures import SessionInfo
 from waltz.common.zk.client import ZooKeeper
 from waltz.server.locks import LockTable
 from waltz.server.partition import ServerPartition

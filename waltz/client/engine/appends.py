@@ -26,15 +26,9 @@ from waltz.client.errors import (
 from waltz.common.errors import WaltzError
 from waltz.common.ids import SEQ_NUM_MASK, ReqId
 from waltz.common.net.backoff import Backoff
-from waltz.common.wire.client_server import (
-    AppendFailed,
-    AppendFailure,
-    FlushRequest,
-    FlushResponse,
-    LockFailure,
-    encode,
-    encode_append,
-)
+from waltz.common.wire.append_request import encode_append
+from waltz.common.wire.client_server import FlushRequest, FlushResponse, LockFailure, encode
+from waltz.common.wire.version5 import AppendFailed, AppendFailure
 
 logger = logging.getLogger(__name__)
 

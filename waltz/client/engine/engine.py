@@ -183,7 +183,7 @@ class Engine:
         if partition_id not in self._active:
             high_water_mark = await self.rpc.high_water_mark(partition_id)  # nobody else has to wait for that
 
-            async def known(partition_id: int) -> int:
+            async def known(_partition_id: int) -> int:
                 return high_water_mark
 
             async with self._changing_partitions:

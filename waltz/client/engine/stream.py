@@ -41,6 +41,8 @@ class StreamClient:
     ) -> None:
         self.partitions: list[StreamPartition] = []
         """By partition id; empty until the cluster is joined."""
+        self._to_leave: set[int] = set()
+        """Partitions that were activated, and of which nobody knows that they were deactivated to the end."""
         self._settings = settings
         self._long_wait_threshold_s = long_wait_threshold_s
         self._links = Links(self, tls=tls, options=options, random_source=random_source, connector=connector)
@@ -61,14 +63,17 @@ class StreamClient:
 
         Raises what ``read_high_water_mark`` raises; the call can be repeated.
         """
-        leaving = [partition for partition in self.partitions if partition.partition_id not in partition_ids]
-        left = await asyncio.gather(*(partition.deactivate() for partition in leaving), return_exceptions=True)
+        wanted = sorted(set(partition_ids).intersection(range(len(self.partitions))))
+        leaving = sorted(self._to_leave.difference(wanted))
+        left = await asyncio.gather(*(self.partitions[each].deactivate() for each in leaving), return_exceptions=True)
         for error in left:  # when all have ended: none may leave a partition that is joined again meanwhile
             if error is not None:
                 raise error
-        for partition in self.partitions:
-            partition_id = partition.partition_id
-            if partition_id in partition_ids and not partition.active:
+        self._to_leave.difference_update(leaving)
+        for partition_id in wanted:
+            partition = self.partitions[partition_id]
+            if not partition.active:
+                self._to_leave.add(partition_id)
                 await partition.activate(functools.partial(read_high_water_mark, partition_id))
                 owner = self._links.owner(partition_id)
                 if owner is not None:

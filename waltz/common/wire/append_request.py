@@ -63,7 +63,7 @@ def _locks(kind: str, version: int, first_version: int) -> Field[tuple[int, ...]
             raise ProtocolError(f"{kind} locks not supported in version {version}, upgrade servers")
         return b""
 
-    def decode_none(buffer: bytes, position: int, end: int) -> tuple[tuple[int, ...], int]:
+    def decode_none(_buffer: bytes, position: int, _end: int) -> tuple[tuple[int, ...], int]:
         return (), position
 
     return Field(encode_none, decode_none)

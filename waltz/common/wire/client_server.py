@@ -2,7 +2,7 @@
 
 ``req_id`` holds the 16 bytes of a :class:`~waltz.common.ids.ReqId`; wrap it in one to read its parts. A response
 carries the request id of its request, :class:`FeedData` that of the append that made the transaction. What version 5
-adds is defined in :mod:`waltz.common.wire.version5` and can be imported from here, too.
+adds is defined in :mod:`waltz.common.wire.version5`.
 """
 
 import struct
@@ -11,9 +11,7 @@ from enum import IntEnum
 from typing import Any, NamedTuple
 
 from waltz.common.errors import ProtocolError
-from waltz.common.wire.append_request import APPEND_REQUEST_TYPE, append_layout
-from waltz.common.wire.append_request import AppendRequest as AppendRequest
-from waltz.common.wire.append_request import encode_append as encode_append
+from waltz.common.wire.append_request import APPEND_REQUEST_TYPE, AppendRequest, append_layout
 from waltz.common.wire.catalogue import Catalogue, Layout, layout
 from waltz.common.wire.fields import (
     BOOLEAN,
@@ -29,14 +27,13 @@ from waltz.common.wire.fields import (
 )
 from waltz.common.wire.frames import CLIENT_SERVER, FRAME_HEADER, Bounds
 from waltz.common.wire.structures import verify_checksum
-from waltz.common.wire.version5 import AppendFailed as AppendFailed
-from waltz.common.wire.version5 import AppendFailure as AppendFailure
-from waltz.common.wire.version5 import DataListStatus as DataListStatus
-from waltz.common.wire.version5 import PartitionClosed as PartitionClosed
-from waltz.common.wire.version5 import TransactionDataListRequest as TransactionDataListRequest
-from waltz.common.wire.version5 import TransactionDataListResponse as TransactionDataListResponse
-from waltz.common.wire.version5 import encode_transaction_data_list as encode_transaction_data_list
-from waltz.common.wire.version5 import version5_layouts
+from waltz.common.wire.version5 import (
+    AppendFailed,
+    PartitionClosed,
+    TransactionDataListRequest,
+    TransactionDataListResponse,
+    version5_layouts,
+)
 from waltz.common.wire.versions import (
     FIRST_WITH_ASSIGNMENT,
     FIRST_WITH_CONNECTIVITY,

@@ -8,7 +8,8 @@ import pytest
 from tests.unit.client.application import QUICK, Callbacks, Context, World
 from tests.unit.client.fake_server import until
 from waltz.client.errors import ClientTimeoutError
-from waltz.common.wire.client_server import AppendRequest, FlushRequest
+from waltz.common.wire.append_request import AppendRequest
+from waltz.common.wire.client_server import FlushRequest
 
 pytestmark = pytest.mark.timeout(60)
 
