@@ -113,6 +113,7 @@ class _Application(Host):
         super().__init__(world, "client")
         self.load = load
         self.ready = asyncio.Event()
+        self._workers: list[asyncio.Task[None]] = []
         self.client: Client | WaltzClient
         self.append: Callable[[int], Awaitable[object]]
         """Append a transaction of this number; returns when it is applied, or with `append` when it is committed."""
@@ -157,6 +158,7 @@ class _Application(Host):
                 await self.append(number)
 
         workers = [asyncio.create_task(work()) for _ in range(self.load.in_flight)]
+        self._workers += workers  # what ends with them is no part of the load
         for worker in workers:
             await worker
 
@@ -282,6 +284,8 @@ class Trial:
         await self._application.ready.wait()
         warm_up = max(WARM_UP * min(self.load.in_flight, 100), self.load.in_flight)
         await _inside(self._application, self._application.run(range(warm_up)))
+        while any(each.records < warm_up for each in self._readers):
+            await asyncio.sleep(PAUSE_S)
         await asyncio.sleep(PAUSE_S)
         with counting(self._loop):
             await _inside(self._application, self._application.run(range(warm_up, warm_up + self.load.appends)))
