@@ -80,6 +80,12 @@ def test_append_of_encoded_records_equals_the_message(
     assert both(frame) == AppendRequest(session_id, seq_num, partition_id, records, offline)
 
 
+@given(LONGS, LONGS, INTS)
+def test_success_equals_the_message(session_id: int, seq_num: int, partition_id: int) -> None:
+    response = SuccessResponse(session_id, seq_num, partition_id)
+    assert storage.encode_success(*response) == storage.encode(response)
+
+
 @pytest.mark.parametrize("offline", [False, True])
 def test_a_large_batch_is_not_copied(offline: bool) -> None:
     record = RECORD._replace(data=bytes(200_000))
