@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from typing import Any
 
 from tests.simulation.disk import SimulatedDisk, SimulatedFiles
-from tests.simulation.loop import Process, ProcessState, SimulatedLoop, running_process
+from tests.simulation.loop import Process, SimulatedLoop, running_process
 from tests.simulation.network import Network
 from tests.simulation.options import SimulationOptions
 from tests.simulation.storage_checks import StorageChecks
@@ -102,7 +102,7 @@ class Host:
     @property
     def paused(self) -> bool:
         """Whether the program is stopped by SIGSTOP."""
-        return self.process is not None and self.process.state is ProcessState.PAUSED
+        return self.process is not None and self.process.alive and self.process.stopped
 
     def start(self) -> None:
         """Start the program, unless it runs."""

@@ -16,7 +16,7 @@ from waltz.common.cluster import marks, replicas
 from waltz.common.ids import NO_TRANSACTION
 from waltz.common.net.channel import Channel
 from waltz.common.wire.client_server import FeedData, HighWaterMarkRequest, HighWaterMarkResponse, LockFailure
-from waltz.common.wire.storage import SessionInfo
+from waltz.common.wire.structures import SessionInfo
 from waltz.common.zk.client import ZooKeeper
 from waltz.server.locks import LockTable
 from waltz.server.partition import ServerPartition
@@ -128,7 +128,7 @@ def fail_with_the_connection() -> Iterator[None]:
         for partition in mounted:
             last = partition.appends.monitor.last_enqueued
             if last is not None:
-                partition.appends._flushed(last.req_id)
+                partition.appends._flushed(last)
 
     with mock.patch.object(StreamClient, "link_lost", lost):
         yield

@@ -143,7 +143,7 @@ async def test_usable_beside_a_running_loop(driver: MockDriver) -> None:
     assert asyncio.get_running_loop().is_running()
 
 
-def test_after_a_fork_a_client_of_the_parent_is_refused(driver: MockDriver) -> None:
+def test_after_a_fork_a_client_of_the_parent_is_refused() -> None:
     script = """
 import os, sys, waltz
 from waltz.client.mock import MockDriver

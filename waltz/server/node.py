@@ -6,7 +6,7 @@ import logging
 import random
 from collections.abc import Callable, Mapping, Sequence
 
-from waltz.common.cluster.manager import ClusterManager, PartitionGeneration
+from waltz.common.cluster.manager import ClusterManager
 from waltz.common.config import ServerConfig
 from waltz.common.daemon import calm_garbage_collection, close_step, stop_signals, unless_stopped
 from waltz.common.errors import ConfigError
@@ -21,9 +21,9 @@ from waltz.common.version import installed_version
 from waltz.common.wire.append_request import APPEND_REQUEST_TYPE
 from waltz.common.wire.frames import CLIENT_SERVER
 from waltz.common.zk.client import State, ZooKeeper
-from waltz.common.zk.kazoo_client import connect
+from waltz.common.zk.kazoo_client import connect_configured
 from waltz.common.zk.store_admin import read_store_params
-from waltz.common.zk.znodes import ReplicaAssignments, StoreParams
+from waltz.common.zk.znodes import PartitionGeneration, ReplicaAssignments, StoreParams
 from waltz.server.appends import AppendLimits
 from waltz.server.caches import FeedCache, TransactionCache
 from waltz.server.partition import PartitionOptions, ServerPartition
@@ -358,14 +358,7 @@ async def run(config: ServerConfig) -> None:
 
 async def _serve(config: ServerConfig, stop: asyncio.Event) -> None:
     logger.info("connecting to ZooKeeper at %s", config.zookeeper_connect_string)
-    zookeeper = await unless_stopped(
-        stop,
-        connect(
-            config.zookeeper_connect_string,
-            session_timeout_s=config.zookeeper_session_timeout_ms / 1000,
-            connect_timeout_s=None,
-        ),
-    )
+    zookeeper = await unless_stopped(stop, connect_configured(config, connect_timeout_s=None))
     if zookeeper is None:
         return
     try:

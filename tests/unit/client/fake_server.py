@@ -10,10 +10,10 @@ from waltz.common.checksum import checksum
 from waltz.common.ids import LONG_MIN, Endpoint, ReqId
 from waltz.common.net.channel import Channel
 from waltz.common.net.listener import Listener
+from waltz.common.wire.append_request import AppendRequest
 from waltz.common.wire.client_server import (
     AddPreferredPartitionRequest,
     AddPreferredPartitionResponse,
-    AppendRequest,
     CheckStorageConnectivityRequest,
     CheckStorageConnectivityResponse,
     FeedData,

@@ -18,13 +18,8 @@ import pytest_asyncio
 import waltz
 from tests.unit.client.fake_server import until
 from tests.unit.client.postgres import PostgresServer, find_postgres
-from waltz.client.database import (
-    DatabaseCallbacks,
-    DbApiDatabase,
-    ForbiddenDatabaseCallError,
-    SqlAlchemyDatabase,
-    StoredMarkError,
-)
+from waltz.client.database import DatabaseCallbacks, StoredMarkError
+from waltz.client.databases import DbApiDatabase, ForbiddenDatabaseCallError, SqlAlchemyDatabase
 from waltz.client.mock import MockDriver, MockServerPartition
 from waltz.client.options import ClientOptions
 
@@ -208,7 +203,7 @@ async def test_the_error_hook_may_give_up(connect_sqlite: Connect) -> None:
     ledger.close()
 
 
-async def test_the_connection_is_guarded(ledger: Ledger, connect_sqlite: Connect) -> None:
+async def test_the_connection_is_guarded(ledger: Ledger) -> None:
     forbidden: list[str] = []
     changes = 0
 

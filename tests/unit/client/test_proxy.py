@@ -10,7 +10,8 @@ from tests.unit.client.fake_server import Connection, FakeServer, Log
 from tests.unit.client.load import Load, LoadCallbacks
 from tests.unit.client.proxy import Proxies
 from waltz.common.ids import ReqId
-from waltz.common.wire.client_server import AppendRequest, FeedRequest, Message, MountRequest
+from waltz.common.wire.append_request import AppendRequest
+from waltz.common.wire.client_server import FeedRequest, Message, MountRequest
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -48,7 +49,7 @@ async def test_everything_is_applied_once_and_in_order(versions: tuple[int, ...]
     server.filter = Registrations()
     proxies = Proxies(seed=1)
     callbacks = LoadCallbacks(dict.fromkeys(logs, -1))
-    endpoints = {server.endpoint: assignment(server, logs)}
+    endpoints = {server.endpoint: assignment(logs)}
     client = await open_client(callbacks, endpoints, PARTITIONS, config(), connector=proxies.connector())
     load = Load(client, "load", workers=12)
     running = asyncio.create_task(load.run())

@@ -11,8 +11,8 @@ from tests.unit.client.application import Callbacks, Context, config, open_clien
 from tests.unit.client.fake_server import until
 from waltz.client.callbacks import WaltzClient
 from waltz.client.locks import PartitionLocalLock
-from waltz.common.cluster.manager import PartitionGeneration
 from waltz.common.ids import Endpoint
+from waltz.common.zk.znodes import PartitionGeneration
 
 pytestmark = pytest.mark.timeout(30)
 

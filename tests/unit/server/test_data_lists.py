@@ -12,7 +12,7 @@ from tests.unit.server.fakes import channel_of, new_link, req_id, take
 from waltz.common.errors import WaltzError
 from waltz.common.ids import LONG_MIN
 from waltz.common.records import Record, encode_record, encode_records
-from waltz.common.wire.client_server import (
+from waltz.common.wire.version5 import (
     DataListStatus,
     TransactionDataListRequest,
     TransactionDataListResponse,

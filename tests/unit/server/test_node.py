@@ -314,7 +314,7 @@ async def test_run_ends_on_sigterm_and_leaves_the_cluster(cluster: Cluster, monk
     async def connect(*_: object, **__: object) -> MemoryZooKeeper:
         return await cluster.tree.connect()
 
-    monkeypatch.setattr(node, "connect", connect)
+    monkeypatch.setattr(node, "connect_configured", connect)
     running = asyncio.create_task(node.run(config()))
     await until(lambda: len(NodeLog.made) == PARTITIONS)
     os.kill(os.getpid(), signal.SIGTERM)
@@ -332,7 +332,7 @@ async def test_run_ends_on_sigterm_while_zookeeper_is_away(monkeypatch: pytest.M
         await asyncio.Event().wait()
         raise AssertionError
 
-    monkeypatch.setattr(node, "connect", connect)
+    monkeypatch.setattr(node, "connect_configured", connect)
     running = asyncio.create_task(node.run(config()))
     await connecting.wait()
     os.kill(os.getpid(), signal.SIGTERM)
@@ -344,6 +344,6 @@ async def test_run_raises_what_keeps_it_from_starting(cluster: Cluster, monkeypa
     async def connect(*_: object, **__: object) -> MemoryZooKeeper:
         return await cluster.tree.connect()
 
-    monkeypatch.setattr(node, "connect", connect)
+    monkeypatch.setattr(node, "connect_configured", connect)
     with pytest.raises(WaltzError, match="no cluster"):
         await node.run(config(cluster_root="/elsewhere"))

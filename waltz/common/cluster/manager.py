@@ -42,8 +42,6 @@ from waltz.common.zk.znodes import (
     encode_counter,
 )
 
-__all__ = ["ClusterManager", "ManagedClient", "ManagedServer", "PartitionGeneration"]
-
 logger = logging.getLogger(__name__)
 
 _T = TypeVar("_T")

@@ -21,10 +21,9 @@ from waltz.common.wire.structures import (
     RECORD_LIST,
     RPC_EXCEPTION,
     SESSION_INFO,
+    RpcException,
+    SessionInfo,
 )
-from waltz.common.wire.structures import RpcException as RpcException
-from waltz.common.wire.structures import SessionInfo as SessionInfo
-from waltz.common.wire.structures import StackFrame as StackFrame
 
 VERSION = 0
 

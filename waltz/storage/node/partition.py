@@ -18,6 +18,7 @@ from typing import NamedTuple, TypeVar
 from waltz.common.records import Record
 from waltz.common.tasks import owned
 from waltz.common.wire import storage as wire
+from waltz.common.wire.structures import SessionInfo
 from waltz.storage.disk.control_file import ControlFile, PartitionInfo
 from waltz.storage.disk.fence import FenceFile
 from waltz.storage.disk.files import Files
@@ -44,6 +45,10 @@ Result = TypeVar("Result")
 MAX_READ_BYTES_AT_ONCE = 8 << 20
 """One turn of the reader ends with the answer that reaches this size."""
 
+MAX_BRIEF_BYTES = 64 << 10
+"""Writing and syncing so much takes hardly longer than the least; the event loop may wait for it when nobody else
+needs it: no other partition has anything to do."""
+
 MAX_UNSYNCED_GROUPS = 2
 """Groups that are written, or being written, and not yet durable."""
 
@@ -68,11 +73,13 @@ class StoragePartition:
         files: Files,
         metrics: PartitionMetrics,
         *,
+        busy: set[int],
         on_suspicion: Callable[[], None],
         limits: QueueLimits,
     ) -> None:
         """Take over an open log; the partition closes it. Serves nothing before :meth:`start`.
 
+        ``busy`` holds the partitions of the node at which something waits; this one enters itself and leaves again.
         ``on_suspicion`` is called when a read has met damage whose extent a scan has to find out.
         """
         self.partition_id = partition_id
@@ -93,6 +100,7 @@ class StoragePartition:
         self._unsynced: deque[_Written] = deque()
         self._syncer: asyncio.Task[None] | None = None
         self._maintenance: deque[tuple[Callable[[], object], asyncio.Future[object]]] = deque()
+        self._busy = busy
         self._on_suspicion = on_suspicion
         self._wake_writer = asyncio.Event()
         self._wake_reader = asyncio.Event()
@@ -164,6 +172,7 @@ class StoragePartition:
         if isinstance(message, wire.TruncateRequest):
             self._unfinished_truncates += 1
         self.queue.add(request, lane)
+        self._busy.add(self.partition_id)
         wake.set()
 
     async def set_available(self, available: bool) -> None:
@@ -214,6 +223,7 @@ class StoragePartition:
             await asyncio.wait(self._tasks)
         if self._syncer is not None:
             await asyncio.wait((self._syncer,))
+        self._busy.discard(self.partition_id)
         for _function, future in self._maintenance:
             if not future.done():
                 future.set_exception(PartitionNotAssignedError(self.partition_id))
@@ -258,6 +268,7 @@ class StoragePartition:
                 continue
             if not self.queue.ordered:
                 self._overrun = False
+                self._rest()
                 await self._woken()
                 continue
             self._writing = True
@@ -272,6 +283,11 @@ class StoragePartition:
                 self._unfinished_truncates -= 1
             self._writing = False
         await self._all_synced()
+
+    def _rest(self) -> None:
+        """One of the two lanes is empty; with the other and the writer at rest nobody has to take care of it."""
+        if not self.queue and not self._writing and not self._unsynced:
+            self._busy.discard(self.partition_id)
 
     async def _woken(self) -> None:
         self._wake_writer.clear()
@@ -346,8 +362,10 @@ class StoragePartition:
     async def _append(self, requests: list[PartitionRequest]) -> list[bytes]:
         """Write and sync a group of appends; one answer for each."""
         started_s = self._metrics.clock()
+        size_bytes = sum([request.size_bytes for request in requests])
+        run = self._files.run_brief if size_bytes <= MAX_BRIEF_BYTES and len(self._busy) == 1 else self._files.run
         try:
-            prepared = await self._files.run(partial(self._write_and_sync, _batches(requests)))
+            prepared = await run(partial(self._write_and_sync, _batches(requests)))
         except Exception as error:
             self._fail(error)
             raise
@@ -432,21 +450,23 @@ class StoragePartition:
         """Do what is neither an append nor a read; the answer."""
         message = request.message
         self._metrics.count(message)
-        session_id, seq_num, partition_id = message[:3]
-        if isinstance(message, wire.LastSessionInfoRequest):
-            info = self.info
-            session_info = wire.SessionInfo(info.session_id, info.low_water_mark, info.local_low_water_mark)
-            return wire.encode(wire.LastSessionInfoResponse(session_id, seq_num, partition_id, session_info))
-        if isinstance(message, wire.MaxTransactionIdRequest):
-            maximum = self._log.max_transaction_id
-            return wire.encode(wire.MaxTransactionIdResponse(session_id, seq_num, partition_id, maximum))
-        if isinstance(message, wire.TruncateRequest):
-            maximum = await self._change(partial(self._log.truncate, message.transaction_id))
-            return wire.encode(wire.MaxTransactionIdResponse(session_id, seq_num, partition_id, maximum))
-        if isinstance(message, wire.SetLowWaterMarkRequest):
-            await self._change(partial(self._set_low_water_mark, session_id, message.low_water_mark))
-            return wire.encode(wire.SuccessResponse(session_id, seq_num, partition_id))
-        raise UnknownRequestError(request.kind)
+        ids = message[:3]
+        answer: wire.Message
+        match message:
+            case wire.LastSessionInfoRequest():
+                info = self.info
+                session_info = SessionInfo(info.session_id, info.low_water_mark, info.local_low_water_mark)
+                answer = wire.LastSessionInfoResponse(*ids, session_info)
+            case wire.MaxTransactionIdRequest():
+                answer = wire.MaxTransactionIdResponse(*ids, self._log.max_transaction_id)
+            case wire.TruncateRequest(transaction_id=last):
+                answer = wire.MaxTransactionIdResponse(*ids, await self._change(partial(self._log.truncate, last)))
+            case wire.SetLowWaterMarkRequest(low_water_mark=mark):
+                await self._change(partial(self._set_low_water_mark, message.session_id, mark))
+                answer = wire.SuccessResponse(*ids)
+            case _:
+                raise UnknownRequestError(request.kind)
+        return wire.encode(answer)
 
     def _set_low_water_mark(self, session_id: int, low_water_mark: int) -> None:
         """Make the log durable, then the marks; blocking."""
@@ -461,6 +481,7 @@ class StoragePartition:
     async def _run_reader(self) -> None:
         while not self._closing:
             if not self.queue.reads:
+                self._rest()
                 self._wake_reader.clear()
                 await self._wake_reader.wait()
                 continue
@@ -548,6 +569,7 @@ class StoragePartition:
         self._maintenance.clear()
         for request in self.queue.take_all():
             request.requester.answer(failure_frame(request.message, self._dead))
+        self._busy.discard(self.partition_id)
         self._wake_writer.set()
 
 

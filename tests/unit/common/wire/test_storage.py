@@ -8,7 +8,8 @@ from waltz.common.ids import ReqId
 from waltz.common.records import Record, encode_records
 from waltz.common.wire import admin, storage
 from waltz.common.wire.frames import STORAGE, STORAGE_ADMIN, FrameSplitter
-from waltz.common.wire.storage import AppendRequest, FailureResponse, RpcException, StackFrame, SuccessResponse
+from waltz.common.wire.storage import AppendRequest, FailureResponse, SuccessResponse
+from waltz.common.wire.structures import RpcException, StackFrame
 
 RECORD = Record(0, ReqId.of(1, 2, 3, 4), 7, b"abc", 0x352441C2)
 
