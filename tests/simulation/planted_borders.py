@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+from array import array
 from collections.abc import Iterator
 from typing import Any
 from unittest import mock
@@ -166,7 +167,7 @@ def raise_nothing(
 
 def raise_instead_of_assign(table: LockTable, high_water_mark: int) -> None:
     """S3: slots keep what is higher than the mark of the new session: ids that are void."""
-    table._slots = [max(slot, high_water_mark) for slot in table._slots]
+    table._slots = array("q", [max(slot, high_water_mark) for slot in table._slots])
 
 
 @contextlib.contextmanager

@@ -11,7 +11,7 @@ import pytest
 
 from waltz.storage.disk.disk_threads import DiskThreads
 
-TIMEOUT_S = 10.0
+TIMEOUT_S = 30.0
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ from waltz.common.wire.structures import RpcException
 from waltz.storage.remote.connection import StorageConnection, verify_payloads
 from waltz.storage.remote.errors import DataCorruptionError, RemoteStorageError
 
-TIMEOUT_S = 10.0
+TIMEOUT_S = 30.0
 Answer = Callable[[Channel, wire.Message], None]
 
 
