@@ -19,6 +19,7 @@ from benchmarks.cluster.tables import markdown, tables
 from waltz.common.errors import WaltzError
 
 COMPARED = (RATE, SHARE, P50, P99, P50_RATIO, "cpu_us.", "switches_per_batch.", "calls_per_batch.", "tip_p50_ms")
+INTERRUPTED = 130
 HEADER = ("", "metric", "before", "after", "difference", "beyond the spread")
 DIMENSIONS = ("in_flight", "rates", "sizes_bytes", "partitions", "locks", "transports", "faces")
 
@@ -31,17 +32,20 @@ def main() -> int:
         before, after = (from_json(path.read_text()) for path in options.compare)
         print(compared(before, after, WALTZ, WALTZ))
         return 0
+    if options.show is not None:
+        print(shown(from_json(options.show.read_text())))
+        return 0
     if options.draw is not None:
         publish(from_json(options.draw.read_text()), options.page)
         return 0
-    if options.calls and not can_count_system_calls():
+    if options.count_calls and not can_count_system_calls():
         parser.error("--calls needs strace")
     return measure(options)
 
 
 def measure(options: argparse.Namespace) -> int:
     """Run, print, and write what is asked for."""
-    settings = Settings(options.rounds, options.seconds, options.calls, options.lean, options.tree, options.directory)
+    settings = Settings(**{name: getattr(options, name) for name in Settings._fields})
     last: list[Report] = []
 
     def save(report: Report) -> None:
@@ -54,6 +58,8 @@ def measure(options: argparse.Namespace) -> int:
     except WaltzError as error:
         print(error, file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        return INTERRUPTED
     for report in last:
         print(shown(report))
         if OTHER in report.contestants:
@@ -105,16 +111,20 @@ def _parser() -> argparse.ArgumentParser:
     what.add_argument("--transport", type=_transport, nargs="+", dest="transports", metavar="plain|tls")
     what.add_argument("--face", nargs="+", dest="faces", choices=[scenarios.CALLBACKS, scenarios.AWAIT])
     how = parser.add_argument_group("how")
-    how.add_argument("--rounds", type=int, default=3)
+    how.add_argument("--starts", type=int, default=1, help="how often all nodes are started anew (default: 1)")
+    how.add_argument("--rounds", type=int, default=3, help="after each start (default: 3)")
     how.add_argument("--seconds", type=float, default=1.5, help="that a round takes (default: 1.5)")
     how.add_argument("--log-length", type=int, default=scenarios.LOG_LENGTH, metavar="N", help="end of that curve")
-    how.add_argument("--calls", action="store_true", help="count system calls with strace, in a round for itself")
+    how.add_argument(
+        "--calls", dest="count_calls", action="store_true", help="count system calls with strace, in a round for itself"
+    )
     how.add_argument("--no-lean", action="store_false", dest="lean", help="without the lean pipeline")
     how.add_argument("--tree", type=_tree, metavar="PATH", help="another checkout, measured in turn with this one")
     how.add_argument("--directory", type=Path, help="where nodes write (default: a temporary directory)")
     results = parser.add_argument_group("results")
     results.add_argument("--json", type=Path, metavar="FILE", help="write the results, also while it runs")
     results.add_argument("--compare", type=Path, nargs=2, metavar=("BEFORE", "AFTER"), help="instead of measuring")
+    results.add_argument("--show", type=Path, metavar="FILE", help="tables, instead of measuring")
     results.add_argument("--draw", type=Path, metavar="FILE", help="into the page, instead of measuring")
     results.add_argument("--page", type=Path, default=Path("docs/performance.md"), help="(default: %(default)s)")
     return parser

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import uvloop
 
+import waltz
 from benchmarks.cluster.lean_target import LeanTarget
 from benchmarks.cluster.measurement import Target, measure, trace, warm_up
 from benchmarks.cluster.report import LEAN
@@ -91,6 +92,8 @@ async def run(contestant: Contestant) -> None:
 def main() -> None:
     """The life of the process."""
     kind, directory = sys.argv[1], Path(sys.argv[2])
+    source = Path(waltz.__file__)
+    assert source.is_relative_to(Path.cwd()), f"what would be measured is {source}, not what is in {Path.cwd()}"
     target: Target
     if kind == LEAN:
         target = LeanTarget(directory)

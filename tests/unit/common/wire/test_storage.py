@@ -7,7 +7,7 @@ from waltz.common.errors import ProtocolError
 from waltz.common.ids import ReqId
 from waltz.common.records import Record, encode_records
 from waltz.common.wire import admin, storage
-from waltz.common.wire.frames import STORAGE, STORAGE_ADMIN, FrameSplitter
+from waltz.common.wire.frames import FRAME_HEADER_SIZE_BYTES, STORAGE, STORAGE_ADMIN, FrameSplitter
 from waltz.common.wire.storage import AppendRequest, FailureResponse, SuccessResponse
 from waltz.common.wire.structures import RpcException, StackFrame
 
@@ -22,6 +22,8 @@ def test_round_trip_through_a_batch(sent: list[storage.Message]) -> None:
     assert received == sent
     assert list(map(type, received)) == list(map(type, sent))
     assert [storage.decode(buffer, start, end) for start, end in bounds] == sent
+    successes = [message.seq_num if isinstance(message, SuccessResponse) else None for message in sent]
+    assert [storage.success_seq_num(buffer, start, end) for start, end in bounds] == successes
 
 
 @given(st.lists(messages(admin.Message), max_size=6))
@@ -151,6 +153,8 @@ def test_null_class_names_are_refused() -> None:
 def test_success_of_a_wrong_size() -> None:
     frame = storage.encode(SuccessResponse(5, 9, 1))
     assert both(frame) == SuccessResponse(5, 9, 1)
+    assert storage.success_seq_num(frame, FRAME_HEADER_SIZE_BYTES, len(frame)) == 9
+    assert storage.success_seq_num(frame, FRAME_HEADER_SIZE_BYTES, len(frame) - 1) is None
     assert both(frame[:-1]) is None
     assert both(frame + b"\0") is None
 
