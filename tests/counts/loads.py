@@ -37,6 +37,8 @@ from waltz.common.net import channel
 DATA = bytes(range(128))
 PAUSE_S = 0.2
 """Simulated time in which what is under way comes to its end."""
+COUNTED_AT_S = 60.0
+"""Counting begins at this time: which periodic timers end while it goes on does not depend on what went before."""
 WARM_UP = 32
 """Batches of appends, at least, that go before: what is learnt from the first ones is known by then."""
 
@@ -286,7 +288,7 @@ class Trial:
         await _inside(self._application, self._application.run(range(warm_up)))
         while any(each.records < warm_up for each in self._readers):
             await asyncio.sleep(PAUSE_S)
-        await asyncio.sleep(PAUSE_S)
+        await asyncio.sleep(COUNTED_AT_S - self._loop.time())
         with counting(self._loop):
             await _inside(self._application, self._application.run(range(warm_up, warm_up + self.load.appends)))
             await asyncio.sleep(PAUSE_S)
