@@ -54,7 +54,7 @@ class Etcd(Protocol):
 
 
 @asynccontextmanager
-async def start(directory: Path, max_in_flight: int) -> AsyncIterator[Running]:
+async def start(directory: Path, _max_in_flight: int) -> AsyncIterator[Running]:
     """Three members, and a client of the one that leads."""
     ports = free_ports(2 * MEMBERS)
     client_ports, peer_ports = ports[:MEMBERS], ports[MEMBERS:]

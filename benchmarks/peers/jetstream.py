@@ -51,7 +51,7 @@ class Nats(Protocol):
 
 
 @asynccontextmanager
-async def start(directory: Path, max_in_flight: int) -> AsyncIterator[Running]:
+async def start(directory: Path, _max_in_flight: int) -> AsyncIterator[Running]:
     """Three servers, and a client."""
     nats = importlib.import_module("nats")
     command = program("nats-server", NEEDS)
