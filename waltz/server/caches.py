@@ -39,6 +39,9 @@ class _FeedBlock:
 
     def add(self, first: int, frames: bytes) -> None:
         """Join ``frames``; where they do not touch what is here, the longer part or the newer one stays."""
+        if first == self.end:
+            self.frames += frames
+            return
         behind = first + len(frames) // FEED_FRAME_SIZE_BYTES
         if self.start <= first <= self.end:
             if behind > self.end:
@@ -175,6 +178,10 @@ class Chunks:
     def add(self, chunk: _Chunk) -> bool:
         """Put a chunk in its place; false if there is one with this first id."""
         first_ids = self._first_ids
+        if not first_ids or first_ids[-1] < chunk.first_id:
+            first_ids.append(chunk.first_id)
+            self._chunks.append(chunk)
+            return True
         position = bisect_right(first_ids, chunk.first_id, self._head)
         if position > self._head and first_ids[position - 1] == chunk.first_id:
             return False
@@ -221,9 +228,8 @@ class TransactionCache:
 
     def add(self, partition_id: int, first_id: int, count: int, records: bytes) -> None:
         """Keep the records of transaction ``first_id`` and its successors. What is here already stays as it is."""
-        chunk = _Chunk(partition_id, first_id, count, records)
-        if chunk.size_bytes <= self._limit_bytes // _LARGEST_ITEM_SHARE:
-            self._add(chunk)
+        if len(records) + _CHUNK_OVERHEAD_BYTES <= self._limit_bytes // _LARGEST_ITEM_SHARE:
+            self._add(_Chunk(partition_id, first_id, count, records))
         elif count > 1:
             offsets = record_offsets(records, count)
             for index in range(count):
@@ -264,7 +270,10 @@ class TransactionCache:
         self.size_bytes = sum(chunk.size_bytes for chunk in self._in_order)
 
     def _add(self, chunk: _Chunk) -> None:
-        if not self.chunks.setdefault(chunk.partition_id, Chunks()).add(chunk):
+        chunks = self.chunks.get(chunk.partition_id)
+        if chunks is None:
+            chunks = self.chunks[chunk.partition_id] = Chunks()
+        if not chunks.add(chunk):
             return
         self._in_order.append(chunk)
         self.size_bytes += chunk.size_bytes

@@ -83,7 +83,7 @@ async def settle() -> None:
 
 async def answer(link: ClientLink) -> list[Message]:
     """Wait for something to be sent."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not (messages := take(link)):
             await asyncio.sleep(0.001)
     return messages

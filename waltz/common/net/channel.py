@@ -198,8 +198,12 @@ class Channel(asyncio.Protocol):
 
     # Sending
 
-    def send(self, frame: bytes) -> None:
-        """Take a frame, several in one ``bytes``, or the next piece of one; order is kept; dropped when closed."""
+    def send(self, frame: bytes, *, flush_soon: bool = True) -> None:
+        """Take a frame, several in one ``bytes``, or the next piece of one; order is kept; dropped when closed.
+
+        It is written in the next turn of the loop; not ``flush_soon``: when the caller, in this turn, calls
+        :meth:`flush`.
+        """
         if self.closed or self.version < 0:
             return
         self._gathered.append(frame)
@@ -208,7 +212,7 @@ class Channel(asyncio.Protocol):
         self._taken_bytes += size_bytes
         if self._gathered_bytes > self._write_high_bytes:
             self.flush()  # now, so that the transport's limits, and with them `writable`, see these bytes
-        elif not self._flush_scheduled:
+        elif flush_soon and not self._flush_scheduled:
             self._flush_scheduled = True
             self._loop.call_soon(self._flush_scheduled_frames)
 

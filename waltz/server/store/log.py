@@ -409,7 +409,7 @@ class ReplicatedLog:
     def session_committed(self, committed: Committed, high_water_mark: int) -> None:
         self._high_water_mark = high_water_mark
         self._listener.batch_committed(committed.appends, committed.records)
-        if self._pending:
+        if self._pending.size_bytes:
             self._flush()
         session = self._session
         if session is not None and high_water_mark - session.low_water_mark >= self._options.checkpoint_interval:
@@ -454,19 +454,19 @@ class ReplicatedLog:
         self._pending.add(appends)
         if not self._flush_scheduled:
             self._flush_scheduled = True
-            self._loop.call_soon(self._flush)
+            self._connections.outbox.prepare(self._flush)
 
     def _flush(self) -> None:
         """Everything accepted since the last send goes out, in as few batches as possible."""
         self._flush_scheduled = False
-        session, options = self._session, self._options
+        session, options, pending = self._session, self._options, self._pending
         if session is None or self._state is not _SERVING:
             return
-        while self._pending and session.ended is None and session.undecided_bytes < options.ring_size_bytes:
+        while pending.size_bytes and (ring := session.ring) and ring.undecided_bytes < options.ring_size_bytes:
             # While much is on its way, waiting for a full batch costs no time: the storages are busy with that.
-            if session.undecided_batches >= options.batches_in_flight and len(self._pending) < options.max_batch_size:
+            if ring.undecided_count >= options.batches_in_flight and len(pending) < options.max_batch_size:
                 return
-            appends = self._pending.take_batch()
+            appends = pending.take_batch()
             session.append(encode_appends(appends), appends)
 
     def _keep_unresolved(self, session: StoreSession) -> None:

@@ -134,6 +134,7 @@ class Replica:
         self._life = 0
         """Counts the connections. An answer to what was sent in an earlier one is true, so an acknowledgement counts;
         but it says nothing of the present one, whose window and failures are its own."""
+        self._window_size_bytes = options.window_size_bytes
         self._in_flight_bytes = 0
         self._in_flight_count = 0
         self._last_progress_s = 0.0
@@ -396,7 +397,7 @@ class Replica:
         ring = session.ring
         if self._stage is not _SERVING or client is None or ring is None:
             return
-        window_bytes = session.options.window_size_bytes
+        window_bytes = self._window_size_bytes
         while (
             self.next_id < ring.next_id
             and self._in_flight_bytes < window_bytes
@@ -434,10 +435,13 @@ class Replica:
             if self._stage is _LAGGING and self._in_flight_bytes == 0:
                 self._wake.set()
         # An acknowledgement that arrives after the replica was given up is as true as any other.
+        session = self._session
         if last_id > self.acked:
             self.acked = last_id
-            self._session.acknowledged()
-        self.pump()
+            session.acknowledged()
+        ring = session.ring
+        if ring is not None and self.next_id < ring.next_id:
+            self.pump()
 
     def fail(self, error: Exception) -> None:
         """Give the replica up: it has to join again from the beginning."""

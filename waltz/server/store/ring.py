@@ -106,18 +106,22 @@ class BatchRing:
     def commit(self, mark: int) -> Committed | None:
         """Batches up to ``mark`` are committed: their appends and records, in order; None when there is no such."""
         undecided = self._undecided
-        batches: list[Batch] = []
-        while undecided and undecided[0].last_id <= mark:
-            batch = undecided.popleft()
-            self.undecided_bytes -= len(batch.payload)
-            self.kept_bytes += len(batch.payload)
-            batches.append(batch)
-        if not batches:
+        if not undecided or undecided[0].last_id > mark:
             return None
-        appends = batches[0].appends if len(batches) == 1 else [append for b in batches for append in b.appends]
-        for batch in batches:
-            batch.appends = ()
-        return Committed(appends, [batch.payload for batch in batches])
+        batch = undecided.popleft()
+        appends, batch.appends = batch.appends, ()
+        payloads = [batch.payload]
+        if undecided and undecided[0].last_id <= mark:
+            appends = list(appends)
+            while undecided and undecided[0].last_id <= mark:
+                batch = undecided.popleft()
+                appends += batch.appends
+                batch.appends = ()
+                payloads.append(batch.payload)
+        size_bytes = sum(map(len, payloads))
+        self.undecided_bytes -= size_bytes
+        self.kept_bytes += size_bytes
+        return Committed(appends, payloads)
 
     def trim(self, needed_from: int) -> None:
         """Drop committed batches below ``needed_from``, and older ones beyond the limit."""
