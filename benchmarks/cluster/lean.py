@@ -1,8 +1,8 @@
 """The lean pipeline: what plain Python can do on this machine for the life of an append.
 
-One client, one server, three storages as processes on loopback: frames, optimistic locks checked, checksums verified,
-records assembled once, three synced writes, quorum of two, feed back to the client. No callbacks, no recovery, no
-ZooKeeper, no bounds: a yardstick for shares in one run, not something to build on.
+One client (:mod:`benchmarks.cluster.lean_client`), one server, three storages as processes on loopback: frames,
+optimistic locks checked, checksums verified, records assembled once, three synced writes, quorum of two, feed back to the
+client. No callbacks, no recovery, no ZooKeeper, no bounds: a yardstick for shares in one run, not something to build on.
 
     python -m benchmarks.cluster.lean storage PORT FILE_PREFIX [--tls]
     python -m benchmarks.cluster.lean server PORT STORAGE_PORT ... [--tls]
@@ -14,21 +14,16 @@ import argparse
 import asyncio
 import collections
 import gc
-import itertools
 import json
 import os
 import ssl
 import struct
-import time
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, cast
 
 import uvloop
 
-from benchmarks.cluster.load import Load
-from benchmarks.cluster.pace import TICK_S, Pace, Ticker
-from benchmarks.cluster.scenarios import Scenario
 from waltz.common.config import TlsConfig
 from waltz.common.net.tls import client_context, server_context
 
@@ -294,88 +289,6 @@ def checked_slots(marks: list[int], locks: Sequence[int]) -> list[int]:
             slots.append((value & 0x3FFFFFFF) % TABLE)
         min([marks[slot] for slot in slots[-SLOTS:]])
     return slots
-
-
-# The client
-
-
-class LeanLoad(Load):
-    """The client as a load: its own connection is told what was applied, and sends what follows in the same turn."""
-
-    def __init__(self, scenario: Scenario, numbers: Iterator[int]) -> None:
-        super().__init__()
-        self._scenario = scenario
-        self._numbers = numbers
-        self._partitions = itertools.cycle(range(scenario.partitions))
-        self._data = os.urandom(scenario.size_bytes)
-        self._due_s: dict[int, float] = {}
-        self._running = False
-        self._drained = asyncio.Event()
-
-    async def open(self, port: int) -> None:
-        """Connect to the server."""
-        self._connection = await connected(lambda: _Applied(self), port, tls=self._scenario.tls)
-
-    def close(self) -> None:
-        """Disconnect."""
-        self._connection.transport.close()
-
-    def start(self) -> None:
-        self._running = True
-        self._drained.clear()
-        if self._scenario.rate:
-            self._pace = Pace(self._scenario.rate, time.perf_counter())
-            self._ticker = Ticker(TICK_S, self._submit_due)
-        else:
-            self._submit([time.perf_counter()] * self._scenario.in_flight)
-
-    async def stop(self) -> None:
-        self._running = False
-        if self._scenario.rate:
-            self._ticker.close()
-        if self._due_s:
-            await self._drained.wait()
-
-    def _submit_due(self) -> None:
-        due_s = self._pace.due(time.perf_counter())
-        if due_s:
-            self._submit(due_s)
-
-    def _submit(self, due_s: Sequence[float]) -> None:
-        data, write_count, read_count = self._data, self._scenario.write_locks, self._scenario.read_locks
-        size = APPEND.size + INT.size * (1 + write_count + read_count) + REST.size + len(data) + INT.size
-        out: list[bytes] = []
-        for due, number, partition in zip(due_s, self._numbers, self._partitions, strict=False):
-            low = partition << 32 | number & 0xFFFFFFFF
-            self._due_s[low] = due
-            lock = number * 2654435761
-            out += (
-                FRAME.pack(1, 4, size),
-                APPEND.pack(3, CLIENT, low, number, write_count),
-                *[INT.pack((lock + index & 0xFFFFFFFF) - (1 << 31)) for index in range(write_count)],
-                INT.pack(read_count),
-                *[INT.pack((lock - index - 1 & 0xFFFFFFFF) - (1 << 31)) for index in range(read_count)],
-                REST.pack(0, 7, len(data)),
-                data,
-                UNSIGNED.pack(zlib.crc32(data)),
-            )
-        self._connection.transport.write(b"".join(out))
-
-    def applied(self, data: bytes, bounds: Bounds) -> None:
-        """These transactions are committed, and this client has been told."""
-        now_s = time.perf_counter()
-        due_s, latencies_s = self._due_s, self.latencies_s
-        for at, _ in bounds:
-            latencies_s.append(now_s - due_s.pop(REQUEST_ID.unpack_from(data, at)[2]))
-        if self._running and not self._scenario.rate:
-            self._submit([now_s] * len(bounds))
-        elif not due_s:
-            self._drained.set()
-
-
-class _Applied(Frames):
-    def __init__(self, load: LeanLoad) -> None:
-        self.frames = load.applied  # type: ignore[method-assign]  # the hot path, without a call between
 
 
 async def connected(protocol: Callable[[], Frames], port: int, *, tls: bool) -> Frames:
