@@ -1,8 +1,8 @@
 """The lean pipeline: what plain Python can do on this machine for the life of an append.
 
-One client (:mod:`benchmarks.cluster.lean_client`), one server, three storages as processes on loopback: frames,
-optimistic locks checked, checksums verified, records assembled once, three synced writes, quorum of two, feed back to the
-client. No callbacks, no recovery, no ZooKeeper, no bounds: a yardstick for shares in one run, not something to build on.
+One client (``lean_client``), one server, three storages as processes on loopback: frames, optimistic locks checked,
+checksums verified, records assembled once, three synced writes, quorum of two, feed back to the client. No callbacks,
+no recovery, no ZooKeeper, no bounds: a yardstick for shares in one run, not something to build on.
 
     python -m benchmarks.cluster.lean storage PORT FILE_PREFIX [--tls]
     python -m benchmarks.cluster.lean server PORT STORAGE_PORT ... [--tls]
