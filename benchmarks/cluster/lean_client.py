@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 import os
+import struct
 import time
 import zlib
 from collections.abc import Iterator, Sequence
@@ -11,7 +12,6 @@ from benchmarks.cluster.lean import (
     APPEND,
     CLIENT,
     FRAME,
-    INT,
     REQUEST_ID,
     REST,
     UNSIGNED,
@@ -68,19 +68,19 @@ class LeanLoad(Load):
 
     def _submit(self, due_s: Sequence[float]) -> None:
         data, write_count, read_count = self._data, self._scenario.write_locks, self._scenario.read_locks
-        size = APPEND.size + INT.size * (1 + write_count + read_count) + REST.size + len(data) + INT.size
+        locks = struct.Struct(f">{write_count}ii{read_count}i")
+        size = APPEND.size + locks.size + REST.size + len(data) + UNSIGNED.size
+        header, rest, all_due_s = FRAME.pack(1, 4, size), REST.pack(0, 7, len(data)), self._due_s
         out: list[bytes] = []
         for due, number, partition in zip(due_s, self._numbers, self._partitions, strict=False):
             low = partition << 32 | number & 0xFFFFFFFF
-            self._due_s[low] = due
-            lock = number * 2654435761
+            all_due_s[low] = due
+            lock = number * 2654435761 & 0x7FFFFFF0
             out += (
-                FRAME.pack(1, 4, size),
+                header,
                 APPEND.pack(3, CLIENT, low, number, write_count),
-                *[INT.pack((lock + index & 0xFFFFFFFF) - (1 << 31)) for index in range(write_count)],
-                INT.pack(read_count),
-                *[INT.pack((lock - index - 1 & 0xFFFFFFFF) - (1 << 31)) for index in range(read_count)],
-                REST.pack(0, 7, len(data)),
+                locks.pack(*range(lock, lock + write_count), read_count, *range(-lock - read_count, -lock)),
+                rest,
                 data,
                 UNSIGNED.pack(zlib.crc32(data)),
             )
