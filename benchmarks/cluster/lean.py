@@ -1,9 +1,8 @@
 """The lean pipeline: what plain Python can do on this machine for the life of an append.
 
-One client (:mod:`benchmarks.cluster.lean_client`), one server, three storages as processes on loopback: frames,
-optimistic locks checked, checksums verified, records assembled once, three synced writes, quorum of two, feed back to
-the client. No callbacks, no recovery, no ZooKeeper, no bounds: a yardstick for shares in one run, not something to
-build on.
+One client (``lean_client``), one server, three storages as processes on loopback: frames, optimistic locks checked,
+checksums verified, records assembled once, three synced writes, quorum of two, feed back to the client. No callbacks,
+no recovery, no ZooKeeper, no bounds: a yardstick for shares in one run, not something to build on.
 
     python -m benchmarks.cluster.lean storage PORT FILE_PREFIX [--tls]
     python -m benchmarks.cluster.lean server PORT STORAGE_PORT ... [--tls]
@@ -14,6 +13,7 @@ Either answers each line on standard input with what it has done so far, as JSON
 import argparse
 import asyncio
 import collections
+import gc
 import json
 import os
 import ssl
@@ -90,18 +90,20 @@ class Log:
     def write(self, bodies: Sequence[tuple[int, bytes]]) -> None:
         """Check records and write them with their checksums; they are not durable yet."""
         out: list[bytes | memoryview] = []
+        next_id, offset, index, crc32 = self.next_id, self._offset, self._index, zlib.crc32
         for count, body in bodies:
             view, at = memoryview(body), 0
             for _ in range(count):
                 transaction_id, _, _, _, size, checksum = RECORD.unpack_from(body, at)
-                assert transaction_id == self.next_id
-                self.next_id += 1
-                self._index.append(self._offset)
-                record = view[at : at + RECORD.size + size]
-                assert zlib.crc32(record[RECORD.size :]) == checksum & 0xFFFFFFFF
-                out += record, UNSIGNED.pack(zlib.crc32(record))
-                self._offset += RECORD.size + INT.size + size
-                at += RECORD.size + size
+                assert transaction_id == next_id
+                next_id += 1
+                index.append(offset)
+                record = view[at : at + 36 + size]
+                assert crc32(record[36:]) == checksum & 0xFFFFFFFF
+                out += record, UNSIGNED.pack(crc32(record))
+                offset += 40 + size
+                at += 36 + size
+        self.next_id, self._offset = next_id, offset
         os.write(self.descriptor, b"".join(out))
 
 
@@ -153,15 +155,9 @@ async def store(port: int, file_prefix: str, tls: ssl.SSLContext | None) -> None
 # The server
 
 
-class Request(NamedTuple):
-    """An append that waits to be sent."""
-
-    high: int
-    low: int
-    header: int
-    data: bytes
-    checksum: int
-    slots: list[int]
+Request = tuple[int, int, int, bytes, int, list[int]]
+"""An append that waits to be sent: request id (two longs), header, data, checksum, places of its locks. Everything that
+there is one of for each transaction is as plain as possible in here."""
 
 
 class Batch:
@@ -216,7 +212,7 @@ class Partition:
         del self.in_flight[sequence]
         marks = self.marks
         for transaction_id, request in enumerate(batch.requests, batch.first):
-            for slot in request.slots:
+            for slot in request[5]:
                 marks[slot] = transaction_id
         return batch
 
@@ -254,30 +250,28 @@ async def serve(port: int, storage_ports: Sequence[int], listen: ssl.SSLContext 
             clients.remove(self)
 
         def frames(self, data: bytes, bounds: Bounds) -> None:
-            touched: dict[int, Partition] = {}
+            touched: dict[Partition, None] = {}
             for at, _ in bounds:
                 _, high, low, _, write_count = APPEND.unpack_from(data, at)
-                partition_id = low >> 32
-                partition = partitions.get(partition_id)
+                partition = partitions.get(low >> 32)
                 if partition is None:
-                    partition = partitions[partition_id] = Partition(partition_id)
-                touched[partition_id] = partition
-                at += APPEND.size
-                write_locks = struct.unpack_from(f">{write_count}i", data, at)
-                at += INT.size * write_count
+                    partition = partitions[low >> 32] = Partition(low >> 32)
+                touched[partition] = None
+                at += 29
+                slots = checked_slots(partition.marks, struct.unpack_from(f">{write_count}i", data, at))
+                at += 4 * write_count
                 read_count = INT.unpack_from(data, at)[0]
-                read_locks = struct.unpack_from(f">{read_count}i", data, at + INT.size)
-                at += INT.size * (1 + read_count)
+                at += 4
+                if read_count:
+                    checked_slots(partition.marks, struct.unpack_from(f">{read_count}i", data, at))
+                    at += 4 * read_count
                 _, header, size = REST.unpack_from(data, at)
-                at += REST.size
+                at += 12
                 payload = data[at : at + size]
                 checksum = INT.unpack_from(data, at + size)[0]
                 assert zlib.crc32(payload) == checksum & 0xFFFFFFFF
-                slots = checked_slots(partition.marks, write_locks)
-                if read_count:
-                    checked_slots(partition.marks, read_locks)
-                partition.queue.append(Request(high, low, header, payload, checksum, slots))
-            for partition in touched.values():
+                partition.queue.append((high, low, header, payload, checksum, slots))
+            for partition in touched:
                 send(partition)
 
     replicas += [await connected(Replica, storage_port, tls=connect) for storage_port in storage_ports]
@@ -329,6 +323,7 @@ def main() -> None:
     parser.add_argument("--tls", action="store_true")
     options = parser.parse_args()
     tls = server_context(TlsConfig()) if options.tls else None
+    gc.freeze()  # what was imported is no part of the pipeline
     if options.role == "storage":
         uvloop.run(store(options.port, options.rest[0], tls))
     else:
