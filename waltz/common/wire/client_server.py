@@ -334,6 +334,10 @@ _CATALOGUES: dict[int, Catalogue[Message]] = {
 _DATA_RESPONSE_HEAD = struct.Struct(">x16sq")
 _FEED_DATA_PAYLOAD = struct.Struct(">x16sqi")  # behind the type byte, the fields of FeedData
 _FEED_DATA_FRAME = struct.Struct(">8s16sqi")
+_FEED_DATA_STARTS = {
+    version: FRAME_HEADER.pack(CLIENT_SERVER.magic, version, _FEED_DATA_PAYLOAD.size) + bytes([_FEED_DATA])
+    for version in CLIENT_SERVER.versions
+}
 
 
 def encode(message: Message, version: int) -> bytes:
@@ -380,6 +384,6 @@ def transaction_data_head(buffer: bytes, start: int, end: int) -> tuple[bytes, i
 
 def encode_feed_data(version: int, items: Iterable[tuple[bytes, int, int]]) -> bytes:
     """The frames of many :class:`FeedData` (request id, transaction id, header) as one bytes object."""
-    start = FRAME_HEADER.pack(CLIENT_SERVER.magic, version, _FEED_DATA_PAYLOAD.size) + bytes([_FEED_DATA])
+    start = _FEED_DATA_STARTS[version]
     pack = _FEED_DATA_FRAME.pack
     return b"".join([pack(start, req_id, transaction_id, header) for req_id, transaction_id, header in items])

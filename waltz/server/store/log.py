@@ -161,7 +161,9 @@ class ReplicatedLog:
     @property
     def congested(self) -> bool:
         """Too much is undecided: give nothing more until ``drained`` is called."""
-        if self._load_bytes() < self._options.ring_size_bytes:
+        session = self._session
+        load_bytes = self._pending.size_bytes + (0 if session is None else session.undecided_bytes)
+        if load_bytes < self._options.ring_size_bytes:
             return False
         self._congestion_seen = True
         return True

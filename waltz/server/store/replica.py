@@ -405,7 +405,7 @@ class Replica:
         ):
             if self._in_flight_count and not client.writable:
                 return
-            batch = ring.get(self.next_id)
+            batch = ring.by_first_id.get(self.next_id) or ring.get(self.next_id)
             if batch is None:
                 self._enter(StageEvent.FELL_BEHIND)
                 self._wake.set()
