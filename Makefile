@@ -9,10 +9,12 @@ SEEDS ?= 100
 SMOKE_TRANSACTIONS ?= 1000000
 SMOKE_RATE ?= 2000
 FUZZ_SECONDS ?= 60
+RESULTS ?= bench.json
+CURVES := log-length idle-partitions idle-clients readers
 
 .DEFAULT_GOAL := help
-.PHONY: help install java demo test unit coverage lint format types bench bench-storage bench-client bench-feed bench-spark \
-	bench-availability simulate simulate-mutants smoke package wheel fuzz lock clean
+.PHONY: help install java demo test unit coverage lint format types bench bench-full bench-curves bench-page \
+	bench-storage bench-client bench-spark bench-availability bench-peers simulate simulate-mutants smoke package wheel fuzz lock clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 28
@@ -61,8 +63,17 @@ format: $(STAMP) ## apply the style
 types: $(STAMP) ## strict type checking
 	@$(BIN)/mypy
 
-bench: java ## throughput and latency of one partition on three storages
-	@$(BIN)/python -m benchmarks.append
+bench: java ## a cluster beside the lean pipeline, in some minutes: make bench RESULTS=FILE
+	@$(BIN)/python -m benchmarks.cluster quick --json $(RESULTS)
+
+bench-full: java ## the same in every combination, with readers and curves, in some hours
+	@$(BIN)/python -m benchmarks.cluster full consumers $(CURVES) --rounds 5 --json $(RESULTS)
+
+bench-curves: java ## appends over the length of the log, idle partitions, idle clients and readers
+	@$(BIN)/python -m benchmarks.cluster $(CURVES) --json $(RESULTS)
+
+bench-page: $(STAMP) ## plots and tables of a run into docs/performance.md: make bench-page RESULTS=FILE
+	@$(BIN)/python -m benchmarks.cluster --draw $(RESULTS)
 
 bench-storage: $(STAMP) ## one storage node: records/s and MB/s over connections, sizes and partitions
 	@$(BIN)/python -m benchmarks.storage
@@ -70,14 +81,14 @@ bench-storage: $(STAMP) ## one storage node: records/s and MB/s over connections
 bench-client: $(STAMP) ## CPU per transaction of the client library
 	@$(BIN)/python -m benchmarks.client
 
-bench-feed: java ## what the feed costs a server, with clients at the tip and clients that catch up
-	@$(BIN)/python -m benchmarks.feed
-
 bench-spark: java ## rows/s of the log in Spark, as a batch and as a stream, beside a source that makes its rows up
 	@$(BIN)/python -m benchmarks.spark
 
 bench-availability: java ## how long appends stall when nodes fail
 	@$(BIN)/python -m benchmarks.availability
+
+bench-peers: java ## etcd, NATS JetStream, Redis streams and PostgreSQL beside Waltz: those that are installed
+	@$(BIN)/python -m benchmarks.peers
 
 simulate: $(STAMP) ## a whole cluster in simulated time: make simulate SEEDS=100
 	@$(BIN)/python -m tests.simulation --seeds $(SEEDS)

@@ -26,7 +26,6 @@ from waltz.client.mock.cluster import FixedCluster
 from waltz.client.plain.client import Client
 from waltz.client.transaction import Transaction
 from waltz.common.checksum import checksum
-from waltz.common.cluster.manager import PartitionGeneration
 from waltz.common.config import ClientConfig, TlsConfig, from_mapping
 from waltz.common.ids import Endpoint, ReqId
 from waltz.common.net.channel import Channel
@@ -46,13 +45,13 @@ from waltz.common.wire.client_server import (
     MountRequest,
     MountResponse,
     PartitionState,
-    TransactionDataListRequest,
     decode,
     encode,
     encode_feed_data,
-    encode_transaction_data_list,
 )
 from waltz.common.wire.frames import CLIENT_SERVER, Bounds
+from waltz.common.wire.version5 import TransactionDataListRequest, encode_transaction_data_list
+from waltz.common.zk.znodes import PartitionGeneration
 
 RECORD_ID = struct.Struct(">q16s")
 
@@ -126,10 +125,10 @@ class Server:
 
 def append_of(
     req_id: bytes,
-    client_high_water_mark: int,
-    write_locks: tuple[int, ...],
-    read_locks: tuple[int, ...],
-    append_locks: tuple[int, ...],
+    _client_high_water_mark: int,
+    _write_locks: tuple[int, ...],
+    _read_locks: tuple[int, ...],
+    _append_locks: tuple[int, ...],
     header: int,
     body: bytes,
 ) -> tuple[bytes, int, bytes]:

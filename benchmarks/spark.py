@@ -29,13 +29,14 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from benchmarks.append import TICKS_PER_S, cpu_seconds
+from benchmarks.cluster.processes import cpu_seconds
 from waltz.client.builder import Append
 from waltz.client.plain.client import connect
 from waltz.demo.analysis import spark_session
 from waltz.local.cluster import LocalCluster
 from waltz.local.layout import ROOT
 
+TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 FILL_BATCH = 10_000
 SPLIT_ROWS = 100_000
 NULL_BATCH_ROWS = 10_000

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from waltz.client.builder import Append, TransactionBuilder
     from waltz.client.callbacks import WaltzClient, open_client
     from waltz.client.context import TransactionContext, WaltzClientCallbacks
-    from waltz.client.database import DatabaseCallbacks, DbApiDatabase, SqlAlchemyDatabase, StoredMarkError
+    from waltz.client.database import DatabaseCallbacks, StoredMarkError
+    from waltz.client.databases import DbApiDatabase, SqlAlchemyDatabase
     from waltz.client.decisions import Basis
     from waltz.client.engine.rpc import RpcClient
     from waltz.client.errors import (
@@ -119,7 +120,8 @@ _HOMES = {
     "waltz.client.builder": ("Append", "TransactionBuilder"),
     "waltz.client.callbacks": ("WaltzClient", "open_client"),
     "waltz.client.context": ("TransactionContext", "WaltzClientCallbacks"),
-    "waltz.client.database": ("DatabaseCallbacks", "DbApiDatabase", "SqlAlchemyDatabase", "StoredMarkError"),
+    "waltz.client.database": ("DatabaseCallbacks", "StoredMarkError"),
+    "waltz.client.databases": ("DbApiDatabase", "SqlAlchemyDatabase"),
     "waltz.client.decisions": ("Basis",),
     "waltz.client.errors": (
         "AppendError",

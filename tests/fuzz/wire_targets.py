@@ -11,6 +11,7 @@ from waltz.common.metrics import Registry
 from waltz.common.net.http import HttpError, Pages, RequestParser
 from waltz.common.wire import admin_version1 as admin_wire
 from waltz.common.wire import client_server, storage
+from waltz.common.wire.append_request import AppendRequest
 from waltz.common.wire.connection import WireConnection
 from waltz.common.wire.frames import CLIENT_SERVER, FRAME_HEADER, STORAGE_ADMIN, Bounds, FrameSplitter
 from waltz.server.appends import AppendLimits, Runs, Unacceptable, take_appends
@@ -171,7 +172,7 @@ def _take(payload: bytes, version: int) -> None:
         assert isinstance(ended_by, Unacceptable) or not runs
         return
     message = client_server.decode(payload, 0, len(payload), version)
-    assert isinstance(message, client_server.AppendRequest)
+    assert isinstance(message, AppendRequest)
     ((call,),) = runs.values()
     assert (call.req_id, call.client_high_water_mark, call.header) == (*message[:2], message.header)
     assert (call.write_locks, call.read_locks, call.append_locks) == message[2:5]

@@ -204,13 +204,12 @@ def lock_failures_are_told(fail: Callable[[str], None]) -> Iterator[None]:
     seen_by_server, refused_by_server = ServerPartition.batch_committed, ServerPartition._conflict
 
     def seen(monitor: "TransactionMonitor[object]", req_id: bytes) -> object:
-        entry = monitor._entries.get(req_id)
-        if entry is not None:
+        if req_id in monitor:
             for older in monitor._order:
-                if older is entry:
+                if older == req_id:
                     break
-                if older.item is not None:
-                    lost_at[bytes(older.req_id)] = committed_as.get(bytes(req_id), -1)
+                if monitor.get(older) is not None:
+                    lost_at[older] = committed_as.get(bytes(req_id), -1)
         return seen_by_client(monitor, req_id)
 
     def told(appends: PartitionAppends, message: LockFailure) -> None:

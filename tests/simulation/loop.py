@@ -10,10 +10,14 @@ import contextlib
 import contextvars
 import enum
 import heapq
+import logging
+import sys
+import warnings
 from asyncio.base_events import BaseEventLoop
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator
 from typing import Any, NoReturn, Protocol, TypeVar, TypeVarTuple, cast
+from unittest import mock
 
 _T = TypeVar("_T")
 _Ts = TypeVarTuple("_Ts")
@@ -53,6 +57,9 @@ class Process:
         """When it went on after it had been stopped, the last time."""
         self._resource_number = 0
         self._kept: deque[_Handle] = deque()
+        self.stopped = False
+        """Whether it was stopped and has not been told to go on."""
+        self._blocked = False
         self.context = contextvars.Context()
         self.context.run(_current_process.set, self)
 
@@ -85,14 +92,31 @@ class Process:
 
     def pause(self) -> None:
         """Stop running, as SIGSTOP does."""
-        if self.state is ProcessState.RUNNING:
-            self.state = ProcessState.PAUSED
+        self.stopped = True
+        self._settle()
 
     def resume(self) -> None:
         """Go on, as SIGCONT does: timers that became due meanwhile run at once, in order."""
-        if self.state is ProcessState.PAUSED:
-            self.state = ProcessState.RUNNING
+        if self.stopped:
+            self.stopped = False
             self.resumed_at_s = self.loop.time()
+            self._settle()
+
+    def block(self) -> None:
+        """Wait for the operating system in the thread of the loop, so that nothing of the process runs."""
+        self._blocked = True
+        self._settle()
+
+    def unblock(self) -> None:
+        """The operating system has done what was asked of it."""
+        self._blocked = False
+        self._settle()
+
+    def _settle(self) -> None:
+        if self.state is ProcessState.DEAD:
+            return
+        self.state = ProcessState.PAUSED if self.stopped or self._blocked else ProcessState.RUNNING
+        if self.state is ProcessState.RUNNING and self._kept:
             self.loop.take_back(self._kept)
             self._kept = deque()
 
@@ -392,3 +416,14 @@ class SimulatedLoop(BaseEventLoop):
         self._runnable.clear()
         self._timers.clear()
         super().close()
+
+
+def close_silently(loop: SimulatedLoop) -> None:
+    """What the coroutines of dead processes still say while they are closed concerns nobody."""
+    logging.disable(logging.CRITICAL)
+    try:
+        with warnings.catch_warnings(), mock.patch.object(sys, "unraisablehook"):
+            warnings.simplefilter("ignore")
+            loop.close()
+    finally:
+        logging.disable(logging.NOTSET)

@@ -8,7 +8,7 @@ from typing import Any
 from unittest import mock
 
 from waltz.client.engine.appends import PartitionAppends
-from waltz.client.engine.feed import PartitionFeed
+from waltz.client.engine.feed import Fed, PartitionFeed
 from waltz.client.engine.mount import Mount
 from waltz.client.engine.stream import StreamClient
 from waltz.client.engine.submission import AppendFields
@@ -16,8 +16,8 @@ from waltz.client.transaction import Transaction
 from waltz.common.cluster import marks, replicas
 from waltz.common.ids import NO_TRANSACTION
 from waltz.common.net.channel import Channel
-from waltz.common.wire.client_server import FeedData, HighWaterMarkRequest, HighWaterMarkResponse, LockFailure
-from waltz.common.wire.storage import SessionInfo
+from waltz.common.wire.client_server import HighWaterMarkRequest, HighWaterMarkResponse, LockFailure
+from waltz.common.wire.structures import SessionInfo
 from waltz.common.zk.client import ZooKeeper
 from waltz.server.locks import LockTable
 from waltz.server.partition import ServerPartition
@@ -62,8 +62,8 @@ def feed_with_gaps() -> Iterator[None]:
     """A client takes whatever comes, if it is newer than what it has."""
     offer = PartitionFeed.offer
 
-    def anything_new(feed: PartitionFeed, item: FeedData) -> None:
-        feed.received = max(feed.received, item.transaction_id - 1)
+    def anything_new(feed: PartitionFeed, item: Fed) -> None:
+        feed.received = max(feed.received, item[1] - 1)
         offer(feed, item)
 
     with mock.patch.object(PartitionFeed, "offer", anything_new), mount_behind():
@@ -75,8 +75,8 @@ def feed_with_duplicates() -> Iterator[None]:
     """A client takes what it has taken before."""
     offer = PartitionFeed.offer
 
-    def anything_old(feed: PartitionFeed, item: FeedData) -> None:
-        feed.received = min(feed.received, item.transaction_id - 1)
+    def anything_old(feed: PartitionFeed, item: Fed) -> None:
+        feed.received = min(feed.received, item[1] - 1)
         offer(feed, item)
 
     with mock.patch.object(PartitionFeed, "offer", anything_old):
@@ -129,7 +129,7 @@ def fail_with_the_connection() -> Iterator[None]:
         for partition in mounted:
             last = partition.appends.monitor.last_enqueued
             if last is not None:
-                partition.appends._flushed(last.req_id)
+                partition.appends._flushed(last)
 
     with mock.patch.object(StreamClient, "link_lost", lost):
         yield

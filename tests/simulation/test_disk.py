@@ -1,6 +1,7 @@
 """The disk: what survives which end, and what faults do."""
 
 import asyncio
+import contextvars
 import errno
 import random
 from collections.abc import Sequence
@@ -266,6 +267,77 @@ def test_blocking_calls_take_time_and_end_also_when_cancelled() -> None:
         assert 0 < done[0] < world.loop.time()
 
     run(0, main)
+
+
+async def _brisk(files: SimulatedFiles) -> None:
+    """Make it trust its disk."""
+    for _ in range(50):
+        await files.run_brief(lambda: None)
+
+
+def test_a_brief_call_blocks_the_process_and_is_gone_on_with_first() -> None:
+    async def main(world: SmallWorld) -> list[str]:
+        said: list[str] = []
+        process = world.process("a")
+        files = SimulatedFiles(SimulatedDisk(random.Random(0), "/d"), process)
+
+        async def program() -> None:
+            await _brisk(files)
+            process.call_later(0.0, said.append, "another callback")
+            await files.run_brief(lambda: said.append("the call"))
+            said.append("behind the call")
+
+        await process.run(program())
+        await asyncio.sleep(1)
+        return said
+
+    assert run(0, main) == ["the call", "behind the call", "another callback"]
+
+
+def test_a_brief_call_that_never_returns_hangs_the_process() -> None:
+    async def main(world: SmallWorld) -> list[str]:
+        said: list[str] = []
+        disk = SimulatedDisk(random.Random(0), "/d")
+        process = world.process("a")
+        files = SimulatedFiles(disk, process)
+
+        async def program() -> None:
+            file = files.open("/d/f", create=True)
+            await _brisk(files)
+            disk.troubles.append(Trouble(frozenset(("sync",)), None))
+            process.call_later(0.1, said.append, "another callback")
+            await files.run_brief(file.sync)
+            said.append("behind the call")
+
+        process.run(program())
+        await asyncio.sleep(100)
+        assert disk.hung is process
+        process.kill(power_loss=False)
+        return said
+
+    assert run(0, main) == []
+
+
+def test_a_process_that_is_stopped_in_a_brief_call_goes_on_when_it_may() -> None:
+    async def main(world: SmallWorld) -> list[str]:
+        said: list[str] = []
+        process = world.process("a")
+        files = SimulatedFiles(SimulatedDisk(random.Random(0), "/d"), process)
+
+        async def program() -> None:
+            await _brisk(files)
+            world.loop.call_later(0.0, process.pause, context=contextvars.Context())
+            await files.run_brief(lambda: said.append("the call"))
+            said.append("behind the call")
+
+        process.run(program())
+        await asyncio.sleep(10)
+        assert said == ["the call"]
+        process.resume()
+        await asyncio.sleep(1)
+        return said
+
+    assert run(0, main) == ["the call", "behind the call"]
 
 
 def test_power_is_lost_in_the_middle_of_a_blocking_call() -> None:

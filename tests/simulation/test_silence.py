@@ -18,8 +18,8 @@ from waltz.common.ids import Endpoint, ReqId
 from waltz.common.net import channel as channel_module
 from waltz.common.net.channel import Channel, connect
 from waltz.common.net.listener import Listener
+from waltz.common.wire.append_request import AppendRequest
 from waltz.common.wire.client_server import (
-    AppendRequest,
     FlushRequest,
     ServerPartitionsAssignmentRequest,
     ServerPartitionsAssignmentResponse,

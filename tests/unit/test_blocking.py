@@ -143,7 +143,7 @@ async def test_usable_beside_a_running_loop(driver: MockDriver) -> None:
     assert asyncio.get_running_loop().is_running()
 
 
-def test_after_a_fork_a_client_of_the_parent_is_refused(driver: MockDriver) -> None:
+def test_after_a_fork_a_client_of_the_parent_is_refused() -> None:
     script = """
 import os, sys, waltz
 from waltz.client.mock import MockDriver
@@ -164,7 +164,7 @@ assert client.append(0, b"d") == 1
 client.close()
 sys.exit(os.waitstatus_to_exitcode(status))
 """
-    done = subprocess.run([sys.executable, "-c", script], env=os.environ, timeout=30, capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-c", script], env=os.environ, timeout=60, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 
 

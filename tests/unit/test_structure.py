@@ -14,6 +14,9 @@ IMPURE = {"asyncio", "kazoo", "random", "select", "selectors", "socket", "ssl", 
 
 SAYS_NOTHING = re.compile(r"(Part of|See) \S+( module)?\.?")
 
+FACES = {"__init__.py", "blocking.py", "client/mock/__init__.py", "common/checksum.py"}
+"""Modules that offer names which others define. All other names are imported from the module that defines them."""
+
 
 def documentation(path: Path) -> str:
     return ast.get_docstring(ast.parse(path.read_text())) or ""
@@ -41,6 +44,13 @@ def test_no_modules_import_each_other() -> None:
 def test_nothing_imports_the_tests() -> None:
     for path in MODULES:
         assert not {name for name in imports_of(path) if name.split(".")[0] in ("tests", "benchmarks")}, path
+
+
+def test_names_are_imported_from_where_they_are_defined() -> None:
+    """Mypy refuses names that their module has only imported, unless it offers them in one of these two ways."""
+    offering = re.compile(r"^__all__\b|^\s*(?:from .* )?(?:import )?(\w+) as \1\b", re.MULTILINE)
+    faces = {str(path.relative_to(PACKAGE)) for path in MODULES if offering.search(path.read_text())}
+    assert faces == FACES
 
 
 def test_packages_that_are_started_are_listed() -> None:

@@ -98,6 +98,6 @@ def _status(options: argparse.Namespace) -> int:
     return 1 if ended else 0
 
 
-def _java(options: argparse.Namespace) -> int:
+def _java(_options: argparse.Namespace) -> int:
     find_java()
     return 0

@@ -12,7 +12,7 @@ from waltz.common.errors import WaltzError
 from waltz.common.ids import Endpoint
 from waltz.common.net.tls import client_context
 from waltz.common.zk.client import ZooKeeper
-from waltz.common.zk.kazoo_client import connect
+from waltz.common.zk.kazoo_client import connect_configured
 
 Nouns: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 """Where the module of a noun adds its parser, and a noun its verbs."""
@@ -50,11 +50,7 @@ def _run(options: argparse.Namespace, command: Command) -> int:
     async def run() -> None:
         config = load(options.cli_config_path, CliConfig)
         tls = client_context(config.tls)
-        zookeeper = await connect(
-            config.zookeeper_connect_string,
-            session_timeout_s=config.zookeeper_session_timeout_ms / 1000,
-            connect_timeout_s=config.zookeeper_connect_timeout_ms / 1000,
-        )
+        zookeeper = await connect_configured(config, connect_timeout_s=config.zookeeper_connect_timeout_ms / 1000)
         try:
             await command(options, Session(zookeeper, config.cluster_root, tls))
         finally:

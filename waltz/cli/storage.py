@@ -119,7 +119,7 @@ async def _availability(options: argparse.Namespace, session: Session) -> None:
         raise failed(what, error) from error
 
 
-async def _sync(options: argparse.Namespace, session: Session) -> None:
+async def _sync(_options: argparse.Namespace, session: Session) -> None:
     try:
         await sync_partitions(session.zookeeper, session.root, session.tls)
     except WaltzError as error:

@@ -55,7 +55,7 @@ async def _delete(options: argparse.Namespace, session: Session) -> None:
     await store_admin.delete_cluster(session.zookeeper, session.root, options.name, force=options.force)
 
 
-async def _show_cluster_key(options: argparse.Namespace, session: Session) -> None:
+async def _show_cluster_key(_options: argparse.Namespace, session: Session) -> None:
     print((await store_admin.read_store_params(session.zookeeper, session.root)).key)
 
 
@@ -81,7 +81,7 @@ async def _auto_assign(options: argparse.Namespace, session: Session) -> None:
     await store_admin.auto_assign(session.zookeeper, session.root, options.group)
 
 
-async def _list(options: argparse.Namespace, session: Session) -> None:
+async def _list(_options: argparse.Namespace, session: Session) -> None:
     zookeeper, root = session.zookeeper, session.root
     paths = ClusterPaths.of(root)
     await store_admin.sync_cluster(zookeeper, root)  # operators wait with this for what others have changed

@@ -16,12 +16,10 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from waltz.client.context import WaltzClientCallbacks
-from waltz.client.databases import Connection, Database, DbApiDatabase, ForbiddenDatabaseCallError, SqlAlchemyDatabase
+from waltz.client.databases import Connection, Database
 from waltz.client.transaction import Transaction
 from waltz.common.errors import WaltzError
 from waltz.common.net.backoff import Backoff
-
-__all__ = ["DatabaseCallbacks", "DbApiDatabase", "ForbiddenDatabaseCallError", "SqlAlchemyDatabase", "StoredMarkError"]
 
 logger = logging.getLogger(__name__)
 

@@ -107,16 +107,15 @@ class StorageConnectionsConfig(ConnectionsConfig):
     """Connections to the admin port."""
 
 
-class _ClusterModel(_Model):
+class ClusterConfig(_Model):
+    """Where the cluster is: what the configurations of all processes begin with."""
+
     zookeeper_connect_string: _Text = Field(validation_alias="zookeeper.connectString")
     cluster_root: _RootPath = Field(validation_alias="cluster.root")
-
-
-class _NodeModel(_ClusterModel):
     zookeeper_session_timeout_ms: _Positive = Field(validation_alias="zookeeper.sessionTimeout")
 
 
-class ServerConfig(_NodeModel):
+class ServerConfig(ClusterConfig):
     """Configuration of a server node. ``tls`` serves the client port and the connections to storages."""
 
     server_port: _Port = Field(validation_alias="server.port")
@@ -172,7 +171,7 @@ class ServerConfig(_NodeModel):
         return self
 
 
-class StorageConfig(_NodeModel):
+class StorageConfig(ClusterConfig):
     """Configuration of a storage node. ``tls`` serves both of its ports."""
 
     storage_port: _Port = Field(validation_alias="storage.port")
@@ -203,7 +202,7 @@ class StorageConfig(_NodeModel):
         return self
 
 
-class ClientConfig(_NodeModel):
+class ClientConfig(ClusterConfig):
     """Configuration of the client library."""
 
     auto_mount: bool = Field(default=True, validation_alias="client.autoMount")
@@ -221,7 +220,7 @@ class ClientConfig(_NodeModel):
     tls: TlsConfig = Field(default_factory=TlsConfig, validation_alias="client.ssl")
 
 
-class CliConfig(_ClusterModel):
+class CliConfig(ClusterConfig):
     """Configuration of the administration tools."""
 
     zookeeper_session_timeout_ms: _Positive = Field(default=30_000, validation_alias="zookeeper.sessionTimeout")

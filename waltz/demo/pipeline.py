@@ -1,14 +1,16 @@
 """The pipeline: Structured Streaming follows the log and keeps running balances and hourly summaries in Parquet.
 
-Half-way both queries are stopped, whatever they are doing, and started again from their checkpoints. In the end the
-Parquet files must say what a batch over the whole log says.
+Half-way both queries are stopped at the worst moment, when a micro-batch is written and not yet noted as done, and
+started again from their checkpoints. In the end the Parquet files must say what a batch over the whole log says.
 
 Every micro-batch writes the rows that it changed into a directory of its own, which a repeated micro-batch replaces:
 that makes the tables exact although ``foreachBatch`` itself promises no more than "at least once".
 """
 
+import threading
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -41,10 +43,42 @@ class Outcome(NamedTuple):
 
     exact: bool
     """Both tables are what the batch says."""
-    read_before_stop: int
-    """Transactions that the queries had read when they were stopped, at most."""
     plot: Path | None
     """``None`` without matplotlib."""
+
+
+class Halt:
+    """The point at which a query is stopped.
+
+    Its thread is held there. A query that is stopped while it writes is interrupted within a call to Python, which
+    py4j and Spark report with their stacks as if it were a failure.
+    """
+
+    def __init__(self, epoch: int) -> None:
+        self._epoch = epoch
+        self._written = threading.Event()
+        self._stopped = threading.Event()
+
+    def pass_by(self, epoch: int) -> None:
+        """What the query's thread calls when it has written ``epoch``: ends when the query may go on."""
+        if epoch == self._epoch:
+            self._written.set()
+            self._stopped.wait()
+
+    def stop(self, query: "StreamingQuery", deadline_s: float) -> None:
+        """Wait until the query is there, and stop it. Raises ``WaltzError`` when it fails or does not come."""
+        while not self._written.wait(POLL_INTERVAL_S):
+            _check(query, time.monotonic() < deadline_s)
+        with ThreadPoolExecutor(1) as pool:
+            stopping = pool.submit(query.stop)  # it waits for the thread that is held
+            while query.isActive and not stopping.done():
+                time.sleep(POLL_INTERVAL_S)
+            self.release()
+            stopping.result()
+
+    def release(self) -> None:
+        """Hold no thread any longer."""
+        self._stopped.set()
 
 
 class Pipeline:
@@ -65,17 +99,14 @@ class Pipeline:
     def run(self) -> Outcome:
         """Read the first half, stop, read the rest, compare. Raises ``WaltzError`` when a query fails."""
         found: dict[str, list[Sample]] = {table.name: [] for table in self._tables}
-        first = [self._start(table, available_now=False) for table in self._tables]
-        self._stop_half_way(first)
-        self._collect(found, first)
-        read_before_stop = max(sum(sample.rows for sample in taken) for taken in found.values())
-        second = [self._start(table, available_now=True) for table in self._tables]
+        self._collect(found, self._run_half_way())
+        second = [self._start(table, None) for table in self._tables]
         for query in second:
             _check(query, query.awaitTermination(int(TIMEOUT_S)))
         self._collect(found, second)
         plot = self._directory / PLOT
         drawn = draw(found, plot)
-        return Outcome(all(map(self._is_exact, self._tables)), read_before_stop, plot if drawn else None)
+        return Outcome(all(map(self._is_exact, self._tables)), plot if drawn else None)
 
     def table(self, name: str) -> "DataFrame":
         """A table as it stands in Parquet: of every row what the last micro-batch that changed it has written."""
@@ -87,11 +118,14 @@ class Pipeline:
         newest = f.max_by(f.struct(*values), "epoch").alias("newest")
         return changes.groupBy(table.key).agg(newest).select(table.key, "newest.*")
 
-    def _start(self, table: Table, *, available_now: bool) -> "StreamingQuery":
+    def _start(self, table: Table, halt: Halt | None) -> "StreamingQuery":
+        """Start the query of a table: up to where it halts, or to the end of the log."""
         path = self._path(table)
 
         def write(changed: "DataFrame", epoch: int) -> None:
             changed.coalesce(1).write.mode("overwrite").parquet(f"{path}/epoch={epoch}")
+            if halt is not None:
+                halt.pass_by(epoch)
 
         transfers = (
             analysis.transfers(self._spark.readStream, self._cluster)
@@ -104,22 +138,24 @@ class Pipeline:
             .foreachBatch(write)
             .option("checkpointLocation", str(self._directory / "checkpoints" / table.name))
         )
-        return (writer.trigger(availableNow=True) if available_now else writer).start()
+        return (writer.trigger(availableNow=True) if halt is None else writer).start()
 
     def _path(self, table: Table) -> Path:
         return self._directory / table.name
 
-    def _stop_half_way(self, queries: Sequence["StreamingQuery"]) -> None:
-        """Stop each query when it has read half of the log, in the middle of what it does then."""
+    def _run_half_way(self) -> Sequence["StreamingQuery"]:
+        """Run the queries until each has written half of the log, and stop them there."""
         deadline_s = time.monotonic() + TIMEOUT_S
-        running = list(queries)
-        while running:
-            for query in list(running):
-                _check(query, time.monotonic() < deadline_s)
-                if _rows_read(query) >= self._transactions // 2:
-                    query.stop()
-                    running.remove(query)
-            time.sleep(POLL_INTERVAL_S)
+        half = max(1, min(MICRO_BATCHES, self._transactions) // 2)
+        halts = [Halt(half - 1) for _ in self._tables]
+        try:
+            queries = [self._start(table, halt) for table, halt in zip(self._tables, halts, strict=True)]
+            for query, halt in zip(queries, halts, strict=True):
+                halt.stop(query, deadline_s)
+        finally:
+            for halt in halts:
+                halt.release()
+        return queries
 
     def _collect(self, found: dict[str, list[Sample]], queries: Sequence["StreamingQuery"]) -> None:
         for table, query in zip(self._tables, queries, strict=True):
@@ -129,10 +165,6 @@ class Pipeline:
         batch = table.made_of(analysis.transfers(self._spark.read, self._cluster).load())
         ours = self.table(table.name)
         return set(map(tuple, ours.collect())) == set(map(tuple, batch.select(ours.columns).collect()))
-
-
-def _rows_read(query: "StreamingQuery") -> int:
-    return sum(progress.numInputRows for progress in query.recentProgress)
 
 
 def _check(query: "StreamingQuery", in_time: bool | None) -> None:

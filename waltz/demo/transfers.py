@@ -51,7 +51,7 @@ class Transfers:
     if it does not say; any order, others are ignored), in UTF-8 with or without a byte order mark.
     """
 
-    def __init__(self, path: Path, rejected: Callable[[Rejected], None] = lambda row: None) -> None:
+    def __init__(self, path: Path, rejected: Callable[[Rejected], None] = lambda _row: None) -> None:
         self._path = path
         self._rejected = rejected
 

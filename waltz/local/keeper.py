@@ -65,7 +65,7 @@ def keep(cluster: LocalCluster) -> None:
             return
 
 
-def _interrupt(number: int, frame: object) -> None:
+def _interrupt(_number: int, _frame: object) -> None:
     raise KeyboardInterrupt
 
 

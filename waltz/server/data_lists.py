@@ -13,7 +13,7 @@ from waltz.common.errors import WaltzError
 from waltz.common.ids import LONG_MIN
 from waltz.common.records import RECORD_OVERHEAD_BYTES, Record, encode_record
 from waltz.common.tasks import owned
-from waltz.common.wire.client_server import (
+from waltz.common.wire.version5 import (
     DataListStatus,
     TransactionDataListRequest,
     TransactionDataListResponse,

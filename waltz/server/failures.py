@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from waltz.common.ids import LONG_MIN
-from waltz.common.wire.client_server import AppendFailed, AppendFailure
+from waltz.common.wire.version5 import AppendFailed, AppendFailure
 from waltz.common.wire.versions import FIRST_WITH_APPEND_FAILED
 from waltz.server.link import ClientLink
 

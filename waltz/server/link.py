@@ -4,7 +4,8 @@ from collections.abc import Hashable
 from typing import Protocol
 
 from waltz.common.errors import WaltzError
-from waltz.common.wire.client_server import Message, TransactionDataListRequest, TransactionDataRequest, encode
+from waltz.common.wire.client_server import Message, TransactionDataRequest, encode
+from waltz.common.wire.version5 import TransactionDataListRequest
 
 DataRequest = TransactionDataRequest | TransactionDataListRequest
 """Requests with large answers."""

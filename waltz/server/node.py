@@ -6,7 +6,7 @@ import logging
 import random
 from collections.abc import Callable, Mapping, Sequence
 
-from waltz.common.cluster.manager import ClusterManager, PartitionGeneration
+from waltz.common.cluster.manager import ClusterManager
 from waltz.common.config import ServerConfig
 from waltz.common.daemon import calm_garbage_collection, close_step, stop_signals, unless_stopped
 from waltz.common.errors import ConfigError
@@ -21,9 +21,9 @@ from waltz.common.version import installed_version
 from waltz.common.wire.append_request import APPEND_REQUEST_TYPE
 from waltz.common.wire.frames import CLIENT_SERVER
 from waltz.common.zk.client import State, ZooKeeper
-from waltz.common.zk.kazoo_client import connect
+from waltz.common.zk.kazoo_client import connect_configured
 from waltz.common.zk.store_admin import read_store_params
-from waltz.common.zk.znodes import ReplicaAssignments, StoreParams
+from waltz.common.zk.znodes import PartitionGeneration, ReplicaAssignments, StoreParams
 from waltz.server.appends import AppendLimits
 from waltz.server.caches import FeedCache, TransactionCache
 from waltz.server.partition import PartitionOptions, ServerPartition
@@ -103,6 +103,8 @@ class WaltzServer:
         self._manager: ClusterManager | None = None
         self._connections: StorageConnections | None = None
         self._watch: ReplicaWatch | None = None
+        self._replicas: dict[int, frozenset[str]] = {}
+        """Storages of the partitions, as the watch has told them."""
         self._service: ServerService | None = None
         self._listener: Listener | None = None
         self._guard = TrafficGuard(traffic_limits(config.connections))
@@ -140,6 +142,7 @@ class WaltzServer:
             )
         self._watch = ReplicaWatch(self._zookeeper, config.cluster_root, self._replicas_changed, self._random)
         await self._watch.start()
+        self._replicas = self._watch.assignments.storages_by_partition()
         self._connections = StorageConnections(self._make_connector(params, config), _storages(self._watch.assignments))
         self._service = ServerService(
             self._make_partition,
@@ -229,8 +232,7 @@ class WaltzServer:
         return {} if self._service is None else self._service.partitions
 
     def _make_partition(self, partition_id: int, generation: int) -> ServerPartition:
-        watch, connections = self._watch, self._connections
-        assert watch is not None
+        connections = self._connections
         assert connections is not None
         return ServerPartition(
             partition_id,
@@ -244,7 +246,7 @@ class WaltzServer:
             log_factory=lambda listener: ReplicatedLog(
                 partition_id,
                 generation,
-                watch.assignments.storages_of(partition_id),
+                self._replicas.get(partition_id, frozenset()),
                 connections,
                 self._zookeeper,
                 self._config.cluster_root,
@@ -257,8 +259,9 @@ class WaltzServer:
     def _replicas_changed(self, assignments: ReplicaAssignments) -> None:
         if self._connections is not None:
             self._connections.update(_storages(assignments))
+        self._replicas = assignments.storages_by_partition()
         for partition in self.partitions.values():
-            partition.set_replicas(assignments.storages_of(partition.partition_id))
+            partition.set_replicas(self._replicas.get(partition.partition_id, frozenset()))
 
     async def _check_storages(self) -> Mapping[str, bool]:
         assert self._connections is not None
@@ -355,14 +358,7 @@ async def run(config: ServerConfig) -> None:
 
 async def _serve(config: ServerConfig, stop: asyncio.Event) -> None:
     logger.info("connecting to ZooKeeper at %s", config.zookeeper_connect_string)
-    zookeeper = await unless_stopped(
-        stop,
-        connect(
-            config.zookeeper_connect_string,
-            session_timeout_s=config.zookeeper_session_timeout_ms / 1000,
-            connect_timeout_s=None,
-        ),
-    )
+    zookeeper = await unless_stopped(stop, connect_configured(config, connect_timeout_s=None))
     if zookeeper is None:
         return
     try:

@@ -18,19 +18,17 @@ from waltz.common.quiet_log import QuietLog
 from waltz.common.records import Record, RecordHeader
 from waltz.common.tasks import owned
 from waltz.common.wire.client_server import (
-    AppendFailure,
     FeedRequest,
     FlushRequest,
     HighWaterMarkRequest,
     LockFailure,
     MountRequest,
     MountResponse,
-    PartitionClosed,
     PartitionState,
-    TransactionDataListRequest,
     TransactionDataRequest,
     encode_feed_data,
 )
+from waltz.common.wire.version5 import AppendFailure, PartitionClosed, TransactionDataListRequest
 from waltz.common.wire.versions import FIRST_WITH_PARTITION_CLOSED
 from waltz.server.admission import Admission
 from waltz.server.answers import Answers, lock_failures

@@ -14,7 +14,6 @@ from waltz.common.tasks import owned
 from waltz.common.wire.client_server import (
     AddPreferredPartitionRequest,
     AddPreferredPartitionResponse,
-    AppendFailure,
     CheckStorageConnectivityRequest,
     CheckStorageConnectivityResponse,
     FeedRequest,
@@ -31,9 +30,9 @@ from waltz.common.wire.client_server import (
     ServerPartitionsAssignmentResponse,
     ServerPartitionsHealthStatRequest,
     ServerPartitionsHealthStatResponse,
-    TransactionDataListRequest,
     TransactionDataRequest,
 )
+from waltz.common.wire.version5 import AppendFailure, TransactionDataListRequest
 from waltz.server.appends import AppendCall, AppendLimits, Unacceptable
 from waltz.server.connection import ClientConnection
 from waltz.server.data_lists import refuse_list

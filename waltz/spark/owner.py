@@ -19,11 +19,7 @@ from waltz.common.errors import (
 from waltz.common.ids import Endpoint
 from waltz.common.net.backoff import Backoff
 from waltz.common.net.progress import while_moving
-from waltz.common.wire.client_server import (
-    DataListStatus,
-    TransactionDataListRequest,
-    TransactionDataListResponse,
-)
+from waltz.common.wire.version5 import DataListStatus, TransactionDataListRequest, TransactionDataListResponse
 from waltz.common.wire.versions import FIRST_WITH_DATA_LISTS
 from waltz.common.zk.store_admin import sync_cluster
 from waltz.spark.chunk import Chunk, decode_chunk

@@ -32,7 +32,7 @@ _NOTHING = pa.scalar(b"", pa.binary())
 def decoder(payload: PayloadFormat, schema: pa.Schema) -> Decode:
     """What makes the columns of ``schema`` out of payloads. Raises ``ConfigError`` for a function that is not there."""
     if payload.name == RAW:
-        return lambda payloads, partition_id, ids: {DATA: payloads}
+        return lambda payloads, _partition_id, _ids: {DATA: payloads}
     strict: _Strict
     if payload.name == UTF8:
         strict = _text

@@ -15,10 +15,10 @@ from waltz.client.locks import PartitionLocalLock
 from waltz.client.mock.cluster import FixedCluster
 from waltz.client.options import ClientOptions
 from waltz.client.transaction import Transaction
-from waltz.common.cluster.manager import PartitionGeneration
 from waltz.common.config import ClientConfig, from_mapping
 from waltz.common.ids import Endpoint
 from waltz.common.net.channel import connect
+from waltz.common.zk.znodes import PartitionGeneration
 
 QUICK = ClientOptions(
     ahead_retry_initial_s=0.02,
@@ -187,7 +187,7 @@ def config(**values: object) -> ClientConfig:
     return from_mapping(document, ClientConfig)
 
 
-def assignment(server: FakeServer, partition_ids: Iterable[int], generation: int = 1) -> list[PartitionGeneration]:
+def assignment(partition_ids: Iterable[int], generation: int = 1) -> list[PartitionGeneration]:
     return [PartitionGeneration(partition_id, generation) for partition_id in partition_ids]
 
 
@@ -232,7 +232,7 @@ class World:
         **values: object,
     ) -> WaltzClient:
         """A client that has been told of the servers (generation 1) and activated."""
-        endpoints = {server.endpoint: assignment(server, server.owned) for server in servers}
+        endpoints = {server.endpoint: assignment(server.owned) for server in servers}
         client_id = len(self.clients) + 1 if client_id is None else client_id
         settings = config(**values)
         client = await open_client(callbacks, endpoints, len(self.logs), settings, client_id=client_id, options=options)

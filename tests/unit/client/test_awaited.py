@@ -90,11 +90,11 @@ async def test_one_that_is_cancelled_in_the_turn_of_its_commit_is_not_called_uns
         task = asyncio.create_task(client.append(0, b"b"))
         assert client._engine is not None
         partition = client._engine.partitions[0]
-        await until(lambda: partition.appends.monitor._order)
-        (entry,) = partition.appends.monitor._order
-        submission = entry.item
+        await until(lambda: partition.appends.monitor.oldest is not None)
+        req_id = partition.appends.monitor.oldest
+        assert req_id is not None
+        submission = partition.appends.take_committed(req_id)
         assert submission is not None
-        partition.appends.take_committed(entry.req_id)
         submission.committed(1)
         task.cancel()
         with pytest.raises(asyncio.CancelledError) as raised:

@@ -16,7 +16,8 @@ from waltz.client.errors import (
 )
 from waltz.client.locks import PartitionLocalLock
 from waltz.common.ids import ReqId
-from waltz.common.wire.client_server import AppendRequest, FlushRequest, HighWaterMarkRequest, LockFailure, Message
+from waltz.common.wire.append_request import AppendRequest
+from waltz.common.wire.client_server import FlushRequest, HighWaterMarkRequest, LockFailure, Message
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -324,14 +325,14 @@ async def test_close_from_within_an_application(world: World) -> None:
 
     clients.append(await world.client(Closing(), server))
     server.commit(0)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         await closed.wait()
 
 
 async def test_request_ids_bear_client_generation_and_partition(wide_world: World) -> None:
     server = await wide_world.server()
     client = await wide_world.client(Callbacks(), server, client_id=17)
-    client._engine.set_endpoints({server.endpoint: assignment(server, [0, 1, 2], generation=4)})
+    client._engine.set_endpoints({server.endpoint: assignment([0, 1, 2], generation=4)})
     contexts = [Context(partition_id=p) for p in (0, 1, 2)]
     for context in contexts:
         await client.submit(context)

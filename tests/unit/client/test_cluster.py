@@ -7,12 +7,13 @@ from tests.memory_zookeeper import MemoryZooKeeperServer
 from tests.unit.client.application import QUICK, Callbacks, Context, World, config, open_client
 from tests.unit.client.fake_server import FakeServer, until
 from waltz.client.callbacks import WaltzClient
-from waltz.common.cluster.manager import ClusterManager, PartitionGeneration
+from waltz.common.cluster.manager import ClusterManager
 from waltz.common.config import TlsConfig
 from waltz.common.errors import WaltzError
 from waltz.common.ids import Endpoint
 from waltz.common.net.tls import server_context
 from waltz.common.zk.store_admin import create_cluster
+from waltz.common.zk.znodes import PartitionGeneration
 
 pytestmark = pytest.mark.timeout(60)
 

@@ -17,7 +17,8 @@ from waltz.client.mock import MockDriver
 from waltz.client.options import ClientOptions
 from waltz.client.retry_policy import RetryPolicy
 from waltz.client.transaction import Transaction
-from waltz.common.wire.client_server import AppendRequest, LockFailure
+from waltz.common.wire.append_request import AppendRequest
+from waltz.common.wire.client_server import LockFailure
 
 pytestmark = pytest.mark.timeout(60)
 

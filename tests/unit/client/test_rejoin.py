@@ -9,7 +9,8 @@ from tests.unit.client.application import QUICK, AsyncCallbacks, Callbacks, Cont
 from tests.unit.client.fake_server import until
 from waltz.client.errors import ClientTimeoutError
 from waltz.client.transaction import Transaction
-from waltz.common.wire.client_server import AppendRequest, FlushRequest, MountRequest
+from waltz.common.wire.append_request import AppendRequest
+from waltz.common.wire.client_server import FlushRequest, MountRequest
 
 pytestmark = pytest.mark.timeout(60)
 

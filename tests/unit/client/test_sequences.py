@@ -11,8 +11,8 @@ from tests.unit.client.application import Callbacks, Context, config, open_clien
 from tests.unit.client.fake_server import until
 from waltz.client.callbacks import WaltzClient
 from waltz.client.locks import PartitionLocalLock
-from waltz.common.cluster.manager import PartitionGeneration
 from waltz.common.ids import Endpoint
+from waltz.common.zk.znodes import PartitionGeneration
 
 pytestmark = pytest.mark.timeout(30)
 
@@ -109,7 +109,7 @@ class RawServer:
     async def expect(self, *frames: bytes) -> None:
         """These very bytes, and nothing before them."""
         expected = b"".join(frames)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             assert await self._reader.readexactly(len(expected)) == expected
 
     async def expect_silence(self) -> None:

@@ -16,21 +16,19 @@ from waltz.client.locks import PartitionLocalLock
 from waltz.client.mock.cluster import FixedCluster
 from waltz.client.plain.client import Client
 from waltz.common.checksum import checksum
-from waltz.common.cluster.manager import PartitionGeneration
 from waltz.common.net.channel import connect
 from waltz.common.records import Record
-from waltz.common.wire.client_server import (
+from waltz.common.wire.append_request import AppendRequest
+from waltz.common.wire.client_server import FlushRequest, Message, MountRequest
+from waltz.common.wire.version5 import (
     AppendFailed,
     AppendFailure,
-    AppendRequest,
     DataListStatus,
-    FlushRequest,
-    Message,
-    MountRequest,
     PartitionClosed,
     TransactionDataListRequest,
     TransactionDataListResponse,
 )
+from waltz.common.zk.znodes import PartitionGeneration
 
 pytestmark = pytest.mark.timeout(60)
 

@@ -10,7 +10,7 @@ from waltz.common import daemon
 from waltz.common.daemon import close_step, stop_signals, unless_stopped
 from waltz.common.errors import WaltzError
 
-TIMEOUT_S = 10.0
+TIMEOUT_S = 30.0
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

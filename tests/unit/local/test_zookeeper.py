@@ -69,7 +69,7 @@ def test_all_jars_of_a_distribution_are_used(tmp_path: Path, monkeypatch: pytest
     assert zookeeper_jars() == jars
 
 
-def test_of_many_jars_those_are_used_that_are_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_many_jars_those_are_used_that_are_needed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("WALTZ_ZOOKEEPER_JARS", raising=False)
     pytest.importorskip("pyspark")
     of_pyspark = zookeeper_jars()

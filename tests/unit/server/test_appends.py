@@ -11,8 +11,10 @@ from waltz.common.checksum import checksum
 from waltz.common.errors import ProtocolError
 from waltz.common.ids import RUN_PART, ReqId
 from waltz.common.records import Record, encode_records
-from waltz.common.wire.client_server import AppendFailure, AppendRequest, FeedRequest, decode, encode
+from waltz.common.wire.append_request import AppendRequest
+from waltz.common.wire.client_server import FeedRequest, decode, encode
 from waltz.common.wire.frames import CLIENT_SERVER, FrameSplitter
+from waltz.common.wire.version5 import AppendFailure
 from waltz.server.appends import AppendCall, AppendLimits, Runs, Unacceptable, take_appends
 from waltz.server.store.interface import encode_appends
 

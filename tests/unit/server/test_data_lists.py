@@ -12,7 +12,7 @@ from tests.unit.server.fakes import channel_of, new_link, req_id, take
 from waltz.common.errors import WaltzError
 from waltz.common.ids import LONG_MIN
 from waltz.common.records import Record, encode_record, encode_records
-from waltz.common.wire.client_server import (
+from waltz.common.wire.version5 import (
     DataListStatus,
     TransactionDataListRequest,
     TransactionDataListResponse,
@@ -77,7 +77,7 @@ async def setup() -> AsyncIterator[Setup]:
 
 
 async def answer(link: ClientLink) -> TransactionDataListResponse:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not (messages := take(link)):
             await asyncio.sleep(0)
     (message,) = messages
@@ -202,7 +202,7 @@ async def test_a_client_that_does_not_read_gets_its_requests_postponed(setup: Se
     waiting = link()
     setup.ask(waiting, 0)
     channel_of(waiting).writable = False  # while it waits for its turn
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not waiting.postponed:
             await asyncio.sleep(0)
     assert setup.storages.reads == []

@@ -7,7 +7,7 @@ from tests.unit.client.fake_server import until
 from tests.unit.server.serving import GENERATION, MAX_TRANSACTION_BYTES, BatchingLog, serving
 from waltz.client.errors import TransactionTooLargeError
 from waltz.client.retry_policy import RetryPolicy
-from waltz.common.cluster.manager import PartitionGeneration
+from waltz.common.zk.znodes import PartitionGeneration
 from waltz.server.store.memory import MIN_SHARE_BYTES, MemoryBudget
 
 FLOOD = 3000

@@ -21,9 +21,10 @@ from tests.unit.server.serving import BatchingLog, serving
 from waltz.client.context import TransactionContext
 from waltz.client.locks import PartitionLocalLock
 from waltz.client.retry_policy import RetryPolicy
-from waltz.common.cluster.manager import PartitionGeneration
-from waltz.common.wire.client_server import AppendFailed, FeedData, FeedRequest, FeedSuspended, LockFailure, Message
+from waltz.common.wire.client_server import FeedData, FeedRequest, FeedSuspended, LockFailure, Message
+from waltz.common.wire.version5 import AppendFailed
 from waltz.common.wire.versions import FIRST_WITH_APPEND_FAILED
+from waltz.common.zk.znodes import PartitionGeneration
 from waltz.server.partition import PartitionOptions
 
 CLIENTS = 3

@@ -23,9 +23,6 @@ from waltz.common.errors import ProtocolError
 from waltz.common.ids import LONG_MIN
 from waltz.common.wire.client_server import (
     MAX_FEED_COUNT,
-    AppendFailed,
-    AppendFailure,
-    DataListStatus,
     FeedData,
     FeedRequest,
     FeedSuspended,
@@ -35,13 +32,18 @@ from waltz.common.wire.client_server import (
     LockFailure,
     Message,
     MountResponse,
-    PartitionClosed,
     PartitionState,
-    TransactionDataListRequest,
-    TransactionDataListResponse,
     TransactionDataRequest,
     TransactionDataResponse,
     encode_feed_data,
+)
+from waltz.common.wire.version5 import (
+    AppendFailed,
+    AppendFailure,
+    DataListStatus,
+    PartitionClosed,
+    TransactionDataListRequest,
+    TransactionDataListResponse,
 )
 from waltz.server.link import ClientLink
 from waltz.server.partition import PartitionOptions
@@ -81,7 +83,7 @@ async def settle() -> None:
 
 async def answer(link: ClientLink) -> list[Message]:
     """Wait for something to be sent."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not (messages := take(link)):
             await asyncio.sleep(0.001)
     return messages

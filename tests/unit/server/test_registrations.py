@@ -8,7 +8,7 @@ from waltz.server.registrations import Registrations
 SESSION = bytes(16)
 
 CASES = [
-    # name, old (generation, seqNum, number), new (generation, seqNum, number), whether the new one counts
+    # case, old (generation, seqNum, number), new (generation, seqNum, number), whether the new one counts
     ("newer sequence number", (1, 0, 0), (1, 1, 1), True),
     ("older sequence number", (1, 5, 0), (1, 4, 1), False),
     ("newer generation", (1, 5, 0), (2, 5, 1), True),
@@ -19,8 +19,8 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("name", "old", "new", "counts"), CASES, ids=[case[0] for case in CASES])
-def test_two_connections(name: str, old: tuple[int, int, int], new: tuple[int, int, int], counts: bool) -> None:
+@pytest.mark.parametrize(("old", "new", "counts"), [pytest.param(*case, id=name) for name, *case in CASES])
+def test_two_connections(old: tuple[int, int, int], new: tuple[int, int, int], counts: bool) -> None:
     registrations = Registrations()
     first = new_link(seq_num=old[1], number=old[2])
     second = new_link(seq_num=new[1], number=new[2])

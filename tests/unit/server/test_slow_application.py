@@ -12,9 +12,9 @@ from tests.unit.server.serving import GENERATION, BatchingLog, serving
 from waltz.client.callbacks import WaltzClient
 from waltz.client.locks import PartitionLocalLock
 from waltz.client.transaction import Transaction
-from waltz.common.cluster.manager import PartitionGeneration
 from waltz.common.ids import Endpoint
 from waltz.common.wire.client_server import MAX_FEED_COUNT
+from waltz.common.zk.znodes import PartitionGeneration
 from waltz.server.store.interface import LogListener
 
 LENGTH = 20_000

@@ -5,9 +5,9 @@ import pytest
 from pyspark.sql.datasource import EqualTo, GreaterThan
 
 from tests.memory_zookeeper import MemoryZooKeeperServer
+from tests.unit.common.cluster.conftest import ROOT
 from tests.unit.common.cluster.fakes import KEY, SESSION, FakeCluster, FakeOwner, make_metadata, storage_name
 from tests.unit.common.zk.lagging import LaggingZooKeeper
-from tests.unit.spark.conftest import ROOT
 from waltz.common.cluster.replicas import Replicas, Source, read_replicas
 from waltz.common.ids import Endpoint
 from waltz.common.zk.client import ZooKeeper, ZooKeeperUnreachableError

@@ -5,8 +5,8 @@ from typing import cast
 import pytest
 import pytest_asyncio
 
+from tests.unit.common.cluster.conftest import ROOT
 from tests.unit.common.cluster.fakes import FakeCluster, FakeOwner
-from tests.unit.spark.conftest import ROOT
 from waltz.common.zk.client import ConnectionLossError, ZooKeeper
 from waltz.spark import planning, stream_planning
 from waltz.spark.errors import DataLossError, PlanningError

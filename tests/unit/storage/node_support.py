@@ -30,7 +30,7 @@ KEY = UUID("00010203-0405-0607-0809-0a0b0c0d0e0f")
 OTHER_KEY = UUID("ffffffff-0405-0607-0809-0a0b0c0d0e0f")
 PARTITION_COUNT = 3
 ROOT = "/cluster"
-TIMEOUT_S = 10.0
+TIMEOUT_S = 30.0
 
 SE = "com.wepay.waltz.storage.exception.StorageException: "
 CUE = "com.wepay.waltz.storage.exception.ConcurrentUpdateException: "

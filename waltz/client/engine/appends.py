@@ -9,7 +9,7 @@ from typing import Any
 
 from waltz.client.engine.deferred import DeferredDecisions
 from waltz.client.engine.feed import PartitionFeed
-from waltz.client.engine.monitor import Entry, MonitorState, Registration, TransactionMonitor
+from waltz.client.engine.monitor import MonitorState, Registration, TransactionMonitor
 from waltz.client.engine.mount import Mount
 from waltz.client.engine.places import Places
 from waltz.client.engine.settings import PartitionSettings
@@ -23,19 +23,12 @@ from waltz.client.errors import (
     PartitionInactiveError,
     TransactionTooLargeError,
 )
-from waltz.common.checksum import checksum
 from waltz.common.errors import WaltzError
 from waltz.common.ids import SEQ_NUM_MASK, ReqId
 from waltz.common.net.backoff import Backoff
-from waltz.common.wire.client_server import (
-    AppendFailed,
-    AppendFailure,
-    FlushRequest,
-    FlushResponse,
-    LockFailure,
-    encode,
-    encode_append,
-)
+from waltz.common.wire.append_request import encode_append
+from waltz.common.wire.client_server import FlushRequest, FlushResponse, LockFailure, encode
+from waltz.common.wire.version5 import AppendFailed, AppendFailure
 
 logger = logging.getLogger(__name__)
 
@@ -65,6 +58,8 @@ class PartitionAppends:
         self._last_seq_num = 0
         self._req_id_start = b""
         self._limits = settings.limits
+        self._max_size_bytes, self._max_locks = settings.limits
+        self._undecided_before: bytes | None = None  # what was registered last when it was last looked for what is late
         self._refusals = Backoff(
             settings.options.refused_initial_s, settings.options.refused_maximum_s, settings.random_source
         )
@@ -147,14 +142,17 @@ class PartitionAppends:
         submission.failures = 0
         submission.sent = None
         channel = self._mount.channel
+        places = self._places
         if (
-            channel is None  # in full what self._sendable says: this is done for every append
+            channel is None  # in full what self._sendable and try_take say: this is done for every append
             or not channel.writable
             or self._pause is not None
             or self.monitor.state is not _STARTED
-            or not self._places.try_take()
+            or places.taken >= places.limit
+            or places.waiters
         ):
             return self._tell_failure_of(submission, self._submit_slowly(submission))
+        places.taken += 1
         try:
             built = submission.build(self._feed.applied)
             if type(built) is AppendFields and self._mount.channel is channel:
@@ -183,15 +181,15 @@ class PartitionAppends:
         await self._take_place(submission)
         await self._attempt(submission, self._now_s())
 
-    async def begin_flush(self) -> Entry[Submission] | None:
-        """Have everything registered decided; returns the entry to wait for with :meth:`flushed`."""
+    async def begin_flush(self) -> bytes | None:
+        """Have everything registered decided; returns the request to wait for with :meth:`flushed`."""
         await self._ready(self._now_s(), sending=False)
         self.flush_now()
         return self.monitor.last_enqueued
 
-    async def flushed(self, entry: Entry[Submission]) -> None:
-        """Return when the append of ``entry`` and all older ones are decided."""
-        while not entry.flushed:
+    async def flushed(self, req_id: bytes) -> None:
+        """Return when this append and all older ones are decided."""
+        while req_id in self.monitor:
             await self.signal.wait()
         if self.monitor.state is MonitorState.CLOSED:
             raise ClientClosedError
@@ -202,15 +200,16 @@ class PartitionAppends:
         last = self.monitor.last_enqueued
         if channel is None or last is None:
             return
-        channel.send(encode(FlushRequest(last.req_id), channel.version))
+        channel.send(encode(FlushRequest(last), channel.version))
         if self._mount.link is not None:
             self._mount.link.expect_answer()
 
-    def nudge(self, threshold_s: float) -> None:
-        """Flush if something has been undecided for so long: servers may drop appends silently."""
-        oldest = self.monitor.oldest
-        if oldest is not None and self._now_s() - oldest.registered_at_s >= threshold_s:
+    def nudge(self) -> None:
+        """Flush if something has been undecided since the last call: servers may drop appends silently."""
+        before = self._undecided_before
+        if before is not None and before in self.monitor:
             self.flush_now()
+        self._undecided_before = self.monitor.last_enqueued
 
     @property
     def _sendable(self) -> bool:
@@ -267,23 +266,15 @@ class PartitionAppends:
     def _append(self, submission: Submission, fields: AppendFields) -> None:
         """Register and send in one step, so that the order of registration is the order on the wire."""
         data, header, client_high_water_mark, write_locks, read_locks, append_locks = fields
-        if len(data) > self._limits.max_size_bytes or write_locks or read_locks or append_locks:
+        if len(data) > self._max_size_bytes or len(write_locks) + len(read_locks) + len(append_locks) > self._max_locks:
             self._limits.check(fields)
         channel = self._mount.channel
         assert channel is not None
         req_id = self._next_req_id()
         frame = encode_append(
-            channel.version,
-            req_id,
-            client_high_water_mark,
-            write_locks,
-            read_locks,
-            append_locks,
-            header,
-            data,
-            checksum(data),
+            channel.version, req_id, client_high_water_mark, write_locks, read_locks, append_locks, header, data
         )
-        registration = self.monitor.register(req_id, submission, self._now_s())
+        registration = self.monitor.register(req_id, submission)
         assert registration is _REGISTERED, "there are as many places as the monitor registers"
         submission.sent = data
         channel.send(frame)
@@ -367,11 +358,12 @@ class PartitionAppends:
 
     def take_committed(self, req_id: bytes) -> Submission | None:
         """The transaction is committed: its submission, if it is one of ours and was undecided."""
-        commit = self.monitor.committed(req_id)
-        if commit is None:
-            return None
-        submission, failed = commit
-        if failed:
+        submission = self.monitor.take_oldest(req_id)
+        if submission is None:
+            commit = self.monitor.committed(req_id)
+            if commit is None:
+                return None
+            submission, failed = commit
             self._failed(failed)
         if self._refused:
             self._refused = False
@@ -379,9 +371,11 @@ class PartitionAppends:
             self._end_pause()
         if self.signal.waited_for:
             self.signal.notify()
-        if submission is None:
-            return None
-        self._places.release()
+        if submission is not None:
+            places = self._places
+            places.taken -= 1  # what places.release does: this is done for every append
+            if places.waiters:
+                places.hand_over()
         return submission
 
     def is_own(self, req_id: bytes) -> bool:

@@ -8,12 +8,8 @@ from waltz.client.errors import BulkReadsNotSupportedError, ClientClosedError, R
 from waltz.common.errors import DeadlineExceededError, WaltzError
 from waltz.common.java_text import for_people
 from waltz.common.records import Record
-from waltz.common.wire.client_server import (
-    DataListStatus,
-    TransactionDataListRequest,
-    TransactionDataListResponse,
-    encode,
-)
+from waltz.common.wire.client_server import encode
+from waltz.common.wire.version5 import DataListStatus, TransactionDataListRequest, TransactionDataListResponse
 from waltz.common.wire.versions import FIRST_WITH_DATA_LISTS
 
 

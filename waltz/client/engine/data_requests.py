@@ -18,11 +18,11 @@ from waltz.common.net.backoff import Backoff
 from waltz.common.wire.client_server import (
     HighWaterMarkRequest,
     HighWaterMarkResponse,
-    TransactionDataListResponse,
     TransactionDataRequest,
     TransactionDataResponse,
     encode,
 )
+from waltz.common.wire.version5 import TransactionDataListResponse
 
 logger = logging.getLogger(__name__)
 

@@ -183,7 +183,7 @@ class Engine:
         if partition_id not in self._active:
             high_water_mark = await self.rpc.high_water_mark(partition_id)  # nobody else has to wait for that
 
-            async def known(partition_id: int) -> int:
+            async def known(_partition_id: int) -> int:
                 return high_water_mark
 
             async with self._changing_partitions:
@@ -213,9 +213,9 @@ class Engine:
             async with asyncio.timeout(timeout_s):
                 appends = [partition.appends for partition in self.partitions]
                 flushes = [(each, await each.begin_flush()) for each in appends]
-                for each, entry in flushes:
-                    if entry is not None:
-                        await each.flushed(entry)
+                for each, last in flushes:
+                    if last is not None:
+                        await each.flushed(last)
         except TimeoutError:
             raise ClientTimeoutError(f"not all transactions were decided within {timeout_s:g} s") from None
 

@@ -14,7 +14,7 @@ from waltz.common.cluster.manager import ClusterManager
 from waltz.common.config import ClientConfig, from_mapping, load
 from waltz.common.net.channel import connect
 from waltz.common.zk.client import ZooKeeper
-from waltz.common.zk.kazoo_client import connect as connect_zookeeper
+from waltz.common.zk.kazoo_client import connect_configured
 
 _CONNECT_TIMEOUT_S = 30.0
 
@@ -48,10 +48,8 @@ class ZooKeeperCluster(Cluster):
     async def join(self, member: ManagedClient) -> None:
         """Raises ``ZooKeeperError``, and ``WaltzError`` when there is no such cluster."""
         if self._zookeeper is None:
-            self._zookeeper = self._own_zookeeper = await connect_zookeeper(
-                self._config.zookeeper_connect_string,
-                session_timeout_s=self._config.zookeeper_session_timeout_ms / 1000,
-                connect_timeout_s=_CONNECT_TIMEOUT_S,
+            self._zookeeper = self._own_zookeeper = await connect_configured(
+                self._config, connect_timeout_s=_CONNECT_TIMEOUT_S
             )
         manager = self._managers[member] = await ClusterManager.open(self._zookeeper, self._config.cluster_root)
         await manager.manage_client(member)

@@ -30,9 +30,12 @@ from waltz.client.options import ClientOptions
 from waltz.client.transaction import Transaction
 from waltz.common.ids import NO_TRANSACTION
 from waltz.common.net.backoff import Backoff
-from waltz.common.wire.client_server import FeedData, MountResponse
+from waltz.common.wire.client_server import MountResponse
 
 logger = logging.getLogger(__name__)
+
+Fed = tuple[bytes, int, int]
+"""The fields of a :class:`~waltz.common.wire.client_server.FeedData`: request id, transaction id, header."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +91,7 @@ class PartitionFeed:
         self._backlog_changed = backlog_changed
         self._broke_off = broke_off
         if applier is None:
-            self._step: Callable[[FeedData], Coroutine[Any, Any, None] | None] = self._follow
+            self._step: Callable[[Fed], Coroutine[Any, Any, None] | None] = self._follow
         else:
             self._step = self._apply
             self._apply_transaction = applier.apply
@@ -97,7 +100,7 @@ class PartitionFeed:
         self._applying = applying
         self._options = options
         self._random = random_source
-        self._queue: deque[FeedData | MountResponse] = deque()
+        self._queue: deque[Fed | MountResponse] = deque()
         self._task: asyncio.Task[None] | None = None
         self._under_way: tuple[Transaction, Submission | None] | None = None
         self._stopped = asyncio.Event()
@@ -133,11 +136,12 @@ class PartitionFeed:
         """Number of queued items."""
         return len(self._queue)
 
-    def offer(self, item: FeedData) -> None:
+    def offer(self, item: Fed) -> None:
         """A transaction came; ignored unless it is the next one."""
-        if item.transaction_id != self.received + 1 or not self.active:
+        transaction_id = item[1]
+        if transaction_id != self.received + 1 or not self.active:
             return
-        self.received = item.transaction_id
+        self.received = transaction_id
         if self._task is None:
             try:
                 rest = self._step(item)
@@ -148,7 +152,7 @@ class PartitionFeed:
                 self._begin(rest)
             return
         self._queue.append(item)
-        self._prefetcher.queued(item.transaction_id, own=self._is_own(item.req_id))
+        self._prefetcher.queued(transaction_id, own=self._is_own(item[0]))
         if len(self._queue) == self._options.feed_queue_high:
             self._backlog_changed(len(self._queue))
 
@@ -206,15 +210,15 @@ class PartitionFeed:
         self._prefetcher.clear()
         self.received = self.applied
 
-    def _take(self, item: FeedData | MountResponse) -> Coroutine[Any, Any, None] | None:
-        if isinstance(item, FeedData):
-            return self._step(item)
-        self._mount_reached(item.req_id)
-        return None
+    def _take(self, item: Fed | MountResponse) -> Coroutine[Any, Any, None] | None:
+        if isinstance(item, MountResponse):
+            self._mount_reached(item.req_id)
+            return None
+        return self._step(item)
 
     # One transaction. What can be done without waiting is done; the rest is returned as a coroutine.
 
-    def _follow(self, item: FeedData) -> None:
+    def _follow(self, item: Fed) -> None:
         """Nothing is applied: the high-water mark moves at once."""
         req_id, transaction_id, _ = item
         own = self._take_committed(req_id)
@@ -226,7 +230,7 @@ class PartitionFeed:
         if self.advanced.waited_for:
             self.advanced.notify()
 
-    def _apply(self, item: FeedData) -> Coroutine[Any, Any, None] | None:
+    def _apply(self, item: Fed) -> Coroutine[Any, Any, None] | None:
         req_id, transaction_id, header = item
         own = self._take_committed(req_id)
         if own is None:

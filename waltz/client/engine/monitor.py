@@ -35,24 +35,15 @@ class Registration(Enum):
 _STARTED, _REGISTERED = MonitorState.STARTED, Registration.REGISTERED  # looked up for every append
 
 
-class Entry(Generic[T]):
-    """One registered append."""
-
-    __slots__ = ("flushed", "item", "registered_at_s", "req_id")
-
-    def __init__(self, req_id: bytes, item: T, registered_at_s: float) -> None:
-        self.req_id = req_id
-        self.item: T | None = item
-        """What was registered; ``None`` once the append is decided."""
-        self.registered_at_s = registered_at_s
-        self.flushed = False
-        """Whether the entry has left the monitor."""
-
-
 class TransactionMonitor(Generic[T]):
-    """The undecided appends of one partition in the order of registration; at most ``max_pending`` at a time."""
+    """The undecided appends of one partition in the order of registration; at most ``max_pending`` at a time.
 
-    __slots__ = ("_entries", "_last", "_order", "_partition_id", "max_pending", "pending", "state")
+    ``request in monitor``: it was registered, and has not left.
+    """
+
+    # Nothing is made for an append: objects that live as long as it is under way would be what the garbage collector
+    # looks through most, and the more are in flight the more often.
+    __slots__ = ("_items", "_last", "_order", "_partition_id", "max_pending", "pending", "state")
 
     def __init__(self, partition_id: int, max_pending: int) -> None:
         self._partition_id = partition_id
@@ -60,9 +51,9 @@ class TransactionMonitor(Generic[T]):
         self.state = MonitorState.STOPPED
         self.pending = 0
         """Number of registered appends that are not decided."""
-        self._entries: dict[bytes, Entry[T]] = {}
-        self._order: deque[Entry[T]] = deque()  # a dict alone is slow at forgetting its oldest keys
-        self._last: Entry[T] | None = None
+        self._items: dict[bytes, T | None] = {}  # by request id; None once the append is decided
+        self._order: deque[bytes] = deque()  # a dict alone is slow at forgetting its oldest keys
+        self._last = b""
 
     def start(self) -> bool:
         """Accept registrations; whether that changed anything."""
@@ -78,7 +69,7 @@ class TransactionMonitor(Generic[T]):
         self.state = after
         return True
 
-    def register(self, req_id: bytes, item: T, now_s: float) -> Registration:
+    def register(self, req_id: bytes, item: T) -> Registration:
         """Register an append that is about to be sent.
 
         Raises :class:`PartitionInactiveError` when stopped and :class:`ClientClosedError` when closed.
@@ -87,15 +78,28 @@ class TransactionMonitor(Generic[T]):
             if self.state is MonitorState.CLOSED:
                 raise ClientClosedError
             raise PartitionInactiveError(self._partition_id)
-        if req_id in self._entries:
+        items = self._items
+        if req_id in items:
             return Registration.DUPLICATE
         if self.pending >= self.max_pending:
             return Registration.FULL
-        entry = Entry(req_id, item, now_s)
-        self._entries[req_id] = self._last = entry
-        self._order.append(entry)
+        items[req_id] = item
+        self._last = req_id
+        self._order.append(req_id)
         self.pending += 1
         return _REGISTERED
+
+    def take_oldest(self, req_id: bytes) -> T | None:
+        """The same as :meth:`committed`, if the append is the oldest and undecided; otherwise nothing happens."""
+        order = self._order
+        if not order or order[0] != req_id:
+            return None
+        item = self._items[req_id]
+        if item is not None:
+            order.popleft()
+            del self._items[req_id]
+            self.pending -= 1
+        return item
 
     def committed(self, req_id: bytes) -> tuple[T | None, Sequence[T]] | None:
         """The append was found in the feed; it and all older ones leave. ``None`` if it is none of ours.
@@ -103,89 +107,69 @@ class TransactionMonitor(Generic[T]):
         Returns what was registered with it (``None`` if it had been decided before), and older appends that are known
         now not to be in the log, oldest first.
         """
-        entry = self._entries.pop(req_id, None)
-        if entry is None:
+        if req_id not in self._items:
             return None
-        failed: Sequence[T] = ()
-        order = self._order
-        if order[0] is not entry:
-            failed = self._remove_older(entry)
-        order.popleft()
-        entry.flushed = True
-        item = entry.item
-        if item is not None:
-            entry.item = None
-            self.pending -= 1
-        return item, failed
+        failed = self._remove_older(req_id)
+        return self._remove_oldest(), failed
 
     def flush(self, req_id: bytes) -> Sequence[T]:
         """All appends up to this one are decided, and those undecided here failed. They leave, and are returned."""
-        entry = self._entries.get(req_id)
-        if entry is None:
+        commit = self.committed(req_id)
+        if commit is None:
             return ()
-        failed = self._remove_older(entry)
-        item = self._complete(entry)
-        self._remove_oldest()
+        item, failed = commit
         return failed if item is None else [*failed, item]
 
     def abort(self, req_id: bytes) -> T | None:
         """The append failed. Its entry stays until a commit or a flush takes it along. ``None`` if decided before."""
-        entry = self._entries.get(req_id)
-        return None if entry is None else self._complete(entry)
+        item = self._items.get(req_id)
+        if item is not None:
+            self._items[req_id] = None
+            self.pending -= 1
+        return item
 
     def close(self) -> Sequence[T]:
         """End for good; what was undecided is returned, oldest first."""
         self.state = MonitorState.CLOSED
-        undecided = [item for entry in self._order if (item := self._complete(entry)) is not None]
-        for entry in self._order:
-            entry.flushed = True
+        undecided = [item for req_id in self._order if (item := self._items[req_id]) is not None]
+        self.pending = 0
         self._order.clear()
-        self._entries.clear()
+        self._items.clear()
         return undecided
 
     def get(self, req_id: bytes) -> T | None:
         """What was registered with an undecided append."""
-        entry = self._entries.get(req_id)
-        return None if entry is None else entry.item
+        return self._items.get(req_id)
+
+    def __contains__(self, req_id: bytes) -> bool:
+        return req_id in self._items
 
     def __len__(self) -> int:
         return len(self._order)
 
     @property
-    def oldest(self) -> Entry[T] | None:
-        """The oldest entry, decided or not."""
+    def oldest(self) -> bytes | None:
+        """The request registered first of those that have not left, decided or not."""
         return self._order[0] if self._order else None
 
     @property
-    def last_enqueued(self) -> Entry[T] | None:
-        """The entry registered last, if it has not left."""
-        last = self._last
-        return None if last is None or last.flushed else last
+    def last_enqueued(self) -> bytes | None:
+        """The request registered last, if it has not left."""
+        return self._last if self._last in self._items else None
 
-    @property
-    def last_enqueued_at_s(self) -> float:
-        """When something was registered last; -1 if never."""
-        return -1.0 if self._last is None else self._last.registered_at_s
-
-    def _remove_older(self, entry: Entry[T]) -> Sequence[T]:
-        if self._order[0] is entry:
+    def _remove_older(self, req_id: bytes) -> Sequence[T]:
+        order = self._order
+        if order[0] == req_id:
             return ()
         failed: list[T] = []
-        while self._order[0] is not entry:
-            item = self._complete(self._order[0])
+        while order[0] != req_id:
+            item = self._remove_oldest()
             if item is not None:
                 failed.append(item)
-            self._remove_oldest()
         return failed
 
-    def _remove_oldest(self) -> None:
-        entry = self._order.popleft()
-        del self._entries[entry.req_id]
-        entry.flushed = True
-
-    def _complete(self, entry: Entry[T]) -> T | None:
-        item = entry.item
+    def _remove_oldest(self) -> T | None:
+        item = self._items.pop(self._order.popleft())
         if item is not None:
-            entry.item = None
             self.pending -= 1
         return item

@@ -18,10 +18,10 @@ from waltz.common.wire.client_server import (
     HighWaterMarkResponse,
     MountRequest,
     MountResponse,
-    PartitionClosed,
     PartitionState,
     encode,
 )
+from waltz.common.wire.version5 import PartitionClosed
 from waltz.common.wire.versions import FIRST_WITH_PARTIAL_MOUNTS
 
 logger = logging.getLogger(__name__)

@@ -15,7 +15,6 @@ from waltz.client.engine.settings import PartitionSettings
 from waltz.client.errors import ClientTimeoutError, InvalidOperationError
 from waltz.common.ids import NO_TRANSACTION
 from waltz.common.wire.client_server import (
-    AppendFailed,
     FeedData,
     FeedSuspended,
     FlushResponse,
@@ -23,8 +22,8 @@ from waltz.common.wire.client_server import (
     LockFailure,
     Message,
     MountResponse,
-    PartitionClosed,
 )
+from waltz.common.wire.version5 import AppendFailed, PartitionClosed
 
 _DEACTIVATION_FLUSH_INTERVAL_S = 1.0
 

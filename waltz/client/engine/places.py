@@ -15,16 +15,16 @@ class Places:
     As a context manager it gives back a place that was taken before, if the block raises.
     """
 
-    __slots__ = ("_limit", "_waiters", "taken")
+    __slots__ = ("limit", "taken", "waiters")
 
     def __init__(self, limit: int) -> None:
-        self._limit = limit
-        self._waiters: deque[asyncio.Future[None]] = deque()
+        self.limit = limit
+        self.waiters: deque[asyncio.Future[None]] = deque()
         self.taken = 0
 
     def try_take(self) -> bool:
         """Take a place if one is free and nobody waits for it."""
-        if self.taken >= self._limit or self._waiters:
+        if self.taken >= self.limit or self.waiters:
             return False
         self.taken += 1
         return True
@@ -34,7 +34,7 @@ class Places:
         if self.try_take():
             return True
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiters.append(waiter)
+        self.waiters.append(waiter)
         try:
             await asyncio.wait((waiter,), timeout=timeout_s)
             if not waiter.done():
@@ -47,14 +47,14 @@ class Places:
             raise
         finally:
             if not waiter.done():
-                self._waiters.remove(waiter)
-                self._hand_over()
+                self.waiters.remove(waiter)
+                self.hand_over()
 
     def release(self) -> None:
         """Give a place back; the longest waiting gets it."""
         self.taken -= 1
-        if self._waiters:
-            self._hand_over()
+        if self.waiters:
+            self.hand_over()
 
     def __enter__(self) -> None:
         pass
@@ -67,14 +67,15 @@ class Places:
 
     def fail(self, make_error: Callable[[], Exception]) -> None:
         """Everyone who waits gets an error."""
-        while self._waiters:
-            waiter = self._waiters.popleft()
+        while self.waiters:
+            waiter = self.waiters.popleft()
             if not waiter.done():
                 waiter.set_exception(make_error())
 
-    def _hand_over(self) -> None:
-        while self._waiters and self.taken < self._limit:
-            waiter = self._waiters.popleft()
+    def hand_over(self) -> None:
+        """Give those who wait the places that are free."""
+        while self.waiters and self.taken < self.limit:
+            waiter = self.waiters.popleft()
             if not waiter.done():
                 self.taken += 1
                 waiter.set_result(None)

@@ -31,12 +31,12 @@ from waltz.common.wire.client_server import (
     ServerPartitionsAssignmentResponse,
     ServerPartitionsHealthStatRequest,
     ServerPartitionsHealthStatResponse,
-    TransactionDataListResponse,
     TransactionDataResponse,
     decode,
     transaction_data_head,
 )
 from waltz.common.wire.frames import Bounds
+from waltz.common.wire.version5 import TransactionDataListResponse
 
 UNMANAGED_CLIENT_ID = -1
 """The client id of tools that take no part in the cluster."""

@@ -17,10 +17,13 @@ from waltz.client.options import ClientOptions
 from waltz.common.errors import ProtocolError
 from waltz.common.ids import PARTITION_PART, Endpoint, ReqId
 from waltz.common.net.channel import connect
-from waltz.common.wire.client_server import FeedData, decode_batch
+from waltz.common.wire.client_server import FEED_DATA, FEED_DATA_PAYLOAD, FeedData, Message, decode
 from waltz.common.wire.frames import Bounds
 
 logger = logging.getLogger(__name__)
+
+_FED_BYTES = FEED_DATA_PAYLOAD.size
+_unpack_fed = FEED_DATA_PAYLOAD.unpack_from
 
 
 class StreamClient:
@@ -38,6 +41,8 @@ class StreamClient:
     ) -> None:
         self.partitions: list[StreamPartition] = []
         """By partition id; empty until the cluster is joined."""
+        self._to_leave: set[int] = set()
+        """Partitions that were activated, and of which nobody knows that they were deactivated to the end."""
         self._settings = settings
         self._long_wait_threshold_s = long_wait_threshold_s
         self._links = Links(self, tls=tls, options=options, random_source=random_source, connector=connector)
@@ -58,14 +63,17 @@ class StreamClient:
 
         Raises what ``read_high_water_mark`` raises; the call can be repeated.
         """
-        leaving = [partition for partition in self.partitions if partition.partition_id not in partition_ids]
-        left = await asyncio.gather(*(partition.deactivate() for partition in leaving), return_exceptions=True)
+        wanted = sorted(set(partition_ids).intersection(range(len(self.partitions))))
+        leaving = sorted(self._to_leave.difference(wanted))
+        left = await asyncio.gather(*(self.partitions[each].deactivate() for each in leaving), return_exceptions=True)
         for error in left:  # when all have ended: none may leave a partition that is joined again meanwhile
             if error is not None:
                 raise error
-        for partition in self.partitions:
-            partition_id = partition.partition_id
-            if partition_id in partition_ids and not partition.active:
+        self._to_leave.difference_update(leaving)
+        for partition_id in wanted:
+            partition = self.partitions[partition_id]
+            if not partition.active:
+                self._to_leave.add(partition_id)
                 await partition.activate(functools.partial(read_high_water_mark, partition_id))
                 owner = self._links.owner(partition_id)
                 if owner is not None:
@@ -121,34 +129,44 @@ class StreamClient:
     def link_received(self, link: ServerLink, buffer: bytes, bounds: Bounds) -> None:
         """Take each message to its partition. What is for a partition that is not mounted on this server is dropped."""
         assert link.channel is not None
-        partitions = self.partitions
+        version = link.channel.version
         found = b""  # the partition that is at hand, as it stands in request ids
-        for message in decode_batch(buffer, bounds, link.channel.version):
-            wanted = message[0][PARTITION_PART]
-            if wanted != found:
-                partition_id = int.from_bytes(wanted, "big")
-                if partition_id >= len(partitions):
-                    raise ProtocolError(f"message for an unknown partition: {ReqId(message.req_id)}")
-                mount = partitions[partition_id].mount
-                handlers = partitions[partition_id].handlers
-                offer = handlers[FeedData]
-                found = wanted
-            if mount.link is not link:
+        for start, end in bounds:
+            if buffer[start] != FEED_DATA or end - start != _FED_BYTES:
+                self._receive(link, decode(buffer, start, end, version))
                 continue
-            kind = type(message)
-            if kind is FeedData:  # nearly all of them
-                offer(message)
-            elif kind in handlers:
-                handlers[kind](message)
-            elif not link.answers_ping(message):
-                raise ProtocolError(f"{kind.__name__} is not for a client's stream connection")
+            fed = _unpack_fed(buffer, start)  # nearly all of them; what decode does, for those who only want its fields
+            wanted = fed[0][PARTITION_PART]
+            if wanted != found:
+                partition = self._partition_of(fed[0])
+                mount = partition.mount
+                offer = partition.handlers[FeedData]
+                found = wanted
+            if mount.link is link:
+                offer(fed)
+
+    def _receive(self, link: ServerLink, message: Message) -> None:
+        partition = self._partition_of(message.req_id)
+        if partition.mount.link is not link:
+            return
+        handle = partition.handlers.get(type(message))
+        if handle is not None:
+            handle(message)
+        elif not link.answers_ping(message):
+            raise ProtocolError(f"{type(message).__name__} is not for a client's stream connection")
+
+    def _partition_of(self, req_id: bytes) -> StreamPartition:
+        partition_id = int.from_bytes(req_id[PARTITION_PART], "big")
+        if partition_id >= len(self.partitions):
+            raise ProtocolError(f"message for an unknown partition: {ReqId(req_id)}")
+        return self.partitions[partition_id]
 
     async def _nudge_for_ever(self) -> None:
         while True:
             await asyncio.sleep(self._long_wait_threshold_s)
             for partition in self.partitions:
                 try:
-                    partition.appends.nudge(self._long_wait_threshold_s)
+                    partition.appends.nudge()
                 except Exception:  # must not end the nudging of the others (a defect of the original)
                     logger.exception("partition %d could not be nudged", partition.partition_id)
             for link in self._links:

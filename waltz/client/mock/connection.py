@@ -9,15 +9,12 @@ from waltz.client.mock.partition import MockServerPartition
 from waltz.common.ids import NO_TRANSACTION, ReqId
 from waltz.common.net.channel import Channel
 from waltz.common.records import Record
+from waltz.common.wire.append_request import AppendRequest
 from waltz.common.wire.client_server import (
     AddPreferredPartitionRequest,
     AddPreferredPartitionResponse,
-    AppendFailed,
-    AppendFailure,
-    AppendRequest,
     CheckStorageConnectivityRequest,
     CheckStorageConnectivityResponse,
-    DataListStatus,
     FeedRequest,
     FlushRequest,
     FlushResponse,
@@ -34,8 +31,6 @@ from waltz.common.wire.client_server import (
     ServerPartitionsAssignmentResponse,
     ServerPartitionsHealthStatRequest,
     ServerPartitionsHealthStatResponse,
-    TransactionDataListRequest,
-    TransactionDataListResponse,
     TransactionDataRequest,
     TransactionDataResponse,
     decode_batch,
@@ -43,6 +38,13 @@ from waltz.common.wire.client_server import (
     encode_feed_data,
 )
 from waltz.common.wire.frames import Bounds
+from waltz.common.wire.version5 import (
+    AppendFailed,
+    AppendFailure,
+    DataListStatus,
+    TransactionDataListRequest,
+    TransactionDataListResponse,
+)
 from waltz.common.wire.versions import FIRST_WITH_APPEND_FAILED
 
 _MAX_LIST_COUNT = 10_000

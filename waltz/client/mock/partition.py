@@ -7,7 +7,7 @@ from typing import Self
 from waltz.common.checksum import checksum
 from waltz.common.ids import NO_TRANSACTION, ReqId
 from waltz.common.records import Record
-from waltz.common.wire.client_server import AppendRequest
+from waltz.common.wire.append_request import AppendRequest
 
 _OTHERS_CLIENT_ID = -2
 

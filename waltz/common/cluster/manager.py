@@ -3,20 +3,24 @@
 Every process runs one. It is a reconciliation loop: whenever anything below ``serverDescriptors`` may have changed, the
 connection came back or something local is wanted, it reads everything again and does what is missing. So nothing has
 to be remembered about what was lost with a connection or a session: nodes that should exist are created, nodes that
-should not are deleted, watches are installed by the reading itself.
+should not are deleted, watches are installed by the reading itself. Only the nodes of servers whose watch is in force
+are taken from memory (:mod:`waltz.common.cluster.server_nodes`).
 """
 
 import asyncio
 import contextlib
 import logging
+import random
 from collections.abc import Awaitable, Callable, Iterable
 from typing import NamedTuple, TypeVar
 
 from waltz.common.cluster.decisions import Action, ServerNode, Snapshot, decide, membership, registration
 from waltz.common.cluster.managed import ManagedClient, ManagedServer
 from waltz.common.cluster.policy import PolicyError, assign
+from waltz.common.cluster.server_nodes import ServerNodes
 from waltz.common.errors import DeadlineExceededError, ProtocolError, WaltzError
 from waltz.common.ids import Endpoint
+from waltz.common.net.backoff import Backoff
 from waltz.common.quiet_log import OutageLog
 from waltz.common.tasks import owned, restarting
 from waltz.common.zk.client import (
@@ -38,14 +42,14 @@ from waltz.common.zk.znodes import (
     encode_counter,
 )
 
-__all__ = ["ClusterManager", "ManagedClient", "ManagedServer", "PartitionGeneration"]
-
 logger = logging.getLogger(__name__)
 
 _T = TypeVar("_T")
 
 _FIRST_PAUSE_S = 0.1
 _MAX_PAUSE_S = 8.0
+_FIRST_CONTENTION_S = 0.01
+_MAX_CONTENTION_S = 1.0
 _UNMANAGE_TIMEOUT_S = 10.0
 _PREFERENCE_TIMEOUT_S = 60.0
 
@@ -80,7 +84,7 @@ class ClusterManager:
         self._retired: dict[int, asyncio.Event] = {}
         self._clients: list[ManagedClient] = []
         self._applied = _Applied(-1, {}, PartitionAssignment(-1, 0, {}))
-        self._reported: set[tuple[str, int]] = set()
+        self._nodes = ServerNodes(zookeeper, paths, params.name, self._wake)
         self._changed = asyncio.Event()
         self._lock = asyncio.Lock()
         self._remove_listener = zookeeper.add_listener(self._state_changed)
@@ -258,7 +262,7 @@ class ClusterManager:
         # In this order: see Snapshot.
         data, stat = await self._zookeeper.get(path, self._wake)
         names = await self._zookeeper.children(path, self._wake)
-        nodes = await self._read_nodes(names)
+        nodes = await self._nodes.read(set(names))
         await self._register(nodes)
         await self._unregister(retired, nodes)
         try:
@@ -267,30 +271,6 @@ class ClusterManager:
             logger.error("Cluster %s: no partitions can be assigned: %s", self.cluster_name, error)
             return None
         return Snapshot(stat.version, stat.cversion, assignment, membership(nodes))
-
-    async def _read_nodes(self, names: list[str]) -> list[ServerNode]:
-        results = await asyncio.gather(*map(self._read_node, names), return_exceptions=True)
-        nodes: list[ServerNode] = []
-        for result in results:
-            if isinstance(result, BaseException):
-                raise result
-            if result is not None:
-                nodes.append(result)
-        return nodes
-
-    async def _read_node(self, name: str) -> ServerNode | None:
-        path = self._paths.server_descriptor(name)
-        try:
-            data, stat = await self._zookeeper.get(path, self._wake)
-        except NoNodeError:
-            return None  # the event of its going is on the way
-        try:
-            return ServerNode(name, stat.owner, ServerDescriptor.decode(data, path))
-        except ProtocolError as error:
-            if (name, stat.mzxid) not in self._reported:
-                self._reported.add((name, stat.mzxid))
-                logger.warning("Cluster %s: a node is ignored; delete it: %s", self.cluster_name, error)
-            return ServerNode(name, stat.owner, None)
 
     async def _register(self, nodes: list[ServerNode]) -> None:
         """See to it that each server of this process has exactly one node, in the present session."""
@@ -319,15 +299,20 @@ class ClusterManager:
 
     async def _write(self, snapshot: Snapshot) -> None:
         """As coordinator: renew the assignment."""
+        servers = await self._preferring_servers()
         try:
-            assignment = assign(snapshot.cversion, snapshot.assignment, self.partition_count, snapshot.servers.values())
+            assignment = assign(snapshot.cversion, snapshot.assignment, self.partition_count, servers.values())
         except PolicyError as error:
             logger.error("Cluster %s: partitions cannot be assigned: %s", self.cluster_name, error)
             return
         # A bad version: someone changed something, and the event of it is on the way.
         with contextlib.suppress(BadVersionError):
             await self._zookeeper.set(self._paths.server_descriptors, assignment.encode(), snapshot.version)
-            logger.info("Cluster %s: partitions assigned to servers %s", self.cluster_name, sorted(snapshot.servers))
+            logger.info("Cluster %s: partitions assigned to servers %s", self.cluster_name, sorted(servers))
+
+    async def _preferring_servers(self) -> dict[int, ServerDescriptor]:
+        """The live servers, with what they prefer at this moment: an assignment is made of that."""
+        return membership(await self._nodes.read_again())
 
     async def _assign_with(self, managed: _Managed) -> None:
         """Write an assignment that honours the server's preferences, from the state as it is now."""
@@ -338,7 +323,7 @@ class ClusterManager:
                 raise PolicyError("the stored partition assignment cannot be used")
             if server_id not in snapshot.servers:
                 return  # just registered again: that alone leads to a new assignment
-            servers = {**snapshot.servers, server_id: managed.descriptor}
+            servers = {**await self._preferring_servers(), server_id: managed.descriptor}
             assignment = assign(snapshot.cversion, snapshot.assignment, self.partition_count, servers.values())
             await self._zookeeper.set(self._paths.server_descriptors, assignment.encode(), snapshot.version)
 
@@ -376,12 +361,20 @@ class ClusterManager:
         return await self._repeated(increment)
 
     async def _repeated(self, attempt: Callable[[], Awaitable[_T]]) -> _T:
-        """Until it succeeds: again at once when someone else wrote first, after a pause when ZooKeeper is away."""
+        """Until it succeeds, with a pause when ZooKeeper is away, or when someone else wrote first.
+
+        Of many processes that start together only one gets its id at a time; the pauses grow, and are random, so that
+        not all others try in vain with it.
+        """
+        contention: Backoff | None = None
         while True:
             try:
                 return await attempt()
             except BadVersionError:
-                continue
+                if contention is None:
+                    source = random.Random(self._zookeeper.session_id)
+                    contention = Backoff(_FIRST_CONTENTION_S, _MAX_CONTENTION_S, source, jitter=1.0)
+                await asyncio.sleep(contention.next_delay_s())
             except (ConnectionLossError, SessionExpiredError):
                 await asyncio.sleep(_FIRST_PAUSE_S)
 

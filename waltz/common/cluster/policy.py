@@ -6,6 +6,7 @@ only one of many possible choices (servers are taken by ascending id, lists are 
 wrong: it also completes when preferences are spread unevenly.
 """
 
+import itertools
 from collections.abc import Iterable
 
 from waltz.common.errors import WaltzError
@@ -67,8 +68,9 @@ def assign(
         for partition_id in ids[: shares[server_id]]:
             give(partition_id, server_id)
             shares[server_id] -= 1
+    homeless = iter(tuple(pool))
     for server_id, share in shares.items():
-        for partition_id in list(pool)[:share]:
+        for partition_id in itertools.islice(homeless, share):
             give(partition_id, server_id)
     return PartitionAssignment(
         cversion, partition_count, {server_id: tuple(sorted(items)) for server_id, items in given.items()}

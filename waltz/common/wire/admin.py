@@ -11,10 +11,7 @@ from waltz.common.records import Record
 from waltz.common.wire.catalogue import Catalogue, Layout, layout
 from waltz.common.wire.fields import BOOLEAN, INT, LONG, NULLABLE_INTS, NULLABLE_STRING, UUID_FIELD, map_of
 from waltz.common.wire.frames import STORAGE_ADMIN, Bounds
-from waltz.common.wire.structures import RECORD_LIST, RPC_EXCEPTION, SESSION_INFO
-from waltz.common.wire.structures import RpcException as RpcException
-from waltz.common.wire.structures import SessionInfo as SessionInfo
-from waltz.common.wire.structures import StackFrame as StackFrame
+from waltz.common.wire.structures import RECORD_LIST, RPC_EXCEPTION, SESSION_INFO, RpcException, SessionInfo
 
 VERSION = 0
 

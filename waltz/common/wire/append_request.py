@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import Any, NamedTuple, TypeVar
 
-from waltz.common.checksum import crc32
+from waltz.common.checksum import checksum, crc32
 from waltz.common.errors import ProtocolError
 from waltz.common.ids import RUN_PART, ReqId
 from waltz.common.wire.catalogue import Catalogue, Layout
@@ -63,7 +63,7 @@ def _locks(kind: str, version: int, first_version: int) -> Field[tuple[int, ...]
             raise ProtocolError(f"{kind} locks not supported in version {version}, upgrade servers")
         return b""
 
-    def decode_none(buffer: bytes, position: int, end: int) -> tuple[tuple[int, ...], int]:
+    def decode_none(_buffer: bytes, position: int, _end: int) -> tuple[tuple[int, ...], int]:
         return (), position
 
     return Field(encode_none, decode_none)
@@ -110,9 +110,14 @@ _DEFINITIONS: dict[int, Catalogue[AppendRequest]] = {
 
 
 @lru_cache(maxsize=64)
-def _frame_start(write_count: int, read_count: int, append_count: int) -> struct.Struct:
-    """Frame header and payload up to the size of the data."""
-    return struct.Struct(f">Bhib16sqi{write_count}ii{read_count}ii{append_count}iii")
+def _frame_start(write_count: int, read_count: int, append_count: int) -> tuple[Callable[..., bytes], int]:
+    """Packs frame header and payload up to the size of the data; and the size of that part of the payload."""
+    start = struct.Struct(f">3sib16sqi{write_count}ii{read_count}ii{append_count}iii")
+    return start.pack, start.size - FRAME_HEADER.size
+
+
+_PREFIXES = {version: FRAME_HEADER.pack(CLIENT_SERVER.magic, version, 0)[:3] for version in CLIENT_SERVER.versions}
+"""What a frame begins with: magic and version."""
 
 
 def encode_append(
@@ -124,37 +129,42 @@ def encode_append(
     append_locks: tuple[int, ...],
     header: int,
     data: bytes,
-    checksum: int,
 ) -> bytes:
-    """The frame of an :class:`AppendRequest` with these fields.
+    """The frame of an :class:`AppendRequest` with these fields and the checksum of ``data``.
 
     Raises :class:`ProtocolError` when ``version`` cannot express the locks, or a value does not fit into its field.
     """
     if version >= FIRST_WITH_APPEND_LOCKS and len(req_id) == ReqId.SIZE_BYTES:
-        write_session = _NO_WRITE_SESSION_BYTES if version >= FIRST_WITH_WRITE_SESSION else b""
+        write_count, read_count, append_count = len(write_locks), len(read_locks), len(append_locks)
         try:
-            start = _frame_start(len(write_locks), len(read_locks), len(append_locks))
-            head = start.pack(
-                CLIENT_SERVER.magic,
-                version,
-                start.size - FRAME_HEADER.size + len(data) + _COUNT.size + len(write_session),
+            pack, start_bytes = _frame_start(write_count, read_count, append_count)
+            size_bytes = len(data)
+            if version >= FIRST_WITH_WRITE_SESSION:
+                tail = _CHECKSUM_AND_SESSION.pack(crc32(data), _NO_WRITE_SESSION)
+            else:
+                tail = _CHECKSUM.pack(crc32(data))
+            head = pack(
+                _PREFIXES[version],
+                start_bytes + size_bytes + len(tail),
                 APPEND_REQUEST_TYPE,
                 req_id,
                 client_high_water_mark,
-                len(write_locks),
+                write_count,
                 *write_locks,
-                len(read_locks),
+                read_count,
                 *read_locks,
-                len(append_locks),
+                append_count,
                 *append_locks,
                 header,
-                len(data),
+                size_bytes,
             )
-            return b"".join((head, data, _COUNT.pack(checksum), write_session))
+            return b"".join((head, data, tail))
         except (TypeError, struct.error):
             pass  # the definition says what is wrong
     return _DEFINITIONS[version].encode(
-        AppendRequest(req_id, client_high_water_mark, write_locks, read_locks, append_locks, header, data, checksum)
+        AppendRequest(
+            req_id, client_high_water_mark, write_locks, read_locks, append_locks, header, data, checksum(data)
+        )
     )
 
 

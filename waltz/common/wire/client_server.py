@@ -2,7 +2,7 @@
 
 ``req_id`` holds the 16 bytes of a :class:`~waltz.common.ids.ReqId`; wrap it in one to read its parts. A response
 carries the request id of its request, :class:`FeedData` that of the append that made the transaction. What version 5
-adds is defined in :mod:`waltz.common.wire.version5` and can be imported from here, too.
+adds is defined in :mod:`waltz.common.wire.version5`.
 """
 
 import struct
@@ -11,9 +11,7 @@ from enum import IntEnum
 from typing import Any, NamedTuple
 
 from waltz.common.errors import ProtocolError
-from waltz.common.wire.append_request import APPEND_REQUEST_TYPE, append_layout
-from waltz.common.wire.append_request import AppendRequest as AppendRequest
-from waltz.common.wire.append_request import encode_append as encode_append
+from waltz.common.wire.append_request import APPEND_REQUEST_TYPE, AppendRequest, append_layout
 from waltz.common.wire.catalogue import Catalogue, Layout, layout
 from waltz.common.wire.fields import (
     BOOLEAN,
@@ -29,14 +27,13 @@ from waltz.common.wire.fields import (
 )
 from waltz.common.wire.frames import CLIENT_SERVER, FRAME_HEADER, Bounds
 from waltz.common.wire.structures import verify_checksum
-from waltz.common.wire.version5 import AppendFailed as AppendFailed
-from waltz.common.wire.version5 import AppendFailure as AppendFailure
-from waltz.common.wire.version5 import DataListStatus as DataListStatus
-from waltz.common.wire.version5 import PartitionClosed as PartitionClosed
-from waltz.common.wire.version5 import TransactionDataListRequest as TransactionDataListRequest
-from waltz.common.wire.version5 import TransactionDataListResponse as TransactionDataListResponse
-from waltz.common.wire.version5 import encode_transaction_data_list as encode_transaction_data_list
-from waltz.common.wire.version5 import version5_layouts
+from waltz.common.wire.version5 import (
+    AppendFailed,
+    PartitionClosed,
+    TransactionDataListRequest,
+    TransactionDataListResponse,
+    version5_layouts,
+)
 from waltz.common.wire.versions import (
     FIRST_WITH_ASSIGNMENT,
     FIRST_WITH_CONNECTIVITY,
@@ -238,7 +235,7 @@ Message = (
     | PartitionClosed
 )
 
-_FEED_DATA = 4
+FEED_DATA = 4
 _DATA_RESPONSE = 7
 
 MAX_FEED_COUNT = 2048
@@ -297,7 +294,7 @@ def _layouts(version: int) -> dict[int, Layout[Any]]:
         1: layout(MountResponse, REQ_ID, _STATE if version >= FIRST_WITH_PARTITION_STATE else _READY),
         APPEND_REQUEST_TYPE: append_layout(version),
         3: layout(FeedRequest, REQ_ID, LONG),
-        _FEED_DATA: layout(FeedData, REQ_ID, LONG, INT),
+        FEED_DATA: layout(FeedData, REQ_ID, LONG, INT),
         5: layout(FeedSuspended, REQ_ID),
         6: layout(TransactionDataRequest, REQ_ID, LONG),
         _DATA_RESPONSE: Layout(TransactionDataResponse, Field(_encode_transaction_data, _decode_transaction_data)),
@@ -332,10 +329,12 @@ _CATALOGUES: dict[int, Catalogue[Message]] = {
 }
 
 _DATA_RESPONSE_HEAD = struct.Struct(">x16sq")
-_FEED_DATA_PAYLOAD = struct.Struct(">x16sqi")  # behind the type byte, the fields of FeedData
+FEED_DATA_PAYLOAD = struct.Struct(">x16sqi")
+"""Behind the type byte, the fields of :class:`FeedData`: for those who read very many."""
+
 _FEED_DATA_FRAME = struct.Struct(">8s16sqi")
 _FEED_DATA_STARTS = {
-    version: FRAME_HEADER.pack(CLIENT_SERVER.magic, version, _FEED_DATA_PAYLOAD.size) + bytes([_FEED_DATA])
+    version: FRAME_HEADER.pack(CLIENT_SERVER.magic, version, FEED_DATA_PAYLOAD.size) + bytes([FEED_DATA])
     for version in CLIENT_SERVER.versions
 }
 
@@ -346,8 +345,6 @@ def encode(message: Message, version: int) -> bytes:
     Raises :class:`ProtocolError` when ``version`` has no such message, cannot express its locks, or when a value does
     not fit into its field.
     """
-    if type(message) is AppendRequest:
-        return encode_append(version, *message)
     return _CATALOGUES[version].encode(message)
 
 
@@ -362,15 +359,7 @@ def decode(buffer: bytes, start: int, end: int, version: int) -> Message:
 def decode_batch(buffer: bytes, bounds: Bounds, version: int) -> list[Message]:
     """The messages of all payloads of one read; raises as :func:`decode` does, for the whole batch."""
     decode_one = _CATALOGUES[version].decode
-    unpack_feed_data, feed_data_size = _FEED_DATA_PAYLOAD.unpack_from, _FEED_DATA_PAYLOAD.size
-    make = tuple.__new__  # a third of the time of FeedData(*fields), and feed data is what a client gets most
-    messages: list[Message] = []
-    for start, end in bounds:
-        if buffer[start] == _FEED_DATA and end - start == feed_data_size:
-            messages.append(make(FeedData, unpack_feed_data(buffer, start)))
-        else:
-            messages.append(decode_one(buffer, start, end))
-    return messages
+    return [decode_one(buffer, start, end) for start, end in bounds]
 
 
 def transaction_data_head(buffer: bytes, start: int, end: int) -> tuple[bytes, int] | None:

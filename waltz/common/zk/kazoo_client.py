@@ -19,6 +19,7 @@ from kazoo.client import KazooClient
 from kazoo.protocol.states import KazooState, WatchedEvent, ZnodeStat
 from kazoo.retry import KazooRetry
 
+from waltz.common.config import ClusterConfig
 from waltz.common.zk.client import (
     ANY_VERSION,
     BadVersionError,
@@ -88,6 +89,15 @@ async def connect(
         session_timeout_s=session_timeout_s,
         connect_timeout_s=connect_timeout_s,
         operation_timeout_s=session_timeout_s if operation_timeout_s is None else operation_timeout_s,
+    )
+
+
+async def connect_configured(config: ClusterConfig, *, connect_timeout_s: float | None) -> ZooKeeper:
+    """Connect to the ensemble of a cluster, see :func:`connect`. Raises ``ZooKeeperUnreachableError``."""
+    return await connect(
+        config.zookeeper_connect_string,
+        session_timeout_s=config.zookeeper_session_timeout_ms / 1000,
+        connect_timeout_s=connect_timeout_s,
     )
 
 

@@ -10,6 +10,7 @@ writers keep the order of the dictionary. Values must be compared decoded: equal
 
 import re
 import struct
+from collections import defaultdict
 from collections.abc import Callable, Iterable
 from typing import NamedTuple, TypeVar
 from uuid import UUID
@@ -286,6 +287,14 @@ class ReplicaAssignments(NamedTuple):
     def storages_of(self, partition_id: int) -> frozenset[str]:
         """Connect strings of the storages that hold a replica of the partition."""
         return frozenset(name for name, ids in self.partitions.items() if partition_id in ids)
+
+    def storages_by_partition(self) -> dict[int, frozenset[str]]:
+        """The same for every partition that has a replica, in one go."""
+        storages: defaultdict[int, list[str]] = defaultdict(list)
+        for name, ids in self.partitions.items():
+            for partition_id in ids:
+                storages[partition_id].append(name)
+        return {partition_id: frozenset(names) for partition_id, names in storages.items()}
 
 
 class ReplicaId(NamedTuple):

@@ -13,7 +13,7 @@ from waltz.common.errors import ConnectFailedError, ConnectionClosedError, Waltz
 from waltz.common.ids import Endpoint
 from waltz.common.net.outbox import Outbox
 from waltz.common.records import Record, RecordHeader
-from waltz.common.wire.storage import SessionInfo
+from waltz.common.wire.structures import SessionInfo
 from waltz.storage.remote.client import StorageClient
 from waltz.storage.remote.owed_answers import Transfer
 

@@ -52,7 +52,7 @@ class FenceFile:
         """
         path = str(Path(directory) / FILE_NAME)
         if not files.exists(path):
-            _create(files, directory, path, cluster_key, partition_count)
+            _create(files, path, cluster_key, partition_count)
         file = files.open(path, create=False)
         try:
             see_the_medium(file)
@@ -115,7 +115,7 @@ def _encode(session_id: int, sequence_number: int) -> bytes:
     return fields + _CRC.pack(crc32(fields))
 
 
-def _create(files: Files, directory: str, path: str, cluster_key: UUID, partition_count: int) -> None:
+def _create(files: Files, path: str, cluster_key: UUID, partition_count: int) -> None:
     """Complete under another name first: a file of the right name always has all its entries."""
     new_path = path + ".new"
     file = files.open(new_path, create=True)

@@ -4,19 +4,18 @@ Everything here but :meth:`Files.run` blocks and is meant to be called inside a 
 implements the same two protocols over memory and virtual time.
 """
 
-import asyncio
 import errno
 import fcntl
-import logging
 import os
 import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-logger = logging.getLogger(__name__)
+from waltz.storage.disk.disk_pace import DiskPace
+from waltz.storage.disk.disk_threads import DiskThreads
 
 T = TypeVar("T")
 
@@ -108,6 +107,13 @@ class Files(Protocol):
 
     async def run_read(self, function: Callable[[], T]) -> T:
         """Like :meth:`run`, for what only reads: reads never take the places of writes and syncs."""
+        return await self.run(function)
+
+    async def run_brief(self, function: Callable[[], T]) -> T:
+        """Like :meth:`run`, for a small write and its sync when nobody else needs the event loop: it may be blocked.
+
+        On a fast disk handing such a call to a thread and back costs as much processor as the call.
+        """
         return await self.run(function)
 
 
@@ -251,22 +257,24 @@ class OsFile(File):
     def write(self, offset: int, chunks: Sequence[bytes]) -> None:
         # Joining small chunks is cheaper than describing each of them to the system; big ones are not copied.
         if sum(map(len, chunks)) <= _JOIN_LIMIT_BYTES:
-            chunks = [b"".join(chunks)]
+            self._write_rest(b"".join(chunks), offset)
+            return
         for start in range(0, len(chunks), _MAX_CHUNKS_PER_CALL):
-            offset = self._write_some(offset, chunks[start : start + _MAX_CHUNKS_PER_CALL])
+            some = chunks[start : start + _MAX_CHUNKS_PER_CALL]
+            size = sum(map(len, some))
+            written = os.pwritev(self._descriptor, some, offset)
+            if written < size:  # the rest again as one piece
+                self._write_rest(memoryview(b"".join(some))[written:], offset + written)
+            offset += size
 
-    def _write_some(self, offset: int, chunks: Sequence[bytes]) -> int:
-        size = sum(map(len, chunks))
-        written = os.pwritev(self._descriptor, chunks, offset)
-        if written < size:
-            # A short write: the rest again as one piece, until it is all there or the system says why not.
-            rest = memoryview(b"".join(chunks))
-            while written < size:
-                count = os.pwrite(self._descriptor, rest[written:], offset + written)
-                if count == 0:
-                    raise OSError(errno.EIO, "nothing was written", self._path)
-                written += count
-        return offset + size
+    def _write_rest(self, data: bytes | memoryview, offset: int) -> None:
+        """Write one piece until it is all there or the system says why not."""
+        written = os.pwrite(self._descriptor, data, offset)
+        while written < len(data):
+            count = os.pwrite(self._descriptor, memoryview(data)[written:], offset + written)
+            if count == 0:
+                raise OSError(errno.EIO, "nothing was written", self._path)
+            written += count
 
     def size(self) -> int:
         return os.fstat(self._descriptor).st_size
@@ -313,8 +321,9 @@ class OsFiles(Files):
 
     def __init__(self, *, max_threads: int = 16, max_read_threads: int = 4) -> None:
         """``max_threads``: how many blocking calls may run side by side, so how many partitions sync at once."""
-        self._executor = ThreadPoolExecutor(max_threads, thread_name_prefix="waltz-disk")
-        self._readers = ThreadPoolExecutor(max_read_threads, thread_name_prefix="waltz-read")
+        self._threads = DiskThreads(max_threads, "waltz-disk")
+        self._readers = DiskThreads(max_read_threads, "waltz-read")
+        self._pace = DiskPace()
 
     def open(self, path: str, *, create: bool) -> OsFile:
         try:
@@ -360,27 +369,24 @@ class OsFiles(Files):
         return time.time_ns() // 1_000_000
 
     async def run(self, function: Callable[[], T]) -> T:
-        return await self._run_in(self._executor, function)
+        return await self._threads.run(function)
 
     async def run_read(self, function: Callable[[], T]) -> T:
-        return await self._run_in(self._readers, function)
+        return await self._readers.run(function)
 
-    async def _run_in(self, executor: ThreadPoolExecutor, function: Callable[[], T]) -> T:
-        future = asyncio.get_running_loop().run_in_executor(executor, function)
+    async def run_brief(self, function: Callable[[], T]) -> T:
+        if self._threads.running or self._readers.running or not self._pace.brief:
+            return await self._threads.run(partial(self._timed, function))
+        return self._timed(function)
+
+    def _timed(self, function: Callable[[], T]) -> T:
+        began_s = time.perf_counter()
         try:
-            return await asyncio.shield(future)
-        except asyncio.CancelledError:
-            while not future.done():
-                try:
-                    await asyncio.wait([future])
-                except asyncio.CancelledError:
-                    # Cancelled once more: a thread cannot be abandoned half way through a write.
-                    continue
-            if not future.cancelled() and (error := future.exception()) is not None:
-                logger.warning("a cancelled file operation had failed: %s", error)
-            raise
+            return function()
+        finally:
+            self._pace.took(time.perf_counter() - began_s)
 
     def close(self) -> None:
         """Wait for running calls and end the threads."""
-        self._executor.shutdown(wait=True)
-        self._readers.shutdown(wait=True)
+        self._threads.close()
+        self._readers.close()

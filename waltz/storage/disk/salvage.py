@@ -214,7 +214,7 @@ class Salvage:
                 for run, file in sorted(pieces, key=lambda piece: piece[0].first):
                     position = _copy(run, file, target, position, segment.stop)
             target.sync()
-            entries = _checked_offsets(target, position, segment)
+            entries = _scan_copy(target, position, segment)
         with _opened(self._files, new_index, create=True) as index:
             index.truncate(0)
             index.write(0, [header.encode(), encode_index(entries)])
@@ -378,8 +378,8 @@ def _copy(run: Run, source: File, target: File, position: int, stop: int) -> int
     return position
 
 
-def _checked_offsets(file: File, size: int, segment: SegmentSurvey) -> Sequence[int]:
-    """Offsets of all records of a segment that was written anew, every one checked."""
+def _scan_copy(file: File, size: int, segment: SegmentSurvey) -> Sequence[int]:
+    """Check every record of a segment that was written anew, and find their offsets. Raises ``StorageError``."""
     offsets = scan_records(file, HEADER_SIZE_BYTES, size, segment.first)
     if len(offsets) - 1 != segment.stop - segment.first or offsets[-1] != size:
         raise StorageError(f"the repaired copy of {segment.path} is not whole; nothing was replaced")

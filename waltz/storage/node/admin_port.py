@@ -20,6 +20,7 @@ from waltz.common.tasks import owned
 from waltz.common.wire import admin as wire
 from waltz.common.wire import admin_version1 as admin_wire
 from waltz.common.wire.frames import Bounds
+from waltz.common.wire.structures import RpcException
 from waltz.storage.errors import ConcurrentUpdateError, PartitionNotAssignedError, StorageError, wire_text
 from waltz.storage.node.manager import StorageManager
 from waltz.storage.node.replies import read_encoded, read_stored, with_records
@@ -94,7 +95,7 @@ class AdminService:
         except Exception as error:
             if not isinstance(error, StorageError | ConcurrentUpdateError | PartitionNotAssignedError | OSError):
                 logger.exception("%s failed for an unforeseen reason", type(request).__name__)
-            failure = wire.AdminFailureResponse(request.seq_num, wire.RpcException(wire_text(error)))
+            failure = wire.AdminFailureResponse(request.seq_num, RpcException(wire_text(error)))
             return [admin_wire.encode(failure, version)]
 
     async def close(self) -> None:
@@ -128,7 +129,7 @@ class AdminService:
     async def _open(self, request: wire.AdminOpenRequest) -> wire.Message:
         error = self._manager.check_cluster(request.key, request.partition_count)
         if error is not None:
-            return wire.AdminFailureResponse(-1, wire.RpcException(error.wire_text()))
+            return wire.AdminFailureResponse(-1, RpcException(error.wire_text()))
         return wire.AdminSuccessResponse(-1)
 
     async def _tell_session(self, request: wire.LastSessionInfoRequest) -> wire.Message:

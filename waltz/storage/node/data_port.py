@@ -12,6 +12,7 @@ from waltz.common.errors import DeadlineExceededError
 from waltz.common.net.channel import Channel
 from waltz.common.wire import storage as wire
 from waltz.common.wire.frames import Bounds
+from waltz.common.wire.structures import RpcException
 from waltz.storage.node.manager import StorageManager
 from waltz.storage.node.replies import failure_frame
 from waltz.storage.node.request_queue import PartitionRequest
@@ -94,7 +95,7 @@ class DataConnection:
             if self._channel is not None:
                 self._channel.allow_large_frames()
             return wire.encode(wire.SuccessResponse(-1, -1, -1))
-        return wire.encode(wire.FailureResponse(-1, -1, -1, wire.RpcException(error.wire_text())))
+        return wire.encode(wire.FailureResponse(-1, -1, -1, RpcException(error.wire_text())))
 
     def _dispatch(self, request: PartitionRequest) -> None:
         partition_id = request.message.partition_id

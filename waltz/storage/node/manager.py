@@ -52,6 +52,7 @@ class StorageManager:
         self.partitions: dict[int, StoragePartition] = {}
         """The partitions that are open, by id; to be read only."""
         self._broken: dict[int, str] = {}
+        self._busy: set[int] = set()
         self._metrics: dict[int, PartitionMetrics] = {}
         self._files = files
         self._directory = directory
@@ -371,6 +372,7 @@ class StorageManager:
             self._directory.fence_file,
             self._files,
             self._metrics[partition_id],
+            busy=self._busy,
             on_suspicion=partial(self.scrubber.request, partition_id, suspicious=True),
             limits=self._limits,
         )

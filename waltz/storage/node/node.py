@@ -20,7 +20,7 @@ from waltz.common.net.tls import server_context
 from waltz.common.version import installed_version
 from waltz.common.wire.frames import STORAGE, STORAGE_ADMIN
 from waltz.common.zk.client import ConnectionLossError, NoNodeError, SessionExpiredError, ZooKeeper
-from waltz.common.zk.kazoo_client import connect
+from waltz.common.zk.kazoo_client import connect_configured
 from waltz.common.zk.paths import ClusterPaths
 from waltz.common.zk.znodes import StoreParams
 from waltz.storage.disk.files import Files, OsFiles
@@ -210,11 +210,7 @@ async def _close_in_time(node: StorageNode) -> None:
 
 
 async def _start_with_zookeeper(config: StorageConfig, files: Files) -> StorageNode:
-    zookeeper = await connect(
-        config.zookeeper_connect_string,
-        session_timeout_s=config.zookeeper_session_timeout_ms / 1000,
-        connect_timeout_s=ZOOKEEPER_CONNECT_TIMEOUT_S,
-    )
+    zookeeper = await connect_configured(config, connect_timeout_s=ZOOKEEPER_CONNECT_TIMEOUT_S)
     loop = asyncio.get_running_loop()
     deadline_s = loop.time() + ZOOKEEPER_CONNECT_TIMEOUT_S
     try:

@@ -18,6 +18,7 @@ from typing import NamedTuple, TypeVar
 from waltz.common.records import Record
 from waltz.common.tasks import owned
 from waltz.common.wire import storage as wire
+from waltz.common.wire.structures import SessionInfo
 from waltz.storage.disk.control_file import ControlFile, PartitionInfo
 from waltz.storage.disk.fence import FenceFile
 from waltz.storage.disk.files import Files
@@ -44,6 +45,10 @@ Result = TypeVar("Result")
 MAX_READ_BYTES_AT_ONCE = 8 << 20
 """One turn of the reader ends with the answer that reaches this size."""
 
+MAX_BRIEF_BYTES = 64 << 10
+"""Writing and syncing so much takes hardly longer than the least; the event loop may wait for it when nobody else
+needs it: no other partition has anything to do."""
+
 MAX_UNSYNCED_GROUPS = 2
 """Groups that are written, or being written, and not yet durable."""
 
@@ -54,6 +59,25 @@ class _Written(NamedTuple):
     requests: list[PartitionRequest]
     prepared: Prepared
     started_s: float
+
+
+class Sleeper:
+    """A task that has nothing to do. What wakes it is found where its work is; several wake-ups are one."""
+
+    __slots__ = ("_sleeping",)
+
+    def __init__(self) -> None:
+        self._sleeping: asyncio.Future[None] | None = None
+
+    async def sleep(self) -> None:
+        """Return after the next :meth:`wake`; to be called after a look for work, without awaiting in between."""
+        self._sleeping = asyncio.get_running_loop().create_future()
+        await self._sleeping
+
+    def wake(self) -> None:
+        """Without effect on one that does not sleep: it looks for work before it does."""
+        if self._sleeping is not None and not self._sleeping.done():
+            self._sleeping.set_result(None)
 
 
 class StoragePartition:
@@ -68,11 +92,13 @@ class StoragePartition:
         files: Files,
         metrics: PartitionMetrics,
         *,
+        busy: set[int],
         on_suspicion: Callable[[], None],
         limits: QueueLimits,
     ) -> None:
         """Take over an open log; the partition closes it. Serves nothing before :meth:`start`.
 
+        ``busy`` holds the partitions of the node at which something waits; this one enters itself and leaves again.
         ``on_suspicion`` is called when a read has met damage whose extent a scan has to find out.
         """
         self.partition_id = partition_id
@@ -93,9 +119,10 @@ class StoragePartition:
         self._unsynced: deque[_Written] = deque()
         self._syncer: asyncio.Task[None] | None = None
         self._maintenance: deque[tuple[Callable[[], object], asyncio.Future[object]]] = deque()
+        self._busy = busy
         self._on_suspicion = on_suspicion
-        self._wake_writer = asyncio.Event()
-        self._wake_reader = asyncio.Event()
+        self._writer = Sleeper()
+        self._reader = Sleeper()
         self._closing = False
         self._tasks: list[asyncio.Task[None]] = []
         metrics.watch_partition(lambda: len(self.queue), lambda: self.max_transaction_id)
@@ -155,16 +182,17 @@ class StoragePartition:
         if message.session_id > self._session_id:
             self._session_id = message.session_id
         if isinstance(message, ReadRequest) and self._may_overtake(message):
-            lane, wake = self.queue.reads, self._wake_reader
+            lane, sleeper = self.queue.reads, self._reader
         else:
-            lane, wake = self.queue.ordered, self._wake_writer
+            lane, sleeper = self.queue.ordered, self._writer
         if not self.queue.has_room(request, lane):
             self._turn_away(request)
             return
         if isinstance(message, wire.TruncateRequest):
             self._unfinished_truncates += 1
         self.queue.add(request, lane)
-        wake.set()
+        self._busy.add(self.partition_id)
+        sleeper.wake()
 
     async def set_available(self, available: bool) -> None:
         """Persist whether servers may use the partition. Raises ``OSError``."""
@@ -199,7 +227,7 @@ class StoragePartition:
             raise PartitionNotAssignedError(self.partition_id)
         future: asyncio.Future[object] = asyncio.get_running_loop().create_future()
         self._maintenance.append((partial(self._log.damage.finish_scan, scan), future))
-        self._wake_writer.set()
+        self._writer.wake()
         return bool(await future)
 
     async def close(self) -> None:
@@ -208,12 +236,13 @@ class StoragePartition:
         Raises ``OSError`` when the log cannot be synced for the last time.
         """
         self._closing = True
-        self._wake_writer.set()
-        self._wake_reader.set()
+        self._writer.wake()
+        self._reader.wake()
         if self._tasks:
             await asyncio.wait(self._tasks)
         if self._syncer is not None:
             await asyncio.wait((self._syncer,))
+        self._busy.discard(self.partition_id)
         for _function, future in self._maintenance:
             if not future.done():
                 future.set_exception(PartitionNotAssignedError(self.partition_id))
@@ -251,17 +280,19 @@ class StoragePartition:
     async def _run_writer(self) -> None:
         while not self._closing:
             if self._unsynced and not self._may_write_ahead():
-                await self._woken()
+                await self._writer.sleep()
                 continue
             if self._maintenance:
                 await self._maintain()
                 continue
             if not self.queue.ordered:
                 self._overrun = False
-                await self._woken()
+                self._rest()
+                await self._writer.sleep()
                 continue
             self._writing = True
-            await self._settle_fence()
+            if self._fenced_session_id < self._session_id:
+                await self._settle_fence()
             ahead = self.queue.has_large_group
             group = self.queue.take_group()
             if ahead:
@@ -273,9 +304,10 @@ class StoragePartition:
             self._writing = False
         await self._all_synced()
 
-    async def _woken(self) -> None:
-        self._wake_writer.clear()
-        await self._wake_writer.wait()
+    def _rest(self) -> None:
+        """One of the two lanes is empty; with the other and the writer at rest nobody has to take care of it."""
+        if not self.queue and not self._writing and not self._unsynced:
+            self._busy.discard(self.partition_id)
 
     def _may_write_ahead(self) -> bool:
         """Whether what comes next is a large group of appends, which need not wait for the sync of those before it."""
@@ -307,7 +339,7 @@ class StoragePartition:
 
     async def _execute(self, group: list[PartitionRequest]) -> None:
         """Answer every request of the group, whatever happens."""
-        accepted = [request for request in group if not self._refused(request)]
+        accepted = self._accepted(group)
         if not accepted:
             return
         first = accepted[0]
@@ -323,13 +355,17 @@ class StoragePartition:
             frames = self._failure_frames(accepted, error)
         self._acknowledge(accepted, frames)
 
-    def _refused(self, request: PartitionRequest) -> bool:
-        """Check a request that is taken up; answer it if it is refused."""
-        error = session_rule.refusal(request.message, self.info, self._session_id, in_service=self.failure is None)
-        if error is None:
-            return False
-        request.requester.answer(failure_frame(request.message, error.wire_text()))
-        return True
+    def _accepted(self, requests: Sequence[PartitionRequest]) -> list[PartitionRequest]:
+        """Check requests that are taken up together; those that are not refused. The others are answered."""
+        info, session_id, in_service = self.info, self._session_id, self.failure is None
+        accepted = []
+        for request in requests:
+            error = session_rule.refusal(request.message, info, session_id, in_service=in_service)
+            if error is None:
+                accepted.append(request)
+            else:
+                request.requester.answer(failure_frame(request.message, error.wire_text()))
+        return accepted
 
     def _failure_frames(self, requests: Sequence[PartitionRequest], error: Exception) -> list[bytes]:
         if not isinstance(error, StorageError | ConcurrentUpdateError | UnknownRequestError | OSError):
@@ -346,8 +382,10 @@ class StoragePartition:
     async def _append(self, requests: list[PartitionRequest]) -> list[bytes]:
         """Write and sync a group of appends; one answer for each."""
         started_s = self._metrics.clock()
+        size_bytes = sum([request.size_bytes for request in requests])
+        run = self._files.run_brief if size_bytes <= MAX_BRIEF_BYTES and len(self._busy) == 1 else self._files.run
         try:
-            prepared = await self._files.run(partial(self._write_and_sync, _batches(requests)))
+            prepared = await run(partial(self._write_and_sync, _batches(requests)))
         except Exception as error:
             self._fail(error)
             raise
@@ -366,9 +404,7 @@ class StoragePartition:
         for request, refused in zip(written.requests, written.prepared.errors, strict=True):
             message = request.message
             if refused is None:
-                frames.append(
-                    wire.encode(wire.SuccessResponse(message.session_id, message.seq_num, message.partition_id))
-                )
+                frames.append(wire.encode_success(message.session_id, message.seq_num, message.partition_id))
             else:
                 frames.append(failure_frame(message, refused.wire_text()))
         self._metrics.appended(len(frames), self._metrics.clock() - written.started_s)
@@ -376,7 +412,7 @@ class StoragePartition:
 
     async def _write_ahead(self, group: list[PartitionRequest]) -> None:
         """Write a large group of appends behind those that are being synced, and have it synced after them."""
-        requests = [request for request in group if not self._refused(request)]
+        requests = self._accepted(group)
         if not requests:
             return
         started_s = self._metrics.clock()
@@ -414,39 +450,41 @@ class StoragePartition:
             else:
                 self._acknowledge(written.requests, frames)
             self._unsynced.popleft()
-            self._wake_writer.set()
+            self._writer.wake()
         self._syncer = None
 
     def _not_written(self, requests: Sequence[PartitionRequest], error: Exception) -> None:
         """Answer appends whose write or sync has failed; those that failed with the group before them are refused."""
         self._fail(error)
         if isinstance(error, ReadOnlyError):
-            requests = [request for request in requests if not self._refused(request)]
+            requests = self._accepted(requests)
         self._acknowledge(requests, self._failure_frames(requests, error))
 
     async def _all_synced(self) -> None:
         while self._unsynced:
-            await self._woken()
+            await self._writer.sleep()
 
     async def _perform(self, request: PartitionRequest) -> bytes:
         """Do what is neither an append nor a read; the answer."""
         message = request.message
         self._metrics.count(message)
-        session_id, seq_num, partition_id = message[:3]
-        if isinstance(message, wire.LastSessionInfoRequest):
-            info = self.info
-            session_info = wire.SessionInfo(info.session_id, info.low_water_mark, info.local_low_water_mark)
-            return wire.encode(wire.LastSessionInfoResponse(session_id, seq_num, partition_id, session_info))
-        if isinstance(message, wire.MaxTransactionIdRequest):
-            maximum = self._log.max_transaction_id
-            return wire.encode(wire.MaxTransactionIdResponse(session_id, seq_num, partition_id, maximum))
-        if isinstance(message, wire.TruncateRequest):
-            maximum = await self._change(partial(self._log.truncate, message.transaction_id))
-            return wire.encode(wire.MaxTransactionIdResponse(session_id, seq_num, partition_id, maximum))
-        if isinstance(message, wire.SetLowWaterMarkRequest):
-            await self._change(partial(self._set_low_water_mark, session_id, message.low_water_mark))
-            return wire.encode(wire.SuccessResponse(session_id, seq_num, partition_id))
-        raise UnknownRequestError(request.kind)
+        ids = message[:3]
+        answer: wire.Message
+        match message:
+            case wire.LastSessionInfoRequest():
+                info = self.info
+                session_info = SessionInfo(info.session_id, info.low_water_mark, info.local_low_water_mark)
+                answer = wire.LastSessionInfoResponse(*ids, session_info)
+            case wire.MaxTransactionIdRequest():
+                answer = wire.MaxTransactionIdResponse(*ids, self._log.max_transaction_id)
+            case wire.TruncateRequest(transaction_id=last):
+                answer = wire.MaxTransactionIdResponse(*ids, await self._change(partial(self._log.truncate, last)))
+            case wire.SetLowWaterMarkRequest(low_water_mark=mark):
+                await self._change(partial(self._set_low_water_mark, message.session_id, mark))
+                answer = wire.SuccessResponse(*ids)
+            case _:
+                raise UnknownRequestError(request.kind)
+        return wire.encode(answer)
 
     def _set_low_water_mark(self, session_id: int, low_water_mark: int) -> None:
         """Make the log durable, then the marks; blocking."""
@@ -461,10 +499,10 @@ class StoragePartition:
     async def _run_reader(self) -> None:
         while not self._closing:
             if not self.queue.reads:
-                self._wake_reader.clear()
-                await self._wake_reader.wait()
+                self._rest()
+                await self._reader.sleep()
                 continue
-            batch = [request for request in self.queue.take_reads() if not self._refused(request)]
+            batch = self._accepted(self.queue.take_reads())
             while batch:
                 batch = await self._read(batch)
 
@@ -548,7 +586,8 @@ class StoragePartition:
         self._maintenance.clear()
         for request in self.queue.take_all():
             request.requester.answer(failure_frame(request.message, self._dead))
-        self._wake_writer.set()
+        self._busy.discard(self.partition_id)
+        self._writer.wake()
 
 
 def _batches(requests: Sequence[PartitionRequest]) -> list[list[Record]]:

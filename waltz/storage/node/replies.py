@@ -7,6 +7,7 @@ from typing import NamedTuple
 from waltz.common.records import RecordHeader
 from waltz.common.wire import storage as wire
 from waltz.common.wire.frames import FRAME_HEADER
+from waltz.common.wire.structures import RpcException
 from waltz.storage.disk.log import PartitionLog
 from waltz.storage.disk.segment import StoredRecords
 from waltz.storage.errors import wire_text
@@ -15,7 +16,7 @@ from waltz.storage.node.session_rule import ReadRequest, StorageRequest
 logger = logging.getLogger(__name__)
 
 MAX_REPLY_BYTES = 8 << 20
-"""A list of records ends with the record that reaches this size; callers ask again for the rest."""
+"""A list of records stops before their size on disk passes this, but not before the first; callers ask for the rest."""
 
 MAX_HEADERS = 4096
 """A list of record headers has at most so many entries: each costs reading and checking a record."""
@@ -25,7 +26,7 @@ _COUNT = struct.Struct(">i")
 
 def failure_frame(message: StorageRequest, text: str) -> bytes:
     """The frame that answers ``message`` with a failure; ``text`` is the Java rendering of an exception."""
-    error = wire.RpcException(text)
+    error = RpcException(text)
     return wire.encode(wire.FailureResponse(message.session_id, message.seq_num, message.partition_id, error))
 
 

@@ -13,7 +13,7 @@ from waltz.common.records import Record
 from waltz.common.wire import admin as wire
 from waltz.common.wire import admin_version1 as admin_wire
 from waltz.common.wire.frames import STORAGE_ADMIN, Bounds
-from waltz.common.wire.storage import SessionInfo
+from waltz.common.wire.structures import SessionInfo
 from waltz.storage.remote.connection import StorageConnection, verify_payloads
 from waltz.storage.remote.pending_calls import OPEN_SEQ_NUM
 

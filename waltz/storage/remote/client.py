@@ -23,6 +23,7 @@ from waltz.common.net.outbox import Outbox
 from waltz.common.records import Record, RecordHeader
 from waltz.common.wire import storage as wire
 from waltz.common.wire.frames import STORAGE, Bounds
+from waltz.common.wire.structures import SessionInfo
 from waltz.storage.remote.connection import StorageConnection, verify_payloads
 from waltz.storage.remote.errors import RemoteStorageError
 from waltz.storage.remote.owed_answers import OwedAnswers, Transfer
@@ -162,7 +163,7 @@ class StorageClient(StorageConnection[wire.Message]):
 
     async def last_session_info(
         self, session_id: int, partition_id: int, *, offline: bool = False, timeout_s: float
-    ) -> wire.SessionInfo:
+    ) -> SessionInfo:
         """The persisted session and marks; fences off every session older than ``session_id``."""
         request = wire.LastSessionInfoRequest(session_id, self._calls.next_seq_num(), partition_id, offline)
         return (await self._partition_call(request, wire.LastSessionInfoResponse, timeout_s)).info

@@ -1,8 +1,8 @@
 """What the cluster says about owners."""
 
 from waltz.client.engine.assignments import Assignments, Owner
-from waltz.common.cluster.manager import PartitionGeneration
 from waltz.common.ids import Endpoint
+from waltz.common.zk.znodes import PartitionGeneration
 
 A, B = Endpoint("a", 1), Endpoint("b", 1)
 

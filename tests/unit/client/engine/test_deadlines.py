@@ -8,7 +8,8 @@ import pytest
 from tests.unit.client.application import QUICK, Callbacks, Context, World
 from tests.unit.client.fake_server import until
 from waltz.client.errors import ClientTimeoutError
-from waltz.common.wire.client_server import AppendRequest, FlushRequest
+from waltz.common.wire.append_request import AppendRequest
+from waltz.common.wire.client_server import FlushRequest
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -60,7 +61,7 @@ async def test_nudging_survives_a_failure(
     client = await wide_world.client(Callbacks(), server, longWaitThreshold=20)
     appends = client._engine.partitions[0].appends
 
-    def fail(threshold_s: float) -> None:
+    def fail() -> None:
         raise RuntimeError("no")
 
     monkeypatch.setattr(appends, "nudge", fail)

@@ -6,11 +6,11 @@ from tests.unit.client.application import QUICK
 from tests.unit.client.fake_server import until
 from waltz.client.engine.assignments import Owner
 from waltz.client.engine.links import Links, ServerLink
-from waltz.common.cluster.manager import PartitionGeneration
 from waltz.common.errors import ConnectFailedError
 from waltz.common.ids import Endpoint
 from waltz.common.net.channel import Channel
 from waltz.common.wire.frames import Bounds
+from waltz.common.zk.znodes import PartitionGeneration
 
 A, B = Endpoint("a", 1), Endpoint("b", 1)
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from waltz.client.engine.monitor import Entry, MonitorState, Registration, TransactionMonitor
+from waltz.client.engine.monitor import MonitorState, Registration, TransactionMonitor
 from waltz.client.errors import ClientClosedError, PartitionInactiveError
 
 
@@ -83,7 +83,6 @@ class Real:
     def __init__(self, maximum: int) -> None:
         self.monitor: TransactionMonitor[str] = TransactionMonitor(7, maximum)
         self.outcomes: list[tuple[str, object]] = []
-        self.time_s = 0.0
 
     def start(self) -> bool:
         return self.monitor.start()
@@ -92,15 +91,21 @@ class Real:
         return self.monitor.stop()
 
     def register(self, req: str) -> str:
-        self.time_s += 1.0
         try:
-            return self.monitor.register(req.encode(), req, self.time_s).value
+            return self.monitor.register(req.encode(), req).value
         except PartitionInactiveError:
             return "inactive"
         except ClientClosedError:
             return "closed"
 
     def committed(self, req: str) -> None:
+        oldest = self.monitor.oldest
+        expected = self.monitor.get(req.encode()) if oldest == req.encode() else None
+        item = self.monitor.take_oldest(req.encode())
+        assert item == expected
+        if item is not None:
+            self.outcomes.append((item, True))
+            return
         commit = self.monitor.committed(req.encode())
         if commit is not None:
             item, failed = commit
@@ -130,9 +135,10 @@ def compare(real: Real, naive: Naive) -> None:
         req if outcome is None else None for req, outcome in naive.entries
     ]
     oldest, last = monitor.oldest, monitor.last_enqueued
-    assert (None if oldest is None else oldest.req_id.decode()) == (naive.entries[0][0] if naive.entries else None)
+    assert (None if oldest is None else oldest.decode()) == (naive.entries[0][0] if naive.entries else None)
     in_map = [req for req, _ in naive.entries]
-    assert (None if last is None else last.req_id.decode()) == (naive.last if naive.last in in_map else None)
+    assert all(str(req).encode() in monitor for req in in_map)
+    assert (None if last is None else last.decode()) == (naive.last if naive.last in in_map else None)
 
 
 OPERATIONS = [
@@ -186,27 +192,28 @@ def monitor() -> TransactionMonitor[str]:
     return monitor
 
 
-def register(monitor: TransactionMonitor[str], *names: str) -> list[Entry[str]]:
-    entries = []
+def register(monitor: TransactionMonitor[str], *names: str) -> None:
     for name in names:
-        assert monitor.register(name.encode(), name, 1.0) is Registration.REGISTERED
-        assert monitor.last_enqueued is not None
-        entries.append(monitor.last_enqueued)
-    return entries
+        assert monitor.register(name.encode(), name) is Registration.REGISTERED
+        assert monitor.last_enqueued == name.encode()
+
+
+def there(monitor: TransactionMonitor[str], *names: str) -> list[str]:
+    return [name for name in names if name.encode() in monitor]
 
 
 def test_a_duplicate_fails_at_once(monitor: TransactionMonitor[str]) -> None:
     register(monitor, "a")
-    assert monitor.register(b"a", "other", 2.0) is Registration.DUPLICATE
+    assert monitor.register(b"a", "other") is Registration.DUPLICATE
     assert monitor.pending == 1
     assert monitor.get(b"a") == "a"
 
 
 def test_a_commit_fails_older_ones_and_leaves_later_ones(monitor: TransactionMonitor[str]) -> None:
-    entries = register(monitor, "1", "2", "3", "4", "5")
+    register(monitor, "1", "2", "3", "4", "5")
     assert monitor.committed(b"1") == ("1", ())
     assert monitor.committed(b"4") == ("4", ["2", "3"])
-    assert [entry.flushed for entry in entries] == [True, True, True, True, False]
+    assert there(monitor, "1", "2", "3", "4", "5") == ["5"]
     assert monitor.pending == 1
     assert monitor.committed(b"4") is None
     assert monitor.get(b"4") is None
@@ -217,7 +224,7 @@ def test_starting_and_stopping(monitor: TransactionMonitor[str]) -> None:
     fresh: TransactionMonitor[str] = TransactionMonitor(3, 1)
     assert not fresh.stop()
     with pytest.raises(PartitionInactiveError, match="partition inactive: partitionId=3"):
-        fresh.register(b"a", "a", 0.0)
+        fresh.register(b"a", "a")
     assert not monitor.start()
     register(monitor, "a", "b")
     assert monitor.stop()
@@ -228,49 +235,48 @@ def test_starting_and_stopping(monitor: TransactionMonitor[str]) -> None:
 
 def test_capacity(monitor: TransactionMonitor[str]) -> None:
     register(monitor, *"abcde")
-    assert monitor.register(b"f", "f", 0.0) is Registration.FULL
+    assert monitor.register(b"f", "f") is Registration.FULL
     assert monitor.abort(b"c") == "c"
     assert monitor.abort(b"c") is None
     register(monitor, "f")
 
 
 def test_abort_leaves_the_entry_until_it_is_flushed(monitor: TransactionMonitor[str]) -> None:
-    entry, _ = register(monitor, "a", "b")
+    register(monitor, "a", "b")
     assert monitor.abort(b"a") == "a"
-    assert not entry.flushed
-    assert monitor.oldest is entry
+    assert b"a" in monitor
+    assert monitor.oldest == b"a"
+    assert monitor.take_oldest(b"a") is None
     assert monitor.committed(b"a") == (None, ())
-    assert entry.flushed
+    assert b"a" not in monitor
 
 
 def test_flush(monitor: TransactionMonitor[str]) -> None:
-    entries = register(monitor, "a", "b", "c")
+    register(monitor, "a", "b", "c")
     monitor.abort(b"a")
     assert monitor.flush(b"unknown") == ()
     assert monitor.flush(b"b") == ["b"]
-    assert [entry.flushed for entry in entries] == [True, True, False]
+    assert there(monitor, "a", "b", "c") == ["c"]
 
 
 def test_close(monitor: TransactionMonitor[str]) -> None:
-    entries = register(monitor, "a", "b")
+    register(monitor, "a", "b")
     monitor.abort(b"a")
     assert monitor.close() == ["b"]
-    assert all(entry.flushed for entry in entries)
+    assert not there(monitor, "a", "b")
     assert monitor.state is MonitorState.CLOSED
     assert monitor.pending == 0
     assert monitor.close() == []
     assert not monitor.start()
     assert monitor.committed(b"b") is None
     with pytest.raises(ClientClosedError):
-        monitor.register(b"c", "c", 0.0)
+        monitor.register(b"c", "c")
 
 
 def test_last_enqueued(monitor: TransactionMonitor[str]) -> None:
-    assert monitor.last_enqueued is None
-    assert monitor.last_enqueued_at_s == -1
-    register(monitor, "a")
-    assert monitor.register(b"b", "b", 7.5) is Registration.REGISTERED
-    assert monitor.last_enqueued_at_s == 7.5
+    assert [monitor.last_enqueued] == [None]
+    register(monitor, "a", "b")
+    monitor.abort(b"b")
+    assert [monitor.last_enqueued] == [b"b"]
     monitor.committed(b"b")
-    assert monitor.last_enqueued is None
-    assert monitor.last_enqueued_at_s == 7.5
+    assert [monitor.last_enqueued] == [None]

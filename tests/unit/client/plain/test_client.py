@@ -292,7 +292,7 @@ async def test_an_abandoned_append_is_not_sent_again(driver: MockDriver) -> None
         with pytest.raises(waltz.OutcomeUnknownError):
             await client.append(0, b"b", timeout_s=0.01)
         engine: Any = client._engine
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while engine.has_pending:
                 await asyncio.sleep(0.01)
         assert driver.partitions[0].high_water_mark == 0

@@ -12,18 +12,16 @@ from tests.unit.client.fake_server import Connection, until
 from tests.unit.client.test_version5 import ALL, plain_client
 from waltz.common.ids import Endpoint
 from waltz.common.net.channel import Channel
+from waltz.common.wire.append_request import AppendRequest
 from waltz.common.wire.client_server import (
-    AppendFailed,
-    AppendFailure,
-    AppendRequest,
     FlushRequest,
     LockFailure,
     Message,
     MountRequest,
     MountResponse,
-    PartitionClosed,
     PartitionState,
 )
+from waltz.common.wire.version5 import AppendFailed, AppendFailure, PartitionClosed
 
 pytestmark = pytest.mark.timeout(60)
 

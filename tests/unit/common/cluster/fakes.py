@@ -16,6 +16,8 @@ from waltz.common.records import Record
 from waltz.common.wire import admin, client_server
 from waltz.common.wire import admin_version1 as admin_wire
 from waltz.common.wire.frames import CLIENT_SERVER, STORAGE_ADMIN, Bounds, Family
+from waltz.common.wire.structures import RpcException
+from waltz.common.wire.version5 import DataListStatus, TransactionDataListRequest, TransactionDataListResponse
 from waltz.common.zk.client import NodeExistsError, ZooKeeper
 from waltz.common.zk.paths import ClusterPaths
 from waltz.common.zk.store_admin import add_storage_node, assign_partitions, create_cluster
@@ -124,15 +126,13 @@ class FakeStorage(_Handler):
     def _answer(self, message: admin_wire.Message) -> admin_wire.Message:
         if isinstance(message, admin.AdminOpenRequest):
             if (message.key, message.partition_count) != (KEY, self.partition_count):
-                return admin.AdminFailureResponse(
-                    message.seq_num, admin.RpcException("StorageException: another cluster")
-                )
+                return admin.AdminFailureResponse(message.seq_num, RpcException("StorageException: another cluster"))
             return admin.AdminSuccessResponse(message.seq_num)
         assert isinstance(message, admin.RecordListRequest | admin_wire.RecordRangeRequest)
         log = self.logs.get(message.partition_id)
         if log is None:
             text = f"java.lang.Exception: Partition:{message.partition_id} is not assigned."
-            return admin.AdminFailureResponse(message.seq_num, admin.RpcException(text))
+            return admin.AdminFailureResponse(message.seq_num, RpcException(text))
         first = message.transaction_id + self.shift
         records = log[first : first + min(message.max_count, self.max_answer_records)]
         if isinstance(message, admin_wire.RecordRangeRequest):
@@ -150,7 +150,7 @@ class FakeOwner(_Handler):
         self.max_answer_records = 1_000_000
         self.refused_lists = 0
         """So many requests for transactions come before it owns the partition."""
-        self.lists: list[client_server.TransactionDataListRequest] = []
+        self.lists: list[TransactionDataListRequest] = []
         self.unknown_at_first: dict[int, int] = defaultdict(int)
         """So many first requests for a partition find the mark not known yet."""
         self.silent: set[int] = set()
@@ -175,7 +175,7 @@ class FakeOwner(_Handler):
 
     def frames_received(self, channel: Channel, buffer: bytes, bounds: Bounds) -> None:
         for message in client_server.decode_batch(buffer, bounds, channel.version):
-            if isinstance(message, client_server.TransactionDataListRequest):
+            if isinstance(message, TransactionDataListRequest):
                 self.lists.append(message)
                 channel.send(client_server.encode(self._list(message), channel.version))
                 continue
@@ -183,21 +183,19 @@ class FakeOwner(_Handler):
             task = asyncio.get_running_loop().create_task(self._answer(channel, ReqId(message.req_id)))
             self._tasks.add(task)
 
-    def _list(self, message: client_server.TransactionDataListRequest) -> client_server.TransactionDataListResponse:
+    def _list(self, message: TransactionDataListRequest) -> TransactionDataListResponse:
         first, partition_id = message.transaction_id, ReqId(message.req_id).partition_id
-        status, error, records = client_server.DataListStatus.OK, None, list[Record]()
+        status, error, records = DataListStatus.OK, None, list[Record]()
         if self.refused_lists > 0:
             self.refused_lists -= 1
-            status = client_server.DataListStatus.NOT_READY
+            status = DataListStatus.NOT_READY
         elif partition_id not in self.logs:
-            status = client_server.DataListStatus.FAILED
+            status = DataListStatus.FAILED
             error = f"the storages have not got transaction {first}, which is committed"
         else:
             committed = self.logs[partition_id][: self.marks[partition_id] + 1]
             records = committed[first : first + min(message.max_count, self.max_answer_records)]
-        return client_server.TransactionDataListResponse(
-            message.req_id, first, status, self.marks[partition_id], records, error
-        )
+        return TransactionDataListResponse(message.req_id, first, status, self.marks[partition_id], records, error)
 
     async def _answer(self, channel: Channel, req_id: ReqId) -> None:
         self.requests.append(req_id)

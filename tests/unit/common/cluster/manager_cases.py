@@ -7,13 +7,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 import pytest
 
 from tests.unit.common.zk.conformance import Ensemble
-from waltz.common.cluster.manager import ClusterManager, PartitionGeneration
+from waltz.common.cluster.manager import ClusterManager
 from waltz.common.ids import Endpoint
 from waltz.common.zk import store_admin
 from waltz.common.zk.client import ZooKeeper
 from waltz.common.zk.paths import ClusterPaths
 from waltz.common.zk.store_admin import create_cluster, read_partition_assignment, read_server_descriptors
-from waltz.common.zk.znodes import PartitionAssignment, ServerDescriptor
+from waltz.common.zk.znodes import PartitionAssignment, PartitionGeneration, ServerDescriptor
 
 _numbers = itertools.count()
 _TIMEOUT_S = 30.0

@@ -10,14 +10,14 @@ from tests.unit.common.cluster.manager_cases import FakeClient, FakeServer, Mana
 from tests.unit.common.zk.conformance import Ensemble
 from tests.unit.test_memory_zookeeper import MemoryEnsemble
 from waltz.common.cluster import manager as manager_module
-from waltz.common.cluster.manager import ClusterManager, PartitionGeneration
+from waltz.common.cluster.manager import ClusterManager
 from waltz.common.cluster.policy import PolicyError
 from waltz.common.errors import DeadlineExceededError, WaltzError
 from waltz.common.ids import Endpoint
 from waltz.common.zk.client import Stat, Watch
 from waltz.common.zk.paths import ClusterPaths
 from waltz.common.zk.store_admin import StoreAdminError, create_cluster
-from waltz.common.zk.znodes import PartitionAssignment, ServerDescriptor
+from waltz.common.zk.znodes import PartitionAssignment, PartitionGeneration, ServerDescriptor
 
 ROOT = "/waltz"
 PATHS = ClusterPaths.of(ROOT)

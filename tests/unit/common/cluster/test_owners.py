@@ -6,8 +6,9 @@ from tests.unit.common.cluster.conftest import ROOT
 from tests.unit.common.cluster.fakes import GENERATION, FakeCluster, FakeOwner
 from waltz.common.cluster.owners import Owner, OwnerConnection, read_owners
 from waltz.common.errors import ConnectFailedError, ConnectionClosedError, ProtocolError
-from waltz.common.wire.client_server import HighWaterMarkRequest, HighWaterMarkResponse, TransactionDataListRequest
+from waltz.common.wire.client_server import HighWaterMarkRequest, HighWaterMarkResponse
 from waltz.common.wire.frames import CLIENT_SERVER
+from waltz.common.wire.version5 import TransactionDataListRequest
 
 TIMEOUT_S = 30.0
 

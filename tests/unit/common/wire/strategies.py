@@ -6,15 +6,10 @@ from hypothesis import strategies as st
 
 from waltz.common.checksum import checksum
 from waltz.common.records import Record, RecordHeader
-from waltz.common.wire.client_server import (
-    AppendFailure,
-    AppendRequest,
-    DataListStatus,
-    PartitionState,
-    TransactionDataListResponse,
-    TransactionDataResponse,
-)
-from waltz.common.wire.storage import RpcException, SessionInfo, StackFrame
+from waltz.common.wire.append_request import AppendRequest
+from waltz.common.wire.client_server import PartitionState, TransactionDataResponse
+from waltz.common.wire.structures import RpcException, SessionInfo, StackFrame
+from waltz.common.wire.version5 import AppendFailure, DataListStatus, TransactionDataListResponse
 
 INTS = st.integers(-(1 << 31), (1 << 31) - 1)
 LONGS = st.integers(-(1 << 63), (1 << 63) - 1)

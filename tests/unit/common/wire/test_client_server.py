@@ -10,8 +10,8 @@ from waltz.common.checksum import checksum
 from waltz.common.errors import ProtocolError
 from waltz.common.ids import LONG_MIN, ReqId
 from waltz.common.wire import client_server
+from waltz.common.wire.append_request import AppendRequest
 from waltz.common.wire.client_server import (
-    AppendRequest,
     CheckStorageConnectivityResponse,
     FeedData,
     FeedSuspended,

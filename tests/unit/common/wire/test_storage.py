@@ -8,7 +8,8 @@ from waltz.common.ids import ReqId
 from waltz.common.records import Record, encode_records
 from waltz.common.wire import admin, storage
 from waltz.common.wire.frames import FRAME_HEADER_SIZE_BYTES, STORAGE, STORAGE_ADMIN, FrameSplitter
-from waltz.common.wire.storage import AppendRequest, FailureResponse, RpcException, StackFrame, SuccessResponse
+from waltz.common.wire.storage import AppendRequest, FailureResponse, SuccessResponse
+from waltz.common.wire.structures import RpcException, StackFrame
 
 RECORD = Record(0, ReqId.of(1, 2, 3, 4), 7, b"abc", 0x352441C2)
 
@@ -79,6 +80,12 @@ def test_append_of_encoded_records_equals_the_message(
     assert len(frame) == len(encoded) + storage.APPEND_OVERHEAD_BYTES
     assert frame == storage.encode(AppendRequest(session_id, seq_num, partition_id, records, offline))
     assert both(frame) == AppendRequest(session_id, seq_num, partition_id, records, offline)
+
+
+@given(LONGS, LONGS, INTS)
+def test_success_equals_the_message(session_id: int, seq_num: int, partition_id: int) -> None:
+    response = SuccessResponse(session_id, seq_num, partition_id)
+    assert storage.encode_success(*response) == storage.encode(response)
 
 
 @pytest.mark.parametrize("offline", [False, True])

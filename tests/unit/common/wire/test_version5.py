@@ -9,23 +9,19 @@ from waltz.common.checksum import checksum
 from waltz.common.errors import ProtocolError
 from waltz.common.ids import ReqId
 from waltz.common.records import Record, encode_records
-from waltz.common.wire.client_server import (
+from waltz.common.wire.append_request import AppendRequest
+from waltz.common.wire.client_server import FeedData, Message, decode, decode_batch, encode
+from waltz.common.wire.connection import WireConnection
+from waltz.common.wire.frames import CLIENT_SERVER
+from waltz.common.wire.version5 import (
     AppendFailed,
     AppendFailure,
-    AppendRequest,
     DataListStatus,
-    FeedData,
-    Message,
     PartitionClosed,
     TransactionDataListRequest,
     TransactionDataListResponse,
-    decode,
-    decode_batch,
-    encode,
     encode_transaction_data_list,
 )
-from waltz.common.wire.connection import WireConnection
-from waltz.common.wire.frames import CLIENT_SERVER
 
 REQ_ID = ReqId.of(7, 3, 2, 258)
 REQ_ID_HEX = "00000007000000030000000200000102"

@@ -11,6 +11,7 @@ from uuid import UUID
 from waltz.common.ids import ReqId
 from waltz.common.records import Record, RecordHeader
 from waltz.common.wire import admin, client_server, storage
+from waltz.common.wire.structures import RpcException, SessionInfo
 
 DATA = Path(__file__).parents[3] / "data"
 
@@ -83,7 +84,7 @@ def _error(message: str, value: dict[str, Any]) -> Any:
     if message == "TransactionDataResponse":
         return value["message"]
     assert value["stackTrace"] == []
-    return storage.RpcException(value["message"])
+    return RpcException(value["message"])
 
 
 def _value(message: str, name: str, value: Any) -> Any:
@@ -97,7 +98,7 @@ def _value(message: str, name: str, value: Any) -> Any:
         case "exception":
             return _error(message, value)
         case "lastSessionInfo":
-            return storage.SessionInfo(value["sessionId"], value["lowWaterMark"], value["localLowWaterMark"])
+            return SessionInfo(value["sessionId"], value["lowWaterMark"], value["localLowWaterMark"])
         case "record":
             return _record(value)
         case "records":

@@ -120,6 +120,7 @@ def test_tree_of_the_original() -> None:
     assert assignments.partitions == dict.fromkeys(storages, (0, 1))
     assert assignments.storages_of(1) == storages
     assert assignments.storages_of(2) == frozenset()
+    assert assignments.storages_by_partition() == {0: storages, 1: storages}
     for partition_id in (0, 1):
         metadata = PartitionMetadata.decode(data(paths.partition(partition_id)))
         assert (metadata.generation, metadata.session_id) == (1, 0)

@@ -9,7 +9,7 @@ from typing import TypeVar
 from waltz.common.errors import ConnectFailedError, ConnectionClosedError, DeadlineExceededError
 from waltz.common.net.outbox import Outbox
 from waltz.common.records import Record, RecordHeader, decode_records
-from waltz.common.wire.storage import SessionInfo
+from waltz.common.wire.structures import SessionInfo
 from waltz.storage.remote.errors import RemoteStorageError
 from waltz.storage.remote.owed_answers import Transfer
 

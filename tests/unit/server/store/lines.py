@@ -20,6 +20,7 @@ from waltz.common.net.channel import Channel
 from waltz.common.records import RecordHeader
 from waltz.common.wire import storage as wire
 from waltz.common.wire.frames import STORAGE, Bounds
+from waltz.common.wire.structures import RpcException, SessionInfo
 from waltz.server.store.connections import StorageRpc
 from waltz.storage.remote.client import StorageClient
 from waltz.storage.remote.errors import RemoteStorageError
@@ -191,7 +192,7 @@ class _StorageEnd:
             try:
                 answer = self._answer(message)
             except RemoteStorageError as error:
-                answer = wire.FailureResponse(*message[:3], wire.RpcException(str(error)))
+                answer = wire.FailureResponse(*message[:3], RpcException(str(error)))
             channel.send(wire.encode(answer))
 
     def _answer(self, message: wire.Message) -> wire.Message:
@@ -210,7 +211,7 @@ class _StorageEnd:
         common = message[:3]
         match message:
             case wire.LastSessionInfoRequest():
-                info = wire.SessionInfo(partition.session_id, partition.low_water_mark, partition.local_low_water_mark)
+                info = SessionInfo(partition.session_id, partition.low_water_mark, partition.local_low_water_mark)
                 return wire.LastSessionInfoResponse(*common, info)
             case wire.MaxTransactionIdRequest():
                 return wire.MaxTransactionIdResponse(*common, partition.maximum)

@@ -7,7 +7,7 @@ from typing import cast
 
 from waltz.common.errors import ConnectionClosedError
 from waltz.common.records import Record, encode_records
-from waltz.common.wire.storage import SessionInfo
+from waltz.common.wire.structures import SessionInfo
 from waltz.common.zk.znodes import ReplicaId
 from waltz.server.store.connections import Lane, StorageConnections, StorageRpc
 from waltz.server.store.interface import Append, ReadFailedError, StoreOptions

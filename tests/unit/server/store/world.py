@@ -3,6 +3,7 @@
 import asyncio
 import random
 from collections.abc import Callable, Sequence
+from typing import Self
 
 from tests.memory_zookeeper import MemoryZooKeeper, MemoryZooKeeperServer
 from tests.unit.server.store.fakes import FakeNetwork
@@ -148,7 +149,7 @@ class World:
         self.servers: list[Server] = []
         self._seq_num = 0
 
-    async def __aenter__(self) -> "World":
+    async def __aenter__(self) -> Self:
         zookeeper = await self.zookeeper_server.connect()
         await zookeeper.create(ClusterPaths(ROOT).partitions, None, make_path=True)
         await zookeeper.close()

@@ -133,6 +133,44 @@ async def test_run_returns_and_raises_what_the_function_does(files: OsFiles) -> 
         await files.run(lambda: 1 // 0)
 
 
+async def test_brief_calls_run_on_the_loop_once_the_disk_has_proved_fast(files: OsFiles) -> None:
+    here = threading.get_ident()
+    places = [await files.run_brief(threading.get_ident) == here for _ in range(40)]
+    assert not places[0]
+    assert places[-1]
+    assert places == sorted(places), "it goes over once"
+
+
+@pytest.mark.parametrize("occupied", ["run", "run_read"])
+async def test_brief_calls_leave_the_loop_to_others_that_need_it(files: OsFiles, occupied: str) -> None:
+    for _ in range(40):
+        await files.run_brief(lambda: None)
+    go_on = threading.Event()
+    other = asyncio.create_task(getattr(files, occupied)(lambda: go_on.wait(10)))
+    await asyncio.sleep(0)
+    assert await files.run_brief(threading.get_ident) != threading.get_ident()
+    go_on.set()
+    await other
+    assert await files.run_brief(threading.get_ident) == threading.get_ident()
+
+
+async def test_brief_calls_leave_the_loop_when_the_disk_becomes_slow(
+    files: OsFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in range(40):
+        await files.run_brief(lambda: None)
+    now_s = [0.0]
+    monkeypatch.setattr("waltz.storage.disk.files.time.perf_counter", lambda: now_s[0])
+
+    def hang() -> None:
+        now_s[0] += 60.0
+        raise OSError(errno.EIO, "broken")
+
+    with pytest.raises(OSError, match="broken"):
+        await files.run_brief(hang)
+    assert await files.run_brief(threading.get_ident) != threading.get_ident()
+
+
 @pytest.mark.parametrize("failing", [False, True])
 async def test_cancelled_run_ends_with_its_function(
     files: OsFiles, caplog: pytest.LogCaptureFixture, failing: bool

@@ -116,7 +116,7 @@ def test_damage_at_the_end_of_a_segment(files: CrashFiles, log: PartitionLog) ->
     assert log.damage.ranges == ((13, 13), (20, 20))
 
 
-def test_what_is_appended_during_a_scan_is_no_concern_of_it(files: CrashFiles, log: PartitionLog) -> None:
+def test_what_is_appended_during_a_scan_is_no_concern_of_it(log: PartitionLog) -> None:
     scanning = log.damage.begin_scan(log.damage.segments_to_scan(suspicious=False)[-1])
     append(log, records(21, 3))
     while not log.damage.scan_step(scanning):
@@ -317,7 +317,7 @@ async def test_a_defect_of_the_scrubber_does_not_end_scanning(
     scrubber.start()
     scrubber.request(0)
     scrubber.request(1)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while len(scanned) < 2:
             await asyncio.sleep(0)
     assert "planted" in caplog.text

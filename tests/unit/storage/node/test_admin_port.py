@@ -22,8 +22,9 @@ from tests.unit.storage.node_support import (
 from waltz.common.errors import ConnectionClosedError
 from waltz.common.wire import admin as wire
 from waltz.common.wire import admin_version1 as admin_wire
-from waltz.storage.node import replies
+from waltz.common.wire.structures import RpcException
 from waltz.storage.node.admin_port import AdminService
+from waltz.storage.node.replies import MAX_REPLY_BYTES
 from waltz.storage.remote.errors import RemoteStorageError
 
 NO_SUCH = SE + "no such partition: {} (the cluster has 3 partitions)"
@@ -64,7 +65,7 @@ async def test_hello_open_and_assignment_byte_for_byte(node: RunningNode) -> Non
 )
 async def test_open_is_refused(node: RunningNode, request_: wire.AdminOpenRequest, text: str) -> None:
     peer = await node.raw(admin=True)
-    assert await peer.ask_admin(request_) == wire.AdminFailureResponse(-1, wire.RpcException(SE + text))
+    assert await peer.ask_admin(request_) == wire.AdminFailureResponse(-1, RpcException(SE + text))
 
 
 async def test_assignment(node: RunningNode, tmp_path: Path) -> None:
@@ -176,20 +177,17 @@ async def test_a_null_list_is_refused(node: RunningNode) -> None:
         wire.PartitionAssignmentRequest(1, None, False, False),
     ):
         answer = await peer.ask_admin(request)
-        assert answer == wire.AdminFailureResponse(1, wire.RpcException(SE + "the list of partitions is missing"))
+        assert answer == wire.AdminFailureResponse(1, RpcException(SE + "the list of partitions is missing"))
 
 
-async def test_session_info_and_records(node: RunningNode, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replies, "MAX_REPLY_BYTES", 3000)
+async def test_session_info_and_records(node: RunningNode) -> None:
     admin, client = await node.admin(), await node.client()
-    batch = [record(number, bytes(1000)) for number in range(9)]
+    batch = [record(number, bytes(MAX_REPLY_BYTES // 4)) for number in range(9)]
     await client.append(3, 1, batch, timeout_s=TIMEOUT_S)
     await client.set_low_water_mark(4, 1, 8, timeout_s=TIMEOUT_S)
     assert await admin.last_session_info(1) == (4, 8, 8)
     assert await admin.records(1, 3, 1) == batch[3:4]
-    first = await admin.records(1, 0, 9)
-    assert 0 < len(first) < 9
-    assert first == batch[: len(first)]
+    assert await admin.records(1, 0, 9) == batch[:3]
     assert await admin.records(1, 9, 9) == []
     assert await admin.records(1, 0, 0) == []
     for question in (admin.last_session_info(2), admin.records(2, 0, 1), admin.records(-1, 0, 1)):
@@ -197,10 +195,9 @@ async def test_session_info_and_records(node: RunningNode, monkeypatch: pytest.M
             await question
 
 
-async def test_ranges_as_on_disk(node: RunningNode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replies, "MAX_REPLY_BYTES", 3500)
+async def test_ranges_as_on_disk(node: RunningNode, tmp_path: Path) -> None:
     peer, client = await node.raw(admin=True, versions=(0, 1)), await node.client()
-    batch = [record(number, bytes(1000)) for number in range(9)]
+    batch = [record(number, bytes(MAX_REPLY_BYTES // 4)) for number in range(9)]
     await client.append(3, 1, batch, timeout_s=TIMEOUT_S)
     stored = (tmp_path / "1" / "0000000000000000000.seg").read_bytes()[128:]
 
@@ -210,12 +207,13 @@ async def test_ranges_as_on_disk(node: RunningNode, tmp_path: Path, monkeypatch:
         assert frame[:3] == b"A\x00\x01"
         return admin_wire.decode(frame, 7, len(frame), 1)
 
-    sizes = (1040).to_bytes(4, "big")
-    assert await ask(1, 3, 1) == admin_wire.RecordRangeResponse(7, 1, sizes, stored[3 * 1040 : 4 * 1040])
-    assert await ask(1, 0, 9) == admin_wire.RecordRangeResponse(7, 1, 3 * sizes, stored[: 3 * 1040])
+    size_bytes = len(stored) // 9
+    sizes = size_bytes.to_bytes(4, "big")
+    assert await ask(1, 3, 1) == admin_wire.RecordRangeResponse(7, 1, sizes, stored[3 * size_bytes : 4 * size_bytes])
+    assert await ask(1, 0, 9) == admin_wire.RecordRangeResponse(7, 1, 3 * sizes, stored[: 3 * size_bytes])
     for first, max_count in ((9, 9), (0, 0), (-1, 5)):
         assert await ask(1, first, max_count) == admin_wire.RecordRangeResponse(7, 1, b"", b"")
-    assert await ask(2, 0, 1) == wire.AdminFailureResponse(7, wire.RpcException(NOT_ASSIGNED.format(2)))
+    assert await ask(2, 0, 1) == wire.AdminFailureResponse(7, RpcException(NOT_ASSIGNED.format(2)))
 
 
 async def test_the_version_of_the_original_has_nothing_of_ours(node: RunningNode) -> None:

@@ -22,6 +22,7 @@ from tests.unit.storage.node_support import (
 )
 from waltz.common.net.channel import Channel
 from waltz.common.wire import storage as wire
+from waltz.common.wire.structures import RpcException, SessionInfo
 from waltz.storage.node import data_port as data_service
 from waltz.storage.node.request_queue import DEFAULT_LIMITS
 
@@ -88,7 +89,7 @@ async def test_replies_echo_session_number_and_partition(node: RunningNode) -> N
     append = wire.AppendRequest(5, 2**62, 1, records(0, 2), False)
     assert await peer.ask(append) == wire.SuccessResponse(5, 2**62, 1)
     assert await peer.ask(wire.AppendRequest(5, 1, 1, records(9, 1), False)) == wire.FailureResponse(
-        5, 1, 1, wire.RpcException(SE + "transaction out of order")
+        5, 1, 1, RpcException(SE + "transaction out of order")
     )
 
 
@@ -125,8 +126,8 @@ async def test_permission_checks_over_the_wire(node: RunningNode) -> None:
     ("response", "number"),
     [
         (wire.SuccessResponse(0, 1, 0), 7),
-        (wire.LastSessionInfoResponse(0, 1, 0, wire.SessionInfo(1, 2, 3)), 3),
-        (wire.FailureResponse(0, 1, 0, wire.RpcException("x")), 8),
+        (wire.LastSessionInfoResponse(0, 1, 0, SessionInfo(1, 2, 3)), 3),
+        (wire.FailureResponse(0, 1, 0, RpcException("x")), 8),
         (wire.RecordListResponse(0, 1, 0, [record(1)]), 18),
     ],
 )
@@ -210,7 +211,7 @@ async def test_a_peer_that_reads_nothing_for_long_is_dropped(
     assert await bystander.ask(max_id(0, 0)) == wire.MaxTransactionIdResponse(0, 9, 0, 0)
 
 
-async def test_a_peer_that_reads_slowly_is_served(node: RunningNode, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_peer_that_reads_slowly_is_served(node: RunningNode) -> None:
     """Between two looks at it there must be progress, and there is."""
     peer = await node.raw()
     await peer.ask(wire.OpenRequest(-1, -1, -1, KEY, PARTITION_COUNT))

@@ -28,7 +28,7 @@ from tests.unit.storage.node_support import (
     records,
     running_node,
 )
-from waltz.common.config import StorageConfig, TlsConfig
+from waltz.common.config import ClusterConfig, StorageConfig, TlsConfig
 from waltz.common.errors import ConnectFailedError, WaltzError
 from waltz.common.metrics import Registry
 from waltz.common.net.tls import client_context
@@ -350,7 +350,7 @@ async def test_without_a_port_there_is_no_http(tmp_path: Path, caplog: pytest.Lo
 
 
 class Ensemble:
-    """Stands for ``connect``: gives out clients of a tree in memory, once it is let go."""
+    """Stands for ``connect_configured``: gives out clients of a tree in memory, once it is let go."""
 
     def __init__(self, server: MemoryZooKeeperServer) -> None:
         self._server = server
@@ -358,7 +358,7 @@ class Ensemble:
         self.asked = asyncio.Event()
         self.let_go = asyncio.Event()
 
-    async def connect(self, connect_string: str, *, session_timeout_s: float, connect_timeout_s: float) -> ZooKeeper:
+    async def connect(self, config: ClusterConfig, *, connect_timeout_s: float) -> ZooKeeper:
         self.asked.set()
         await self.let_go.wait()
         client = await self._server.connect()
@@ -369,7 +369,7 @@ class Ensemble:
 @pytest.fixture
 async def ensemble(monkeypatch: pytest.MonkeyPatch) -> Ensemble:
     ensemble = Ensemble(await make_zookeeper(KEY, PARTITION_COUNT))
-    monkeypatch.setattr(node_module, "connect", ensemble.connect)
+    monkeypatch.setattr(node_module, "connect_configured", ensemble.connect)
     return ensemble
 
 

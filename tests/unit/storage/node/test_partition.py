@@ -29,11 +29,10 @@ from waltz.server.store.interface import StoreOptions
 from waltz.server.store.replica import MAX_IN_FLIGHT_REQUESTS
 from waltz.storage.disk.control_file import ControlFile
 from waltz.storage.disk.fence import FenceFile
-from waltz.storage.disk.log import PartitionLog
-from waltz.storage.node import replies
-from waltz.storage.node.partition import StoragePartition
+from waltz.storage.disk.log import PartitionLog, Prepared
+from waltz.storage.node.partition import MAX_BRIEF_BYTES, StoragePartition
 from waltz.storage.node.partition_metrics import PartitionMetrics
-from waltz.storage.node.replies import read_encoded
+from waltz.storage.node.replies import MAX_REPLY_BYTES, read_encoded
 from waltz.storage.node.request_queue import DEFAULT_LIMITS, PartitionRequest, QueueLimits
 from waltz.storage.node.session_rule import StorageRequest
 
@@ -92,6 +91,7 @@ class Bench:
         self.fence_file = FenceFile.open(self.files, str(directory), KEY, PARTITION_COUNT)
         self.control_file.set_assigned(PARTITION, True)
         self.asker = Asker()
+        self.busy: set[int] = set()
         self.partition = self._open()
         self._seq_num = 0
 
@@ -113,6 +113,7 @@ class Bench:
             self.fence_file,
             self.files,
             metrics,
+            busy=self.busy,
             on_suspicion=lambda: None,
             limits=self.limits,
         )
@@ -177,11 +178,6 @@ async def bench(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator
     await bench.close()
 
 
-@pytest.fixture
-def small_replies(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replies, "MAX_REPLY_BYTES", 2000)
-
-
 # Requests
 
 
@@ -213,9 +209,8 @@ async def test_absent_records_are_no_error(bench: Bench, transaction_id: int) ->
     assert await bench.outcome(bench.send(header)) is None
 
 
-@pytest.mark.usefixtures("small_replies")
 async def test_a_long_list_is_cut_but_never_empty(bench: Bench) -> None:
-    batch = [record(0, bytes(500)), record(1, bytes(5000)), record(2, bytes(500))]
+    batch = [record(0, bytes(500)), record(1, bytes(MAX_REPLY_BYTES)), record(2, bytes(500))]
     await bench.outcome(bench.append(-1, batch))
     assert await bench.outcome(bench.read(-1, 0, 100)) == batch[:1]
     assert await bench.outcome(bench.read(-1, 1, 100)) == batch[1:2]
@@ -270,6 +265,50 @@ async def test_groups_are_limited_in_bytes(tmp_path: Path, limits: QueueLimits) 
     assert {await bench.outcome(each) for each in appends} == {SUCCESS}
     assert bench.files.data_sync_count(DATA) == 3
     await bench.close()
+
+
+async def test_a_lone_small_append_may_block_the_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not one that is large, nor one beside which another partition has something to do."""
+    bench = Bench(tmp_path)
+    brief: list[int] = []
+
+    async def run_brief(function: Callable[[], Prepared]) -> Prepared:
+        prepared = function()
+        brief.append(prepared.first_transaction_id)
+        return prepared
+
+    monkeypatch.setattr(bench.files, "run_brief", run_brief)
+    assert await bench.outcome(bench.append(-1, records(0, 1), size_bytes=MAX_BRIEF_BYTES)) == SUCCESS
+    assert await bench.outcome(bench.append(-1, records(1, 1), size_bytes=MAX_BRIEF_BYTES + 1)) == SUCCESS
+    together = [bench.append(-1, records(2 + at, 1), size_bytes=MAX_BRIEF_BYTES // 2 + 1) for at in range(2)]
+    assert [await bench.outcome(each) for each in together] == [SUCCESS, SUCCESS]
+    bench.busy.add(PARTITION + 1)
+    assert await bench.outcome(bench.append(-1, records(4, 1))) == SUCCESS
+    bench.busy.remove(PARTITION + 1)
+    assert await bench.outcome(bench.append(-1, records(5, 1))) == SUCCESS
+    assert brief == [0, 5]
+    await bench.close()
+
+
+async def test_a_partition_is_busy_as_long_as_something_waits(bench: Bench) -> None:
+    await bench.outcome(bench.append(-1, records(0, 1)))
+    assert await bench.outcome(bench.read(-1, 0, 1)) == records(0, 1)
+    await asyncio.sleep(0)
+    assert not bench.busy
+    gate = bench.files.gate(DATA)
+    appends = [bench.append(-1, records(1 + at, 1)) for at in range(2)]
+    assert bench.busy == {PARTITION}
+    await gate.reached()
+    assert bench.busy == {PARTITION}
+    read = bench.read(-1, 0, 1)
+    assert await bench.outcome(read) == records(0, 1)
+    await asyncio.sleep(0)
+    assert bench.busy == {PARTITION}
+    gate.open()
+    assert [await bench.outcome(each) for each in appends] == [SUCCESS, SUCCESS]
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert not bench.busy
 
 
 @pytest.mark.parametrize(("to", "expected"), [(-1, -1), (3, 3), (9, 9), (10, 9), (2**62, 9)])

@@ -29,6 +29,7 @@ from waltz.common.net.listener import Listener
 from waltz.common.records import Record, encode_records
 from waltz.common.wire import storage as wire
 from waltz.common.wire.frames import STORAGE, Bounds
+from waltz.common.wire.structures import SessionInfo
 from waltz.storage.remote import client as client_module
 from waltz.storage.remote.client import StorageClient
 from waltz.storage.remote.errors import DataCorruptionError, RemoteStorageError
@@ -235,7 +236,7 @@ async def test_a_late_answer_is_not_an_unknown_one() -> None:
         for each in waiting:
             channel.send(wire.encode(wire.MaxTransactionIdResponse(*each[:3], 5)))
         waiting.clear()
-        channel.send(wire.encode(wire.LastSessionInfoResponse(*message[:3], wire.SessionInfo(1, 2, 3))))
+        channel.send(wire.encode(wire.LastSessionInfoResponse(*message[:3], SessionInfo(1, 2, 3))))
 
     async with client_of(late) as client:
         with pytest.raises(DeadlineExceededError, match="MaxTransactionIdRequest for partition 0"):

@@ -19,10 +19,11 @@ from waltz.common.net.listener import Listener
 from waltz.common.records import Record
 from waltz.common.wire import storage as wire
 from waltz.common.wire.frames import STORAGE, Bounds
+from waltz.common.wire.structures import RpcException
 from waltz.storage.remote.connection import StorageConnection, verify_payloads
 from waltz.storage.remote.errors import DataCorruptionError, RemoteStorageError
 
-TIMEOUT_S = 10.0
+TIMEOUT_S = 30.0
 Answer = Callable[[Channel, wire.Message], None]
 
 
@@ -83,7 +84,7 @@ def say_nothing(channel: Channel, message: wire.Message) -> None:
 
 
 def refuse(channel: Channel, message: wire.Message) -> None:
-    error = wire.RpcException("java.lang.Exception: Partition:0 is not assigned.")
+    error = RpcException("java.lang.Exception: Partition:0 is not assigned.")
     channel.send(wire.encode(wire.FailureResponse(1, message.seq_num, 0, error)))
 
 

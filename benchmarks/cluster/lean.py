@@ -1,0 +1,425 @@
+"""The lean pipeline: what plain Python can do on this machine for the life of an append.
+
+One client, one server, three storages as processes on loopback: frames, optimistic locks checked, checksums verified,
+records assembled once, three synced writes, quorum of two, feed back to the client. No callbacks, no recovery, no
+ZooKeeper, no bounds: a yardstick for shares in one run, not something to build on.
+
+    python -m benchmarks.cluster.lean storage PORT FILE_PREFIX [--tls]
+    python -m benchmarks.cluster.lean server PORT STORAGE_PORT ... [--tls]
+
+Either answers each line on standard input with what it has done so far, as JSON.
+"""
+
+import argparse
+import asyncio
+import collections
+import itertools
+import json
+import os
+import ssl
+import struct
+import time
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple, cast
+
+import uvloop
+
+from benchmarks.cluster.load import Load
+from benchmarks.cluster.pace import TICK_S, Pace, Ticker
+from benchmarks.cluster.scenarios import Scenario
+from waltz.common.config import TlsConfig
+from waltz.common.net.tls import client_context, server_context
+
+HOST = "127.0.0.1"
+FRAME = struct.Struct(">bhi")  # magic, version, payload size
+APPEND = struct.Struct(">bqqqi")  # type, request id (two longs), client high-water mark, write lock count
+REQUEST_ID = struct.Struct(">bqq")
+FEED = struct.Struct(">bhibqqqi")  # frame header, type, request id, transaction id, header
+RECORD = struct.Struct(">qqqiii")  # transaction id, request id, header, data size, data checksum
+BATCH = struct.Struct(">iqi")  # partition, sequence number, records
+ACKNOWLEDGEMENT = struct.Struct(">bhiiq")  # frame header, partition, sequence number
+PLACE = struct.Struct(">iq")
+REST = struct.Struct(">iii")  # append locks, header, data size
+INT = struct.Struct(">i")
+UNSIGNED = struct.Struct(">I")
+CLIENT = 1 << 32
+QUORUM, TABLE, SLOTS, BATCHES_IN_FLIGHT = 2, 30_000, 3, 2
+SEGMENT_HEADER_BYTES = 128
+CONNECT_INTERVAL_S = 0.05
+
+Bounds = list[tuple[int, int]]
+
+
+class Frames(asyncio.Protocol):
+    """Splits what arrives into frames and hands all complete ones over at once."""
+
+    transport: asyncio.Transport
+    _rest = b""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast("asyncio.Transport", transport)
+
+    def data_received(self, data: bytes) -> None:
+        if self._rest:
+            data = self._rest + data
+        at, size = 0, len(data)
+        bounds: Bounds = []
+        while size - at >= FRAME.size:
+            end = at + FRAME.size + FRAME.unpack_from(data, at)[2]
+            if end > size:
+                break
+            bounds.append((at + FRAME.size, end))
+            at = end
+        self._rest = data[at:]
+        self.frames(data, bounds)
+
+    def frames(self, data: bytes, bounds: Bounds) -> None:
+        """Payloads, as places in ``data``."""
+        raise NotImplementedError
+
+
+# A storage
+
+
+class Log:
+    """The file of a partition."""
+
+    def __init__(self, path: str) -> None:
+        self.descriptor = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_TRUNC)
+        self.next_id = 0
+        self._offset = SEGMENT_HEADER_BYTES
+        self._index: list[int] = []
+
+    def write(self, bodies: Sequence[tuple[int, bytes]]) -> None:
+        """Check records and write them with their checksums; they are not durable yet."""
+        out: list[bytes | memoryview] = []
+        for count, body in bodies:
+            view, at = memoryview(body), 0
+            for _ in range(count):
+                transaction_id, _, _, _, size, checksum = RECORD.unpack_from(body, at)
+                assert transaction_id == self.next_id
+                self.next_id += 1
+                self._index.append(self._offset)
+                record = view[at : at + RECORD.size + size]
+                assert zlib.crc32(record[RECORD.size :]) == checksum & 0xFFFFFFFF
+                out += record, UNSIGNED.pack(zlib.crc32(record))
+                self._offset += RECORD.size + INT.size + size
+                at += RECORD.size + size
+        os.write(self.descriptor, b"".join(out))
+
+
+class Received(NamedTuple):
+    """A batch that waits to be written."""
+
+    connection: Frames
+    partition: int
+    sequence: int
+    records: int
+    body: bytes
+
+
+async def store(port: int, file_prefix: str, tls: ssl.SSLContext | None) -> None:
+    """A storage: what has come together is written and synced at a time, each partition's file for itself."""
+    waiting: collections.deque[Received] = collections.deque()
+    wake = asyncio.Event()
+    logs: dict[int, Log] = {}
+    loop = asyncio.get_running_loop()
+
+    class Storage(Frames):
+        def frames(self, data: bytes, bounds: Bounds) -> None:
+            for at, end in bounds:
+                partition, sequence, count = BATCH.unpack_from(data, at)
+                waiting.append(Received(self, partition, sequence, count, data[at + BATCH.size : end]))
+            wake.set()
+
+    await loop.create_server(Storage, HOST, port, ssl=tls)
+    answer_lines(lambda: sum(log.next_id for log in logs.values()))
+    while True:
+        await wake.wait()
+        wake.clear()
+        batches = list(waiting)
+        waiting.clear()
+        bodies: dict[int, list[tuple[int, bytes]]] = {}
+        for batch in batches:
+            bodies.setdefault(batch.partition, []).append((batch.records, batch.body))
+        for partition, those in bodies.items():
+            if partition not in logs:
+                logs[partition] = Log(f"{file_prefix}-{partition}")
+            logs[partition].write(those)
+        syncs = [loop.run_in_executor(None, os.fdatasync, logs[partition].descriptor) for partition in bodies]
+        for sync in syncs:
+            await sync
+        for batch in batches:
+            batch.connection.transport.write(ACKNOWLEDGEMENT.pack(1, 0, PLACE.size, batch.partition, batch.sequence))
+
+
+# The server
+
+
+class Request(NamedTuple):
+    """An append that waits to be sent."""
+
+    high: int
+    low: int
+    header: int
+    data: bytes
+    checksum: int
+    slots: list[int]
+
+
+class Batch:
+    """Records that were sent to the storages together."""
+
+    def __init__(self, first: int, feed: bytes, requests: list[Request]) -> None:
+        self.first = first
+        self.feed = feed
+        self.requests = requests
+        self.acknowledgements = 0
+
+
+class Partition:
+    """Locks and batches of a partition."""
+
+    def __init__(self, partition_id: int) -> None:
+        self.partition_id = partition_id
+        self.marks = [-1] * TABLE
+        self.queue: list[Request] = []
+        self.in_flight: dict[int, Batch] = {}
+        self.next_id = 0
+        self.sequence = 0
+
+    def next_batch(self) -> bytes | None:
+        """A frame for the storages, if it is time for one."""
+        queue = self.queue
+        if not queue or len(self.in_flight) >= BATCHES_IN_FLIGHT:
+            return None
+        first = transaction_id = self.next_id
+        records: list[bytes] = []
+        feed: list[bytes] = []
+        for high, low, header, data, checksum, _ in queue:
+            records += RECORD.pack(transaction_id, high, low, header, len(data), checksum), data
+            feed.append(FEED.pack(1, 4, 29, 5, high, low, transaction_id, header))
+            transaction_id += 1
+        self.next_id = transaction_id
+        self.sequence += 1
+        self.in_flight[self.sequence] = Batch(first, b"".join(feed), queue)
+        self.queue = []
+        body = b"".join(records)
+        frame = FRAME.pack(1, 0, BATCH.size + len(body))
+        return frame + BATCH.pack(self.partition_id, self.sequence, len(queue)) + body
+
+    def acknowledged(self, sequence: int) -> Batch | None:
+        """The batch, when it is committed by this."""
+        batch = self.in_flight.get(sequence)
+        if batch is None:
+            return None
+        batch.acknowledgements += 1
+        if batch.acknowledgements < QUORUM:
+            return None
+        del self.in_flight[sequence]
+        marks = self.marks
+        for transaction_id, request in enumerate(batch.requests, batch.first):
+            for slot in request.slots:
+                marks[slot] = transaction_id
+        return batch
+
+
+async def serve(port: int, storage_ports: Sequence[int], listen: ssl.SSLContext | None, connect: bool) -> None:
+    """The server. ``connect``: whether storages are reached with TLS."""
+    partitions: dict[int, Partition] = {}
+    clients: list[Frames] = []
+    replicas: list[Frames] = []
+    loop = asyncio.get_running_loop()
+
+    def send(partition: Partition) -> None:
+        frame = partition.next_batch()
+        if frame is not None:
+            for replica in replicas:
+                replica.transport.write(frame)
+
+    class Replica(Frames):
+        def frames(self, data: bytes, bounds: Bounds) -> None:
+            for at, _ in bounds:
+                partition_id, sequence = PLACE.unpack_from(data, at)
+                partition = partitions[partition_id]
+                batch = partition.acknowledged(sequence)
+                if batch is not None:
+                    for client in clients:
+                        client.transport.write(batch.feed)
+                    send(partition)
+
+    class Client(Frames):
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            super().connection_made(transport)
+            clients.append(self)
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            clients.remove(self)
+
+        def frames(self, data: bytes, bounds: Bounds) -> None:
+            touched: dict[int, Partition] = {}
+            for at, _ in bounds:
+                _, high, low, _, write_count = APPEND.unpack_from(data, at)
+                partition_id = low >> 32
+                partition = partitions.get(partition_id)
+                if partition is None:
+                    partition = partitions[partition_id] = Partition(partition_id)
+                touched[partition_id] = partition
+                at += APPEND.size
+                write_locks = struct.unpack_from(f">{write_count}i", data, at)
+                at += INT.size * write_count
+                read_count = INT.unpack_from(data, at)[0]
+                read_locks = struct.unpack_from(f">{read_count}i", data, at + INT.size)
+                at += INT.size * (1 + read_count)
+                _, header, size = REST.unpack_from(data, at)
+                at += REST.size
+                payload = data[at : at + size]
+                checksum = INT.unpack_from(data, at + size)[0]
+                assert zlib.crc32(payload) == checksum & 0xFFFFFFFF
+                slots = checked_slots(partition.marks, write_locks)
+                if read_count:
+                    checked_slots(partition.marks, read_locks)
+                partition.queue.append(Request(high, low, header, payload, checksum, slots))
+            for partition in touched.values():
+                send(partition)
+
+    replicas += [await connected(Replica, storage_port, tls=connect) for storage_port in storage_ports]
+    await loop.create_server(Client, HOST, port, ssl=listen)
+    answer_lines(lambda: sum(partition.sequence for partition in partitions.values()))
+    await asyncio.Event().wait()
+
+
+def checked_slots(marks: list[int], locks: Sequence[int]) -> list[int]:
+    """The places of locks in the table, several for each; the check finds no conflict."""
+    slots: list[int] = []
+    for value in locks:
+        for _ in range(SLOTS):
+            value = (value * 1103515245 + 12345) & 0xFFFFFFFF
+            slots.append((value & 0x3FFFFFFF) % TABLE)
+        min([marks[slot] for slot in slots[-SLOTS:]])
+    return slots
+
+
+# The client
+
+
+class LeanLoad(Load):
+    """The client as a load: its own connection is told what was applied, and sends what follows in the same turn."""
+
+    def __init__(self, scenario: Scenario, numbers: Iterator[int]) -> None:
+        super().__init__()
+        self._scenario = scenario
+        self._numbers = numbers
+        self._partitions = itertools.cycle(range(scenario.partitions))
+        self._data = os.urandom(scenario.size_bytes)
+        self._due_s: dict[int, float] = {}
+        self._running = False
+        self._drained = asyncio.Event()
+
+    async def open(self, port: int) -> None:
+        """Connect to the server."""
+        self._connection = await connected(lambda: _Applied(self), port, tls=self._scenario.tls)
+
+    def close(self) -> None:
+        """Disconnect."""
+        self._connection.transport.close()
+
+    def start(self) -> None:
+        self._running = True
+        self._drained.clear()
+        if self._scenario.rate:
+            self._pace = Pace(self._scenario.rate, time.perf_counter())
+            self._ticker = Ticker(TICK_S, self._submit_due)
+        else:
+            self._submit([time.perf_counter()] * self._scenario.in_flight)
+
+    async def stop(self) -> None:
+        self._running = False
+        if self._scenario.rate:
+            self._ticker.close()
+        if self._due_s:
+            await self._drained.wait()
+
+    def _submit_due(self) -> None:
+        due_s = self._pace.due(time.perf_counter())
+        if due_s:
+            self._submit(due_s)
+
+    def _submit(self, due_s: Sequence[float]) -> None:
+        data, write_count, read_count = self._data, self._scenario.write_locks, self._scenario.read_locks
+        size = APPEND.size + INT.size * (1 + write_count + read_count) + REST.size + len(data) + INT.size
+        out: list[bytes] = []
+        for due, number in zip(due_s, self._numbers, strict=False):
+            low = next(self._partitions) << 32 | number & 0xFFFFFFFF
+            self._due_s[low] = due
+            lock = number * 2654435761
+            out += (
+                FRAME.pack(1, 4, size),
+                APPEND.pack(3, CLIENT, low, number, write_count),
+                *(INT.pack((lock + index & 0xFFFFFFFF) - (1 << 31)) for index in range(write_count)),
+                INT.pack(read_count),
+                *(INT.pack((lock - index - 1 & 0xFFFFFFFF) - (1 << 31)) for index in range(read_count)),
+                REST.pack(0, 7, len(data)),
+                data,
+                UNSIGNED.pack(zlib.crc32(data)),
+            )
+        self._connection.transport.write(b"".join(out))
+
+    def applied(self, data: bytes, bounds: Bounds) -> None:
+        """These transactions are committed, and this client has been told."""
+        now_s = time.perf_counter()
+        due_s, latencies_s = self._due_s, self.latencies_s
+        for at, _ in bounds:
+            latencies_s.append(now_s - due_s.pop(REQUEST_ID.unpack_from(data, at)[2]))
+        if self._running and not self._scenario.rate:
+            self._submit([now_s] * len(bounds))
+        elif not due_s:
+            self._drained.set()
+
+
+class _Applied(Frames):
+    def __init__(self, load: LeanLoad) -> None:
+        self.frames = load.applied  # type: ignore[method-assign]  # the hot path, without a call between
+
+
+async def connected(protocol: Callable[[], Frames], port: int, *, tls: bool) -> Frames:
+    """A connection to a process that may have to start first."""
+    context = client_context(TlsConfig()) if tls else None
+    while True:
+        try:
+            return (await asyncio.get_running_loop().create_connection(protocol, HOST, port, ssl=context))[1]
+        except OSError:
+            await asyncio.sleep(CONNECT_INTERVAL_S)
+
+
+def answer_lines(answer: Callable[[], int]) -> None:
+    """Answer each line on standard input with a line; end with it."""
+
+    def readable() -> None:
+        lines = os.read(0, 4096)
+        if not lines:
+            raise SystemExit
+        for _ in range(lines.count(b"\n")):
+            print(json.dumps(answer()), flush=True)
+
+    asyncio.get_running_loop().add_reader(0, readable)
+
+
+def main() -> None:
+    """A storage or the server."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("role", choices=["storage", "server"])
+    parser.add_argument("port", type=int)
+    parser.add_argument("rest", nargs="+")
+    parser.add_argument("--tls", action="store_true")
+    options = parser.parse_args()
+    tls = server_context(TlsConfig()) if options.tls else None
+    if options.role == "storage":
+        uvloop.run(store(options.port, options.rest[0], tls))
+    else:
+        uvloop.run(serve(options.port, list(map(int, options.rest)), tls, options.tls))
+
+
+if __name__ == "__main__":
+    main()

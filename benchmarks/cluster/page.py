@@ -1,0 +1,34 @@
+"""The part of ``docs/performance.md`` that a run fills. Pure."""
+
+from collections.abc import Sequence
+
+from benchmarks.cluster.report import Report
+from benchmarks.cluster.tables import tables
+
+BEGIN, END = "<!-- begin: results of the cluster benchmark -->", "<!-- end: results of the cluster benchmark -->"
+
+
+class PageError(Exception):
+    """The page has no place for results."""
+
+
+def filled(page: str, report: Report, pictures: Sequence[str]) -> str:
+    """The page with the report's tables and pictures in place of what was there. Raises :class:`PageError`."""
+    before, found, rest = page.partition(BEGIN)
+    _, ended, after = rest.partition(END)
+    if not found or not ended:
+        raise PageError(f"it has no line {BEGIN} with a line {END} below it")
+    return f"{before}{BEGIN}\n\n{body(report, pictures)}\n\n{END}{after}"
+
+
+def body(report: Report, pictures: Sequence[str]) -> str:
+    """All of it."""
+    machine, settings = report.machine, report.settings
+    head = (
+        f"{machine['when']}, {machine['cpu']}, Linux {machine['kernel']}, Python {machine['python']}; "
+        f"{settings['starts']:g} x {settings['rounds']:g} rounds of {settings['seconds']:g} s; load {machine['load']}."
+    )
+    parts = [head, *(f"![{name}]({name})" for name in pictures)]
+    for title, table in tables(report).items():
+        parts += [f"### {title}", table]
+    return "\n\n".join(parts)
