@@ -89,6 +89,8 @@ class ReplicatedLog:
         self._renewal_timer: asyncio.TimerHandle | None = None
         self._next_session = NextSession(self._node, self._wake, options.rpc_timeout_s)
         self._opened_generation = -1
+        self._checkpoint_id = 0
+        """The session is renewed when this is committed."""
         self._high_water_mark: int | None = None
         self._next_id = 0
         self._pending = PendingAppends(options.max_batch_size)
@@ -303,6 +305,7 @@ class ReplicatedLog:
         self._cancel_give_up_timer()
         self._session = session
         self._opened_generation = session.generation
+        self._checkpoint_id = session.low_water_mark + self._options.checkpoint_interval
         self._reader.follow(session)
         self._count_ring(self._ring_memory)
         if continued:
@@ -414,7 +417,7 @@ class ReplicatedLog:
         if self._pending.size_bytes:
             self._flush()
         session = self._session
-        if session is not None and high_water_mark - session.low_water_mark >= self._options.checkpoint_interval:
+        if session is not None and high_water_mark >= self._checkpoint_id:
             self.renewal_wanted()
         if self._congestion_seen:
             self._tell_drained()
