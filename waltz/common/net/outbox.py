@@ -47,11 +47,18 @@ class Outbox:
         for prepare in preparations:
             try:
                 prepare()
-            except Exception as error:  # the others are to be sent all the same
-                self._loop.call_exception_handler({"message": f"{prepare} has failed", "exception": error})
+            except Exception as error:
+                self._report(error)
         channels, self._channels = self._channels, {}
         for channel in channels:
-            channel.flush()
+            try:
+                channel.flush()
+            except Exception as error:
+                self._report(error)
         self._scheduled = bool(self._preparations)
         if self._scheduled:
             self._loop.call_soon(self._send)
+
+    def _report(self, error: Exception) -> None:
+        """What fails must keep nothing else from being sent."""
+        self._loop.call_exception_handler({"message": "what was to be sent could not be", "exception": error})
