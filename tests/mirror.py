@@ -69,6 +69,7 @@ WITHOUT_OWN_TEST = {
     "server/store/interface.py": DECLARATIONS,
     "server/store/metadata_node.py": "through the log, with a ZooKeeper that fails, in unit/server/store/test_log.py",
     "server/store/recovery_effects.py": DECLARATIONS,
+    "server/store/replica_session.py": DECLARATIONS,
     "server/store/session.py": "storages fail in unit/server/store/test_log.py, test_chaos.py and test_liveness.py",
     "spark/batch.py": "pickled and read as Spark does in unit/spark/test_source.py",
     "spark/batches.py": "beside the columns in unit/spark/test_columns.py",

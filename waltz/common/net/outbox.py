@@ -32,28 +32,33 @@ class Outbox:
         """Have ``prepare`` called at the end of this turn, before the channels are written."""
         self._preparations.append(prepare)
         if not self._scheduled:
-            self._schedule()
+            self._scheduled = True
+            self._loop.call_soon(self._send)
 
     def add(self, channel: Gathering) -> None:
         """A channel has gathered something, to be written at the end of this turn."""
         self._channels[channel] = None
         if not self._scheduled:
-            self._schedule()
-
-    def _schedule(self) -> None:
-        self._scheduled = True
-        self._loop.call_soon(self._send)
+            self._scheduled = True
+            self._loop.call_soon(self._send)
 
     def _send(self) -> None:
         preparations, self._preparations = self._preparations, []
         for prepare in preparations:
             try:
                 prepare()
-            except Exception as error:  # the others are to be sent all the same
-                self._loop.call_exception_handler({"message": f"{prepare} has failed", "exception": error})
-        self._scheduled = False
+            except Exception as error:
+                self._report(error)
         channels, self._channels = self._channels, {}
         for channel in channels:
-            channel.flush()
-        if self._preparations:
-            self._schedule()
+            try:
+                channel.flush()
+            except Exception as error:
+                self._report(error)
+        self._scheduled = bool(self._preparations)
+        if self._scheduled:
+            self._loop.call_soon(self._send)
+
+    def _report(self, error: Exception) -> None:
+        """What fails must keep nothing else from being sent."""
+        self._loop.call_exception_handler({"message": "what was to be sent could not be", "exception": error})

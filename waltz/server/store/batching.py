@@ -36,7 +36,7 @@ class PendingAppends:
 
     def take_batch(self) -> list[Append]:
         """The next batch; at least one append if there is one."""
-        if len(self) <= self._max_batch_size and self.size_bytes <= MAX_BATCH_SIZE_BYTES:
+        if len(self._appends) - self._head <= self._max_batch_size and self.size_bytes <= MAX_BATCH_SIZE_BYTES:
             return self.take_all()
         batch = self._appends[self._head : self._head + self._max_batch_size]
         size_bytes = size_of(batch)

@@ -89,6 +89,8 @@ class ReplicatedLog:
         self._renewal_timer: asyncio.TimerHandle | None = None
         self._next_session = NextSession(self._node, self._wake, options.rpc_timeout_s)
         self._opened_generation = -1
+        self._checkpoint_id = 0
+        """The session is renewed when this is committed."""
         self._high_water_mark: int | None = None
         self._next_id = 0
         self._pending = PendingAppends(options.max_batch_size)
@@ -161,7 +163,9 @@ class ReplicatedLog:
     @property
     def congested(self) -> bool:
         """Too much is undecided: give nothing more until ``drained`` is called."""
-        if self._load_bytes() < self._options.ring_size_bytes:
+        session = self._session
+        load_bytes = self._pending.size_bytes + (0 if session is None else session.undecided_bytes)
+        if load_bytes < self._options.ring_size_bytes:
             return False
         self._congestion_seen = True
         return True
@@ -301,6 +305,7 @@ class ReplicatedLog:
         self._cancel_give_up_timer()
         self._session = session
         self._opened_generation = session.generation
+        self._checkpoint_id = session.low_water_mark + self._options.checkpoint_interval
         self._reader.follow(session)
         self._count_ring(self._ring_memory)
         if continued:
@@ -412,7 +417,7 @@ class ReplicatedLog:
         if self._pending.size_bytes:
             self._flush()
         session = self._session
-        if session is not None and high_water_mark - session.low_water_mark >= self._options.checkpoint_interval:
+        if session is not None and high_water_mark >= self._checkpoint_id:
             self.renewal_wanted()
         if self._congestion_seen:
             self._tell_drained()

@@ -11,20 +11,17 @@ import contextlib
 import logging
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Protocol
 
 from waltz.common.errors import WaltzError
 from waltz.common.ids import NO_TRANSACTION
 from waltz.common.net.backoff import Backoff
 from waltz.common.records import Record, encode_records
 from waltz.common.zk.znodes import ReplicaId
-from waltz.server.store.connections import Lane, StorageConnections, StorageRpc
+from waltz.server.store.connections import Lane, StorageRpc
 from waltz.server.store.copying import ReadAhead
-from waltz.server.store.interface import ReadFailedError, StoreOptions
-from waltz.server.store.recovery import RecoveryMachine
+from waltz.server.store.interface import ReadFailedError
 from waltz.server.store.recovery_effects import (
     Copy,
-    Effect,
     GetMaximum,
     Join,
     Refuse,
@@ -32,9 +29,9 @@ from waltz.server.store.recovery_effects import (
     SetLowWaterMark,
     Truncate,
 )
+from waltz.server.store.replica_session import ReplicaSession
 from waltz.server.store.replica_stages import Stage, StageEvent, next_stage
 from waltz.server.store.replica_view import ReplicaStatus, ReplicaView
-from waltz.server.store.ring import BatchRing
 from waltz.storage.remote.errors import RemoteStorageError
 
 logger = logging.getLogger(__name__)
@@ -56,58 +53,6 @@ class ReplicaRefusedError(WaltzError):
 
 class ReplicaStalledError(WaltzError):
     """The replica left appends unanswered for too long."""
-
-
-class ReplicaSession(Protocol):
-    """What a replica needs of the session it belongs to."""
-
-    partition_id: int
-    session_id: int
-    machine: RecoveryMachine
-    connections: StorageConnections
-    options: StoreOptions
-
-    @property
-    def ring(self) -> BatchRing | None:
-        """The batches; ``None`` until the session has opened and once it has ended."""
-        ...
-
-    @property
-    def high_water_mark(self) -> int:
-        """What is committed, as far as this session knows."""
-        ...
-
-    def execute(self, effects: list[Effect]) -> None:
-        """Carry out what the machine wants."""
-        ...
-
-    def acknowledged(self) -> None:
-        """A replica has made records durable."""
-        ...
-
-    def replica_left(self) -> None:
-        """A replica does not serve any more."""
-        ...
-
-    def noticed(self, error: Exception) -> bool:
-        """A request to a storage has failed; whether that has ended the session, for a newer one exists (rule S2)."""
-        ...
-
-    def barred_replica_reachable(self, storage: str) -> None:
-        """A replica that only another session can take in can be connected."""
-        ...
-
-    def replica_joined(self, storage: str) -> None:
-        """The replica at a storage follows the session."""
-        ...
-
-    async def wait_committed(self, transaction_id: int) -> None:
-        """Wait until an id is committed; ends the session if that takes too long."""
-        ...
-
-    async def read(self, first_id: int, max_count: int, *, except_from: ReplicaId) -> list[Record]:
-        """Committed records from another replica. Raises :class:`ReadFailedError`."""
-        ...
 
 
 class Replica:
@@ -405,7 +350,7 @@ class Replica:
         ):
             if self._in_flight_count and not client.writable:
                 return
-            batch = ring.get(self.next_id)
+            batch = ring.by_first_id.get(self.next_id) or ring.get(self.next_id)
             if batch is None:
                 self._enter(StageEvent.FELL_BEHIND)
                 self._wake.set()

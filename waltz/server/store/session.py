@@ -205,7 +205,7 @@ class StoreSession:
         ring = self._ring
         assert ring is not None
         assert appends[0].transaction_id == ring.next_id
-        if not ring.undecided_count:
+        if not ring.undecided_bytes:
             self._last_commit_s = self._loop.time()
         ring.add(payload, appends)
         for replica in self._members:
