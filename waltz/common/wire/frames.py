@@ -6,7 +6,6 @@ without payload is a keep-alive.
 
 import re
 import struct
-from collections.abc import Callable
 from functools import lru_cache
 from typing import NamedTuple, Protocol
 
@@ -66,20 +65,13 @@ def encode_frame(magic: int, version: int, payload: bytes) -> bytes:
 
 
 @lru_cache(maxsize=64)
-def _run_end(prefix: bytes, payload_bytes: int, first_byte: int) -> Callable[[bytes, int], int]:
-    """Finds the end of a run that begins at a position, at a tenth of the price of looking at one frame after another.
+def _run_pattern(prefix: bytes, payload_bytes: int, first_byte: int) -> re.Pattern[bytes]:
+    """Matches a whole run, at a tenth of the price of looking at one frame after another.
 
     The expression gives nothing back once it has matched, so that it needs no memory for what it has passed.
     """
     head = re.escape(prefix + _LENGTH.pack(payload_bytes) + bytes([first_byte]))
-    match = re.compile(b"(?:%s.{%d})++" % (head, payload_bytes - 1), re.DOTALL).match
-
-    def end(data: bytes, position: int) -> int:
-        found = match(data, position)
-        assert found is not None, "one of its frames is there"
-        return found.end()
-
-    return end
+    return re.compile(b"(?:%s.{%d})++" % (head, payload_bytes - 1), re.DOTALL)
 
 
 _NO_RUN = Run(-1, -1)  # what no frame is
@@ -195,7 +187,8 @@ class FrameSplitter:
                 self._keep(data, start - 7, end - size)
                 return data, bounds
             if length == run_length and data[start] == run_first:
-                end = _run_end(prefix, run_length, run_first)(data, start - 7)
+                found_run = _run_pattern(prefix, run_length, run_first).match(data, start - 7)
+                end = found_run.end() if found_run else end
             if length:
                 append((start, end))
             start = end + 7
