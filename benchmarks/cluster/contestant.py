@@ -8,6 +8,7 @@ Reads a command from each line of standard input, ``[name, argument, ...]``, and
 
 import asyncio
 import contextlib
+import gc
 import json
 import sys
 import traceback
@@ -97,6 +98,7 @@ def main() -> None:
     target: Target
     if kind == LEAN:
         target = LeanTarget(directory)
+        gc.freeze()  # as its nodes do
     else:
         target = WaltzTarget(directory, Path.cwd(), lambda text: say(progress=text))
     uvloop.run(run(Contestant(target)))

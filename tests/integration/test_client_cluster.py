@@ -14,7 +14,7 @@ from tests.unit.client.load import Load, LoadCallbacks
 from tests.unit.client.proxy import Proxies
 from waltz.client.callbacks import WaltzClient
 from waltz.client.options import ClientOptions
-from waltz.client.plain.reader import TransactionFeed
+from waltz.client.plain.feed import TransactionFeed
 from waltz.common.config import ClientConfig, load
 from waltz.local.cluster import LocalCluster
 

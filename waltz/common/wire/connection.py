@@ -160,4 +160,5 @@ class WireConnection:
             opening_payload_bytes=self._opening_payload_bytes,
             abridged_type=self._abridged_type,
             watcher=self._watcher,
+            run=self._family.run,
         )

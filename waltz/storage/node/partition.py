@@ -302,6 +302,8 @@ class StoragePartition:
             if isinstance(group[0].message, wire.TruncateRequest):
                 self._unfinished_truncates -= 1
             self._writing = False
+            if self.queue.ordered:
+                await asyncio.sleep(0)  # the loop may have waited for the disk: whoever came meanwhile has a turn
         await self._all_synced()
 
     def _rest(self) -> None:
