@@ -37,6 +37,8 @@ from waltz.common.net import channel
 DATA = bytes(range(128))
 PAUSE_S = 0.2
 """Simulated time in which what is under way comes to its end."""
+TRIAL_MAX_S = 300.0
+"""Simulated time after which a trial will never end."""
 COUNTED_AT_S = 60.0
 """Counting begins at this time: which periodic timers end while it goes on does not depend on what went before."""
 WARM_UP = 32
@@ -267,7 +269,7 @@ class Trial:
         gc.disable()
         try:
             with instrumented(self._loop), reproducible_hashes(), self._conditions(), conditions:
-                self._loop.run_until_complete(self._main())
+                self._loop.run_until_complete(asyncio.wait_for(self._main(), TRIAL_MAX_S))
         finally:
             self._loop.close()
             gc.collect()

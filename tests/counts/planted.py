@@ -11,18 +11,9 @@ from unittest import mock
 from tests.simulation.disk import SimulatedFile, SimulatedFiles
 from tests.simulation.network import SimulatedTransport
 from waltz.client.callbacks import WaltzClient
-from waltz.common.net.channel import Channel
 
 Extra = Callable[[Callable[..., Any]], Callable[..., Any]]
 """What a method is replaced with, given that method."""
-
-
-def _send_each_frame(send: Callable[..., Any]) -> Callable[..., Any]:
-    def planted(channel: Channel, frame: bytes) -> None:
-        send(channel, frame)
-        channel.flush()
-
-    return planted
 
 
 def _send_in_halves(write: Callable[..., Any]) -> Callable[..., Any]:
@@ -116,24 +107,7 @@ def _twice(function: Callable[..., Any]) -> Callable[..., Any]:
     return planted
 
 
-def _half_at_a_time(write: Callable[..., Any]) -> Callable[..., Any]:
-    def planted(file: SimulatedFile, offset: int, chunks: list[bytes]) -> None:
-        data = b"".join(chunks)
-        half = len(data) // 2
-        write(file, offset, [data[:half]])
-        write(file, offset + half, [data[half:]])
-
-    return planted
-
-
 PLANTED: dict[str, tuple[str, object, str, Extra, tuple[str, ...]]] = {
-    "each frame in a write of its own": (
-        "256 in flight",
-        Channel,
-        "send",
-        _send_each_frame,
-        ("client: sends", "server: sends", "storage: sends"),
-    ),
     "each frame in two writes": (
         "1 in flight",
         SimulatedTransport,
@@ -166,7 +140,7 @@ PLANTED: dict[str, tuple[str, object, str, Extra, tuple[str, ...]]] = {
         ("storage: jobs",),
     ),
     "each sync twice": ("16 in flight", SimulatedFile, "datasync", _twice, ("storage: syncs",)),
-    "each write in two": ("16 in flight", SimulatedFile, "write", _half_at_a_time, ("storage: writes",)),
+    "each write twice": ("16 in flight", SimulatedFile, "write", _twice, ("storage: writes",)),
     "what is sent encoded twice": (
         "1 in flight",
         SimulatedTransport,
