@@ -296,6 +296,7 @@ class Replica:
             return
         with self._changing():
             await client.append(*ids, records, timeout_s=session.options.change_timeout_s)
+        self._backoff.reset()
         session.execute(session.machine.copied(self.replica_id, records[-1].transaction_id))
 
     async def _read_from(self, source: tuple[ReplicaId, int], first: int, count: int) -> list[Record]:
@@ -460,6 +461,7 @@ class Replica:
         else:
             self._copy_failing_since_s = None
             await self._write_copy(client, records)
+            self._backoff.reset()
             self.next_id = records[-1].transaction_id + 1
             self.acked = max(self.acked, self.next_id - 1)
             session.acknowledged()
