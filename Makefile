@@ -13,8 +13,8 @@ RESULTS ?= bench.json
 CURVES := log-length idle-partitions idle-clients readers
 
 .DEFAULT_GOAL := help
-.PHONY: help install java demo test unit coverage lint format types bench bench-full bench-curves bench-page bench-storage \
-	bench-client bench-spark bench-availability simulate simulate-mutants smoke package wheel fuzz lock clean
+.PHONY: help install java demo test unit coverage lint format types bench bench-full bench-curves bench-page \
+	bench-storage bench-client bench-spark bench-availability bench-peers simulate simulate-mutants smoke package wheel fuzz lock clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 28
@@ -86,6 +86,9 @@ bench-spark: java ## rows/s of the log in Spark, as a batch and as a stream, bes
 
 bench-availability: java ## how long appends stall when nodes fail
 	@$(BIN)/python -m benchmarks.availability
+
+bench-peers: java ## etcd, NATS JetStream, Redis streams and PostgreSQL beside Waltz: those that are installed
+	@$(BIN)/python -m benchmarks.peers
 
 simulate: $(STAMP) ## a whole cluster in simulated time: make simulate SEEDS=100
 	@$(BIN)/python -m tests.simulation --seeds $(SEEDS)

@@ -27,7 +27,7 @@ from waltz.client.errors import ClientClosedError, InvalidOperationError
 from waltz.client.options import ClientOptions
 from waltz.client.plain import client as plain
 from waltz.client.plain.client import APPEND_TIMEOUT_S, MAX_IN_FLIGHT, Data, Locks
-from waltz.client.plain.reader import Feed
+from waltz.client.plain.feed import Feed
 from waltz.common.config import ClientConfig
 from waltz.common.records import Record
 

@@ -9,39 +9,50 @@ import uvloop
 
 from benchmarks.cluster import plots, scenarios
 from benchmarks.cluster.comparison import differences, measured_by, missing, rows
-from benchmarks.cluster.page import filled
+from benchmarks.cluster.page import PageError, filled
 from benchmarks.cluster.processes import can_count_system_calls
-from benchmarks.cluster.report import OTHER, WALTZ, Report, from_json, to_json
-from benchmarks.cluster.runner import Settings, run
+from benchmarks.cluster.report import OTHER, WALTZ, Report, ReportError, from_json, to_json
+from benchmarks.cluster.runner import ContestantFailedError, Settings, run
 from benchmarks.cluster.scenarios import Scenario
 from benchmarks.cluster.summary import P50, P50_RATIO, P99, RATE, SHARE
-from benchmarks.cluster.tables import markdown, tables
+from benchmarks.cluster.tables import ROLES, markdown, tables
 from waltz.common.errors import WaltzError
 
-COMPARED = (RATE, SHARE, P50, P99, P50_RATIO, "cpu_us.", "switches_per_batch.", "calls_per_batch.", "tip_p50_ms")
+COMPARED = (
+    *(RATE, SHARE, P50, P99, P50_RATIO, "tip_p50_ms"),
+    *(f"{what}.{role}" for what in ("cpu_us", "switches_per_batch", "calls_per_batch") for role in ROLES),
+)
+INTERRUPTED = 130
 HEADER = ("", "metric", "before", "after", "difference", "beyond the spread")
 DIMENSIONS = ("in_flight", "rates", "sizes_bytes", "partitions", "locks", "transports", "faces")
 
 
 def main() -> int:
-    """The exit code: 1 if a scenario failed."""
-    parser = _parser()
-    options = parser.parse_args()
-    if options.compare is not None:
-        before, after = (from_json(path.read_text()) for path in options.compare)
-        print(compared(before, after, WALTZ, WALTZ))
-        return 0
-    if options.draw is not None:
-        publish(from_json(options.draw.read_text()), options.page)
-        return 0
-    if options.calls and not can_count_system_calls():
-        parser.error("--calls needs strace")
-    return measure(options)
+    """The exit code: 1 if something failed."""
+    options = parser().parse_args()
+    try:
+        if options.compare is not None:
+            before, after = (from_json(path.read_text()) for path in options.compare)
+            print(compared(before, after, WALTZ, WALTZ))
+        elif options.show is not None:
+            print(shown(from_json(options.show.read_text())))
+        elif options.draw is not None:
+            publish(from_json(options.draw.read_text()), options.page)
+        else:
+            return measure(options)
+    except (ReportError, PageError, WaltzError, ContestantFailedError, OSError) as error:
+        print(error, file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    return 0
 
 
 def measure(options: argparse.Namespace) -> int:
     """Run, print, and write what is asked for."""
-    settings = Settings(options.rounds, options.seconds, options.calls, options.lean, options.tree, options.directory)
+    if options.count_calls and not can_count_system_calls():
+        parser().error("--calls needs strace")
+    settings = Settings(**{name: getattr(options, name) for name in Settings._fields})
     last: list[Report] = []
 
     def save(report: Report) -> None:
@@ -49,11 +60,7 @@ def measure(options: argparse.Namespace) -> int:
         if options.json is not None:
             options.json.write_text(to_json(report))
 
-    try:
-        failed = uvloop.run(run(chosen(options), settings, save))
-    except WaltzError as error:
-        print(error, file=sys.stderr)
-        return 1
+    failed = uvloop.run(run(chosen(options), settings, save))
     for report in last:
         print(shown(report))
         if OTHER in report.contestants:
@@ -93,10 +100,13 @@ def publish(report: Report, page: Path) -> None:
     page.write_text(filled(page.read_text(), report, names))
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.cluster", description=__doc__)
-    parser.add_argument("sets", nargs="*", metavar="SET", help=f"of {', '.join(scenarios.sets())} (default: quick)")
-    what = parser.add_argument_group("one by one", "every combination of these, instead of a set or beside it")
+def parser() -> argparse.ArgumentParser:
+    """What may be asked for."""
+    made = argparse.ArgumentParser(prog="python -m benchmarks.cluster", description=__doc__)
+    made.add_argument(
+        "sets", nargs="*", type=_set, metavar="SET", help=f"of {', '.join(scenarios.sets())} (default: quick)"
+    )
+    what = made.add_argument_group("one by one", "every combination of these, instead of a set or beside it")
     what.add_argument("--in-flight", type=int, nargs="+", metavar="N", help="closed loops")
     what.add_argument("--rate", type=int, nargs="+", dest="rates", metavar="PER_S", help="open loops")
     what.add_argument("--size", type=int, nargs="+", dest="sizes_bytes", metavar="BYTES")
@@ -104,20 +114,30 @@ def _parser() -> argparse.ArgumentParser:
     what.add_argument("--locks", type=_locks, nargs="+", metavar="WRITE+READ", help="such as 1+0 2+1")
     what.add_argument("--transport", type=_transport, nargs="+", dest="transports", metavar="plain|tls")
     what.add_argument("--face", nargs="+", dest="faces", choices=[scenarios.CALLBACKS, scenarios.AWAIT])
-    how = parser.add_argument_group("how")
-    how.add_argument("--rounds", type=int, default=3)
+    how = made.add_argument_group("how")
+    how.add_argument("--starts", type=int, default=1, help="how often all nodes are started anew (default: 1)")
+    how.add_argument("--rounds", type=int, default=3, help="after each start (default: 3)")
     how.add_argument("--seconds", type=float, default=1.5, help="that a round takes (default: 1.5)")
     how.add_argument("--log-length", type=int, default=scenarios.LOG_LENGTH, metavar="N", help="end of that curve")
-    how.add_argument("--calls", action="store_true", help="count system calls with strace, in a round for itself")
+    how.add_argument(
+        "--calls", dest="count_calls", action="store_true", help="count system calls with strace, in a round for itself"
+    )
     how.add_argument("--no-lean", action="store_false", dest="lean", help="without the lean pipeline")
     how.add_argument("--tree", type=_tree, metavar="PATH", help="another checkout, measured in turn with this one")
     how.add_argument("--directory", type=Path, help="where nodes write (default: a temporary directory)")
-    results = parser.add_argument_group("results")
+    results = made.add_argument_group("results")
     results.add_argument("--json", type=Path, metavar="FILE", help="write the results, also while it runs")
     results.add_argument("--compare", type=Path, nargs=2, metavar=("BEFORE", "AFTER"), help="instead of measuring")
+    results.add_argument("--show", type=Path, metavar="FILE", help="tables, instead of measuring")
     results.add_argument("--draw", type=Path, metavar="FILE", help="into the page, instead of measuring")
     results.add_argument("--page", type=Path, default=Path("docs/performance.md"), help="(default: %(default)s)")
-    return parser
+    return made
+
+
+def _set(text: str) -> str:
+    if text not in scenarios.sets():
+        raise argparse.ArgumentTypeError(f"{text} is none of {', '.join(scenarios.sets())}")
+    return text
 
 
 def _locks(text: str) -> tuple[int, int]:
@@ -126,7 +146,9 @@ def _locks(text: str) -> tuple[int, int]:
 
 
 def _transport(text: str) -> bool:
-    return {"plain": False, "tls": True}[text]
+    if text not in ("plain", "tls"):
+        raise argparse.ArgumentTypeError(f"{text} is neither plain nor tls")
+    return text == "tls"
 
 
 def _tree(text: str) -> Path:

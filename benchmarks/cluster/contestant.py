@@ -8,6 +8,7 @@ Reads a command from each line of standard input, ``[name, argument, ...]``, and
 
 import asyncio
 import contextlib
+import gc
 import json
 import sys
 import traceback
@@ -15,6 +16,7 @@ from pathlib import Path
 
 import uvloop
 
+import waltz
 from benchmarks.cluster.lean_target import LeanTarget
 from benchmarks.cluster.measurement import Target, measure, trace, warm_up
 from benchmarks.cluster.report import LEAN
@@ -91,9 +93,12 @@ async def run(contestant: Contestant) -> None:
 def main() -> None:
     """The life of the process."""
     kind, directory = sys.argv[1], Path(sys.argv[2])
+    source = Path(waltz.__file__)
+    assert source.is_relative_to(Path.cwd()), f"what would be measured is {source}, not what is in {Path.cwd()}"
     target: Target
     if kind == LEAN:
         target = LeanTarget(directory)
+        gc.freeze()  # as its nodes do
     else:
         target = WaltzTarget(directory, Path.cwd(), lambda text: say(progress=text))
     uvloop.run(run(Contestant(target)))

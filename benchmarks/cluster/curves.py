@@ -25,7 +25,7 @@ class Curve(NamedTuple):
     """A metric over an axis; points ascend."""
 
     scenario: Scenario
-    """What all points have in common; of the axis itself it has the first value."""
+    """That of the first point; the others differ from it in the axis."""
     axis: str
     metric: str
     points: tuple[tuple[int, Rounds], ...]
@@ -53,15 +53,16 @@ def curves_of(measured: Mapping[Scenario, Mapping[str, Rounds]]) -> list[Curve]:
     """A curve for each metric and each group of scenarios that differ in an axis only."""
     curves = []
     for axis in AXES:
-        groups: dict[Scenario, dict[int, Mapping[str, Rounds]]] = {}
-        for scenario, metrics in measured.items():
-            groups.setdefault(_without(scenario, axis), {})[getattr(scenario, axis)] = metrics
-        for points in groups.values():
-            if len(points) < MIN_POINTS:
-                continue
+        groups: dict[Scenario, list[Scenario]] = {}
+        for scenario in sorted(measured, key=lambda each: int(getattr(each, axis))):
+            groups.setdefault(_without(scenario, axis), []).append(scenario)
+        for common, scenarios in groups.items():
             for metric in METRICS:
-                values = tuple((x, points[x][metric]) for x in sorted(points) if metric in points[x])
-                if len(values) >= MIN_POINTS:
-                    first = next(each for each, metrics in measured.items() if metrics is points[values[0][0]])
-                    curves.append(Curve(first, axis, metric, values))
+                if metric == RATE and common.rate:  # it is given
+                    continue
+                points = [
+                    (getattr(each, axis), measured[each][metric]) for each in scenarios if metric in measured[each]
+                ]
+                if len(points) >= MIN_POINTS:
+                    curves.append(Curve(scenarios[0], axis, metric, tuple(points)))
     return curves

@@ -1,8 +1,8 @@
 """The lean pipeline: what plain Python can do on this machine for the life of an append.
 
-One client, one server, three storages as processes on loopback: frames, optimistic locks checked, checksums verified,
-records assembled once, three synced writes, quorum of two, feed back to the client. No callbacks, no recovery, no
-ZooKeeper, no bounds: a yardstick for shares in one run, not something to build on.
+One client (``lean_client``), one server, three storages as processes on loopback: frames, optimistic locks checked,
+checksums verified, records assembled once, three synced writes, quorum of two, feed back to the client. No callbacks,
+no recovery, no ZooKeeper, no bounds: a yardstick for shares in one run, not something to build on.
 
     python -m benchmarks.cluster.lean storage PORT FILE_PREFIX [--tls]
     python -m benchmarks.cluster.lean server PORT STORAGE_PORT ... [--tls]
@@ -13,21 +13,17 @@ Either answers each line on standard input with what it has done so far, as JSON
 import argparse
 import asyncio
 import collections
-import itertools
+import gc
 import json
 import os
 import ssl
 import struct
-import time
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, cast
 
 import uvloop
 
-from benchmarks.cluster.load import Load
-from benchmarks.cluster.pace import TICK_S, Pace, Ticker
-from benchmarks.cluster.scenarios import Scenario
 from waltz.common.config import TlsConfig
 from waltz.common.net.tls import client_context, server_context
 
@@ -94,18 +90,20 @@ class Log:
     def write(self, bodies: Sequence[tuple[int, bytes]]) -> None:
         """Check records and write them with their checksums; they are not durable yet."""
         out: list[bytes | memoryview] = []
+        next_id, offset, index, crc32 = self.next_id, self._offset, self._index, zlib.crc32
         for count, body in bodies:
             view, at = memoryview(body), 0
             for _ in range(count):
                 transaction_id, _, _, _, size, checksum = RECORD.unpack_from(body, at)
-                assert transaction_id == self.next_id
-                self.next_id += 1
-                self._index.append(self._offset)
-                record = view[at : at + RECORD.size + size]
-                assert zlib.crc32(record[RECORD.size :]) == checksum & 0xFFFFFFFF
-                out += record, UNSIGNED.pack(zlib.crc32(record))
-                self._offset += RECORD.size + INT.size + size
-                at += RECORD.size + size
+                assert transaction_id == next_id
+                next_id += 1
+                index.append(offset)
+                record = view[at : at + 36 + size]
+                assert crc32(record[36:]) == checksum & 0xFFFFFFFF
+                out += record, UNSIGNED.pack(crc32(record))
+                offset += 40 + size
+                at += 36 + size
+        self.next_id, self._offset = next_id, offset
         os.write(self.descriptor, b"".join(out))
 
 
@@ -157,15 +155,9 @@ async def store(port: int, file_prefix: str, tls: ssl.SSLContext | None) -> None
 # The server
 
 
-class Request(NamedTuple):
-    """An append that waits to be sent."""
-
-    high: int
-    low: int
-    header: int
-    data: bytes
-    checksum: int
-    slots: list[int]
+Request = tuple[int, int, int, bytes, int, list[int]]
+"""An append that waits to be sent: request id (two longs), header, data, checksum, places of its locks. Everything that
+there is one of for each transaction is as plain as possible in here."""
 
 
 class Batch:
@@ -220,7 +212,7 @@ class Partition:
         del self.in_flight[sequence]
         marks = self.marks
         for transaction_id, request in enumerate(batch.requests, batch.first):
-            for slot in request.slots:
+            for slot in request[5]:
                 marks[slot] = transaction_id
         return batch
 
@@ -258,30 +250,28 @@ async def serve(port: int, storage_ports: Sequence[int], listen: ssl.SSLContext 
             clients.remove(self)
 
         def frames(self, data: bytes, bounds: Bounds) -> None:
-            touched: dict[int, Partition] = {}
+            touched: dict[Partition, None] = {}
             for at, _ in bounds:
                 _, high, low, _, write_count = APPEND.unpack_from(data, at)
-                partition_id = low >> 32
-                partition = partitions.get(partition_id)
+                partition = partitions.get(low >> 32)
                 if partition is None:
-                    partition = partitions[partition_id] = Partition(partition_id)
-                touched[partition_id] = partition
-                at += APPEND.size
-                write_locks = struct.unpack_from(f">{write_count}i", data, at)
-                at += INT.size * write_count
+                    partition = partitions[low >> 32] = Partition(low >> 32)
+                touched[partition] = None
+                at += 29
+                slots = checked_slots(partition.marks, struct.unpack_from(f">{write_count}i", data, at))
+                at += 4 * write_count
                 read_count = INT.unpack_from(data, at)[0]
-                read_locks = struct.unpack_from(f">{read_count}i", data, at + INT.size)
-                at += INT.size * (1 + read_count)
+                at += 4
+                if read_count:
+                    checked_slots(partition.marks, struct.unpack_from(f">{read_count}i", data, at))
+                    at += 4 * read_count
                 _, header, size = REST.unpack_from(data, at)
-                at += REST.size
+                at += 12
                 payload = data[at : at + size]
                 checksum = INT.unpack_from(data, at + size)[0]
                 assert zlib.crc32(payload) == checksum & 0xFFFFFFFF
-                slots = checked_slots(partition.marks, write_locks)
-                if read_count:
-                    checked_slots(partition.marks, read_locks)
-                partition.queue.append(Request(high, low, header, payload, checksum, slots))
-            for partition in touched.values():
+                partition.queue.append((high, low, header, payload, checksum, slots))
+            for partition in touched:
                 send(partition)
 
     replicas += [await connected(Replica, storage_port, tls=connect) for storage_port in storage_ports]
@@ -299,88 +289,6 @@ def checked_slots(marks: list[int], locks: Sequence[int]) -> list[int]:
             slots.append((value & 0x3FFFFFFF) % TABLE)
         min([marks[slot] for slot in slots[-SLOTS:]])
     return slots
-
-
-# The client
-
-
-class LeanLoad(Load):
-    """The client as a load: its own connection is told what was applied, and sends what follows in the same turn."""
-
-    def __init__(self, scenario: Scenario, numbers: Iterator[int]) -> None:
-        super().__init__()
-        self._scenario = scenario
-        self._numbers = numbers
-        self._partitions = itertools.cycle(range(scenario.partitions))
-        self._data = os.urandom(scenario.size_bytes)
-        self._due_s: dict[int, float] = {}
-        self._running = False
-        self._drained = asyncio.Event()
-
-    async def open(self, port: int) -> None:
-        """Connect to the server."""
-        self._connection = await connected(lambda: _Applied(self), port, tls=self._scenario.tls)
-
-    def close(self) -> None:
-        """Disconnect."""
-        self._connection.transport.close()
-
-    def start(self) -> None:
-        self._running = True
-        self._drained.clear()
-        if self._scenario.rate:
-            self._pace = Pace(self._scenario.rate, time.perf_counter())
-            self._ticker = Ticker(TICK_S, self._submit_due)
-        else:
-            self._submit([time.perf_counter()] * self._scenario.in_flight)
-
-    async def stop(self) -> None:
-        self._running = False
-        if self._scenario.rate:
-            self._ticker.close()
-        if self._due_s:
-            await self._drained.wait()
-
-    def _submit_due(self) -> None:
-        due_s = self._pace.due(time.perf_counter())
-        if due_s:
-            self._submit(due_s)
-
-    def _submit(self, due_s: Sequence[float]) -> None:
-        data, write_count, read_count = self._data, self._scenario.write_locks, self._scenario.read_locks
-        size = APPEND.size + INT.size * (1 + write_count + read_count) + REST.size + len(data) + INT.size
-        out: list[bytes] = []
-        for due, number in zip(due_s, self._numbers, strict=False):
-            low = next(self._partitions) << 32 | number & 0xFFFFFFFF
-            self._due_s[low] = due
-            lock = number * 2654435761
-            out += (
-                FRAME.pack(1, 4, size),
-                APPEND.pack(3, CLIENT, low, number, write_count),
-                *(INT.pack((lock + index & 0xFFFFFFFF) - (1 << 31)) for index in range(write_count)),
-                INT.pack(read_count),
-                *(INT.pack((lock - index - 1 & 0xFFFFFFFF) - (1 << 31)) for index in range(read_count)),
-                REST.pack(0, 7, len(data)),
-                data,
-                UNSIGNED.pack(zlib.crc32(data)),
-            )
-        self._connection.transport.write(b"".join(out))
-
-    def applied(self, data: bytes, bounds: Bounds) -> None:
-        """These transactions are committed, and this client has been told."""
-        now_s = time.perf_counter()
-        due_s, latencies_s = self._due_s, self.latencies_s
-        for at, _ in bounds:
-            latencies_s.append(now_s - due_s.pop(REQUEST_ID.unpack_from(data, at)[2]))
-        if self._running and not self._scenario.rate:
-            self._submit([now_s] * len(bounds))
-        elif not due_s:
-            self._drained.set()
-
-
-class _Applied(Frames):
-    def __init__(self, load: LeanLoad) -> None:
-        self.frames = load.applied  # type: ignore[method-assign]  # the hot path, without a call between
 
 
 async def connected(protocol: Callable[[], Frames], port: int, *, tls: bool) -> Frames:
@@ -415,6 +323,7 @@ def main() -> None:
     parser.add_argument("--tls", action="store_true")
     options = parser.parse_args()
     tls = server_context(TlsConfig()) if options.tls else None
+    gc.freeze()  # what was imported is no part of the pipeline
     if options.role == "storage":
         uvloop.run(store(options.port, options.rest[0], tls))
     else:

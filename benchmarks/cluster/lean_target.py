@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from benchmarks.cluster import boot
-from benchmarks.cluster.lean import LeanLoad
+from benchmarks.cluster.lean_client import LeanLoad
 from benchmarks.cluster.line import Line
 from benchmarks.cluster.load import Load
 from benchmarks.cluster.measurement import Target

@@ -26,7 +26,7 @@ def body(report: Report, pictures: Sequence[str]) -> str:
     machine, settings = report.machine, report.settings
     head = (
         f"{machine['when']}, {machine['cpu']}, Linux {machine['kernel']}, Python {machine['python']}; "
-        f"{settings['rounds']:g} rounds of {settings['seconds']:g} s each; load {machine['load']}."
+        f"{settings['starts']:g} x {settings['rounds']:g} rounds of {settings['seconds']:g} s; load {machine['load']}."
     )
     parts = [head, *(f"![{name}]({name})" for name in pictures)]
     for title, table in tables(report).items():

@@ -89,10 +89,11 @@ def draw(report: Report, directory: Path) -> list[Path]:
 def _draw(panels: Sequence[Panel], path: Path) -> None:
     from matplotlib.figure import Figure  # takes a second to import, and is not needed to measure
 
-    columns = min(3, len(panels))
+    columns = 2 if len(panels) == 4 else min(3, len(panels))
     rows = -(-len(panels) // columns)
     figure = Figure(figsize=(5 * columns, 3.6 * rows), layout="constrained")
-    for panel, axes in zip(panels, figure.subplots(rows, columns, squeeze=False).flat, strict=False):
+    for number, panel in enumerate(panels, 1):
+        axes = figure.add_subplot(rows, columns, number)
         for series in panel.series:
             places = [x for x, _ in series.points]
             (line,) = axes.plot(places, [each.median for _, each in series.points], marker="o", label=series.name)
@@ -106,5 +107,6 @@ def _draw(panels: Sequence[Panel], path: Path) -> None:
         axes.set_title(panel.title)
         axes.set_xlabel(panel.x)
         axes.grid(visible=True, alpha=0.3)
-        axes.legend(fontsize="small")
+        if number == 1 or not panel.logarithmic:
+            axes.legend(fontsize="small", framealpha=0.6)
     figure.savefig(path, dpi=110)

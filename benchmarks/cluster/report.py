@@ -30,6 +30,12 @@ class Result(NamedTuple):
         return over_rounds(measured)
 
 
+def with_rounds(result: Result | None, scenario: Scenario, more: dict[str, list[Metrics]]) -> Result:
+    """The result (``None``: there is none yet) with the rounds of another start behind its own."""
+    before = {} if result is None else result.rounds
+    return Result(scenario, {name: [*before.get(name, []), *rounds] for name, rounds in more.items()})
+
+
 class Report(NamedTuple):
     """A run."""
 

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import datetime
+import itertools
 import os
 import platform
 import subprocess
@@ -15,7 +16,7 @@ from typing import Any, NamedTuple
 
 from benchmarks.cluster import boot
 from benchmarks.cluster.line import END_TIMEOUT_S, Line
-from benchmarks.cluster.report import LEAN, OTHER, WALTZ, Report, Result
+from benchmarks.cluster.report import LEAN, OTHER, WALTZ, Report, Result, with_rounds
 from benchmarks.cluster.scenarios import Scenario, by_shape
 from benchmarks.cluster.summary import RATE, Metrics, turns
 
@@ -23,7 +24,10 @@ from benchmarks.cluster.summary import RATE, Metrics, turns
 class Settings(NamedTuple):
     """How it is measured."""
 
+    starts: int
+    """How often the nodes are started: what differs from one start to the next is seen in several only."""
     rounds: int
+    """Of each start."""
     seconds: float
     count_calls: bool
     """Whether system calls are counted, in a round for itself."""
@@ -66,9 +70,9 @@ class Progress:
         self._done += 1
         self._write(f"\r\x1b[K{self._place()} {self._what}: {result}\n" if self._terminal else f"    {result}\n")
 
-    def fail(self, reason: str) -> None:
-        """A scenario could not be measured."""
-        self._done += 1
+    def fail(self, reason: str, scenarios: int = 1) -> None:
+        """Scenarios could not be measured."""
+        self._done += scenarios
         self._write(f"\n{self._place()} {self._what} FAILED\n{reason}\n")
 
     def _place(self) -> str:
@@ -125,36 +129,41 @@ async def run(scenarios: Sequence[Scenario], settings: Settings, save: Callable[
     ``save`` is given what there is whenever there is more.
     """
     groups = by_shape(scenarios)
-    progress = Progress(sum(map(len, groups.values())))
-    results: list[Result] = []
+    progress = Progress(settings.starts * sum(map(len, groups.values())))
+    results: dict[Scenario, Result] = {}
     failed: list[Scenario] = []
     began = datetime.datetime.now(datetime.UTC)
+    how = {"starts": settings.starts, "rounds": settings.rounds, "seconds": settings.seconds}
     async with contestants(settings, progress) as all_of_them:
-        for shape, those in groups.items():
-            progress.begin(f"starting clusters: {'TLS' if shape.tls else 'plain'}, {shape.partitions} partitions")
+        names = {name: description(name, settings) for name in all_of_them}
+        for (shape, those), start in itertools.product(groups.items(), range(settings.starts)):
             taking_part = {
                 name: each for name, each in all_of_them.items() if name != LEAN or any(s.fits_lean for s in those)
             }
-            for each in taking_part.values():
-                await each("open", shape.tls, shape.partitions)
-            for scenario in those:
-                try:
-                    results.append(await _scenario(scenario, taking_part, settings, progress))
-                except ContestantFailedError as error:
-                    progress.fail(str(error))
-                    failed.append(scenario)
-                else:
-                    how = {"rounds": settings.rounds, "seconds": settings.seconds}
-                    names = {name: description(name, settings) for name in all_of_them}
-                    save(Report(machine(began), how, names, results))
-            for each in taking_part.values():
-                await each("close")
+            progress.begin(f"starting clusters: {'TLS' if shape.tls else 'plain'}, {shape.partitions} partitions")
+            try:
+                for each in taking_part.values():
+                    await each("open", shape.tls, shape.partitions)
+                for scenario in those:
+                    rounds = await _scenario(scenario, taking_part, settings, progress)
+                    if rounds is None:
+                        failed.append(scenario)
+                    else:
+                        results[scenario] = with_rounds(results.get(scenario), scenario, rounds)
+                        save(Report(machine(began), how, names, list(results.values())))
+            except ContestantFailedError as error:
+                progress.fail(f"start {start + 1}: {error}", len(those))
+                failed += those
+            finally:
+                for each in taking_part.values():
+                    await each("close")
     return failed
 
 
 async def _scenario(
     scenario: Scenario, everybody: dict[str, Contestant], settings: Settings, progress: Progress
-) -> Result:
+) -> dict[str, list[Metrics]] | None:
+    """What each contestant measured in each round; ``None`` when one of them failed."""
     progress.begin(scenario.label)
     taking_part = {name: each for name, each in everybody.items() if name != LEAN or scenario.fits_lean}
     rounds: dict[str, list[Metrics]] = {name: [] for name in taking_part}
@@ -169,18 +178,18 @@ async def _scenario(
         if settings.count_calls:
             for name, contestant in taking_part.items():
                 progress.at(f"system calls, {name}")
-                counted = await contestant("trace", settings.seconds)
-                rounds[name] = [measured | counted for measured in rounds[name]]
-    except ContestantFailedError:
+                rounds[name][-1] |= await contestant("trace", settings.seconds)
+        for contestant in taking_part.values():
+            await contestant("finish")
+    except ContestantFailedError as error:
+        progress.fail(str(error))
         for contestant in taking_part.values():
             with contextlib.suppress(ContestantFailedError):  # what went wrong first is what is told
                 await contestant("finish")
-        raise
-    for contestant in taking_part.values():
-        await contestant("finish")
+        return None
     result = Result(scenario, rounds)
     progress.end(", ".join(f"{name} {result.of(name)[RATE].median:,.0f}/s" for name in rounds))
-    return result
+    return rounds
 
 
 def machine(began: datetime.datetime) -> dict[str, str]:

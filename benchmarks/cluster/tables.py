@@ -71,13 +71,14 @@ def batches(measured: Measured) -> str:
 def reading(measured: Measured) -> str:
     """What readers get, and what it costs the others."""
     header = ["", "read or fed/s", "tip p50 ms", "tip p99", "appends/s", "append p50 ms", *(f"{r} µs" for r in ROLES)]
+    header.append("readers, % of a core")
     rows = []
     for scenario, metrics in measured.items():
         reads = scenario.reads
         cells = [median(metrics, RATE if reads else "fed_per_s"), median(metrics, "tip_p50_ms")]
         cells += [median(metrics, "tip_p99_ms"), NONE if reads else median(metrics, RATE), median(metrics, P50)]
         cells += [both(metrics, f"cpu_us.{role}") for role in ROLES]
-        rows.append([scenario.label, *cells])
+        rows.append([scenario.label, *cells, median(metrics, "cpu_percent.audience")])
     return markdown(header, rows) if rows else ""
 
 

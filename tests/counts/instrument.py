@@ -19,7 +19,7 @@ import tests
 import waltz
 from tests.simulation import loop as loop_module
 from tests.simulation.disk import SimulatedDisk, SimulatedFile, SimulatedFiles
-from tests.simulation.loop import SimulatedLoop, running_process
+from tests.simulation.loop import Process, SimulatedLoop, running_process
 from tests.simulation.network import SimulatedTransport
 
 KINDS = {
@@ -98,29 +98,27 @@ class CountingLoop(SimulatedLoop):
         self.counting = False
         self.tallies: defaultdict[str, Tally] = defaultdict(Tally)
         """By host."""
-        self.nobody = Tally()
-        self.running = self.nobody
-        """Of the process that runs."""
 
-    def enter(self, host: str) -> None:
+    def tally(self) -> Tally | None:
+        """Of the process that runs, if one does."""
+        process = running_process()
+        return None if process is None else self.tallies[process.host]
+
+    def count_turn(self, process: Process) -> None:
         """A handle of this process is run."""
-        self.running = tally = self.tallies[host]
+        tally = self.tallies[process.host]
         if tally.last_turn != self.turns:
             tally.last_turn = self.turns
             tally.counts["turns"] += 1
 
-    def leave(self) -> None:
-        """It has returned."""
-        self.running = self.nobody
-
     def count(self, kind: str) -> None:
         """The running process does something."""
-        if self.counting:
-            self.running.counts[kind] += 1
+        if self.counting and (tally := self.tally()) is not None:
+            tally.counts[kind] += 1
 
     def _count_if_asked_for(self, kind: str) -> None:
-        if self.counting and self.running is not self.nobody and is_asked_for(sys._getframe(2)):
-            self.running.counts[kind] += 1
+        if self.counting and is_asked_for(sys._getframe(2)):
+            self.count(kind)
 
     def call_soon(  # type: ignore[override]  # as the base class
         self, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
@@ -151,24 +149,22 @@ class _CountedHandle(loop_module._Handle):
     __slots__ = ()
 
     def _run(self) -> None:
-        _run_counted(self, super()._run)
+        _count_turn(self)
+        super()._run()
 
 
 class _CountedTimerHandle(loop_module._TimerHandle):
     __slots__ = ()
 
     def _run(self) -> None:
-        _run_counted(self, super()._run)
+        _count_turn(self)
+        super()._run()
 
 
-def _run_counted(handle: Any, run: Callable[[], object]) -> None:
+def _count_turn(handle: Any) -> None:
     loop, process = handle._loop, handle.process
-    if not loop.counting or process is None:
-        run()
-        return
-    loop.enter(process.host)
-    run()
-    loop.leave()
+    if loop.counting and process is not None:
+        loop.count_turn(process)
 
 
 _HANDLE_RUN = asyncio.Handle._run.__code__
@@ -215,18 +211,15 @@ def _module_of(code: CodeType) -> str:
 
 def _profiler(loop: CountingLoop) -> Callable[[FrameType, str, Any], None]:
     def profile(frame: FrameType, event: str, argument: Any) -> None:
-        tally = loop.running
+        code = frame.f_code
         if event == "call":
-            code = frame.f_code
             owner = _owner(code)
             if owner == "tests" or code is _HANDLE_RUN or code.co_name in _NOT_CALLED_SINCE_3_12:
                 return
-            if owner == "waltz":
-                tally.calls[id(code)] += 1
-            elif is_asked_for(frame.f_back):
-                tally.library[id(code)] += 1
-        elif event == "c_call" and argument.__name__ in _C_FUNCTIONS and _owner(frame.f_code) != "tests":
-            tally.counts[_C_FUNCTIONS[argument.__name__]] += 1
+            if (owner == "waltz" or is_asked_for(frame.f_back)) and (tally := loop.tally()) is not None:
+                (tally.calls if owner == "waltz" else tally.library)[id(code)] += 1
+        elif event == "c_call" and argument.__name__ in _C_FUNCTIONS and _owner(code) != "tests":
+            loop.count(_C_FUNCTIONS[argument.__name__])
 
     return profile
 

@@ -37,6 +37,12 @@ from waltz.common.net import channel
 DATA = bytes(range(128))
 PAUSE_S = 0.2
 """Simulated time in which what is under way comes to its end."""
+TRIAL_MAX_S = 300.0
+"""Simulated time after which a trial will never end."""
+COUNTED_AT_S = 60.0
+"""Counting begins at this time: which periodic timers end while it goes on does not depend on what went before."""
+WARM_UP = 32
+"""Batches of appends, at least, that go before: what is learnt from the first ones is known by then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +51,7 @@ class Load:
 
     in_flight: int
     appends: int
-    """That are counted; as many as are in flight have gone before, four times."""
+    """That are counted; others have gone before."""
     write_locks: int = 1
     read_locks: int = 0
     plain: bool = False
@@ -53,6 +59,8 @@ class Load:
     readers: int = 0
     """Other clients, at the end of the feed."""
     partitions: int = 1
+    disk_delay_factor: float = 0.2
+    """How slow the disks are; 1: a millisecond for a write and sync."""
 
 
 LOADS = {
@@ -63,6 +71,8 @@ LOADS = {
     "256 in flight, 2 write locks, 1 read lock": Load(256, 2_560, write_locks=2, read_locks=1),
     "1 in flight, await append": Load(1, 100, plain=True),
     "256 in flight, await append": Load(256, 2_560, plain=True),
+    "16 in flight, slow disks": Load(16, 800, disk_delay_factor=20.0),
+    "64 in flight, 8 partitions": Load(64, 1_600, partitions=8),
     "16 in flight, 1 reader": Load(16, 800, readers=1),
     "16 in flight, 10 readers": Load(16, 800, readers=10),
 }
@@ -107,6 +117,7 @@ class _Application(Host):
         super().__init__(world, "client")
         self.load = load
         self.ready = asyncio.Event()
+        self._workers: list[asyncio.Task[None]] = []
         self.client: Client | WaltzClient
         self.append: Callable[[int], Awaitable[object]]
         """Append a transaction of this number; returns when it is applied, or with `append` when it is committed."""
@@ -151,6 +162,7 @@ class _Application(Host):
                 await self.append(number)
 
         workers = [asyncio.create_task(work()) for _ in range(self.load.in_flight)]
+        self._workers += workers  # what ends with them is no part of the load
         for worker in workers:
             await worker
 
@@ -243,6 +255,8 @@ class Trial:
             feed_cache_bytes=64 << 20,
             transaction_cache_bytes=128 << 20,
             checkpoint_interval=250_000,
+            network_delay_factor=0.1,
+            disk_delay_factor=load.disk_delay_factor,
         )
         self._world = _SteadyWorld(1, options, self._loop, Trace(self._loop.time), self._failures.append)
         self._cluster = SimulatedCluster(self._world)
@@ -255,7 +269,7 @@ class Trial:
         gc.disable()
         try:
             with instrumented(self._loop), reproducible_hashes(), self._conditions(), conditions:
-                self._loop.run_until_complete(self._main())
+                self._loop.run_until_complete(asyncio.wait_for(self._main(), TRIAL_MAX_S))
         finally:
             self._loop.close()
             gc.collect()
@@ -272,9 +286,11 @@ class Trial:
         for reader_host in self._readers:
             reader_host.start()
         await self._application.ready.wait()
-        warm_up = 4 * self.load.in_flight
+        warm_up = max(WARM_UP * min(self.load.in_flight, 100), self.load.in_flight)
         await _inside(self._application, self._application.run(range(warm_up)))
-        await asyncio.sleep(PAUSE_S)
+        while any(each.records < warm_up for each in self._readers):
+            await asyncio.sleep(PAUSE_S)
+        await asyncio.sleep(COUNTED_AT_S - self._loop.time())
         with counting(self._loop):
             await _inside(self._application, self._application.run(range(warm_up, warm_up + self.load.appends)))
             await asyncio.sleep(PAUSE_S)

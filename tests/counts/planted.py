@@ -2,6 +2,8 @@
 
 import asyncio
 import contextlib
+import struct
+import zlib
 from collections.abc import Callable, Iterator
 from typing import Any
 from unittest import mock
@@ -9,21 +11,9 @@ from unittest import mock
 from tests.simulation.disk import SimulatedFile, SimulatedFiles
 from tests.simulation.network import SimulatedTransport
 from waltz.client.callbacks import WaltzClient
-from waltz.common import checksum as checksum_module
-from waltz.common.net.channel import Channel
-from waltz.common.wire.catalogue import Catalogue
-from waltz.common.wire.frames import FrameSplitter
 
 Extra = Callable[[Callable[..., Any]], Callable[..., Any]]
 """What a method is replaced with, given that method."""
-
-
-def _send_each_frame(send: Callable[..., Any]) -> Callable[..., Any]:
-    def planted(channel: Channel, frame: bytes) -> None:
-        send(channel, frame)
-        channel.flush()
-
-    return planted
 
 
 def _send_in_halves(write: Callable[..., Any]) -> Callable[..., Any]:
@@ -57,17 +47,46 @@ def _another_call(submit: Callable[..., Any]) -> Callable[..., Any]:
     return planted
 
 
-def _another_timer(data_received: Callable[..., Any]) -> Callable[..., Any]:
-    def planted(channel: Channel, data: bytes) -> None:
+def _another_timer(take: Callable[..., Any]) -> Callable[..., Any]:
+    def planted(transport: SimulatedTransport) -> Any:
         asyncio.get_running_loop().call_later(10.0, print).cancel()
-        data_received(channel, data)
+        return take(transport)
 
     return planted
 
 
-def _another_turn(data_received: Callable[..., Any]) -> Callable[..., Any]:
-    def planted(channel: Channel, data: bytes) -> None:
-        asyncio.get_running_loop().call_soon(data_received, channel, data)
+def _another_turn(write: Callable[..., Any]) -> Callable[..., Any]:
+    def planted(transport: SimulatedTransport, data: bytes) -> None:
+        asyncio.get_running_loop().call_soon(write, transport, data)
+
+    return planted
+
+
+def _another_encoding(write: Callable[..., Any]) -> Callable[..., Any]:
+    def planted(transport: SimulatedTransport, data: bytes) -> None:
+        write(transport, struct.pack(f"{len(data)}s", data))
+
+    return planted
+
+
+def _another_decoding(write: Callable[..., Any]) -> Callable[..., Any]:
+    def planted(transport: SimulatedTransport, data: bytes) -> None:
+        write(transport, struct.unpack(f"{len(data)}s", data)[0])
+
+    return planted
+
+
+def _another_checksum(write: Callable[..., Any]) -> Callable[..., Any]:
+    def planted(transport: SimulatedTransport, data: bytes) -> None:
+        zlib.crc32(data)
+        write(transport, data)
+
+    return planted
+
+
+def _byte_by_byte(write: Callable[..., Any]) -> Callable[..., Any]:
+    def planted(transport: SimulatedTransport, data: bytes) -> None:
+        write(transport, bytes(byte for byte in data))
 
     return planted
 
@@ -88,32 +107,7 @@ def _twice(function: Callable[..., Any]) -> Callable[..., Any]:
     return planted
 
 
-def _half_at_a_time(write: Callable[..., Any]) -> Callable[..., Any]:
-    def planted(file: SimulatedFile, offset: int, chunks: list[bytes]) -> None:
-        data = b"".join(chunks)
-        half = len(data) // 2
-        write(file, offset, [data[:half]])
-        write(file, offset + half, [data[half:]])
-
-    return planted
-
-
-def _byte_by_byte(feed: Callable[..., Any]) -> Callable[..., Any]:
-    def planted(splitter: FrameSplitter, data: bytes) -> Any:
-        sum(1 for _ in data)
-        return feed(splitter, data)
-
-    return planted
-
-
 PLANTED: dict[str, tuple[str, object, str, Extra, tuple[str, ...]]] = {
-    "each frame in a write of its own": (
-        "256 in flight",
-        Channel,
-        "send",
-        _send_each_frame,
-        ("client: sends", "server: sends", "storage: sends"),
-    ),
     "each frame in two writes": (
         "1 in flight",
         SimulatedTransport,
@@ -126,27 +120,52 @@ PLANTED: dict[str, tuple[str, object, str, Extra, tuple[str, ...]]] = {
     "a call for each append": ("256 in flight", WaltzClient, "submit", _another_call, ("client: calls",)),
     "a timer for each read": (
         "16 in flight",
-        Channel,
-        "data_received",
+        SimulatedTransport,
+        "_take_arrived",
         _another_timer,
         ("client: timers", "server: timers", "storage: timers"),
     ),
-    "a turn of the loop for each read": (
+    "each write a turn later": (
         "1 in flight",
-        Channel,
-        "data_received",
+        SimulatedTransport,
+        "write",
         _another_turn,
         ("client: turns", "server: turns", "storage: turns", "client: handles", "server: handles", "storage: handles"),
     ),
-    "a thread more for each write": ("1 in flight", SimulatedFiles, "run", _another_job, ("storage: jobs",)),
+    "a thread more for each write": (
+        "16 in flight, slow disks",
+        SimulatedFiles,
+        "run",
+        _another_job,
+        ("storage: jobs",),
+    ),
     "each sync twice": ("16 in flight", SimulatedFile, "datasync", _twice, ("storage: syncs",)),
-    "each write in two": ("16 in flight", SimulatedFile, "write", _half_at_a_time, ("storage: writes",)),
-    "each answer encoded twice": ("1 in flight", Catalogue, "encode", _twice, ("storage: packs",)),
-    "each checksum computed twice": ("16 in flight", checksum_module, "crc32", _twice, ("client: checksums",)),
+    "each write twice": ("16 in flight", SimulatedFile, "write", _twice, ("storage: writes",)),
+    "what is sent encoded twice": (
+        "1 in flight",
+        SimulatedTransport,
+        "write",
+        _another_encoding,
+        ("client: packs", "server: packs", "storage: packs"),
+    ),
+    "what is sent decoded again": (
+        "1 in flight",
+        SimulatedTransport,
+        "write",
+        _another_decoding,
+        ("client: unpacks", "server: unpacks", "storage: unpacks"),
+    ),
+    "a checksum of what is sent": (
+        "1 in flight",
+        SimulatedTransport,
+        "write",
+        _another_checksum,
+        ("client: checksums", "server: checksums", "storage: checksums"),
+    ),
     "each byte looked at": (
         "256 in flight",
-        FrameSplitter,
-        "feed",
+        SimulatedTransport,
+        "write",
         _byte_by_byte,
         ("client: calls", "server: calls", "storage: calls"),
     ),

@@ -10,7 +10,9 @@ BOUNDS_PATH = Path(__file__).with_name("bounds.txt")
 COMMAND = "python -m tests.counts"
 
 GROWTH_MAX = 0.02
-"""By so much of its bound, and by one event of the trial, a count may be above it."""
+"""By so much of its bound, and by :data:`CHANCE_EVENTS`, a count may be above it."""
+CHANCE_EVENTS = 4
+"""What happens so often in a trial may be a periodic timer that used to end before it or after it."""
 SHRINKAGE_MAX = 0.2
 """A bound that is further above its count than this no longer guards anything."""
 
@@ -56,21 +58,21 @@ def load_bounds() -> dict[str, Counts]:
 
 
 def _changes(name: str, counts: Counts, bounds: Counts) -> Iterable[tuple[str, float, float, float]]:
-    """Role and kind in words, the bound, the count, and what one event makes."""
-    event = 1000 / LOADS[name].appends
+    """Role and kind in words, the bound, the count, and what events by chance make of it."""
+    chance = CHANCE_EVENTS * 1000 / LOADS[name].appends
     assert counts.keys() == bounds.keys(), f"{name}: the bounds are of other processes; `{COMMAND} --write` renews them"
     for role, column in counts.items():
         assert column.keys() == bounds[role].keys(), f"other things are counted; `{COMMAND} --write` renews the bounds"
         for kind, count in column.items():
-            yield f"{role}: {kind}", bounds[role][kind], count, event
+            yield f"{role}: {kind}", bounds[role][kind], count, chance
 
 
 def grown(name: str, counts: Counts, bounds: Counts) -> list[str]:
     """What is more expensive than it may be, one line each."""
     return [
         f"{what} {bound:.10g} -> {count:.10g}{_share(bound, count)}"
-        for what, bound, count, event in _changes(name, counts, bounds)
-        if count > bound * (1 + GROWTH_MAX) + event
+        for what, bound, count, chance in _changes(name, counts, bounds)
+        if count > bound * (1 + GROWTH_MAX) + chance
     ]
 
 
@@ -78,8 +80,8 @@ def outdated(name: str, counts: Counts, bounds: Counts) -> list[str]:
     """Bounds that are far above what they bound, one line each."""
     return [
         f"{what} {bound:.10g} -> {count:.10g}{_share(bound, count)}"
-        for what, bound, count, event in _changes(name, counts, bounds)
-        if count < bound * (1 - SHRINKAGE_MAX) - event
+        for what, bound, count, chance in _changes(name, counts, bounds)
+        if count < bound * (1 - SHRINKAGE_MAX) - chance
     ]
 
 

@@ -1,6 +1,7 @@
 """docker-compose.yml without a container engine: its very commands as plain processes on addresses of their own."""
 
 import json
+import os
 import shlex
 import subprocess
 import sys
@@ -18,14 +19,12 @@ from waltz.local.zookeeper import LocalZooKeeper
 ROOT = Path(__file__).parents[2]
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
+_NETWORK = f"127.{1 + os.getpid() // 256 % 250}.{os.getpid() % 256}"
 ADDRESSES = {
-    "storage-1": "127.0.1.1",
-    "storage-2": "127.0.1.2",
-    "storage-3": "127.0.1.3",
-    "server-1": "127.0.2.1",
-    "server-2": "127.0.2.2",
+    name: f"{_NETWORK}.{number}"
+    for number, name in enumerate(("storage-1", "storage-2", "storage-3", "server-1", "server-2"), 1)
 }
-"""The containers' host names, as addresses of the loopback network."""
+"""The containers' host names, as addresses of the loopback network that no other run of the tests has."""
 WAIT_S = 60.0
 
 
@@ -112,7 +111,7 @@ def get(url: str, child: Child) -> bytes:
     while True:
         child.check()
         try:
-            with urllib.request.urlopen(url, timeout=10) as answer:
+            with urllib.request.urlopen(url, timeout=WAIT_S) as answer:
                 content: bytes = answer.read()
                 return content
         except URLError:

@@ -14,10 +14,11 @@ import pytest
 from tests.smoke.replicas import Replicas
 from tests.smoke.trial import Trial, owner
 from tests.smoke.workload import Load
+from waltz.common.zk.store_admin import read_partition_metadata
 from waltz.local.cluster import LocalCluster
-from waltz.local.layout import Node
+from waltz.local.layout import ROOT, Node
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(400)]
 
 MIB = 1 << 20
 
@@ -35,7 +36,7 @@ async def test_a_server_is_killed_and_comes_back(tmp_path: Path) -> None:
         await trial.progress()
         victim = await owner(cluster, 0)
         await asyncio.to_thread(cluster.kill, victim)
-        await trial.progress(timeout_s=30)
+        await trial.progress()
         assert await owner(cluster, 0) != victim
         cluster.start_server(victim)
         await trial.progress()
@@ -47,7 +48,7 @@ async def test_servers_are_stopped_one_after_the_other(tmp_path: Path) -> None:
         await trial.progress(50)
         for victim in cluster.layout.servers[:2]:
             await asyncio.to_thread(cluster.terminate, victim)
-            await trial.progress(100, timeout_s=30)
+            await trial.progress(100)
         assert {await owner(cluster, each) for each in range(4)} == {cluster.layout.servers[2]}
         await trial.finish()
 
@@ -60,7 +61,7 @@ async def test_a_server_that_was_paused_does_no_harm_when_it_wakes_up(tmp_path: 
         cluster.child(victim).signal(signal.SIGSTOP)
         while await owner(cluster, 0) == victim:
             await asyncio.sleep(0.2)
-        await trial.progress(50, timeout_s=60)
+        await trial.progress(50)
         cluster.child(victim).signal(signal.SIGCONT)
         await trial.progress()
         await trial.finish()
@@ -71,9 +72,9 @@ async def test_one_of_three_storages_is_killed_and_comes_back(tmp_path: Path) ->
         await trial.progress()
         for victim in cluster.layout.storages[:2]:
             await asyncio.to_thread(cluster.kill, victim)
-            await trial.progress(timeout_s=30)
+            await trial.progress()
             cluster.start_storage(victim)
-            await trial.progress(timeout_s=30)
+            await trial.progress()
             await catch_up(trial, victim)
         await trial.finish()
 
@@ -91,7 +92,7 @@ async def test_a_paused_storage_costs_the_server_no_memory_and_catches_up(tmp_pa
         cluster.child(victim).signal(signal.SIGSTOP)
         await trial.progress(1500)  # the window is full, and the replica is left alone
         before = resident_bytes(cluster, server)
-        await trial.progress(10_000, timeout_s=100)  # 160 MB
+        await trial.progress(10_000, timeout_s=240)  # 160 MB
         grown = resident_bytes(cluster, server) - before
         assert grown < 48 * MIB, f"the server grew by {grown / MIB:.0f} MiB"
         cluster.child(victim).signal(signal.SIGCONT)
@@ -107,7 +108,7 @@ async def test_appends_wait_while_two_of_three_storages_are_gone(tmp_path: Path)
         cluster.child(paused).signal(signal.SIGSTOP)
         await trial.pending_everywhere()
         cluster.start_storage(dead)
-        await trial.progress(timeout_s=60)
+        await trial.progress()
         cluster.child(paused).signal(signal.SIGCONT)
         await trial.progress()
         await trial.finish()
@@ -124,7 +125,7 @@ async def test_all_storages_are_killed_at_once(tmp_path: Path) -> None:
         await trial.pending_everywhere()
         for node in cluster.layout.storages:
             cluster.start_storage(node)
-        await trial.progress(timeout_s=60)
+        await trial.progress()
         await trial.finish()
 
 
@@ -140,7 +141,7 @@ async def test_a_storage_with_an_uncommitted_tail_comes_back_late(tmp_path: Path
             await asyncio.to_thread(cluster.kill, node)
         for node in others:
             cluster.start_storage(node)
-        await trial.progress(timeout_s=60)
+        await trial.progress()
         cluster.start_storage(late)
         await trial.finish()
 
@@ -152,24 +153,43 @@ async def test_appends_go_on_without_zookeeper(tmp_path: Path) -> None:
         await asyncio.to_thread(cluster.kill, "zookeeper")
         for _ in range(4):
             await asyncio.sleep(2)
-            await trial.progress(50, timeout_s=20)
+            await trial.progress(50)
         await asyncio.to_thread(cluster.start_zookeeper)
         await trial.progress()
         await asyncio.to_thread(cluster.kill, await owner(cluster, 0))
-        await trial.progress(timeout_s=60)
+        await trial.progress()
         await trial.finish()
 
 
 async def test_checkpoints_wait_for_zookeeper(tmp_path: Path) -> None:
-    """A session renewed every few hundred transactions: without ZooKeeper it is not, and appends go on in it."""
-    often = {"storage.checkpointInterval": 300}
-    async with LocalCluster(tmp_path, server_overrides=often) as cluster, Trial.running(cluster) as trial:
-        await trial.progress(1000)
+    """A session is not renewed without ZooKeeper, and appends go on in it; a renewal that has begun has to wait."""
+    often, slowly = {"storage.checkpointInterval": 1000}, Load(rate=150)
+    async with (
+        LocalCluster(tmp_path, server_overrides=often) as cluster,
+        Trial.running(cluster, clients=2, load=slowly) as trial,
+    ):
+        await renewal(cluster)
         cluster.child("zookeeper").signal(signal.SIGSTOP)
-        await trial.progress(1500, timeout_s=40)
+        await trial.progress(1500, timeout_s=180)
         cluster.child("zookeeper").signal(signal.SIGCONT)
-        await trial.progress(1000)
+        await trial.progress(1000, timeout_s=120)
         await trial.finish()
+
+
+async def renewal(cluster: LocalCluster, timeout_s: float = 120) -> None:
+    """Return when a session of partition 0 has followed another one, and all replicas have come along."""
+    zookeeper = await cluster.zookeeper()
+    complete: set[int] = set()
+    try:
+        async with asyncio.timeout(timeout_s):
+            while len(complete) < 2:
+                metadata = await read_partition_metadata(zookeeper, ROOT, 0)
+                assert metadata is not None
+                if all(state.session_id == metadata.session_id for state in metadata.replicas.values()):
+                    complete.add(metadata.session_id)
+                await asyncio.sleep(0.01)
+    finally:
+        await zookeeper.close()
 
 
 async def catch_up(trial: Trial, storage: Node, timeout_s: float = 60) -> None:

@@ -56,7 +56,7 @@ def locks(count: int = 2) -> list[waltz.PartitionLocalLock]:
 async def run(client: waltz.WaltzClient, *contexts: Context) -> None:
     for context in contexts:
         await client.submit(context)
-    await until(lambda: all(context.done for context in contexts), timeout_s=60)
+    await until(lambda: all(context.done for context in contexts))
 
 
 @pytest.mark.parametrize("kinds", [(Callbacks, Context), (AsyncCallbacks, AsyncContext)], ids=["plain", "async"])

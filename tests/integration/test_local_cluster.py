@@ -32,7 +32,7 @@ def processes_of(directory: Path) -> list[int]:
     return found
 
 
-def until(condition: Callable[[], bool], timeout_s: float = 30) -> None:
+def until(condition: Callable[[], bool], timeout_s: float = 60) -> None:
     deadline = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < deadline
@@ -119,10 +119,10 @@ def test_nothing_outlives_a_cluster_that_is_interrupted(tmp_path: Path, number: 
     command = [sys.executable, "-m", "waltz.cli.main", "local", "run", "--directory", str(tmp_path), "--servers", "1"]
     log = tmp_path / "server-1.log"
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as keeper:
-        until(lambda: log.exists() or keeper.poll() is not None, timeout_s=60)
+        until(lambda: log.exists() or keeper.poll() is not None)
         assert len(processes_of(tmp_path)) > 4
         keeper.send_signal(number)
-        keeper.wait(30)
+        keeper.wait(60)
     until(lambda: processes_of(tmp_path) == [])
 
 

@@ -18,7 +18,7 @@ from waltz.local.layout import ROOT
 pytestmark = pytest.mark.integration
 
 SERVER_HELLO = bytes.fromhex("48000000000020000000060000000100020003000400050000000c57616c747a20536572766572")
-TIMEOUT_S = 20
+TIMEOUT_S = 60
 
 numbers = itertools.count(1)
 

@@ -24,6 +24,9 @@ from waltz.local.zookeeper import LocalZooKeeper, LocalZooKeeperError, find_java
 
 pytestmark = pytest.mark.integration
 
+TIMEOUT_S = 60.0
+"""For what must happen."""
+
 
 async def expire(client: ZooKeeper, server: LocalZooKeeper) -> None:
     """End the session behind the client's back, as its expiry does, and wait until it has a new one."""
@@ -33,12 +36,12 @@ async def expire(client: ZooKeeper, server: LocalZooKeeper) -> None:
 
     def close_session() -> None:
         impostor = KazooClient(server.connect_string, client_id=client._client.client_id, timeout=10)
-        impostor.start()
+        impostor.start(timeout=TIMEOUT_S)
         impostor.stop()
         impostor.close()
 
     await asyncio.to_thread(close_session)
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(TIMEOUT_S):
         await connected.wait()
     remove()
 
@@ -48,7 +51,7 @@ class RealEnsemble(Ensemble):
         self.server = server
 
     async def connect(self) -> ZooKeeper:
-        return await connect(self.server.connect_string, session_timeout_s=10, connect_timeout_s=20)
+        return await connect(self.server.connect_string, session_timeout_s=10, connect_timeout_s=TIMEOUT_S)
 
     async def expire(self, client: ZooKeeper) -> None:
         await expire(client, self.server)
@@ -74,9 +77,9 @@ class TestManager(ManagerCases):
 async def test_unreachable_is_one_line_naming_the_connect_string(caplog: pytest.LogCaptureFixture) -> None:
     with pytest.raises(
         ZooKeeperUnreachableError,
-        match=r"^no ZooKeeper server answers at 127\.0\.0\.1:1 within 1 s \(Connection refused\); check",
+        match=r"^no ZooKeeper server answers at 127\.0\.0\.1:1 within 5 s \(Connection refused\); check",
     ):
-        await connect("127.0.0.1:1", session_timeout_s=5, connect_timeout_s=1)
+        await connect("127.0.0.1:1", session_timeout_s=5, connect_timeout_s=5)
     assert [record.getMessage() for record in caplog.records if record.levelname != "DEBUG"] == [
         "no connection to ZooKeeper: Connection refused; trying again"
     ]
@@ -86,7 +89,7 @@ async def test_unreachable_is_one_line_naming_the_connect_string(caplog: pytest.
 
 async def test_restart_of_the_server_is_survived(tmp_path: Path) -> None:
     async with LocalZooKeeper(tmp_path / "data") as server:
-        zk = await connect(server.connect_string, session_timeout_s=10, connect_timeout_s=20)
+        zk = await connect(server.connect_string, session_timeout_s=10, connect_timeout_s=TIMEOUT_S)
         states: list[State] = []
         zk.add_listener(states.append)
         session_id = zk.session_id
@@ -108,7 +111,7 @@ async def test_restart_of_the_server_is_survived(tmp_path: Path) -> None:
 
 async def test_cluster_comes_back_after_a_restart(tmp_path: Path) -> None:
     async with LocalZooKeeper(tmp_path / "data") as server:
-        zk = await connect(server.connect_string, session_timeout_s=10, connect_timeout_s=20)
+        zk = await connect(server.connect_string, session_timeout_s=10, connect_timeout_s=TIMEOUT_S)
         await create_cluster(zk, "/waltz", "demo", 10)
         cluster = Cluster(RealEnsemble(server), zk, "/waltz")
         one, two = await cluster.process(), await cluster.process()
@@ -127,8 +130,9 @@ async def test_cluster_comes_back_after_a_restart(tmp_path: Path) -> None:
 
 async def test_silent_server_ends_calls_by_their_deadline(tmp_path: Path) -> None:
     async with LocalZooKeeper(tmp_path / "data") as server:
-        zk = await connect(server.connect_string, session_timeout_s=10, connect_timeout_s=20, operation_timeout_s=0.3)
-        await zk.create("/a", b"")
+        zk = await connect(
+            server.connect_string, session_timeout_s=10, connect_timeout_s=TIMEOUT_S, operation_timeout_s=0.3
+        )
         java = java_of(tmp_path / "data")
         assert java is not None
         os.kill(java, signal.SIGSTOP)
@@ -155,7 +159,7 @@ def java_of(directory: Path) -> int | None:
 
 
 def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + TIMEOUT_S
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.01)

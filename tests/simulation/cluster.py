@@ -5,7 +5,7 @@ import contextlib
 import logging
 import random
 import uuid
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from typing import Any
 
 from tests.simulation.disk import SimulatedDisk, SimulatedFiles
@@ -87,6 +87,7 @@ class Host:
         """Whether the supervisor starts the program again when it ends by itself."""
         self.kept_away = False
         """Whether nobody starts it at all."""
+        self._task: asyncio.Task[None] | None = None
 
     @property
     def running(self) -> bool:
@@ -112,8 +113,8 @@ class Host:
         self.runs += 1
         self.process = Process(self.world.loop, self.name)
         self.world.trace.line(self.name, f"starts (run {self.runs})")
-        task = self.process.run(self._supervised(self.process))
-        task.add_done_callback(self._ended)
+        self._task = self.process.run(self._supervised(self.process))
+        self._task.add_done_callback(self._ended)
 
     def crash(self, *, power_loss: bool) -> None:
         """End the program at once; with ``power_loss`` the machine with it."""
@@ -314,6 +315,22 @@ class LogToTrace(logging.Handler):
             self._world.fail(f"{who}: {record.getMessage()}")
 
 
+@contextlib.contextmanager
+def logs_in_trace(world: World) -> Iterator[None]:
+    """While this lasts, what the real code logs goes to the trace, and nowhere else."""
+    logger = logging.getLogger("waltz")
+    handler, level, propagate = LogToTrace(world), logger.level, logger.propagate
+    logger.addHandler(handler)
+    logger.setLevel(world.options.log_level)
+    logger.propagate = False
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(level)
+        logger.propagate = propagate
+
+
 class SimulatedCluster:
     """All hosts."""
 
@@ -335,6 +352,12 @@ class SimulatedCluster:
 
     async def set_up(self) -> None:
         """Create the cluster as an operator does, and start its storages and servers."""
+        await self.set_up_storages()
+        for server in self.servers:
+            server.start()
+
+    async def set_up_storages(self) -> None:
+        """Create the cluster as an operator does, and start its storages."""
         await self.as_operator(self._create)
         for storage in self.storages:
             storage.start()
@@ -342,8 +365,6 @@ class SimulatedCluster:
         while any(storage.node is None for storage in self.storages):  # slow disks
             await asyncio.sleep(0.5)
         await self.as_operator(self._assign)
-        for server in self.servers:
-            server.start()
 
     async def as_operator(self, work: Callable[[Process], Coroutine[Any, Any, None]]) -> None:
         """Do something from a machine that nothing ever happens to."""

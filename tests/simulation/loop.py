@@ -10,10 +10,14 @@ import contextlib
 import contextvars
 import enum
 import heapq
+import logging
+import sys
+import warnings
 from asyncio.base_events import BaseEventLoop
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator
 from typing import Any, NoReturn, Protocol, TypeVar, TypeVarTuple, cast
+from unittest import mock
 
 _T = TypeVar("_T")
 _Ts = TypeVarTuple("_Ts")
@@ -412,3 +416,14 @@ class SimulatedLoop(BaseEventLoop):
         self._runnable.clear()
         self._timers.clear()
         super().close()
+
+
+def close_silently(loop: SimulatedLoop) -> None:
+    """What the coroutines of dead processes still say while they are closed concerns nobody."""
+    logging.disable(logging.CRITICAL)
+    try:
+        with warnings.catch_warnings(), mock.patch.object(sys, "unraisablehook"):
+            warnings.simplefilter("ignore")
+            loop.close()
+    finally:
+        logging.disable(logging.NOTSET)

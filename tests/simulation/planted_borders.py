@@ -2,12 +2,13 @@
 
 import asyncio
 import contextlib
+from array import array
 from collections.abc import Iterator
 from typing import Any
 from unittest import mock
 
 from waltz.client.engine.appends import PartitionAppends
-from waltz.client.engine.feed import PartitionFeed
+from waltz.client.engine.feed import Fed, PartitionFeed
 from waltz.client.engine.mount import Mount
 from waltz.client.engine.stream import StreamClient
 from waltz.client.engine.submission import AppendFields
@@ -15,7 +16,7 @@ from waltz.client.transaction import Transaction
 from waltz.common.cluster import marks, replicas
 from waltz.common.ids import NO_TRANSACTION
 from waltz.common.net.channel import Channel
-from waltz.common.wire.client_server import FeedData, HighWaterMarkRequest, HighWaterMarkResponse, LockFailure
+from waltz.common.wire.client_server import HighWaterMarkRequest, HighWaterMarkResponse, LockFailure
 from waltz.common.wire.structures import SessionInfo
 from waltz.common.zk.client import ZooKeeper
 from waltz.server.locks import LockTable
@@ -61,8 +62,8 @@ def feed_with_gaps() -> Iterator[None]:
     """A client takes whatever comes, if it is newer than what it has."""
     offer = PartitionFeed.offer
 
-    def anything_new(feed: PartitionFeed, item: FeedData) -> None:
-        feed.received = max(feed.received, item.transaction_id - 1)
+    def anything_new(feed: PartitionFeed, item: Fed) -> None:
+        feed.received = max(feed.received, item[1] - 1)
         offer(feed, item)
 
     with mock.patch.object(PartitionFeed, "offer", anything_new), mount_behind():
@@ -74,8 +75,8 @@ def feed_with_duplicates() -> Iterator[None]:
     """A client takes what it has taken before."""
     offer = PartitionFeed.offer
 
-    def anything_old(feed: PartitionFeed, item: FeedData) -> None:
-        feed.received = min(feed.received, item.transaction_id - 1)
+    def anything_old(feed: PartitionFeed, item: Fed) -> None:
+        feed.received = min(feed.received, item[1] - 1)
         offer(feed, item)
 
     with mock.patch.object(PartitionFeed, "offer", anything_old):
@@ -166,7 +167,7 @@ def raise_nothing(
 
 def raise_instead_of_assign(table: LockTable, high_water_mark: int) -> None:
     """S3: slots keep what is higher than the mark of the new session: ids that are void."""
-    table._slots = [max(slot, high_water_mark) for slot in table._slots]
+    table._slots = array("q", [max(slot, high_water_mark) for slot in table._slots])
 
 
 @contextlib.contextmanager

@@ -308,6 +308,6 @@ def keep_for_all(ring: BatchRing, needed_from: int) -> None:
     kept = len(ring._batches) - len(ring._undecided)
     while kept and ring._batches[0].last_id < needed_from:
         batch = ring._batches.popleft()
-        del ring._by_first_id[batch.first_id]
+        del ring.by_first_id[batch.first_id]
         ring.kept_bytes -= len(batch.payload)
         kept -= 1

@@ -4,13 +4,10 @@ import asyncio
 import contextlib
 import functools
 import gc
-import logging
 import random
 import signal
-import sys
 import time
 import traceback
-import warnings
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from types import FrameType, SimpleNamespace
@@ -25,10 +22,10 @@ from tests.simulation.cluster import (
     CLUSTER_KEY,
     DIRECTORY,
     MARK_READER,
-    LogToTrace,
     SimulatedCluster,
     StorageHost,
     World,
+    logs_in_trace,
 )
 from tests.simulation.coordinators import as_many_as_the_fault_says
 from tests.simulation.damage import finish_repairs
@@ -37,9 +34,15 @@ from tests.simulation.disk import SimulatedFiles
 from tests.simulation.hashes import reproducible_hashes
 from tests.simulation.line_faults import lay_lines
 from tests.simulation.liveness import Watch, lock_failures_are_told
-from tests.simulation.loop import SimulatedLoop, SimulationStalledError, SpinningError, running_process
+from tests.simulation.loop import (
+    SimulatedLoop,
+    SimulationStalledError,
+    SpinningError,
+    close_silently,
+    running_process,
+)
 from tests.simulation.mark_reader import MarkReaderHost, answers_are_checked
-from tests.simulation.network import ConnectedSocket
+from tests.simulation.network import unacknowledged_bytes
 from tests.simulation.options import SimulationOptions
 from tests.simulation.schedule import ALL_FAULTS, draw_faults, heal
 from tests.simulation.target import Fault, Target
@@ -137,7 +140,7 @@ class Simulation:
             with self._observing(), self._conditions(), reproducible_hashes():
                 self._run_loop()
         finally:
-            _close_silently(self.loop)
+            close_silently(self.loop)
             gc.collect()
             if collecting:
                 gc.enable()
@@ -202,7 +205,7 @@ class Simulation:
                 stack.enter_context(mock.patch.object(FenceFile, "raise_to", _forget))
             feeds = SimpleNamespace(Random=lambda: self.world.random("feeds"))
             stack.enter_context(mock.patch.object(reader, "random", feeds))
-            stack.enter_context(mock.patch.object(channel, "unacknowledged_bytes", _unacknowledged_bytes))
+            stack.enter_context(mock.patch.object(channel, "unacknowledged_bytes", unacknowledged_bytes))
             if self.bulk_reader is not None:
                 stack.enter_context(self.bulk_reader.seeded())
             yield
@@ -213,7 +216,14 @@ class Simulation:
         storages = self.world.storage_checks.observing()
         told = lock_failures_are_told(self.fail)
         answers = answers_are_checked(self.checker)
-        with storages, told, answers, self._observing_sessions(), self._observing_partitions(), self._observing_logs():
+        with (
+            storages,
+            told,
+            answers,
+            self._observing_sessions(),
+            self._observing_partitions(),
+            logs_in_trace(self.world),
+        ):
             yield
 
     @contextlib.contextmanager
@@ -270,20 +280,6 @@ class Simulation:
             mock.patch.object(ServerPartition, "session_opened", opened),
         ):
             yield
-
-    @contextlib.contextmanager
-    def _observing_logs(self) -> Iterator[None]:
-        logger = logging.getLogger("waltz")
-        handler, level, propagate = LogToTrace(self.world), logger.level, logger.propagate
-        logger.addHandler(handler)
-        logger.setLevel(self.options.log_level)
-        logger.propagate = False
-        try:
-            yield
-        finally:
-            logger.removeHandler(handler)
-            logger.setLevel(level)
-            logger.propagate = propagate
 
     # The course of events
 
@@ -438,10 +434,6 @@ class Simulation:
         return records
 
 
-def _unacknowledged_bytes(socket: ConnectedSocket) -> int:
-    return socket.unacknowledged_bytes
-
-
 def _running_host() -> str:
     process = running_process()
     return "-" if process is None else process.host
@@ -469,14 +461,3 @@ def _spinning_callbacks_interrupted(loop: SimulatedLoop) -> Iterator[None]:
     finally:
         signal.setitimer(signal.ITIMER_VIRTUAL, 0)
         signal.signal(signal.SIGVTALRM, before)
-
-
-def _close_silently(loop: SimulatedLoop) -> None:
-    """What the coroutines of dead processes still say while they are closed concerns nobody."""
-    logging.disable(logging.CRITICAL)
-    try:
-        with warnings.catch_warnings(), mock.patch.object(sys, "unraisablehook"):
-            warnings.simplefilter("ignore")
-            loop.close()
-    finally:
-        logging.disable(logging.NOTSET)

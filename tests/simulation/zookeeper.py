@@ -9,9 +9,9 @@ import asyncio
 import contextlib
 import contextvars
 import random
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from tests.memory_zookeeper import MemoryZooKeeper
 from tests.simulation.followers import Follower, Leader
@@ -22,6 +22,14 @@ _T = TypeVar("_T")
 
 OPERATION_TIMEOUT_S = 10.0
 """Deadline of one operation."""
+
+
+class Operation(NamedTuple):
+    """A kind of operation: who calls it, what it is, and of which node."""
+
+    host: str
+    name: str
+    path: str
 
 
 class SimulatedEnsemble:
@@ -42,6 +50,10 @@ class SimulatedEnsemble:
         """Added to every watch, on average."""
         self.deafness_s: dict[str, float] = {}
         """Added to every operation and every watch of a host, on average."""
+        self.operations: Counter[Operation] = Counter()
+        """What was attempted so far."""
+        self.read_bytes: Counter[str] = Counter()
+        """What hosts were given as values of nodes."""
         self._random = random_source
         self.server = Leader(self.latency_s)
         self.context = contextvars.Context()
@@ -66,7 +78,7 @@ class SimulatedEnsemble:
     async def connect(self, process: Process, session_timeout_s: float) -> "ProcessZooKeeper":
         """A new session of a process; to be called inside of it."""
         follower = Follower(self.server, self.loop, self.context, lambda: self._lag_s(process.host))
-        return ProcessZooKeeper(self, _Client(self, follower), process, session_timeout_s)
+        return ProcessZooKeeper(self, _Client(self, follower, process.host), process, session_timeout_s)
 
     def landing_s(self) -> float:
         """How long after its author has given it up a write still happens."""
@@ -83,17 +95,20 @@ class _Client(MemoryZooKeeper):
     Watches are called by the face, not in the context of whoever made the change: that may be dead by then.
     """
 
-    def __init__(self, ensemble: SimulatedEnsemble, follower: Follower) -> None:
+    def __init__(self, ensemble: SimulatedEnsemble, follower: Follower, host: str) -> None:
         super().__init__(ensemble.server, OPERATION_TIMEOUT_S)
         self.fire: Callable[[Watch], None]
         self.follower = follower
         self.late: defaultdict[str, int] = defaultdict(int)
         """How many of the next writes of each kind happen after they were given up."""
         self._ensemble = ensemble
+        self.host = host
 
     async def get(self, path: str, watch: Watch | None = None) -> tuple[bytes | None, Stat]:
         """See the base class."""
-        return await self._read("get", path, lambda: self.follower.get(path, self, watch))
+        found = await self._read("get", path, lambda: self.follower.get(path, self, watch))
+        self._ensemble.read_bytes[self.host] += len(found[0] or b"")
+        return found
 
     async def exists(self, path: str, watch: Watch | None = None) -> Stat | None:
         """See the base class."""
@@ -123,6 +138,7 @@ class _Client(MemoryZooKeeper):
             self.follower.catch_up()
 
     async def _attempt(self, operation: str, path: str, apply: Callable[[], _T]) -> _T:
+        self._ensemble.operations[Operation(self.host, operation, path)] += 1
         if not self.late[operation] or self.state is not State.CONNECTED:
             return await super()._attempt(operation, path, apply)
         self.late[operation] -= 1

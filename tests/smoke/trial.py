@@ -59,7 +59,7 @@ async def check(cluster: LocalCluster, journals: Sequence[Journal], marks: Seque
     return checker.violations()
 
 
-async def owner(cluster: LocalCluster, partition_id: int, timeout_s: float = 30.0) -> Node:
+async def owner(cluster: LocalCluster, partition_id: int, timeout_s: float = 60.0) -> Node:
     """The server to which the partition is assigned: of one that is just going, the next."""
     zookeeper = await cluster.zookeeper()
     try:
@@ -161,7 +161,7 @@ class Trial:
                 f"commits per partition: {self._commits}, wanted within {timeout_s:g} s: {wanted}"
             ) from None
 
-    async def pending_everywhere(self, timeout_s: float = 30) -> None:
+    async def pending_everywhere(self, timeout_s: float = 60) -> None:
         """Return when nothing is committed any more for half a second."""
         async with asyncio.timeout(timeout_s):
             before = -1

@@ -21,17 +21,18 @@ from waltz.local.zookeeper import LocalZooKeeper
 COUNTS = (500, 0, 1, 120)
 """Committed transactions of the partitions of :func:`cluster`."""
 
-_CALL_TIMEOUT_S = 60.0
+_CALL_TIMEOUT_S = 120.0
 _roots = itertools.count()
 _T = TypeVar("_T")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Everything here starts Spark."""
+    """Everything here starts Spark, which takes its time; and a call that is broken off leaves its session unusable."""
     here = Path(__file__).parent
     for item in items:
         if here in item.path.parents:
             item.add_marker(pytest.mark.spark)
+            item.add_marker(pytest.mark.timeout(600))
 
 
 @pytest.fixture(scope="session")
@@ -88,7 +89,7 @@ class RunningCluster:
         self.fake = self._thread.run(self._start(counts))
 
     async def _start(self, counts: tuple[int, ...]) -> FakeCluster:
-        zookeeper = await connect(self.connect_string, session_timeout_s=30.0, connect_timeout_s=30.0)
+        zookeeper = await connect(self.connect_string, session_timeout_s=30.0, connect_timeout_s=60.0)
         return await FakeCluster.start(zookeeper, self.root, counts)
 
     def run(self, coroutine: Coroutine[None, None, _T]) -> _T:

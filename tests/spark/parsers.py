@@ -4,7 +4,7 @@ import json
 import time
 from pathlib import Path
 
-GATE_TIMEOUT_S = 60.0
+GATE_TIMEOUT_S = 240.0
 
 
 def place(payload: bytes) -> tuple[int, int]:

@@ -35,7 +35,7 @@ FULL, EMPTY, SINGLE, GATED, STREAMED, DAMAGED, DIRTY = range(7)
 """Partitions, one for each kind of test; every test appends to its own."""
 
 COUNT = 300
-TIMEOUT_S = 120.0
+TIMEOUT_S = 240.0
 
 
 class Cluster:

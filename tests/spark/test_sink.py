@@ -8,7 +8,7 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-TIMEOUT_S = 120
+TIMEOUT_S = 300
 
 
 @pytest.fixture

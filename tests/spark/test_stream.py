@@ -12,7 +12,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from tests.spark.conftest import COUNTS, RunningCluster
 from tests.unit.common.cluster.fakes import FakeOwner
 
-TIMEOUT_S = 90
+TIMEOUT_S = 300
 
 
 class Pipeline:

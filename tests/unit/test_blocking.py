@@ -164,7 +164,7 @@ assert client.append(0, b"d") == 1
 client.close()
 sys.exit(os.waitstatus_to_exitcode(status))
 """
-    done = subprocess.run([sys.executable, "-c", script], env=os.environ, timeout=30, capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-c", script], env=os.environ, timeout=60, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 
 

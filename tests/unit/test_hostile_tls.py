@@ -57,7 +57,7 @@ async def test_connect_checks_host_names_unless_a_file_of_the_original_is_used(
     await create_cluster(zookeeper, "/waltz", "bank", 1)
     cluster = await ClusterManager.open(zookeeper, "/waltz")
     await cluster.manage_server(Managed(server.endpoint, set()))
-    options = dataclasses.replace(QUICK, rpc_timeout_s=20 if name == "127.0.0.1" or not checked else 0.5)
+    options = dataclasses.replace(QUICK, rpc_timeout_s=60 if name == "127.0.0.1" or not checked else 0.5)
     try:
         async with waltz.connect(keys if checked else path, zookeeper=zookeeper, options=options) as client:
             if name == "127.0.0.1" or not checked:

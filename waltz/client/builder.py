@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import TypeVar
 
 from waltz.client.engine.submission import AppendFields
@@ -14,6 +15,7 @@ T = TypeVar("T")
 _INT_MIN = -(1 << 31)
 _INT_MAX = (1 << 31) - 1
 
+_hash_of = attrgetter("hash")
 _new_tuple = tuple.__new__  # what a named tuple's own constructor calls, at half of its price
 
 
@@ -36,7 +38,7 @@ def checked_data(data: bytes | bytearray | memoryview) -> bytes:
 def lock_hashes(locks: Iterable[PartitionLocalLock]) -> tuple[int, ...]:
     """What travels of ``locks``; raises ``TypeError`` for what is no lock."""
     try:
-        return tuple([lock.hash for lock in locks])
+        return tuple(map(_hash_of, locks))
     except (TypeError, AttributeError):
         raise TypeError(f"locks must be a list of PartitionLocalLock, not {locks!r}") from None
 
@@ -54,7 +56,7 @@ def append_fields(
         AppendFields,
         (
             data if isinstance(data, bytes) else checked_data(data),
-            checked_header(header),
+            header if type(header) is int and _INT_MIN <= header <= _INT_MAX else checked_header(header),
             client_high_water_mark,
             lock_hashes(write_locks) if write_locks != () else (),
             lock_hashes(read_locks) if read_locks != () else (),

@@ -28,6 +28,8 @@ from waltz.common.zk.client import ZooKeeper
 
 TRANSACT_TIMEOUT_S = 30.0
 
+_new_tuple = tuple.__new__  # what a named tuple's own constructor calls, at half of its price
+
 
 class ContextSubmission(Submission):
     """A context of the application that was submitted."""
@@ -44,8 +46,18 @@ class ContextSubmission(Submission):
     def build(self, high_water_mark: int) -> AppendFields | Awaitable[AppendFields | None] | None:
         builder = TransactionBuilder(high_water_mark)
         accepted = self._context.execute(builder)
-        if accepted is True:
-            return builder.fields()
+        if accepted is True and builder.data is not None:  # what builder.fields does, without the call
+            return _new_tuple(
+                AppendFields,
+                (
+                    builder.data,
+                    builder.header,
+                    builder.client_high_water_mark,
+                    builder.write_locks,
+                    builder.read_locks,
+                    builder.append_locks,
+                ),
+            )
         return None if accepted is False else self._build_later(builder, accepted)
 
     async def _build_later(self, builder: TransactionBuilder, accepted: bool | Awaitable[bool]) -> AppendFields | None:

@@ -26,16 +26,13 @@ _LARGEST_ITEM_SHARE = 4  # items above a quarter of the cache would push out too
 class _FeedBlock:
     """A contiguous part of one block's frames, beginning with transaction ``start``."""
 
-    __slots__ = ("frames", "start")
+    __slots__ = ("end", "frames", "start")
 
     def __init__(self, start: int, frames: bytes) -> None:
         self.start = start
         self.frames = bytearray(frames)
-
-    @property
-    def end(self) -> int:
+        self.end = start + len(frames) // FEED_FRAME_SIZE_BYTES
         """One more than the last transaction id."""
-        return self.start + len(self.frames) // FEED_FRAME_SIZE_BYTES
 
     def add(self, first: int, frames: bytes) -> None:
         """Join ``frames``; where they do not touch what is here, the longer part or the newer one stays."""
@@ -49,6 +46,7 @@ class _FeedBlock:
         elif first > self.end or len(frames) > len(self.frames):
             self.start = first
             self.frames = bytearray(frames)
+        self.end = self.start + len(self.frames) // FEED_FRAME_SIZE_BYTES
 
     def slice(self, first: int, max_count: int) -> bytes:
         """At most ``max_count`` frames from transaction ``first`` on; empty when that is not here."""
@@ -71,8 +69,15 @@ class FeedCache:
 
     def add(self, partition_id: int, first: int, frames: bytes) -> None:
         """Keep the frames (in the version of :mod:`waltz.server.feed_frames`) of ``first`` and its successors."""
-        behind = first + len(frames) // FEED_FRAME_SIZE_BYTES
-        position = first
+        position, behind = first, first + len(frames) // FEED_FRAME_SIZE_BYTES
+        key = partition_id, first // FEED_BLOCK_COUNT
+        block = self._blocks.get(key)
+        if block is not None and block.end == first and behind <= (key[1] + 1) * FEED_BLOCK_COUNT:
+            # What is committed lies behind what was committed before.
+            block.frames += frames
+            block.end = position = behind
+            self.size_bytes += len(frames)
+            self._blocks.move_to_end(key)
         while position < behind:
             number = position // FEED_BLOCK_COUNT
             block_end = min((number + 1) * FEED_BLOCK_COUNT, behind)
@@ -175,6 +180,10 @@ class Chunks:
     def add(self, chunk: _Chunk) -> bool:
         """Put a chunk in its place; false if there is one with this first id."""
         first_ids = self._first_ids
+        if not first_ids or first_ids[-1] < chunk.first_id:
+            first_ids.append(chunk.first_id)
+            self._chunks.append(chunk)
+            return True
         position = bisect_right(first_ids, chunk.first_id, self._head)
         if position > self._head and first_ids[position - 1] == chunk.first_id:
             return False
@@ -221,9 +230,17 @@ class TransactionCache:
 
     def add(self, partition_id: int, first_id: int, count: int, records: bytes) -> None:
         """Keep the records of transaction ``first_id`` and its successors. What is here already stays as it is."""
-        chunk = _Chunk(partition_id, first_id, count, records)
-        if chunk.size_bytes <= self._limit_bytes // _LARGEST_ITEM_SHARE:
-            self._add(chunk)
+        size_bytes = len(records) + _CHUNK_OVERHEAD_BYTES
+        if size_bytes <= self._limit_bytes // _LARGEST_ITEM_SHARE:
+            chunks = self.chunks.get(partition_id)
+            if chunks is None:
+                chunks = self.chunks[partition_id] = Chunks()
+            chunk = _Chunk(partition_id, first_id, count, records)
+            if chunks.add(chunk):
+                self._in_order.append(chunk)
+                self.size_bytes += size_bytes
+                if self.size_bytes > self._limit_bytes:
+                    self._shrink()
         elif count > 1:
             offsets = record_offsets(records, count)
             for index in range(count):
@@ -263,11 +280,7 @@ class TransactionCache:
         self._in_order = deque(chunk for chunk in self._in_order if chunk.partition_id != partition_id)
         self.size_bytes = sum(chunk.size_bytes for chunk in self._in_order)
 
-    def _add(self, chunk: _Chunk) -> None:
-        if not self.chunks.setdefault(chunk.partition_id, Chunks()).add(chunk):
-            return
-        self._in_order.append(chunk)
-        self.size_bytes += chunk.size_bytes
+    def _shrink(self) -> None:
         while self.size_bytes > self._limit_bytes:
             oldest = self._in_order.popleft()
             self.size_bytes -= oldest.size_bytes

@@ -70,7 +70,7 @@ class ClientConnection:
         if link.client_id is None and bounds:
             link.client_id = _client_id(buffer, *bounds[0])
         self._dispatch(link, buffer, bounds)
-        if not channel.closed and channel.unsent_bytes > MAX_UNSENT_BYTES and not channel.writable:
+        if not channel.writable and not channel.closed and channel.unsent_bytes > MAX_UNSENT_BYTES:
             link.hold(self)
 
     def channel_writable(self, channel: Channel) -> None:
@@ -91,9 +91,10 @@ class ClientConnection:
 
     def _dispatch(self, link: ClientLink, buffer: bytes, bounds: Bounds) -> None:
         frames = iter(bounds)
-        version = link.channel.version
+        channel = link.channel
+        version = channel.version
         runs: Runs = {}
-        while not link.channel.closed:
+        while not channel.closed:
             try:
                 ended_by = take_appends(buffer, frames, version, self._limits, runs)
             finally:

@@ -9,6 +9,7 @@ import asyncio
 import logging
 import random
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import NamedTuple, cast
 
 from waltz.common.errors import ProtocolError
@@ -54,6 +55,8 @@ from waltz.server.transaction_data import NOT_READY_TEXT, TransactionDataReader,
 from waltz.server.undecided import UndecidedAppends
 
 logger = logging.getLogger(__name__)
+
+_feed_item = attrgetter("req_id", "transaction_id", "header")
 
 _MAX_WORK_PER_TURN = 2000
 """Requests that waited, each with so many locks more, that are looked at in one turn of the loop."""
@@ -362,9 +365,7 @@ class ServerPartition:
         count = len(appends)
         cached = records[0] if len(records) == 1 else b"".join(records)
         self._transaction_cache.add(self.partition_id, first, count, cached)
-        frames = encode_feed_data(
-            FEED_VERSION, [(append.req_id, append.transaction_id, append.header) for append in appends]
-        )
+        frames = encode_feed_data(FEED_VERSION, map(_feed_item, appends))
         self._feed_cache.add(self.partition_id, first, frames)
         self._metrics.successful_append.mark(count)
         now_s = self._metrics.clock()

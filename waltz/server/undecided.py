@@ -3,7 +3,7 @@
 Appends are counted by the runs in which they were accepted, so that nothing is done per append.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from waltz.server.appends import LOCK_SIZE_BYTES, AcceptedRun, AppendCall
 
@@ -26,18 +26,20 @@ class UndecidedAppends:
         self.count += run.size
         self.size_bytes += _APPEND_SIZE_BYTES * run.size + LOCK_SIZE_BYTES * run.lock_count
 
-    def commit(self, appends: Sequence[AppendCall]) -> Iterator[AcceptedRun]:
-        """These are committed, under ids without a gap; yields the runs that have been committed as a whole."""
+    def commit(self, appends: Sequence[AppendCall]) -> list[AcceptedRun]:
+        """These are committed, under ids without a gap; returns the runs that have been committed as a whole."""
         self.count -= len(appends)
         self.size_bytes -= _APPEND_SIZE_BYTES * len(appends)
         first_id = appends[0].transaction_id
+        whole: list[AcceptedRun] = []
         index, end = 0, len(appends)
         while index < end:
             run = appends[index].run
             index = run.last_id - first_id + 1
             if index <= end:
                 self.size_bytes -= LOCK_SIZE_BYTES * run.lock_count
-                yield run
+                whole.append(run)
+        return whole
 
     def subtract(self, count: int) -> None:
         """So many are known to be absent, or were given back."""

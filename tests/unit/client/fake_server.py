@@ -313,7 +313,7 @@ class FakeServer:
 UNKNOWN_MARK = LONG_MIN
 
 
-async def until(predicate: Callable[[], object], what: str = "", timeout_s: float = 10.0) -> None:
+async def until(predicate: Callable[[], object], what: str = "", timeout_s: float = 60.0) -> None:
     """Return when ``predicate`` holds; fail the test when it does not in time."""
     try:
         async with asyncio.timeout(timeout_s):

@@ -6,6 +6,9 @@ from collections import Counter
 import waltz
 from waltz.client.callbacks import WaltzClient
 
+COMMITTED = ["completed True", "applied"]
+"""The calls of a context whose transaction was committed."""
+
 
 class LoadCallbacks(waltz.WaltzClientCallbacks):
     """Notes what is applied, and starts where the log ended before."""
@@ -85,20 +88,21 @@ class Load:
                 continue  # the network was away for too long: it was told by on_exception
             await context.ended
 
-    def check(self, callbacks: LoadCallbacks, log: dict[int, list[waltz.Record]]) -> int:
-        """Everything exactly once; ``log`` is what is in the log of each partition. Returns how many were committed."""
+    @property
+    def committed_count(self) -> int:
+        return sum(context.calls == COMMITTED for context in self.contexts)
+
+    def check(self, callbacks: LoadCallbacks, log: dict[int, list[waltz.Record]]) -> None:
+        """Everything exactly once; ``log`` is what is in the log of each partition."""
         assert not callbacks.errors
         for partition_id, applied in callbacks.applied.items():
             expected = [(record.transaction_id, record.req_id) for record in log[partition_id]]
             assert applied == expected, f"partition {partition_id}: not exactly the log"
         stored = Counter(record.data for records in log.values() for record in records)
-        committed = 0
         for context in self.contexts:
-            if context.calls == ["completed True", "applied"]:
-                committed += 1
+            if context.calls == COMMITTED:
                 assert stored[context.data] == 1, context.data
             else:
                 assert len(context.calls) == 1, context.calls
                 assert "Timeout" in context.calls[0], context.calls
                 assert not stored[context.data]
-        return committed

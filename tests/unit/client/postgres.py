@@ -3,8 +3,8 @@
 import os
 import pwd
 import shutil
-import socket
 import subprocess
+import tempfile
 import time
 from pathlib import Path
 from types import TracebackType
@@ -12,6 +12,7 @@ from typing import Self
 
 _ROOTS = (Path("/usr/lib/postgresql"), Path("/usr/local/pgsql"))
 _START_TIMEOUT_S = 60.0
+_END_TIMEOUT_S = 60.0
 
 
 def find_postgres() -> Path | None:
@@ -35,28 +36,26 @@ def _other_user() -> str | None:
 
 
 class PostgresServer:
-    """Runs while the context is entered, on a free port of the loopback interface."""
+    """Runs while the context is entered, and listens on a socket in its directory.
 
-    def __init__(self, binaries: Path, directory: Path) -> None:
+    That is none of pytest's, whose parent every run of pytest closes to other users.
+    """
+
+    def __init__(self, binaries: Path) -> None:
         self._binaries = binaries
-        self._data = directory / "data"
+        self._temporary = tempfile.TemporaryDirectory(prefix="waltz-postgres-")
+        self._directory = Path(self._temporary.name)
+        self._data = self._directory / "data"
         self._user = _other_user()
         self._process: subprocess.Popen[bytes] | None = None
-        self._log = directory / "log"
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self._port = free.getsockname()[1]
-        self._data.mkdir(mode=0o700)
+        self._log = self._directory / "log"
         if self._user is not None:
-            shutil.chown(self._data, self._user)
-            for path in (directory, *directory.parents):
-                if path.owner() == "root" and str(path).startswith("/tmp/"):
-                    path.chmod(path.stat().st_mode | 0o011)
+            shutil.chown(self._directory, self._user)
 
     @property
     def connect_string(self) -> str:
         """For psycopg."""
-        return f"host=127.0.0.1 port={self._port} user=waltz dbname=postgres"
+        return f"host={self._directory} user=waltz dbname=postgres"
 
     def __enter__(self) -> Self:
         self._run("initdb", "-D", str(self._data), "-U", "waltz", "--auth=trust", "--no-sync")
@@ -64,8 +63,7 @@ class PostgresServer:
             self._process = subprocess.Popen(
                 [
                     str(self._binaries / "postgres"),
-                    *("-D", str(self._data), "-p", str(self._port), "-h", "127.0.0.1", "-F"),
-                    *("-c", "unix_socket_directories="),
+                    *("-D", str(self._data), "-F", "-h", "", "-k", str(self._directory)),
                 ],
                 user=self._user,
                 stdout=log,
@@ -75,8 +73,9 @@ class PostgresServer:
         deadline_s = time.monotonic() + _START_TIMEOUT_S
         while not self._answers():
             if self._process.poll() is not None or time.monotonic() > deadline_s:
+                text = self._log.read_text()
                 self.__exit__(None, None, None)
-                raise AssertionError(f"PostgreSQL did not start:\n{self._log.read_text()}")
+                raise AssertionError(f"PostgreSQL did not start:\n{text}")
             time.sleep(0.05)
         return self
 
@@ -85,12 +84,11 @@ class PostgresServer:
     ) -> None:
         if self._process is not None:
             self._process.terminate()
-            self._process.wait(30)
+            self._process.wait(_END_TIMEOUT_S)
+        self._temporary.cleanup()
 
     def _answers(self) -> bool:
-        done = subprocess.run(
-            [str(self._binaries / "pg_isready"), "-q", "-h", "127.0.0.1", "-p", str(self._port)], check=False
-        )
+        done = subprocess.run([str(self._binaries / "pg_isready"), "-q", "-h", str(self._directory)], check=False)
         return done.returncode == 0
 
     def _run(self, program: str, *arguments: str) -> None:

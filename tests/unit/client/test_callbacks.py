@@ -325,7 +325,7 @@ async def test_close_from_within_an_application(world: World) -> None:
 
     clients.append(await world.client(Closing(), server))
     server.commit(0)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         await closed.wait()
 
 

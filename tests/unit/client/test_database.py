@@ -163,7 +163,7 @@ async def test_two_clients_apply_each_transaction_once_together(
         partitions[0].add(b"%d" % number)
         if number % 20 == 0:
             await asyncio.sleep(0)
-    await until(lambda: all(client.client_high_water_mark(0) == 299 for client in clients), timeout_s=60)
+    await until(lambda: all(client.client_high_water_mark(0) == 299 for client in clients))
     for client, each in zip(clients, ledgers, strict=True):
         await client.close()
         each.close()
@@ -330,7 +330,7 @@ async def test_sqlalchemy(path: Path, connect_sqlite: Connect) -> None:
     clients = [await MockDriver(partitions).open_client(each) for each in ledgers]
     for number in range(100):
         partitions[0].add(b"%d" % number)
-    await until(lambda: all(client.client_high_water_mark(0) == 99 for client in clients), timeout_s=60)
+    await until(lambda: all(client.client_high_water_mark(0) == 99 for client in clients))
     for client, each in zip(clients, ledgers, strict=True):
         await client.close()
         each.close()
@@ -339,13 +339,13 @@ async def test_sqlalchemy(path: Path, connect_sqlite: Connect) -> None:
 
 
 @pytest.fixture(scope="module")
-def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PostgresServer]:
+def postgres() -> Iterator[PostgresServer]:
     if importlib.util.find_spec("psycopg") is None:
         pytest.skip("psycopg is not installed")
     binaries = find_postgres()
     if binaries is None:
         pytest.skip("no PostgreSQL server binaries (Debian's package postgresql)")
-    with PostgresServer(binaries, tmp_path_factory.mktemp("postgres")) as server:
+    with PostgresServer(binaries) as server:
         yield server
 
 
@@ -368,7 +368,7 @@ async def test_postgres(postgres: PostgresServer, level: str) -> None:
     clients = [await MockDriver(partitions).open_client(each) for each in ledgers]
     for number in range(300):
         partitions[0].add(b"%d" % number)
-    await until(lambda: all(client.client_high_water_mark(0) == 299 for client in clients), timeout_s=90)
+    await until(lambda: all(client.client_high_water_mark(0) == 299 for client in clients))
     for client, each in zip(clients, ledgers, strict=True):
         await client.close()
         each.close()

@@ -6,7 +6,7 @@ import pytest
 
 import waltz
 from tests.unit.client.application import assignment, config, open_client
-from tests.unit.client.fake_server import Connection, FakeServer, Log
+from tests.unit.client.fake_server import Connection, FakeServer, Log, until
 from tests.unit.client.load import Load, LoadCallbacks
 from tests.unit.client.proxy import Proxies
 from waltz.common.ids import ReqId
@@ -54,6 +54,7 @@ async def test_everything_is_applied_once_and_in_order(versions: tuple[int, ...]
     load = Load(client, "load", workers=12)
     running = asyncio.create_task(load.run())
     await proxies.disturb(disturbances, pause_s=0.0015)
+    await until(lambda: load.committed_count > 200)
     load.stopping = True
     await running
     await client.flush_transactions()
@@ -65,7 +66,7 @@ async def test_everything_is_applied_once_and_in_order(versions: tuple[int, ...]
         ]
         for partition_id, log in logs.items()
     }
-    assert load.check(callbacks, records) > 200
+    load.check(callbacks, records)
     await client.close()
     await proxies.close()
     await server.close()

@@ -109,7 +109,7 @@ class RawServer:
     async def expect(self, *frames: bytes) -> None:
         """These very bytes, and nothing before them."""
         expected = b"".join(frames)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             assert await self._reader.readexactly(len(expected)) == expected
 
     async def expect_silence(self) -> None:

@@ -88,11 +88,11 @@ class RawClient:
 
     async def expect(self, *frames: bytes) -> None:
         expected = b"".join(frames)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             assert await self.reader.readexactly(len(expected)) == expected
 
     async def expect_closed(self) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             with contextlib.suppress(ConnectionError):
                 assert await self.reader.read() == b""
 
@@ -136,7 +136,7 @@ class Server:
 
     async def received(self, undecided: int) -> None:
         """Wait until the log has been given so many appends."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while len(self.log.undecided) < undecided:
                 await asyncio.sleep(0.001)
 
@@ -409,7 +409,7 @@ async def test_a_thousand_mounted_connections(server: Server) -> None:
         await client.expect(*expected)
     for client in clients:
         client.writer.close()
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while server.service.links:
             await asyncio.sleep(0.001)
     assert server.setup.partition.registered_count == 0
@@ -493,7 +493,7 @@ async def test_a_client_that_does_not_read_holds_up_nobody(server: Server) -> No
     fast.send(mount(1, count - 1, client=8), frame(3, 1, struct.pack(">q", count - 1), client=8))
     await fast.expect(frame(1, 1, struct.pack(">i", 0), client=8))
     (channel,) = [link.channel for link in server.service.links if link.client_id == CLIENT]
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while channel.writable:
             await asyncio.sleep(0.001)
     assert channel.unsent_bytes < 2 << 20

@@ -77,7 +77,7 @@ async def setup() -> AsyncIterator[Setup]:
 
 
 async def answer(link: ClientLink) -> TransactionDataListResponse:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not (messages := take(link)):
             await asyncio.sleep(0)
     (message,) = messages
@@ -202,7 +202,7 @@ async def test_a_client_that_does_not_read_gets_its_requests_postponed(setup: Se
     waiting = link()
     setup.ask(waiting, 0)
     channel_of(waiting).writable = False  # while it waits for its turn
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not waiting.postponed:
             await asyncio.sleep(0)
     assert setup.storages.reads == []

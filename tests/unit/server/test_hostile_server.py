@@ -64,7 +64,7 @@ async def serves(server: WaltzServer, *, tls: bool = False) -> None:
     client = Recorder()
     context = client_context(TlsConfig()) if tls else None
     endpoint = Endpoint("127.0.0.1", server.endpoint.port)
-    channel = await connect(endpoint, CLIENT_SERVER, "client", client, tls=context, timeout_s=20)
+    channel = await connect(endpoint, CLIENT_SERVER, "client", client, tls=context, timeout_s=60)
     channel.send(encode(ServerPartitionsAssignmentRequest(ANY_TOOL), channel.version))
     await client.until(lambda recorder: bool(recorder.payloads))
     channel.abort()
@@ -100,7 +100,7 @@ async def peers_of(server: WaltzServer) -> AsyncIterator[Peers]:
 
 
 async def ended(reader: asyncio.StreamReader) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         try:
             while await reader.read(1 << 16):
                 pass
@@ -110,7 +110,7 @@ async def ended(reader: asyncio.StreamReader) -> None:
 
 async def answered(reader: asyncio.StreamReader) -> None:
     """Wait for the answer to :data:`QUESTION`; other frames may come before it."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while True:
             header = await reader.readexactly(7)
             payload = await reader.readexactly(int.from_bytes(header[3:], "big"))

@@ -106,7 +106,7 @@ async def cluster(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Cluster]:
 
 async def until(condition: object) -> None:
     assert callable(condition)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not condition():
             await asyncio.sleep(0.001)
 
@@ -268,7 +268,7 @@ async def test_http(cluster: Cluster) -> None:
     assert server.http_port
     reader, writer = await asyncio.open_connection("127.0.0.1", server.http_port)
     writer.write(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         answer = await reader.read()
     writer.close()
     assert answer.startswith(b"HTTP/1.1 200")
@@ -318,7 +318,7 @@ async def test_run_ends_on_sigterm_and_leaves_the_cluster(cluster: Cluster, monk
     running = asyncio.create_task(node.run(config()))
     await until(lambda: len(NodeLog.made) == PARTITIONS)
     os.kill(os.getpid(), signal.SIGTERM)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         await running
     assert await store_admin.read_server_descriptors(cluster.admin, ROOT) == []
     assert all(log.closed == 1 for log in NodeLog.made)
@@ -336,7 +336,7 @@ async def test_run_ends_on_sigterm_while_zookeeper_is_away(monkeypatch: pytest.M
     running = asyncio.create_task(node.run(config()))
     await connecting.wait()
     os.kill(os.getpid(), signal.SIGTERM)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         await running
 
 

@@ -1,7 +1,7 @@
 """A partition against a log that commits when it is told to."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 
 import pytest
 
@@ -83,7 +83,7 @@ async def settle() -> None:
 
 async def answer(link: ClientLink) -> list[Message]:
     """Wait for something to be sent."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not (messages := take(link)):
             await asyncio.sleep(0.001)
     return messages
@@ -343,9 +343,10 @@ async def test_a_commit_is_encoded_once_for_all_clients(make: Make, monkeypatch:
         setup.partition.feed(link, FeedRequest(req_id(0), -1))
     encoded: list[int] = []
 
-    def counted(version: int, items: list[tuple[bytes, int, int]]) -> bytes:
-        encoded.append(len(items))
-        return encode_feed_data(version, items)
+    def counted(version: int, items: Iterable[tuple[bytes, int, int]]) -> bytes:
+        found = list(items)
+        encoded.append(len(found))
+        return encode_feed_data(version, found)
 
     monkeypatch.setattr("waltz.server.partition.encode_feed_data", counted)
     setup.partition.append(links[0], [append(number) for number in range(50)])

@@ -32,7 +32,7 @@ async def test_a_change_that_could_not_be_applied_is_applied_again(
     watch = ReplicaWatch(zookeeper, ROOT, apply, random.Random(1))
     await watch.start()
     await zookeeper.set(path, after.encode())
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while watch.assignments != after:
             await asyncio.sleep(0)
     assert seen == [after] * 3

@@ -19,12 +19,13 @@ from waltz.common.net.channel import CLOSE_TIMEOUT_S, Channel, ChannelHandler, c
 from waltz.common.quiet_log import OutageLog
 from waltz.common.tasks import owned, restarting
 from waltz.common.wire.client_server import (
+    FED_CLIENT_SERVER,
     Message,
     ServerPartitionsAssignmentRequest,
     ServerPartitionsAssignmentResponse,
     encode,
 )
-from waltz.common.wire.frames import CLIENT_SERVER, Bounds, Family
+from waltz.common.wire.frames import Bounds, Family
 from waltz.common.wire.versions import FIRST_WITH_ASSIGNMENT
 
 logger = logging.getLogger(__name__)
@@ -295,7 +296,7 @@ class ServerLink:
         try:
             channel = await self._connect(
                 self.endpoint,
-                CLIENT_SERVER,
+                FED_CLIENT_SERVER,
                 HELLO_TEXT,
                 self,
                 tls=self._tls,

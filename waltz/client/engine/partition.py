@@ -15,7 +15,6 @@ from waltz.client.engine.settings import PartitionSettings
 from waltz.client.errors import ClientTimeoutError, InvalidOperationError
 from waltz.common.ids import NO_TRANSACTION
 from waltz.common.wire.client_server import (
-    FeedData,
     FeedSuspended,
     FlushResponse,
     HighWaterMarkResponse,
@@ -62,7 +61,6 @@ class StreamPartition:
         )
         self.appends.bind(self.mount, self.feed)
         self.handlers: Mapping[type[Message], Callable[[Any], None]] = {
-            FeedData: self.feed.offer,
             FeedSuspended: self.mount.feed_suspended,
             LockFailure: self.appends.lock_failure,
             AppendFailed: self.appends.append_failed,
@@ -71,7 +69,7 @@ class StreamPartition:
             HighWaterMarkResponse: self.mount.mark_told,
             PartitionClosed: self.mount.closed,
         }
-        """Who takes what a server sends."""
+        """Who takes what a server sends, but for the feed."""
         self._options = options
         self._loop = asyncio.get_running_loop()
         self._generation_flushes: list[asyncio.TimerHandle] = []

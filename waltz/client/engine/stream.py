@@ -17,13 +17,10 @@ from waltz.client.options import ClientOptions
 from waltz.common.errors import ProtocolError
 from waltz.common.ids import PARTITION_PART, Endpoint, ReqId
 from waltz.common.net.channel import connect
-from waltz.common.wire.client_server import FEED_DATA, FEED_DATA_PAYLOAD, FeedData, Message, decode
-from waltz.common.wire.frames import Bounds
+from waltz.common.wire.client_server import Message, decode, fed, feed_data_head
+from waltz.common.wire.frames import FRAME_HEADER_SIZE_BYTES, Bounds
 
 logger = logging.getLogger(__name__)
-
-_FED_BYTES = FEED_DATA_PAYLOAD.size
-_unpack_fed = FEED_DATA_PAYLOAD.unpack_from
 
 
 class StreamClient:
@@ -130,20 +127,21 @@ class StreamClient:
         """Take each message to its partition. What is for a partition that is not mounted on this server is dropped."""
         assert link.channel is not None
         version = link.channel.version
+        head = feed_data_head(version)
         found = b""  # the partition that is at hand, as it stands in request ids
         for start, end in bounds:
-            if buffer[start] != FEED_DATA or end - start != _FED_BYTES:
+            if buffer[start - FRAME_HEADER_SIZE_BYTES : start + 1] != head:
                 self._receive(link, decode(buffer, start, end, version))
                 continue
-            fed = _unpack_fed(buffer, start)  # nearly all of them; what decode does, for those who only want its fields
-            wanted = fed[0][PARTITION_PART]
-            if wanted != found:
-                partition = self._partition_of(fed[0])
-                mount = partition.mount
-                offer = partition.handlers[FeedData]
-                found = wanted
-            if mount.link is link:
-                offer(fed)
+            for item in fed(buffer, start, end):  # nearly all there is, in runs
+                wanted = item[0][PARTITION_PART]
+                if wanted != found:
+                    partition = self._partition_of(item[0])
+                    mount = partition.mount
+                    offer = partition.feed.offer
+                    found = wanted
+                if mount.link is link:
+                    offer(item)
 
     def _receive(self, link: ServerLink, message: Message) -> None:
         partition = self._partition_of(message.req_id)

@@ -59,43 +59,39 @@ class PlainSubmission(AwaitedSubmission[int]):
 
 
 class Deadlines:
-    """The deadlines of appends: one timer for all of them, which costs next to nothing while they are met."""
+    """The deadlines of appends: one timer for all of them, which costs next to nothing while they are met.
+
+    Whoever adds to ``pending`` calls :meth:`arm` if it is due before all others, and removes from it what has ended;
+    ``append.expire`` is called for what is still there at its deadline.
+    """
 
     def __init__(self) -> None:
-        self._pending: dict[PlainSubmission, None] = {}
+        self.pending: dict[PlainSubmission, None] = {}
+        self.due_s = float("inf")
+        """When the timer goes off; at the earliest deadline, or before."""
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
-        self._due_s = float("inf")
-
-    def add(self, append: PlainSubmission) -> None:
-        """``append.expire`` is called at its deadline, unless it is removed before."""
-        self._pending[append] = None
-        if append.deadline_s < self._due_s:
-            self._arm(append.deadline_s)
-
-    def remove(self, append: PlainSubmission) -> None:
-        """It has ended."""
-        self._pending.pop(append, None)
 
     def close(self) -> None:
         """Nothing expires any more."""
-        self._pending.clear()
+        self.pending.clear()
         if self._timer is not None:
             self._timer.cancel()
 
-    def _arm(self, due_s: float) -> None:
+    def arm(self, due_s: float) -> None:
+        """Set the timer anew."""
         if self._timer is not None:
             self._timer.cancel()
-        self._due_s = due_s
+        self.due_s = due_s
         self._timer = self._loop.call_at(due_s, self._expire)
 
     def _expire(self) -> None:
         self._timer = None
-        self._due_s = float("inf")
+        self.due_s = float("inf")
         now_s = self._loop.time()
-        for append in list(self._pending):
+        for append in list(self.pending):
             if append.deadline_s <= now_s:
-                del self._pending[append]
+                del self.pending[append]
                 append.expire()
-        if self._pending:
-            self._arm(min(append.deadline_s for append in self._pending))
+        if self.pending:
+            self.arm(min(append.deadline_s for append in self.pending))

@@ -30,7 +30,7 @@ from waltz.client.errors import (
 from waltz.client.locks import PartitionLocalLock
 from waltz.client.options import ClientOptions
 from waltz.client.plain.append import Deadlines, PlainSubmission
-from waltz.client.plain.reader import BatchFeed, Feed, PartitionFeeds, TransactionFeed, confirm_mark
+from waltz.client.plain.feed import BatchFeed, Feed, PartitionFeeds, TransactionFeed, confirm_mark
 from waltz.client.plain.transact import Transact, check_followed
 from waltz.common.config import ClientConfig
 from waltz.common.errors import DeadlineExceededError, WaltzError
@@ -192,13 +192,19 @@ class Client:
         partition = self._joined.get(partition_id)
         if partition is None:
             partition = await self._join(partition_id, timeout_s)
-        mark = self._mark(partition_id, partition, high_water_mark)
-        if mark > partition.feed.applied:
-            await self._confirm(partition, mark, now_s, timeout_s)
+        if high_water_mark is None and partition_id not in self._feeds:
+            mark = partition.feed.applied  # as self._mark says
+        else:
+            mark = self._mark(partition_id, partition, high_water_mark)
+            if mark > partition.feed.applied:
+                await self._confirm(partition, mark, now_s, timeout_s)
         fields = append_fields(data, header, mark, write_locks, read_locks, append_locks)
+        write_locks = read_locks = append_locks = ()  # not to be kept, for garbage collections, until it is committed
         append = self._submission(partition, fields, loop, now_s, timeout_s)
         deadlines = self._deadlines
-        deadlines.add(append)
+        deadlines.pending[append] = None
+        if append.deadline_s < deadlines.due_s:
+            deadlines.arm(append.deadline_s)
         try:
             rest = partition.appends.submit(append)
             if rest is not None:
@@ -209,7 +215,7 @@ class Client:
             append.note_outcome(cancelled)
             raise
         finally:
-            deadlines.remove(append)
+            deadlines.pending.pop(append, None)
 
     async def append_many(
         self,
@@ -233,13 +239,15 @@ class Client:
         mark = self._mark(partition_id, partition, high_water_mark)
         if mark > partition.feed.applied:
             await self._confirm(partition, mark, now_s, timeout_s)
+        deadlines = self._deadlines
         appends: list[PlainSubmission] = []
         for item in items:
             fields = fields_of(item if isinstance(item, Append) else Append(item), mark)
             appends.append(self._submission(partition, fields, loop, now_s, timeout_s))
         try:
-            for append in appends:
-                self._deadlines.add(append)
+            deadlines.pending.update(dict.fromkeys(appends))
+            if appends and appends[0].deadline_s < deadlines.due_s:  # they have the same
+                deadlines.arm(appends[0].deadline_s)
             for append in appends:
                 if not append.future.done():
                     rest = partition.appends.submit(append)
@@ -253,7 +261,7 @@ class Client:
             raise
         finally:
             for append in appends:
-                self._deadlines.remove(append)
+                deadlines.pending.pop(append, None)
                 append.abandon()
         return _results([append.future for append in appends])
 

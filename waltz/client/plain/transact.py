@@ -8,7 +8,7 @@ from waltz.client.builder import Append
 from waltz.client.decisions import Basis, Choice
 from waltz.client.engine.partition import StreamPartition
 from waltz.client.errors import InvalidOperationError, LockConflict, NotAppendedError
-from waltz.client.plain.reader import Feed, PartitionFeeds
+from waltz.client.plain.feed import Feed, PartitionFeeds
 from waltz.client.retry_policy import RetryPolicy
 
 _PACE = RetryPolicy()

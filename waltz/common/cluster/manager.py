@@ -299,7 +299,9 @@ class ClusterManager:
 
     async def _write(self, snapshot: Snapshot) -> None:
         """As coordinator: renew the assignment."""
-        servers = await self._preferring_servers()
+        servers = await self._read_servers_again()
+        if not servers:
+            return  # all are gone by now; the stored assignment stays, so that generations survive
         try:
             assignment = assign(snapshot.cversion, snapshot.assignment, self.partition_count, servers.values())
         except PolicyError as error:
@@ -310,7 +312,7 @@ class ClusterManager:
             await self._zookeeper.set(self._paths.server_descriptors, assignment.encode(), snapshot.version)
             logger.info("Cluster %s: partitions assigned to servers %s", self.cluster_name, sorted(servers))
 
-    async def _preferring_servers(self) -> dict[int, ServerDescriptor]:
+    async def _read_servers_again(self) -> dict[int, ServerDescriptor]:
         """The live servers, with what they prefer at this moment: an assignment is made of that."""
         return membership(await self._nodes.read_again())
 
@@ -323,7 +325,7 @@ class ClusterManager:
                 raise PolicyError("the stored partition assignment cannot be used")
             if server_id not in snapshot.servers:
                 return  # just registered again: that alone leads to a new assignment
-            servers = {**await self._preferring_servers(), server_id: managed.descriptor}
+            servers = {**await self._read_servers_again(), server_id: managed.descriptor}
             assignment = assign(snapshot.cversion, snapshot.assignment, self.partition_count, servers.values())
             await self._zookeeper.set(self._paths.server_descriptors, assignment.encode(), snapshot.version)
 

@@ -13,6 +13,7 @@ import logging
 import socket
 import ssl
 from collections import deque
+from collections.abc import Callable
 from typing import Protocol, cast
 
 from waltz.common.errors import (
@@ -119,8 +120,8 @@ class Channel(asyncio.Protocol):
         "_owner",
         "_partial_frame",
         "_paused",
+        "_receive",
         "_settled",
-        "_taken_bytes",
         "_transport",
         "_transport_full",
         "_waiting",
@@ -132,6 +133,7 @@ class Channel(asyncio.Protocol):
         "closed",
         "peer",
         "received_bytes",
+        "taken_bytes",
         "version",
         "writable",
     )
@@ -158,6 +160,8 @@ class Channel(asyncio.Protocol):
         self.closed: bool = False
         self.received_bytes: int = 0
         """All that was ever read from the peer."""
+        self.taken_bytes: int = 0
+        """All that :meth:`send` has ever taken: after a call of it, the position behind that frame in the stream."""
         self._partial_frame = None if owner is None else owner.guard.partial_frame(self)
         self._wire = WireConnection(
             family,
@@ -167,13 +171,13 @@ class Channel(asyncio.Protocol):
             abridged_type=abridged_type,
             watcher=self._partial_frame,
         )
+        self._receive: Callable[[bytes], tuple[bytes, Bounds]] = self._wire.receive
         self._handler = handler
         self._owner = owner
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._gathered: list[bytes] = []
         self._gathered_bytes = 0
-        self._taken_bytes = 0
         self._left_bytes = 0
         self._written_bytes = 0
         self._waiting: deque[bytes | memoryview] = deque()
@@ -198,17 +202,21 @@ class Channel(asyncio.Protocol):
 
     # Sending
 
-    def send(self, frame: bytes) -> None:
-        """Take a frame, several in one ``bytes``, or the next piece of one; order is kept; dropped when closed."""
+    def send(self, frame: bytes, *, flush_soon: bool = True) -> None:
+        """Take a frame, several in one ``bytes``, or the next piece of one; order is kept; dropped when closed.
+
+        It is written in the next turn of the loop; not ``flush_soon``: when the caller, in this turn, calls
+        :meth:`flush`.
+        """
         if self.closed or self.version < 0:
             return
         self._gathered.append(frame)
         size_bytes = len(frame)
         self._gathered_bytes += size_bytes
-        self._taken_bytes += size_bytes
+        self.taken_bytes += size_bytes
         if self._gathered_bytes > self._write_high_bytes:
             self.flush()  # now, so that the transport's limits, and with them `writable`, see these bytes
-        elif not self._flush_scheduled:
+        elif flush_soon and not self._flush_scheduled:
             self._flush_scheduled = True
             self._loop.call_soon(self._flush_scheduled_frames)
 
@@ -271,11 +279,6 @@ class Channel(asyncio.Protocol):
             return 0
         return max(self._written_bytes - self._transport.get_write_buffer_size(), 0)
 
-    @property
-    def taken_bytes(self) -> int:
-        """All that :meth:`send` has ever taken: after a call of it, the position behind that frame in the stream."""
-        return self._taken_bytes
-
     def left_bytes(self) -> int:
         """How much of :attr:`taken_bytes` the peer's operating system has acknowledged, as far as this one knows.
 
@@ -284,7 +287,7 @@ class Channel(asyncio.Protocol):
         """
         if self._transport is not None:
             in_kernel_bytes = unacknowledged_bytes(self._transport.get_extra_info("socket"))
-            self._left_bytes = max(self._left_bytes, self._taken_bytes - self.unsent_bytes - in_kernel_bytes)
+            self._left_bytes = max(self._left_bytes, self.taken_bytes - self.unsent_bytes - in_kernel_bytes)
         return self._left_bytes
 
     @property
@@ -422,7 +425,7 @@ class Channel(asyncio.Protocol):
             return
         self.received_bytes += len(data)
         try:
-            buffer, bounds = self._wire.receive(data)
+            buffer, bounds = self._receive(data)
             if self.version < 0 and not self._hello_received():
                 return
             if bounds and not self.closed:
@@ -475,6 +478,7 @@ class Channel(asyncio.Protocol):
         if version is None:
             return False
         self.version = version
+        self._receive = self._wire.split
         if self._hello_timer is not None:
             self._hello_timer.cancel()
             self._hello_timer = None

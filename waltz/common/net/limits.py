@@ -66,10 +66,12 @@ def traffic_limits(config: ConnectionsConfig) -> TrafficLimits:
     )
 
 
-def listener_limits(config: ConnectionsConfig, setting: str, max_payload_bytes: int) -> ListenerLimits:
+def listener_limits(
+    config: ConnectionsConfig, setting: str, max_payload_bytes: int, *, reserved_files: int = RESERVED_FILES
+) -> ListenerLimits:
     """The limits that a configuration asks for, for the port whose connections ``setting`` counts."""
     return ListenerLimits(
-        max_connections=fit_to_open_files(config.max, setting),
+        max_connections=fit_to_open_files(config.max, setting, reserved_files),
         max_per_address=config.max_per_address,
         hello_timeout_s=config.hello_timeout_ms / 1000,
         max_payload_bytes=max_payload_bytes,
@@ -77,20 +79,15 @@ def listener_limits(config: ConnectionsConfig, setting: str, max_payload_bytes: 
     )
 
 
-def fit_to_open_files(wanted: int, setting: str) -> int:
-    """``wanted`` connections, or as many as the process may open files; raises its soft limit as far as it may.
+def fit_to_open_files(wanted: int, setting: str, reserved_files: int = RESERVED_FILES) -> int:
+    """``wanted`` connections, or as many as the process may open files beside ``reserved_files``.
 
     ``setting`` is the configuration key that asks for them, for the warning when it cannot be met.
     """
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    needed = wanted + RESERVED_FILES
-    if soft != resource.RLIM_INFINITY and soft < needed:
-        raised = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (raised, hard))
-        soft = raised
-    if soft == resource.RLIM_INFINITY or soft >= needed:
+    soft = raise_open_files(wanted + reserved_files)
+    if soft == resource.RLIM_INFINITY or soft >= wanted + reserved_files:
         return wanted
-    possible = max(soft - RESERVED_FILES, soft // 2)
+    possible = min(wanted, max(soft - reserved_files, soft // 2))
     logger.warning(
         "%s is %d, but this process may open only %d files: at most %d connections; raise its limit (ulimit -n)",
         setting,
@@ -99,3 +96,12 @@ def fit_to_open_files(wanted: int, setting: str) -> int:
         possible,
     )
     return possible
+
+
+def raise_open_files(needed: int) -> int:
+    """Raise the process's soft limit of open files to ``needed``, or as far as it may; returns the limit then."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY and soft < needed:
+        soft = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    return soft

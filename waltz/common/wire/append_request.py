@@ -254,6 +254,21 @@ class _Shape(NamedTuple):
     """Write, read and append locks."""
 
 
+class _Start(NamedTuple):
+    """What the reading of requests begins with: it depends on the version only."""
+
+    has_session: bool
+    tail_bytes: int
+    shape: _Shape
+    """That of a single write lock, the most common one."""
+
+
+@lru_cache(maxsize=16)
+def _start(version: int, max_write_locks: int) -> _Start:
+    first = _shape(max_write_locks, *[0] * (_lock_kinds(version) - 1))
+    return _Start(version >= FIRST_WITH_WRITE_SESSION, _tail_bytes(version), first)
+
+
 @lru_cache(maxsize=256)
 def _shape(*lock_counts: int) -> _Shape:
     """The shape of requests with so many locks of each kind that their version has."""
@@ -298,12 +313,10 @@ def collect_appends(
     Returns the bounds of the first frame that is something else, or an append that is damaged or beyond the limits;
     ``None`` at the end.
     """
-    has_session = version >= FIRST_WITH_WRITE_SESSION
-    tail_bytes = _tail_bytes(version)
+    has_session, tail_bytes, shape = _start(version, 1 if max_locks else 0)
     unpack_checksum, unpack_checksum_and_session = _CHECKSUM.unpack_from, _CHECKSUM_AND_SESSION.unpack_from
     # Most requests have as many locks as the one before. So each is read as if it had, which is true if its counts are
     # then found where they are expected: the first is where it always is, and tells where the next one is.
-    shape = _shape(min(1, max_locks), *[0] * (_lock_kinds(version) - 1))
     unpack, head_bytes, (write_count, read_count, append_count), places, slices = shape
     (read_place, append_place, header_place), (write_locks, read_locks, append_locks) = places, slices
     least_bytes = head_bytes + tail_bytes

@@ -6,8 +6,9 @@ adds is defined in :mod:`waltz.common.wire.version5` and :mod:`waltz.common.wire
 """
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from enum import IntEnum
+from functools import cache
 from typing import Any, NamedTuple
 
 from waltz.common.wire.append_request import APPEND_REQUEST_TYPE, AppendRequest, append_layout
@@ -25,7 +26,7 @@ from waltz.common.wire.fields import (
     map_of,
     not_null,
 )
-from waltz.common.wire.frames import CLIENT_SERVER, FRAME_HEADER, Bounds
+from waltz.common.wire.frames import CLIENT_SERVER, FRAME_HEADER, FRAME_HEADER_SIZE_BYTES, Bounds, Run
 from waltz.common.wire.structures import verify_checksum
 from waltz.common.wire.version5 import (
     AppendFailed,
@@ -237,7 +238,7 @@ Message = (
     | WriteSessionMessage
 )
 
-FEED_DATA = 4
+_FEED_DATA = 4
 _DATA_RESPONSE = 7
 
 MAX_FEED_COUNT = 2048
@@ -288,7 +289,7 @@ def _layouts(version: int) -> dict[int, Layout[Any]]:
         1: layout(MountResponse, REQ_ID, _STATE if version >= FIRST_WITH_PARTITION_STATE else _READY),
         APPEND_REQUEST_TYPE: append_layout(version),
         3: layout(FeedRequest, REQ_ID, LONG),
-        FEED_DATA: layout(FeedData, REQ_ID, LONG, INT),
+        _FEED_DATA: layout(FeedData, REQ_ID, LONG, INT),
         5: layout(FeedSuspended, REQ_ID),
         6: layout(TransactionDataRequest, REQ_ID, LONG),
         _DATA_RESPONSE: Layout(TransactionDataResponse, Field(_encode_transaction_data, _decode_transaction_data)),
@@ -323,10 +324,12 @@ _CATALOGUES: dict[int, Catalogue[Message]] = {
 }
 
 _DATA_RESPONSE_HEAD = struct.Struct(">x16sq")
-FEED_DATA_PAYLOAD = struct.Struct(">x16sqi")
-"""Behind the type byte, the fields of :class:`FeedData`: for those who read very many."""
-
+_FEED_DATA_PAYLOAD = struct.Struct(">x16sqi")  # behind the type byte, the fields of FeedData
 _FEED_DATA_FRAME = struct.Struct(">8s16sqi")
+_FED = struct.Struct(">8x16sqi")  # the same, for those who read the fields only
+
+FED_CLIENT_SERVER = CLIENT_SERVER._replace(run=Run(_FEED_DATA, _FEED_DATA_PAYLOAD.size))
+"""What a client speaks that follows a feed: the :class:`FeedData` of one read come in runs, for :func:`fed`."""
 
 
 def encode(message: Message, version: int) -> bytes:
@@ -361,8 +364,22 @@ def transaction_data_head(buffer: bytes, start: int, end: int) -> tuple[bytes, i
     return req_id, transaction_id
 
 
+@cache
+def feed_data_head(version: int) -> bytes:
+    """What the frame of every :class:`FeedData` begins with."""
+    return FRAME_HEADER.pack(CLIENT_SERVER.magic, version, _FEED_DATA_PAYLOAD.size) + bytes([_FEED_DATA])
+
+
+def fed(buffer: bytes, start: int, end: int) -> Iterator[tuple[bytes, int, int]]:
+    """The fields of each :class:`FeedData` of a run, by the bounds of its payloads.
+
+    It is a run if ``feed_data_head`` stands where its first frame begins.
+    """
+    return _FED.iter_unpack(buffer[start - FRAME_HEADER_SIZE_BYTES : end])
+
+
 def encode_feed_data(version: int, items: Iterable[tuple[bytes, int, int]]) -> bytes:
     """The frames of many :class:`FeedData` (request id, transaction id, header) as one bytes object."""
-    start = FRAME_HEADER.pack(CLIENT_SERVER.magic, version, FEED_DATA_PAYLOAD.size) + bytes([FEED_DATA])
+    start = feed_data_head(version)
     pack = _FEED_DATA_FRAME.pack
     return b"".join([pack(start, req_id, transaction_id, header) for req_id, transaction_id, header in items])

@@ -1,5 +1,6 @@
 """One connection without its socket: the hello of both sides, then frames of the version they agreed on."""
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from waltz.common.errors import ProtocolError
@@ -103,6 +104,12 @@ class WireConnection:
         return self._splitter.feed(data)
 
     @property
+    def split(self) -> Callable[[bytes], tuple[bytes, Bounds]]:
+        """What :meth:`receive` comes to once ``version`` is set; a call less for each read."""
+        assert self._splitter is not None, "the peer's hello has come"
+        return self._splitter.feed
+
+    @property
     def receiving(self) -> bool:
         """Whether the beginning of a frame has arrived and the rest has not."""
         return self._splitter is not None and self._splitter.receiving
@@ -160,4 +167,5 @@ class WireConnection:
             opening_payload_bytes=self._opening_payload_bytes,
             abridged_type=self._abridged_type,
             watcher=self._watcher,
+            run=self._family.run,
         )

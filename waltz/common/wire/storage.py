@@ -247,9 +247,11 @@ _CATALOGUE: Catalogue[Message] = Catalogue(
 )
 
 _COMMON_HEADER = struct.Struct(">bqqi")
+_SEQ_NUM = struct.Struct(">9xq")
 _APPEND_HEADER = struct.Struct(">BhiBqqii")
 APPEND_OVERHEAD_BYTES = _APPEND_HEADER.size + 1
 """Bytes of the frame of an append beside its records."""
+_SUCCESS_FRAME = struct.Struct(">BhiBqqi")
 _LARGE_BYTES = 192 << 10  # below that, copying costs less than to write three pieces
 
 
@@ -289,6 +291,21 @@ def decode_batch(buffer: bytes, bounds: Bounds) -> list[Message]:
         else:
             messages.append(_CATALOGUE.decode(buffer, start, end))
     return messages
+
+
+def encode_success(session_id: int, seq_num: int, partition_id: int) -> bytes:
+    """The frame of a :class:`SuccessResponse` to a request, whose fields fit therefore: the answer to every append."""
+    return _SUCCESS_FRAME.pack(
+        STORAGE.magic, VERSION, _COMMON_HEADER.size, _SUCCESS_RESPONSE, session_id, seq_num, partition_id
+    )
+
+
+def success_seq_num(buffer: bytes, start: int, end: int) -> int | None:
+    """The sequence number of a :class:`SuccessResponse`; ``None`` for other messages, and for whatever is damaged."""
+    if buffer[start] != _SUCCESS_RESPONSE or end - start != _COMMON_HEADER.size:
+        return None
+    (seq_num,) = _SEQ_NUM.unpack_from(buffer, start)
+    return int(seq_num)
 
 
 def encode_append(

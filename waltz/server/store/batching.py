@@ -1,7 +1,7 @@
 """Appends that a log has accepted and not given to a session yet, and how they become batches. Pure."""
 
-from collections import deque
 from collections.abc import Sequence
+from operator import attrgetter
 
 from waltz.common.records import RECORD_ID_BYTES
 from waltz.server.store.interface import Append
@@ -10,50 +10,57 @@ MAX_BATCH_SIZE_BYTES = 1 << 20
 """A batch is full when it has reached so many bytes, or the configured number of records."""
 
 
+_body_of = attrgetter("body")
+
+
 class PendingAppends:
     """A queue of appends, in the order of their ids."""
 
-    __slots__ = ("_appends", "_max_batch_size", "size_bytes")
+    __slots__ = ("_appends", "_head", "_max_batch_size", "size_bytes")
 
     def __init__(self, max_batch_size: int) -> None:
         """``max_batch_size`` is the number of records in a batch that is full."""
         self.size_bytes = 0
-        """What the appends take as records."""
+        """What the appends take as records; 0 when there are none."""
         self._max_batch_size = max_batch_size
-        self._appends: deque[Append] = deque()
+        self._appends: list[Append] = []
+        self._head = 0  # what is before it has been taken
 
     def __len__(self) -> int:
-        return len(self._appends)
+        return len(self._appends) - self._head
 
     def add(self, appends: Sequence[Append]) -> None:
         """Put appends at the end."""
-        self._appends.extend(appends)
+        self._appends += appends
         self.size_bytes += size_of(appends)
 
     def take_batch(self) -> list[Append]:
         """The next batch; at least one append if there is one."""
-        if len(self._appends) <= self._max_batch_size and self.size_bytes <= MAX_BATCH_SIZE_BYTES:
+        if len(self._appends) - self._head <= self._max_batch_size and self.size_bytes <= MAX_BATCH_SIZE_BYTES:
             return self.take_all()
-        batch: list[Append] = []
-        size_bytes = 0
-        while self._appends and len(batch) < self._max_batch_size and size_bytes < MAX_BATCH_SIZE_BYTES:
-            append = self._appends.popleft()
-            size_bytes += len(append.body) + RECORD_ID_BYTES
-            batch.append(append)
+        batch = self._appends[self._head : self._head + self._max_batch_size]
+        size_bytes = size_of(batch)
+        if size_bytes > MAX_BATCH_SIZE_BYTES:
+            count = size_bytes = 0
+            while size_bytes < MAX_BATCH_SIZE_BYTES:
+                size_bytes += len(batch[count].body) + RECORD_ID_BYTES
+                count += 1
+            del batch[count:]
+        self._head += len(batch)
         self.size_bytes -= size_bytes
+        if 2 * self._head > len(self._appends):  # seldom enough that each is moved once on average
+            del self._appends[: self._head]
+            self._head = 0
         return batch
 
     def take_all(self) -> list[Append]:
         """Everything."""
-        appends = list(self._appends)
-        self._appends.clear()
-        self.size_bytes = 0
+        appends = self._appends[self._head :] if self._head else self._appends
+        self._appends = []
+        self._head = self.size_bytes = 0
         return appends
 
 
 def size_of(appends: Sequence[Append]) -> int:
     """What the appends take as records, in bytes."""
-    size_bytes = RECORD_ID_BYTES * len(appends)
-    for append in appends:
-        size_bytes += len(append.body)
-    return size_bytes
+    return RECORD_ID_BYTES * len(appends) + sum(map(len, map(_body_of, appends)))

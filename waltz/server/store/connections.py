@@ -11,6 +11,7 @@ from uuid import UUID
 
 from waltz.common.errors import ConnectFailedError, ConnectionClosedError, WaltzError
 from waltz.common.ids import Endpoint
+from waltz.common.net.outbox import Outbox
 from waltz.common.records import Record, RecordHeader
 from waltz.common.wire.structures import SessionInfo
 from waltz.storage.remote.client import StorageClient
@@ -27,6 +28,8 @@ class StorageRpc(Protocol):
     (fate unknown). The latter says that this request takes too long, and nothing about the connection, which others
     use as well: one that has fallen silent closes by itself (rule L3).
     """
+
+    outbox: Outbox | None
 
     @property
     def closed(self) -> bool: ...
@@ -111,6 +114,8 @@ class StorageConnections:
 
     def __init__(self, connect: ConnectFunction, storages: Iterable[str] = ()) -> None:
         """``storages`` are the connect strings of the storages that hold replicas."""
+        self.outbox = Outbox()
+        """What is appended on all these connections in one turn of the loop leaves with one write for each."""
         self._connect = connect
         self._storages = frozenset(storages)
         self._clients: dict[tuple[str, Lane], StorageRpc] = {}
@@ -208,6 +213,7 @@ class StorageConnections:
             client = await self._connect(key[0])
         finally:
             self._opening.pop(key, None)
+        client.outbox = self.outbox
         self._clients[key] = client
         # Connections outlive sessions by far: what watches them is kept here, where it can be taken away again.
         self._watchers[client] = {}

@@ -89,6 +89,8 @@ class ReplicatedLog:
         self._renewal_timer: asyncio.TimerHandle | None = None
         self._next_session = NextSession(self._node, self._wake, options.rpc_timeout_s)
         self._opened_generation = -1
+        self._checkpoint_id = 0
+        """The session is renewed when this is committed."""
         self._high_water_mark: int | None = None
         self._next_id = 0
         self._pending = PendingAppends(options.max_batch_size)
@@ -161,7 +163,9 @@ class ReplicatedLog:
     @property
     def congested(self) -> bool:
         """Too much is undecided: give nothing more until ``drained`` is called."""
-        if self._load_bytes() < self._options.ring_size_bytes:
+        session = self._session
+        load_bytes = self._pending.size_bytes + (0 if session is None else session.undecided_bytes)
+        if load_bytes < self._options.ring_size_bytes:
             return False
         self._congestion_seen = True
         return True
@@ -303,6 +307,7 @@ class ReplicatedLog:
         self._cancel_give_up_timer()
         self._session = session
         self._opened_generation = session.generation
+        self._checkpoint_id = session.low_water_mark + self._options.checkpoint_interval
         self._reader.follow(session)
         self._count_ring(self._ring_memory)
         if continued:
@@ -413,10 +418,10 @@ class ReplicatedLog:
     def session_committed(self, committed: Committed, high_water_mark: int) -> None:
         self._high_water_mark = high_water_mark
         self._listener.batch_committed(committed.appends, committed.records)
-        if self._pending:
+        if self._pending.size_bytes:
             self._flush()
         session = self._session
-        if session is not None and high_water_mark - session.low_water_mark >= self._options.checkpoint_interval:
+        if session is not None and high_water_mark >= self._checkpoint_id:
             self.renewal_wanted()
         if self._congestion_seen:
             self._tell_drained()
@@ -463,19 +468,19 @@ class ReplicatedLog:
         self._pending.add(appends)
         if not self._flush_scheduled:
             self._flush_scheduled = True
-            self._loop.call_soon(self._flush)
+            self._connections.outbox.prepare(self._flush)
 
     def _flush(self) -> None:
         """Everything accepted since the last send goes out, in as few batches as possible."""
         self._flush_scheduled = False
-        session, options = self._session, self._options
+        session, options, pending = self._session, self._options, self._pending
         if session is None or self._state is not _SERVING:
             return
-        while self._pending and session.ended is None and session.undecided_bytes < options.ring_size_bytes:
+        while pending.size_bytes and (ring := session.ring) and ring.undecided_bytes < options.ring_size_bytes:
             # While much is on its way, waiting for a full batch costs no time: the storages are busy with that.
-            if session.undecided_batches >= options.batches_in_flight and len(self._pending) < options.max_batch_size:
+            if ring.undecided_count >= options.batches_in_flight and len(pending) < options.max_batch_size:
                 return
-            appends = self._pending.take_batch()
+            appends = pending.take_batch()
             session.append(encode_appends(appends), appends)
 
     def _keep_unresolved(self, session: StoreSession) -> None:

@@ -11,20 +11,17 @@ import contextlib
 import logging
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Protocol
 
 from waltz.common.errors import WaltzError
 from waltz.common.ids import NO_TRANSACTION
 from waltz.common.net.backoff import Backoff
 from waltz.common.records import Record, encode_records
 from waltz.common.zk.znodes import ReplicaId
-from waltz.server.store.connections import Lane, StorageConnections, StorageRpc
+from waltz.server.store.connections import Lane, StorageRpc
 from waltz.server.store.copying import ReadAhead
-from waltz.server.store.interface import ReadFailedError, StoreOptions
-from waltz.server.store.recovery import RecoveryMachine
+from waltz.server.store.interface import ReadFailedError
 from waltz.server.store.recovery_effects import (
     Copy,
-    Effect,
     GetMaximum,
     Join,
     Refuse,
@@ -32,9 +29,9 @@ from waltz.server.store.recovery_effects import (
     SetLowWaterMark,
     Truncate,
 )
+from waltz.server.store.replica_session import ReplicaSession
 from waltz.server.store.replica_stages import Stage, StageEvent, next_stage
 from waltz.server.store.replica_view import ReplicaStatus, ReplicaView
-from waltz.server.store.ring import BatchRing
 from waltz.storage.remote.errors import RemoteStorageError
 
 logger = logging.getLogger(__name__)
@@ -56,58 +53,6 @@ class ReplicaRefusedError(WaltzError):
 
 class ReplicaStalledError(WaltzError):
     """The replica left appends unanswered for too long."""
-
-
-class ReplicaSession(Protocol):
-    """What a replica needs of the session it belongs to."""
-
-    partition_id: int
-    session_id: int
-    machine: RecoveryMachine
-    connections: StorageConnections
-    options: StoreOptions
-
-    @property
-    def ring(self) -> BatchRing | None:
-        """The batches; ``None`` until the session has opened and once it has ended."""
-        ...
-
-    @property
-    def high_water_mark(self) -> int:
-        """What is committed, as far as this session knows."""
-        ...
-
-    def execute(self, effects: list[Effect]) -> None:
-        """Carry out what the machine wants."""
-        ...
-
-    def acknowledged(self) -> None:
-        """A replica has made records durable."""
-        ...
-
-    def replica_left(self) -> None:
-        """A replica does not serve any more."""
-        ...
-
-    def noticed(self, error: Exception) -> bool:
-        """A request to a storage has failed; whether that has ended the session, for a newer one exists (rule S2)."""
-        ...
-
-    def barred_replica_reachable(self, storage: str) -> None:
-        """A replica that only another session can take in can be connected."""
-        ...
-
-    def replica_joined(self, storage: str) -> None:
-        """The replica at a storage follows the session."""
-        ...
-
-    async def wait_committed(self, transaction_id: int) -> None:
-        """Wait until an id is committed; ends the session if that takes too long."""
-        ...
-
-    async def read(self, first_id: int, max_count: int, *, except_from: ReplicaId) -> list[Record]:
-        """Committed records from another replica. Raises :class:`ReadFailedError`."""
-        ...
 
 
 class Replica:
@@ -134,6 +79,7 @@ class Replica:
         self._life = 0
         """Counts the connections. An answer to what was sent in an earlier one is true, so an acknowledgement counts;
         but it says nothing of the present one, whose window and failures are its own."""
+        self._window_size_bytes = options.window_size_bytes
         self._in_flight_bytes = 0
         self._in_flight_count = 0
         self._last_progress_s = 0.0
@@ -350,6 +296,7 @@ class Replica:
             return
         with self._changing():
             await client.append(*ids, records, timeout_s=session.options.change_timeout_s)
+        self._backoff.reset()
         session.execute(session.machine.copied(self.replica_id, records[-1].transaction_id))
 
     async def _read_from(self, source: tuple[ReplicaId, int], first: int, count: int) -> list[Record]:
@@ -396,7 +343,7 @@ class Replica:
         ring = session.ring
         if self._stage is not _SERVING or client is None or ring is None:
             return
-        window_bytes = session.options.window_size_bytes
+        window_bytes = self._window_size_bytes
         while (
             self.next_id < ring.next_id
             and self._in_flight_bytes < window_bytes
@@ -404,7 +351,7 @@ class Replica:
         ):
             if self._in_flight_count and not client.writable:
                 return
-            batch = ring.get(self.next_id)
+            batch = ring.by_first_id.get(self.next_id) or ring.get(self.next_id)
             if batch is None:
                 self._enter(StageEvent.FELL_BEHIND)
                 self._wake.set()
@@ -434,10 +381,13 @@ class Replica:
             if self._stage is _LAGGING and self._in_flight_bytes == 0:
                 self._wake.set()
         # An acknowledgement that arrives after the replica was given up is as true as any other.
+        session = self._session
         if last_id > self.acked:
             self.acked = last_id
-            self._session.acknowledged()
-        self.pump()
+            session.acknowledged()
+        ring = session.ring
+        if ring is not None and self.next_id < ring.next_id:
+            self.pump()
 
     def fail(self, error: Exception) -> None:
         """Give the replica up: it has to join again from the beginning."""
@@ -511,6 +461,7 @@ class Replica:
         else:
             self._copy_failing_since_s = None
             await self._write_copy(client, records)
+            self._backoff.reset()
             self.next_id = records[-1].transaction_id + 1
             self.acked = max(self.acked, self.next_id - 1)
             session.acknowledged()

@@ -46,9 +46,9 @@ class BatchRing:
 
     __slots__ = (
         "_batches",
-        "_by_first_id",
         "_limit_bytes",
         "_undecided",
+        "by_first_id",
         "kept_bytes",
         "memory",
         "next_id",
@@ -66,7 +66,8 @@ class BatchRing:
         self._limit_bytes = limit_bytes
         self._batches: deque[Batch] = deque()
         self._undecided: deque[Batch] = deque()
-        self._by_first_id: dict[int, Batch] = {}
+        self.by_first_id: dict[int, Batch] = {}
+        """The batches by the ids that they begin with; :meth:`get` finds the rest of one as well."""
 
     @property
     def first_id(self) -> int:
@@ -88,7 +89,7 @@ class BatchRing:
 
         Only a replica that joins again asks for a rest: a torn write, or a short one, has left it a part of a batch.
         """
-        batch = self._by_first_id.get(first_id)
+        batch = self.by_first_id.get(first_id)
         if batch is None and self.first_id < first_id < self.next_id:
             return next(batch for batch in self._batches if batch.last_id >= first_id).rest(first_id)
         return batch
@@ -99,25 +100,29 @@ class BatchRing:
         self.next_id = batch.last_id + 1
         self._batches.append(batch)
         self._undecided.append(batch)
-        self._by_first_id[batch.first_id] = batch
+        self.by_first_id[batch.first_id] = batch
         self.undecided_bytes += len(payload)
         return batch
 
     def commit(self, mark: int) -> Committed | None:
         """Batches up to ``mark`` are committed: their appends and records, in order; None when there is no such."""
         undecided = self._undecided
-        batches: list[Batch] = []
-        while undecided and undecided[0].last_id <= mark:
-            batch = undecided.popleft()
-            self.undecided_bytes -= len(batch.payload)
-            self.kept_bytes += len(batch.payload)
-            batches.append(batch)
-        if not batches:
+        if not undecided or undecided[0].last_id > mark:
             return None
-        appends = batches[0].appends if len(batches) == 1 else [append for b in batches for append in b.appends]
-        for batch in batches:
-            batch.appends = ()
-        return Committed(appends, [batch.payload for batch in batches])
+        batch = undecided.popleft()
+        appends, batch.appends = batch.appends, ()
+        payloads = [batch.payload]
+        if undecided and undecided[0].last_id <= mark:
+            appends = list(appends)
+            while undecided and undecided[0].last_id <= mark:
+                batch = undecided.popleft()
+                appends += batch.appends
+                batch.appends = ()
+                payloads.append(batch.payload)
+        size_bytes = sum(map(len, payloads))
+        self.undecided_bytes -= size_bytes
+        self.kept_bytes += size_bytes
+        return Committed(appends, payloads)
 
     def trim(self, needed_from: int) -> None:
         """Drop committed batches below ``needed_from``, and older ones beyond the limit."""
@@ -128,7 +133,7 @@ class BatchRing:
             limit_bytes = min(limit_bytes, memory.share_bytes)
         while kept and (batches[0].last_id < needed_from or self.kept_bytes > limit_bytes):
             batch = batches.popleft()
-            del self._by_first_id[batch.first_id]
+            del self.by_first_id[batch.first_id]
             self.kept_bytes -= len(batch.payload)
             kept -= 1
         if memory is not None:

@@ -91,6 +91,8 @@ class StoreSession:
         self._node = node
         self._owner = owner
         self._loop = asyncio.get_running_loop()
+        self.ring: BatchRing | None = None
+        """The batches; ``None`` until the session has opened and once it has ended."""
         self._ring: BatchRing | None = None
         self._high_water_mark: int | None = None
         self._low_water_mark = NO_TRANSACTION
@@ -109,11 +111,6 @@ class StoreSession:
         self._confirmation: asyncio.Task[None] | None = None
 
     # State
-
-    @property
-    def ring(self) -> BatchRing | None:
-        """The batches; ``None`` until the session has opened and once it has ended."""
-        return self._ring if self.ended is None else None
 
     @property
     def high_water_mark(self) -> int:
@@ -181,6 +178,7 @@ class StoreSession:
         if self.ended is not None:
             return
         self.ended = error
+        self.ring = None
         if self._stall_timer is not None:
             self._stall_timer.cancel()
             self._stall_timer = None
@@ -207,7 +205,7 @@ class StoreSession:
         ring = self._ring
         assert ring is not None
         assert appends[0].transaction_id == ring.next_id
-        if not ring.undecided_count:
+        if not ring.undecided_bytes:
             self._last_commit_s = self._loop.time()
         ring.add(payload, appends)
         for replica in self._members:
@@ -217,12 +215,13 @@ class StoreSession:
 
     def acknowledged(self) -> None:
         """See whether more is committed now."""
-        ring = self._ring
-        if ring is None or self.ended is not None:
+        ring = self.ring
+        if ring is None:
             return
         members = self._members
-        mark = committed_mark([replica.acked for replica in members], self._quorum)
-        committed = ring.commit(mark)
+        committed = None
+        if ring.undecided_bytes:
+            committed = ring.commit(committed_mark([replica.acked for replica in members], self._quorum))
         if committed is None and not ring.kept_bytes:
             return  # as after two of three acknowledgements, while nobody lags
         live_positions = [replica.next_id for replica in members if replica.live]
@@ -386,7 +385,7 @@ class StoreSession:
                 )
 
     def _opened(self, mark: int) -> None:
-        self._ring = BatchRing(mark + 1, self.options.ring_size_bytes)
+        self.ring = self._ring = BatchRing(mark + 1, self.options.ring_size_bytes)
         self._high_water_mark = self._low_water_mark = mark
         for replica_id, task in list(self._tasks.items()):
             if replica_id is not None and replica_id not in self._assigned:

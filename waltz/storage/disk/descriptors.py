@@ -2,8 +2,7 @@
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 
 from waltz.storage.disk.files import File
@@ -78,21 +77,12 @@ class DescriptorCache:
             elif (idle := self._idle.pop(segment, None)) is not None:
                 _give_up(idle)
 
-    @contextmanager
-    def pinned(self, segment: Hashable, opener: Callable[[], SegmentFiles]) -> Iterator[SegmentFiles]:
-        """The files of a segment, reopened if need be, kept open inside the ``with`` block.
+    def pinned(self, segment: Hashable, opener: Callable[[], SegmentFiles]) -> "Pinned":
+        """For ``with``: the files of a segment, reopened if need be, which stay open inside the block.
 
-        Raises ``StorageError`` after :meth:`close`, ``OSError`` when they cannot be opened.
+        Entering raises ``StorageError`` after :meth:`close`, ``OSError`` when they cannot be opened.
         """
-        with self._mutex:
-            held = self._acquire(segment, opener)
-        try:
-            yield held.files
-        finally:
-            with self._mutex:
-                held.pins -= 1
-                if held.given_up and held.pins == 0:
-                    held.files.close()
+        return Pinned(self, segment, opener)
 
     def close(self) -> None:
         """Close everything, what is pinned when it is released; later pins fail."""
@@ -105,25 +95,52 @@ class DescriptorCache:
                 _give_up(self._current[1])
                 self._current = None
 
-    def _acquire(self, segment: Hashable, opener: Callable[[], SegmentFiles]) -> _Open:
-        if self._closed:
-            raise StorageError("segment closed")
-        if self._current is not None and self._current[0] == segment:
-            held = self._current[1]
+    def pin(self, segment: Hashable, opener: Callable[[], SegmentFiles]) -> _Open:
+        """For :class:`Pinned`."""
+        with self._mutex:
+            if self._closed:
+                raise StorageError("segment closed")
+            if self._current is not None and self._current[0] == segment:
+                held = self._current[1]
+                held.pins += 1
+                return held
+            found = self._idle.get(segment)
+            held = found if found is not None else _Open(opener())
             held.pins += 1
+            self._idle[segment] = held
+            self._idle.move_to_end(segment)
+            self._evict()
             return held
-        found = self._idle.get(segment)
-        held = found if found is not None else _Open(opener())
-        held.pins += 1
-        self._idle[segment] = held
-        self._idle.move_to_end(segment)
-        self._evict()
-        return held
+
+    def unpin(self, held: _Open) -> None:
+        """For :class:`Pinned`."""
+        with self._mutex:
+            held.pins -= 1
+            if held.given_up and held.pins == 0:
+                held.files.close()
 
     def _evict(self) -> None:
         while len(self._idle) > self._capacity:
             _segment, held = self._idle.popitem(last=False)
             _give_up(held)
+
+
+class Pinned:
+    """What :meth:`DescriptorCache.pinned` gives. Part of every append, so without a generator."""
+
+    __slots__ = ("_cache", "_held", "_opener", "_segment")
+
+    def __init__(self, cache: DescriptorCache, segment: Hashable, opener: Callable[[], SegmentFiles]) -> None:
+        self._cache = cache
+        self._segment = segment
+        self._opener = opener
+
+    def __enter__(self) -> SegmentFiles:
+        self._held = self._cache.pin(self._segment, self._opener)
+        return self._held.files
+
+    def __exit__(self, *_exception: object) -> None:
+        self._cache.unpin(self._held)
 
 
 def _give_up(held: _Open) -> None:

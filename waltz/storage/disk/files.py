@@ -257,22 +257,24 @@ class OsFile(File):
     def write(self, offset: int, chunks: Sequence[bytes]) -> None:
         # Joining small chunks is cheaper than describing each of them to the system; big ones are not copied.
         if sum(map(len, chunks)) <= _JOIN_LIMIT_BYTES:
-            chunks = [b"".join(chunks)]
+            self._write_rest(b"".join(chunks), offset)
+            return
         for start in range(0, len(chunks), _MAX_CHUNKS_PER_CALL):
-            offset = self._write_some(offset, chunks[start : start + _MAX_CHUNKS_PER_CALL])
+            some = chunks[start : start + _MAX_CHUNKS_PER_CALL]
+            size = sum(map(len, some))
+            written = os.pwritev(self._descriptor, some, offset)
+            if written < size:  # the rest again as one piece
+                self._write_rest(memoryview(b"".join(some))[written:], offset + written)
+            offset += size
 
-    def _write_some(self, offset: int, chunks: Sequence[bytes]) -> int:
-        size = sum(map(len, chunks))
-        written = os.pwritev(self._descriptor, chunks, offset)
-        if written < size:
-            # A short write: the rest again as one piece, until it is all there or the system says why not.
-            rest = memoryview(b"".join(chunks))
-            while written < size:
-                count = os.pwrite(self._descriptor, rest[written:], offset + written)
-                if count == 0:
-                    raise OSError(errno.EIO, "nothing was written", self._path)
-                written += count
-        return offset + size
+    def _write_rest(self, data: bytes | memoryview, offset: int) -> None:
+        """Write one piece until it is all there or the system says why not."""
+        written = os.pwrite(self._descriptor, data, offset)
+        while written < len(data):
+            count = os.pwrite(self._descriptor, memoryview(data)[written:], offset + written)
+            if count == 0:
+                raise OSError(errno.EIO, "nothing was written", self._path)
+            written += count
 
     def size(self) -> int:
         return os.fstat(self._descriptor).st_size

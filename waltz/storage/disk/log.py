@@ -34,9 +34,9 @@ from waltz.storage.disk.segment import (
     as_records,
     as_stored,
     as_wire_pieces,
-    create_segment,
 )
 from waltz.storage.disk.segment_format import WIRE_PIECES
+from waltz.storage.disk.segment_opening import create_segment
 from waltz.storage.errors import CorruptionError, ReadOnlyError, StorageError
 
 logger = logging.getLogger(__name__)

@@ -9,8 +9,9 @@ from waltz.common.ids import NO_TRANSACTION
 from waltz.storage.disk.descriptors import DescriptorCache
 from waltz.storage.disk.files import Files
 from waltz.storage.disk.group_encoder import LogEnd
-from waltz.storage.disk.segment import Segment, create_segment, open_segment, read_header
+from waltz.storage.disk.segment import Segment
 from waltz.storage.disk.segment_format import DATA_SUFFIX, SegmentHeader, index_path
+from waltz.storage.disk.segment_opening import create_segment, open_segment, read_header
 from waltz.storage.disk.segment_recovery import Known, SegmentEnd
 from waltz.storage.errors import CorruptionError
 

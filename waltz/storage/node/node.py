@@ -14,7 +14,7 @@ from waltz.common.exposition import to_json
 from waltz.common.metrics import Json, Registry
 from waltz.common.net.guard import TrafficGuard
 from waltz.common.net.http import HttpServer
-from waltz.common.net.limits import listener_limits, traffic_limits
+from waltz.common.net.limits import RESERVED_FILES, listener_limits, raise_open_files, traffic_limits
 from waltz.common.net.listener import Listener
 from waltz.common.net.tls import server_context
 from waltz.common.version import installed_version
@@ -73,6 +73,8 @@ class StorageNode:
         tls = server_context(config.tls)
         store = await _read_store_params(config, zookeeper)
         metrics.gauge(GROUP, "waltz-version-id", lambda: installed_version() or "unknown")
+        # Before the partitions are opened: they need two files each at once, and may all be assigned to this node.
+        raise_open_files(_files_of(store.partition_count, config) + config.connections.max)
         try:
             manager = await StorageManager.open(
                 files,
@@ -103,7 +105,12 @@ class StorageNode:
 
     async def _listen(self, config: StorageConfig, tls: ssl.SSLContext | None) -> None:
         host, manager = config.storage_bind_address, self.manager
-        limits = listener_limits(config.connections, "storage.connections.max", config.max_request_size_bytes)
+        limits = listener_limits(
+            config.connections,
+            "storage.connections.max",
+            config.max_request_size_bytes,
+            reserved_files=_files_of(len(manager.assigned_partition_status()), config),
+        )
         self._guard = TrafficGuard(traffic_limits(config.connections))
         self._data_listener = await Listener.open(
             host,
@@ -225,6 +232,12 @@ async def _start_with_zookeeper(config: StorageConfig, files: Files) -> StorageN
                 await asyncio.sleep(ZOOKEEPER_PAUSE_S)
     finally:
         await zookeeper.close()
+
+
+def _files_of(partition_count: int, config: StorageConfig) -> int:
+    """The most files that a node of so many partitions has open, without its connections."""
+    segments = 1 + config.segment_cache_capacity  # the current one, and others that are read
+    return RESERVED_FILES + 2 * segments * partition_count
 
 
 async def _read_store_params(config: StorageConfig, zookeeper: ZooKeeper) -> StoreParams:

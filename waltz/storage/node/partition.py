@@ -61,6 +61,25 @@ class _Written(NamedTuple):
     started_s: float
 
 
+class Sleeper:
+    """A task that has nothing to do. What wakes it is found where its work is; several wake-ups are one."""
+
+    __slots__ = ("_sleeping",)
+
+    def __init__(self) -> None:
+        self._sleeping: asyncio.Future[None] | None = None
+
+    async def sleep(self) -> None:
+        """Return after the next :meth:`wake`; to be called after a look for work, without awaiting in between."""
+        self._sleeping = asyncio.get_running_loop().create_future()
+        await self._sleeping
+
+    def wake(self) -> None:
+        """Without effect on one that does not sleep: it looks for work before it does."""
+        if self._sleeping is not None and not self._sleeping.done():
+            self._sleeping.set_result(None)
+
+
 class StoragePartition:
     """Serves one assigned partition until it is closed. All methods belong to the event loop's thread."""
 
@@ -102,8 +121,8 @@ class StoragePartition:
         self._maintenance: deque[tuple[Callable[[], object], asyncio.Future[object]]] = deque()
         self._busy = busy
         self._on_suspicion = on_suspicion
-        self._wake_writer = asyncio.Event()
-        self._wake_reader = asyncio.Event()
+        self._writer = Sleeper()
+        self._reader = Sleeper()
         self._closing = False
         self._tasks: list[asyncio.Task[None]] = []
         metrics.watch_partition(lambda: len(self.queue), lambda: self.max_transaction_id)
@@ -163,9 +182,9 @@ class StoragePartition:
         if message.session_id > self._session_id:
             self._session_id = message.session_id
         if isinstance(message, ReadRequest) and self._may_overtake(message):
-            lane, wake = self.queue.reads, self._wake_reader
+            lane, sleeper = self.queue.reads, self._reader
         else:
-            lane, wake = self.queue.ordered, self._wake_writer
+            lane, sleeper = self.queue.ordered, self._writer
         if not self.queue.has_room(request, lane):
             self._turn_away(request)
             return
@@ -173,7 +192,7 @@ class StoragePartition:
             self._unfinished_truncates += 1
         self.queue.add(request, lane)
         self._busy.add(self.partition_id)
-        wake.set()
+        sleeper.wake()
 
     async def set_available(self, available: bool) -> None:
         """Persist whether servers may use the partition. Raises ``OSError``."""
@@ -208,7 +227,7 @@ class StoragePartition:
             raise PartitionNotAssignedError(self.partition_id)
         future: asyncio.Future[object] = asyncio.get_running_loop().create_future()
         self._maintenance.append((partial(self._log.damage.finish_scan, scan), future))
-        self._wake_writer.set()
+        self._writer.wake()
         return bool(await future)
 
     async def close(self) -> None:
@@ -217,8 +236,8 @@ class StoragePartition:
         Raises ``OSError`` when the log cannot be synced for the last time.
         """
         self._closing = True
-        self._wake_writer.set()
-        self._wake_reader.set()
+        self._writer.wake()
+        self._reader.wake()
         if self._tasks:
             await asyncio.wait(self._tasks)
         if self._syncer is not None:
@@ -261,7 +280,7 @@ class StoragePartition:
     async def _run_writer(self) -> None:
         while not self._closing:
             if self._unsynced and not self._may_write_ahead():
-                await self._woken()
+                await self._writer.sleep()
                 continue
             if self._maintenance:
                 await self._maintain()
@@ -269,10 +288,11 @@ class StoragePartition:
             if not self.queue.ordered:
                 self._overrun = False
                 self._rest()
-                await self._woken()
+                await self._writer.sleep()
                 continue
             self._writing = True
-            await self._settle_fence()
+            if self._fenced_session_id < self._session_id:
+                await self._settle_fence()
             ahead = self.queue.has_large_group
             group = self.queue.take_group()
             if ahead:
@@ -282,16 +302,14 @@ class StoragePartition:
             if isinstance(group[0].message, wire.TruncateRequest):
                 self._unfinished_truncates -= 1
             self._writing = False
+            if self.queue.ordered:
+                await asyncio.sleep(0)  # the loop may have waited for the disk: whoever came meanwhile has a turn
         await self._all_synced()
 
     def _rest(self) -> None:
         """One of the two lanes is empty; with the other and the writer at rest nobody has to take care of it."""
         if not self.queue and not self._writing and not self._unsynced:
             self._busy.discard(self.partition_id)
-
-    async def _woken(self) -> None:
-        self._wake_writer.clear()
-        await self._wake_writer.wait()
 
     def _may_write_ahead(self) -> bool:
         """Whether what comes next is a large group of appends, which need not wait for the sync of those before it."""
@@ -323,7 +341,7 @@ class StoragePartition:
 
     async def _execute(self, group: list[PartitionRequest]) -> None:
         """Answer every request of the group, whatever happens."""
-        accepted = [request for request in group if not self._refused(request)]
+        accepted = self._accepted(group)
         if not accepted:
             return
         first = accepted[0]
@@ -339,13 +357,17 @@ class StoragePartition:
             frames = self._failure_frames(accepted, error)
         self._acknowledge(accepted, frames)
 
-    def _refused(self, request: PartitionRequest) -> bool:
-        """Check a request that is taken up; answer it if it is refused."""
-        error = session_rule.refusal(request.message, self.info, self._session_id, in_service=self.failure is None)
-        if error is None:
-            return False
-        request.requester.answer(failure_frame(request.message, error.wire_text()))
-        return True
+    def _accepted(self, requests: Sequence[PartitionRequest]) -> list[PartitionRequest]:
+        """Check requests that are taken up together; those that are not refused. The others are answered."""
+        info, session_id, in_service = self.info, self._session_id, self.failure is None
+        accepted = []
+        for request in requests:
+            error = session_rule.refusal(request.message, info, session_id, in_service=in_service)
+            if error is None:
+                accepted.append(request)
+            else:
+                request.requester.answer(failure_frame(request.message, error.wire_text()))
+        return accepted
 
     def _failure_frames(self, requests: Sequence[PartitionRequest], error: Exception) -> list[bytes]:
         if not isinstance(error, StorageError | ConcurrentUpdateError | UnknownRequestError | OSError):
@@ -384,9 +406,7 @@ class StoragePartition:
         for request, refused in zip(written.requests, written.prepared.errors, strict=True):
             message = request.message
             if refused is None:
-                frames.append(
-                    wire.encode(wire.SuccessResponse(message.session_id, message.seq_num, message.partition_id))
-                )
+                frames.append(wire.encode_success(message.session_id, message.seq_num, message.partition_id))
             else:
                 frames.append(failure_frame(message, refused.wire_text()))
         self._metrics.appended(len(frames), self._metrics.clock() - written.started_s)
@@ -394,7 +414,7 @@ class StoragePartition:
 
     async def _write_ahead(self, group: list[PartitionRequest]) -> None:
         """Write a large group of appends behind those that are being synced, and have it synced after them."""
-        requests = [request for request in group if not self._refused(request)]
+        requests = self._accepted(group)
         if not requests:
             return
         started_s = self._metrics.clock()
@@ -432,19 +452,19 @@ class StoragePartition:
             else:
                 self._acknowledge(written.requests, frames)
             self._unsynced.popleft()
-            self._wake_writer.set()
+            self._writer.wake()
         self._syncer = None
 
     def _not_written(self, requests: Sequence[PartitionRequest], error: Exception) -> None:
         """Answer appends whose write or sync has failed; those that failed with the group before them are refused."""
         self._fail(error)
         if isinstance(error, ReadOnlyError):
-            requests = [request for request in requests if not self._refused(request)]
+            requests = self._accepted(requests)
         self._acknowledge(requests, self._failure_frames(requests, error))
 
     async def _all_synced(self) -> None:
         while self._unsynced:
-            await self._woken()
+            await self._writer.sleep()
 
     async def _perform(self, request: PartitionRequest) -> bytes:
         """Do what is neither an append nor a read; the answer."""
@@ -482,10 +502,9 @@ class StoragePartition:
         while not self._closing:
             if not self.queue.reads:
                 self._rest()
-                self._wake_reader.clear()
-                await self._wake_reader.wait()
+                await self._reader.sleep()
                 continue
-            batch = [request for request in self.queue.take_reads() if not self._refused(request)]
+            batch = self._accepted(self.queue.take_reads())
             while batch:
                 batch = await self._read(batch)
 
@@ -570,7 +589,7 @@ class StoragePartition:
         for request in self.queue.take_all():
             request.requester.answer(failure_frame(request.message, self._dead))
         self._busy.discard(self.partition_id)
-        self._wake_writer.set()
+        self._writer.wake()
 
 
 def _batches(requests: Sequence[PartitionRequest]) -> list[list[Record]]:

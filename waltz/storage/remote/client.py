@@ -19,6 +19,7 @@ from waltz.common.errors import (
 )
 from waltz.common.ids import Endpoint
 from waltz.common.net.channel import Channel
+from waltz.common.net.outbox import Outbox
 from waltz.common.records import Record, RecordHeader
 from waltz.common.wire import storage as wire
 from waltz.common.wire.frames import STORAGE, Bounds
@@ -77,6 +78,9 @@ class StorageClient(StorageConnection[wire.Message]):
         self._look_due_s = 0.0
         self._stood_still_s = 0.0
         self._close_listeners: list[CloseListener] = []
+        self.outbox: Outbox | None = None
+        """Writes appends at the end of the turn, together with those of other connections; without it each for itself.
+        """
 
     @classmethod
     async def connect(
@@ -136,8 +140,11 @@ class StorageClient(StorageConnection[wire.Message]):
         position = channel.taken_bytes + size_bytes
         now_s = self._loop.time() - self._stood_still_s
         self._owed.sent(seq_num, size_bytes, position, self._append_timeout_s, now_s, done)
+        outbox = self.outbox
         for piece in pieces:
-            channel.send(piece)
+            channel.send(piece, flush_soon=outbox is None)
+        if outbox is not None:
+            outbox.add(channel)
         if self._look_timer is None:
             self._look_by(self._look_interval_s)
         return position
@@ -210,13 +217,20 @@ class StorageClient(StorageConnection[wire.Message]):
     def frames_received(self, channel: Channel, buffer: bytes, bounds: Bounds) -> None:
         owed = self._owed
         now_s = self._loop.time() - self._stood_still_s
-        for message in wire.decode_batch(buffer, bounds):
-            seq_num = message.seq_num
-            done = owed.answered(seq_num, now_s)
+        for start, end in bounds:
+            seq_num = wire.success_seq_num(buffer, start, end)
+            done = None if seq_num is None else owed.answered(seq_num, now_s)
+            if done is not None:
+                try:
+                    done(None)
+                except Exception:
+                    self._log_defect()
+                continue
+            message = wire.decode(buffer, start, end)
+            if seq_num is None:
+                done = owed.answered(message.seq_num, now_s)
             if done is None:
-                self._calls.resolve(seq_num, message)
-            elif isinstance(message, wire.SuccessResponse):
-                self._finish(done, None)
+                self._calls.resolve(message.seq_num, message)
             else:
                 self._finish(done, self._append_error(message))
 
@@ -237,8 +251,13 @@ class StorageClient(StorageConnection[wire.Message]):
     def _finish(callback: Callable[[Exception | None], None], error: Exception | None) -> None:
         try:
             callback(error)
-        except Exception:  # the callback of one caller must not cost another its answer
-            logger.exception("a callback of the storage client failed")
+        except Exception:
+            StorageClient._log_defect()
+
+    @staticmethod
+    def _log_defect() -> None:
+        """The callback of one caller must not cost another its answer."""
+        logger.exception("a callback of the storage client failed")
 
     def _send(self, channel: Channel, seq_num: int, frame: bytes, limit_s: float) -> None:
         now_s = self._loop.time() - self._stood_still_s

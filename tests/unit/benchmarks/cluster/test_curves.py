@@ -3,7 +3,7 @@
 import pytest
 
 from benchmarks.cluster.curves import Curve, curves_of
-from benchmarks.cluster.scenarios import Scenario, idle_clients
+from benchmarks.cluster.scenarios import Scenario, idle_clients, log_lengths
 from benchmarks.cluster.summary import P50, RATE, Rounds
 
 
@@ -22,6 +22,11 @@ def test_scenarios_that_differ_in_one_field_are_a_curve() -> None:
     assert [x for x, _ in found.points] == [0, 10, 100, 300, 1000]
     assert [each.median for _, each in found.points] == [0, 10, 100, 300, 1000]
     assert found.scenario == idle_clients()[0]
+
+
+def test_the_rate_of_an_open_loop_is_no_curve() -> None:
+    assert curves_of({each: {RATE: flat(1)} for each in idle_clients()}) == []
+    assert [each.metric for each in curves_of({each: {RATE: flat(1)} for each in log_lengths(100)})] == [RATE]
 
 
 def test_two_points_are_no_curve() -> None:

@@ -10,7 +10,8 @@ from benchmarks.cluster.scenarios import Scenario
 from benchmarks.cluster.summary import RATE
 
 MACHINE = {"when": "today", "cpu": "2 x fast", "kernel": "6", "python": "3", "load": "0"}
-REPORT = Report(MACHINE, {"rounds": 3, "seconds": 1.5}, {WALTZ: ""}, [Result(Scenario(), {WALTZ: [{RATE: 4711}]})])
+SETTINGS: dict[str, float] = {"starts": 1, "rounds": 3, "seconds": 1.5}
+REPORT = Report(MACHINE, SETTINGS, {WALTZ: ""}, [Result(Scenario(), {WALTZ: [{RATE: 4711}]})])
 
 
 def test_results_take_the_place_of_those_before() -> None:

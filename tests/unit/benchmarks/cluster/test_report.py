@@ -2,7 +2,7 @@
 
 import pytest
 
-from benchmarks.cluster.report import LEAN, WALTZ, Report, ReportError, Result, from_json, to_json
+from benchmarks.cluster.report import LEAN, WALTZ, Report, ReportError, Result, from_json, to_json, with_rounds
 from benchmarks.cluster.scenarios import Scenario
 from benchmarks.cluster.summary import RATE, SHARE
 
@@ -31,3 +31,9 @@ def test_shares_pair_the_rounds() -> None:
 
 def test_there_are_no_shares_without_the_lean_pipeline() -> None:
     assert SHARE not in Result(Scenario(), {WALTZ: [{RATE: 10}]}).of(WALTZ)
+
+
+def test_rounds_of_another_start_come_behind() -> None:
+    once = with_rounds(None, Scenario(), {WALTZ: [{RATE: 1}], LEAN: [{RATE: 2}]})
+    twice = with_rounds(once, Scenario(), {WALTZ: [{RATE: 3}], LEAN: [{RATE: 4}]})
+    assert twice == Result(Scenario(), {WALTZ: [{RATE: 1}, {RATE: 3}], LEAN: [{RATE: 2}, {RATE: 4}]})

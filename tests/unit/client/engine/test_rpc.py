@@ -91,7 +91,7 @@ async def test_reading_what_is_applied_fetches_ahead(world: World) -> None:
                 server.handle(connection, message)
             await asyncio.sleep(0.001)
 
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         await answer()
     assert callbacks.data == [f"data {i}" for i in range(500)]
     assert len(server.of(TransactionDataRequest)) == 500, "nothing is fetched twice"

@@ -47,7 +47,7 @@ async def test_a_task_may_close_its_owner() -> None:
         closed.set()
 
     owner.spawn(close(), "closing")
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         await closed.wait()
 
 
@@ -80,7 +80,7 @@ async def test_what_is_kept_begins_again_after_a_defect(
 
     owner = TaskOwner()
     owner.keep(work, "the sweep")
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         for _ in range(3):
             await begun.acquire()
     await owner.close()

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from unittest import mock
 
 import pytest
 
@@ -10,6 +11,7 @@ from tests.unit.common.cluster.manager_cases import FakeClient, FakeServer, Mana
 from tests.unit.common.zk.conformance import Ensemble
 from tests.unit.test_memory_zookeeper import MemoryEnsemble
 from waltz.common.cluster import manager as manager_module
+from waltz.common.cluster.decisions import ServerNode
 from waltz.common.cluster.manager import ClusterManager
 from waltz.common.cluster.policy import PolicyError
 from waltz.common.errors import DeadlineExceededError, WaltzError
@@ -452,4 +454,50 @@ async def test_foreign_node_is_reported_once(caplog: pytest.LogCaptureFixture) -
         await server.until_owns(2)
     assert caplog.text.count("a node is ignored; delete it") == 1
     await harness.other.delete(PATHS.server_descriptor("foreign"))
+    await harness.close()
+
+
+async def test_an_assignment_is_made_of_preferences_whose_watch_is_still_on_its_way() -> None:
+    harness = await Harness.open()
+    server = FakeServer("h1")
+    await harness.manager.manage_server(server)
+    await server.until_owns(2)
+    other = PATHS.server_descriptor("s_other")
+    await harness.other.create(other, ServerDescriptor(7, Endpoint("h7", 1)).encode(), ephemeral=True)
+    await server.until_owns(1)
+    await settle()
+    owned = set(server.partitions)
+    call_watches = harness.zk.call_watches
+    harness.zk.call_watches = lambda watches: None  # type: ignore[method-assign]  # they do not arrive
+    preferring = ServerDescriptor(7, Endpoint("h7", 1), tuple(owned))
+    await harness.other.set(other, preferring.encode())
+    harness.zk.call_watches = call_watches  # type: ignore[method-assign]
+    third = PATHS.server_descriptor("s_third")
+    await harness.other.create(third, ServerDescriptor(8, Endpoint("h8", 1)).encode(), ephemeral=True)
+    await settle()
+    data, _ = await harness.other.get(PATHS.server_descriptors)
+    assignment = PartitionAssignment.decode(data)
+    assert owned <= {each.partition_id for each in assignment.servers[7]}
+    await harness.other.delete(other)
+    await harness.other.delete(third)
+    await harness.close()
+
+
+async def test_an_assignment_to_nobody_is_not_written_when_all_servers_go_while_it_is_made() -> None:
+    harness = await Harness.open()
+    server = FakeServer("h1")
+    await harness.manager.manage_server(server)
+    await server.until_owns(2)
+    await settle()
+    before, _ = await harness.other.get(PATHS.server_descriptors)
+    nodes = harness.manager._nodes
+
+    async def all_gone() -> list[ServerNode]:
+        return []
+
+    with mock.patch.object(nodes, "read_again", all_gone):
+        await harness.other.create(PATHS.server_descriptor("s_other"), ServerDescriptor(7, Endpoint("h7", 1)).encode())
+        await settle()
+        assert (await harness.other.get(PATHS.server_descriptors))[0] == before
+    await harness.other.delete(PATHS.server_descriptor("s_other"))
     await harness.close()

@@ -54,7 +54,7 @@ class Recorder:
 
     async def until(self, condition: Callable[["Recorder"], bool]) -> None:
         """Return when the condition holds, which is looked at after every call of the channel."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not condition(self):
                 self._changed.clear()
                 await self._changed.wait()

@@ -32,7 +32,7 @@ async def pair(
         "client",
         client,
         tls=client_context(tls),
-        timeout_s=20,
+        timeout_s=60,
         write_high_bytes=write_high_bytes,
         write_low_bytes=write_low_bytes,
     )
@@ -158,7 +158,7 @@ async def test_nothing_is_sent_before_ready_or_after_close() -> None:
 
 async def test_keep_alive_is_sent_when_nothing_else_is() -> None:
     channel, transport = ready_channel(Recorder(), keep_alive_interval_s=0.01)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         await transport.written.wait()
         assert transport.writes == [frame(b"")]
         transport.written.clear()
@@ -227,7 +227,7 @@ async def test_close_ends_although_the_peer_reads_nothing(monkeypatch: pytest.Mo
             await asyncio.sleep(0)
         channel.close()
         assert client.closed == []
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await channel.wait_closed()
         assert len(client.closed) == 1
 
@@ -308,7 +308,7 @@ async def test_no_common_version() -> None:
     newer = FAMILY._replace(versions=(7, 8))
     endpoint = Endpoint("127.0.0.1", listener.port)
     with pytest.raises(ConnectFailedError, match=f"^cannot connect to {endpoint}: no common version"):
-        await connect(endpoint, newer, "client", client, tls=None, timeout_s=20)
+        await connect(endpoint, newer, "client", client, tls=None, timeout_s=60)
     await listener.close()
     assert (client.channel, client.closed, server.channel, server.closed) == (None, [], None, [])
 
@@ -324,13 +324,13 @@ async def test_connect_gives_up_on_a_silent_server() -> None:
 async def test_connect_to_something_else() -> None:
     async with bare_server(lambda reader, writer: writer.write(b"SSH-2.0-OpenSSH_9.2\r\n")) as endpoint:
         with pytest.raises(ConnectFailedError, match="does not speak the test protocol"):
-            await connect(endpoint, FAMILY, "client", Recorder(), tls=None, timeout_s=20)
+            await connect(endpoint, FAMILY, "client", Recorder(), tls=None, timeout_s=60)
 
 
 async def test_connect_to_a_server_that_hangs_up() -> None:
     async with bare_server(lambda reader, writer: writer.close()) as endpoint:
         with pytest.raises(ConnectFailedError, match="before the hello|broke the connection"):
-            await connect(endpoint, FAMILY, "client", Recorder(), tls=None, timeout_s=20)
+            await connect(endpoint, FAMILY, "client", Recorder(), tls=None, timeout_s=60)
 
 
 async def test_connect_refused() -> None:
@@ -338,12 +338,12 @@ async def test_connect_refused() -> None:
         unused.bind(("127.0.0.1", 0))
         endpoint = Endpoint("127.0.0.1", unused.getsockname()[1])
         with pytest.raises(ConnectFailedError, match=f"^cannot connect to {endpoint}: connection refused"):
-            await connect(endpoint, FAMILY, "client", Recorder(), tls=None, timeout_s=20)
+            await connect(endpoint, FAMILY, "client", Recorder(), tls=None, timeout_s=60)
 
 
 async def test_connect_to_an_impossible_name() -> None:
     with pytest.raises(ConnectFailedError, match=r"^cannot connect to a\.\.b:1: "):
-        await connect(Endpoint("a..b", 1), FAMILY, "client", Recorder(), tls=None, timeout_s=20)
+        await connect(Endpoint("a..b", 1), FAMILY, "client", Recorder(), tls=None, timeout_s=60)
 
 
 async def test_cancelling_connect_leaves_no_connection() -> None:
@@ -364,7 +364,7 @@ async def test_cancelling_connect_leaves_no_connection() -> None:
         connecting.cancel()
         with pytest.raises(asyncio.CancelledError):
             await connecting
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await ended.wait()
         await asyncio.gather(*readers)
 
@@ -390,7 +390,7 @@ async def test_a_large_frame_is_handed_over_in_portions_in_its_order(plaintext: 
         assert server.payloads == [b"first", large, b"last"]
         writable.append(channel.writable)
         assert writable == [False, True]
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while channel.left_bytes() < channel.taken_bytes:  # the last acknowledgements of the kernel
                 await asyncio.sleep(0.001)
 
@@ -412,7 +412,7 @@ async def test_bytes_that_come_are_counted_and_a_frame_in_the_middle_is_seen() -
         whole = frame(b"x" * 1000)
         channel.send(whole[:400])
         channel.flush()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while server_channel.received_bytes < before + 400:
                 await asyncio.sleep(0.001)
         receiving = [server_channel.receiving]
@@ -425,7 +425,7 @@ async def test_bytes_that_come_are_counted_and_a_frame_in_the_middle_is_seen() -
 
 async def test_a_port_that_does_not_exist_is_a_failed_connection() -> None:
     with pytest.raises(ConnectFailedError, match="127.0.0.1:70000"):
-        await connect(Endpoint("127.0.0.1", 70_000), FAMILY, "client", Recorder(), tls=None, timeout_s=20)
+        await connect(Endpoint("127.0.0.1", 70_000), FAMILY, "client", Recorder(), tls=None, timeout_s=60)
 
 
 async def test_what_has_left_does_not_come_back_while_a_peer_reads_nothing() -> None:

@@ -60,7 +60,7 @@ class World:
         client = Recorder()
         context = client_context(TlsConfig()) if self.tls else None
         endpoint = Endpoint("127.0.0.1", self.listener.port)
-        return client, await connect(endpoint, FAMILY, "client", client, tls=context, timeout_s=20)
+        return client, await connect(endpoint, FAMILY, "client", client, tls=context, timeout_s=60)
 
     async def serves(self, payload: bytes = b"work") -> None:
         """A client that comes now is served."""
@@ -99,7 +99,7 @@ async def world(
 
 async def ended(reader: asyncio.StreamReader) -> bool:
     """Wait until the other side ends the connection."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         try:
             while await reader.read(1 << 16):
                 pass
@@ -109,7 +109,7 @@ async def ended(reader: asyncio.StreamReader) -> bool:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not condition():
             await asyncio.sleep(0.005)
 
@@ -225,7 +225,7 @@ async def test_a_client_certificate_that_is_missing_is_logged_in_one_line(
             "client",
             Recorder(),
             tls=client_context(TlsConfig()),
-            timeout_s=20,
+            timeout_s=60,
         )
     await until(lambda: not listener.channels)
     await listener.close()

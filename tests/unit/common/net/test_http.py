@@ -25,7 +25,7 @@ async def exchange(port: int, request: bytes) -> bytes:
 
 
 async def read_to_the_end(reader: asyncio.StreamReader) -> bytes:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         try:
             return await reader.read()
         except ConnectionResetError:

@@ -6,7 +6,14 @@ import pytest
 
 from waltz.common.config import ServerConfig, StorageConfig, from_mapping
 from waltz.common.errors import ConfigError
-from waltz.common.net.limits import ListenerLimits, TrafficLimits, fit_to_open_files, listener_limits, traffic_limits
+from waltz.common.net.limits import (
+    ListenerLimits,
+    TrafficLimits,
+    fit_to_open_files,
+    listener_limits,
+    raise_open_files,
+    traffic_limits,
+)
 
 UNLIMITED = resource.RLIM_INFINITY
 SERVER = {
@@ -59,6 +66,32 @@ def test_connections_leave_files_to_everything_else(
     assert limit.now == (after, hard)
     assert bool(caplog.records) == (possible < 10_000)
     assert ("server.connections.max is 10000" in caplog.text) == (possible < 10_000)
+
+
+@pytest.mark.parametrize(
+    ("soft", "hard", "after"),
+    [(1024, UNLIMITED, 5000), (1024, 5000, 5000), (1024, 4096, 4096), (9000, 9000, 9000), (UNLIMITED, UNLIMITED, None)],
+)
+def test_the_limit_of_open_files_is_raised_as_far_as_it_may_be(
+    monkeypatch: pytest.MonkeyPatch, soft: int, hard: int, after: int | None
+) -> None:
+    limit = FakeLimit(monkeypatch, soft, hard)
+    expected = UNLIMITED if after is None else after
+    assert raise_open_files(5000) == expected
+    assert limit.now == (expected, hard)
+
+
+def test_other_files_are_reserved_beside_connections(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    limit = FakeLimit(monkeypatch, 1024, UNLIMITED)
+    assert fit_to_open_files(2000, "storage.connections.max", 12_256) == 2000
+    assert limit.now == (14_256, UNLIMITED)
+    assert not caplog.records
+    FakeLimit(monkeypatch, 1024, 13_000)
+    assert fit_to_open_files(2000, "storage.connections.max", 12_256) == 2000
+    FakeLimit(monkeypatch, 1024, 3000)
+    assert fit_to_open_files(2000, "storage.connections.max", 12_256) == 1500
 
 
 def test_defaults() -> None:

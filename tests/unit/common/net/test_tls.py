@@ -24,7 +24,7 @@ async def exchange(server_tls: ssl.SSLContext | None, client_tls: ssl.SSLContext
     listener = await Listener.open("127.0.0.1", 0, FAMILY, "server", lambda: server, tls=server_tls)
     try:
         endpoint = Endpoint("127.0.0.1", listener.port)
-        channel = await connect(endpoint, FAMILY, "client", client, tls=client_tls, timeout_s=20)
+        channel = await connect(endpoint, FAMILY, "client", client, tls=client_tls, timeout_s=60)
         channel.send(frame(b"hello"))
         await client.until(lambda recorder: bool(recorder.payloads or recorder.closed))
         assert client.payloads == [b"hello"]

@@ -1,3 +1,4 @@
+import itertools
 import re
 from typing import Any
 
@@ -29,6 +30,7 @@ REQ_ID = ReqId.of(7, 3, 2, 258)
 APPEND = AppendRequest(REQ_ID, 41, (3357067,), (), (), -2, b"hello", 0x3610A686)
 VERSIONS = CLIENT_SERVER.versions
 Message = client_server.Message
+FEED_DATA = st.builds(FeedData, REQ_IDS, LONGS, INTS)
 
 
 def decode(frame: bytes, version: int = 4) -> Message:
@@ -96,6 +98,23 @@ def test_feed_data_of_a_batch_equals_single_frames(items: list[tuple[bytes, int,
     assert stream == b"".join(single)
     buffer, bounds = split(stream, version)
     assert client_server.decode_batch(buffer, bounds, version) == [FeedData(*item) for item in items]
+
+
+@given(st.lists(st.one_of(FEED_DATA, FEED_DATA, messages(Message)), max_size=12))
+def test_runs_of_feed_data_equal_single_messages(sent: list[Message]) -> None:
+    family = client_server.FED_CLIENT_SERVER
+    splitter = FrameSplitter(family.magic, 5, run=family.run)
+    buffer, bounds = splitter.feed(b"".join([client_server.encode(message, 5) for message in sent]))
+    received: list[object] = []
+    runs = 0
+    for start, end in bounds:
+        if buffer[start - 7 : start + 1] == client_server.feed_data_head(5):
+            received += client_server.fed(buffer, start, end)
+            runs += 1
+        else:
+            received.append(client_server.decode(buffer, start, end, 5))
+    assert received == sent
+    assert runs == len([kind for kind, _ in itertools.groupby(map(type, sent)) if kind is FeedData])
 
 
 @pytest.mark.parametrize("state", PartitionState)

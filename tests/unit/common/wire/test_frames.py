@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from waltz.common.errors import ProtocolError
-from waltz.common.wire.frames import FRAME_HEADER, FrameSplitter, encode_frame
+from waltz.common.wire.frames import FRAME_HEADER, FrameSplitter, Run, encode_frame
 
 MAGIC, VERSION = ord("L"), 4
 PAYLOADS = [b"a", b"", b"bc" * 10, b"", b"", b"d" * 300, b"e"]
@@ -145,3 +145,40 @@ def test_the_head_of_a_frame_that_is_not_complete(piece_bytes: int) -> None:
         _, bounds = splitter.feed(frame[start : start + piece_bytes])
         assert not bounds
         assert splitter.receiving_head(21) == payload[: max(min(start + piece_bytes - 7, 21), 0)]
+
+
+RUN_HEAD = FRAME_HEADER.pack(MAGIC, VERSION, 3) + b"r"
+RUN_LIKE = st.sampled_from(
+    [b"rab", b"rL\0", b"r\n\xff", b"rab", b"xab", b"r", b"ra", b"rabc", b"", RUN_HEAD + b"ab", b"r" * 10]
+)
+
+
+@given(st.lists(RUN_LIKE, max_size=30), st.data())
+def test_runs_are_the_same_payloads_with_their_headers_between_them(payloads: list[bytes], data: st.DataObject) -> None:
+    """Whatever comes between them, looks like them or is cut by the end of a read."""
+    stream = b"".join(encode_frame(MAGIC, VERSION, payload) for payload in payloads)
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=3)))
+    splitter = FrameSplitter(MAGIC, VERSION, run=Run(ord("r"), 3))
+    found: list[bytes] = []
+    for start, end in zip([0, *cuts], [*cuts, len(stream)], strict=True):
+        buffer, bounds = splitter.feed(stream[start:end])
+        for first, last in bounds:
+            if buffer[first - len(RUN_HEAD) + 1 : first + 1] != RUN_HEAD:
+                found.append(buffer[first:last])
+                continue
+            for frame in range(first - 7, last, 10):
+                assert buffer[frame : frame + 8] == RUN_HEAD
+                found.append(buffer[frame + 7 : frame + 10])
+    assert found == [payload for payload in payloads if payload]
+
+
+def test_a_run_is_one_piece() -> None:
+    frames = 5 * encode_frame(MAGIC, VERSION, b"rab")
+    buffer, bounds = FrameSplitter(MAGIC, VERSION, run=Run(ord("r"), 3)).feed(STREAM + frames + STREAM)
+    assert [buffer[start:end] for start, end in bounds] == [*WANTED, frames[7:], *WANTED]
+
+
+def test_what_follows_a_run_is_refused_as_elsewhere() -> None:
+    splitter = FrameSplitter(MAGIC, VERSION, run=Run(ord("r"), 3))
+    with pytest.raises(ProtocolError, match="frame with magic 0x53"):
+        splitter.feed(2 * encode_frame(MAGIC, VERSION, b"rab") + encode_frame(ord("S"), VERSION, b"rab"))

@@ -7,7 +7,7 @@ from waltz.common.errors import ProtocolError
 from waltz.common.ids import ReqId
 from waltz.common.records import Record, encode_records
 from waltz.common.wire import admin, storage
-from waltz.common.wire.frames import STORAGE, STORAGE_ADMIN, FrameSplitter
+from waltz.common.wire.frames import FRAME_HEADER_SIZE_BYTES, STORAGE, STORAGE_ADMIN, FrameSplitter
 from waltz.common.wire.storage import AppendRequest, FailureResponse, SuccessResponse
 from waltz.common.wire.structures import RpcException, StackFrame
 
@@ -22,6 +22,8 @@ def test_round_trip_through_a_batch(sent: list[storage.Message]) -> None:
     assert received == sent
     assert list(map(type, received)) == list(map(type, sent))
     assert [storage.decode(buffer, start, end) for start, end in bounds] == sent
+    successes = [message.seq_num if isinstance(message, SuccessResponse) else None for message in sent]
+    assert [storage.success_seq_num(buffer, start, end) for start, end in bounds] == successes
 
 
 @given(st.lists(messages(admin.Message), max_size=6))
@@ -78,6 +80,12 @@ def test_append_of_encoded_records_equals_the_message(
     assert len(frame) == len(encoded) + storage.APPEND_OVERHEAD_BYTES
     assert frame == storage.encode(AppendRequest(session_id, seq_num, partition_id, records, offline))
     assert both(frame) == AppendRequest(session_id, seq_num, partition_id, records, offline)
+
+
+@given(LONGS, LONGS, INTS)
+def test_success_equals_the_message(session_id: int, seq_num: int, partition_id: int) -> None:
+    response = SuccessResponse(session_id, seq_num, partition_id)
+    assert storage.encode_success(*response) == storage.encode(response)
 
 
 @pytest.mark.parametrize("offline", [False, True])
@@ -145,6 +153,8 @@ def test_null_class_names_are_refused() -> None:
 def test_success_of_a_wrong_size() -> None:
     frame = storage.encode(SuccessResponse(5, 9, 1))
     assert both(frame) == SuccessResponse(5, 9, 1)
+    assert storage.success_seq_num(frame, FRAME_HEADER_SIZE_BYTES, len(frame)) == 9
+    assert storage.success_seq_num(frame, FRAME_HEADER_SIZE_BYTES, len(frame) - 1) is None
     assert both(frame[:-1]) is None
     assert both(frame + b"\0") is None
 

@@ -44,7 +44,7 @@ class Flag:
         self._event.set()
 
     async def fired(self) -> None:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await self._event.wait()
         self._event.clear()
 

@@ -75,7 +75,7 @@ class MutexCases:
                 async with mutex(client, f"{root}/lock", timeout_s=0.05):
                     pytest.fail("entered")
             assert await client.exists(f"{root}/lock") is not None
-        async with mutex(client, f"{root}/lock", timeout_s=20):
+        async with mutex(client, f"{root}/lock", timeout_s=60):
             pass
         await client.close()
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from waltz.common.errors import ConnectFailedError, ConnectionClosedError, DeadlineExceededError
+from waltz.common.net.outbox import Outbox
 from waltz.common.records import Record, RecordHeader, decode_records
 from waltz.common.wire.structures import SessionInfo
 from waltz.storage.remote.errors import RemoteStorageError
@@ -160,6 +161,7 @@ class FakeClient:
         self._listeners: list[Callable[[Exception | None], None]] = []
         self.closed = False
         self.writable = True
+        self.outbox: Outbox | None = None
         self._position = 0
         storage.connections.add(self)
         network.spawn(self._loop.create_task(self._work()))

@@ -17,7 +17,7 @@ from waltz.storage.disk.control_file import ControlFile
 from waltz.storage.disk.fence import FenceFile
 from waltz.storage.disk.files import OsFiles
 from waltz.storage.disk.log import PartitionLog
-from waltz.storage.disk.segment import open_segment, read_header
+from waltz.storage.disk.segment_opening import open_segment, read_header
 from waltz.storage.disk.segment_recovery import Known
 
 DATA = Path(__file__).parents[3] / "data"

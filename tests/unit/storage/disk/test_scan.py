@@ -317,7 +317,7 @@ async def test_a_defect_of_the_scrubber_does_not_end_scanning(
     scrubber.start()
     scrubber.request(0)
     scrubber.request(1)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while len(scanned) < 2:
             await asyncio.sleep(0)
     assert "planted" in caplog.text

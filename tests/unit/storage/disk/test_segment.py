@@ -12,17 +12,9 @@ from tests.unit.storage.log_testing import KEY, PARTITION, record, records
 from waltz.common.ids import ReqId
 from waltz.common.records import Record
 from waltz.storage.disk.descriptors import SegmentFiles
-from waltz.storage.disk.segment import (
-    Extent,
-    ReadLimit,
-    Segment,
-    SegmentWrite,
-    as_records,
-    create_segment,
-    open_segment,
-    read_header,
-)
+from waltz.storage.disk.segment import Extent, ReadLimit, Segment, SegmentWrite, as_records
 from waltz.storage.disk.segment_format import SegmentHeader, encode_index, encode_record
+from waltz.storage.disk.segment_opening import create_segment, open_segment, read_header
 from waltz.storage.disk.segment_recovery import Known, SegmentEnd
 from waltz.storage.errors import CorruptionError, StorageError
 

@@ -31,11 +31,13 @@ from tests.unit.storage.node_support import (
 from waltz.common.config import ClusterConfig, StorageConfig, TlsConfig
 from waltz.common.errors import ConnectFailedError, WaltzError
 from waltz.common.metrics import Registry
+from waltz.common.net.limits import RESERVED_FILES
 from waltz.common.net.tls import client_context
 from waltz.common.records import Record
 from waltz.common.zk.client import ConnectionLossError, SessionExpiredError, ZooKeeper
 from waltz.storage.disk.control_file import ControlFile
 from waltz.storage.node import node as node_module
+from waltz.storage.node.manager import StorageManager
 from waltz.storage.node.node import StorageNode, run
 from waltz.storage.node.replies import read_encoded
 from waltz.storage.remote.admin_client import StorageAdminClient
@@ -505,3 +507,22 @@ async def test_one_failed_sync_of_a_shared_file_costs_one_partition(tmp_path: Pa
         info = node.node.manager.partitions[1].info
         assert (info.session_id, info.low_water_mark) == (6, 9)
         assert node.node.manager.partitions[0].info.session_id == -1
+
+
+async def test_the_limit_of_open_files_is_raised_before_partitions_are_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thousand partitions need thousands of files, and the usual soft limit is 1,024."""
+    calls: list[object] = []
+    open_manager = StorageManager.open
+
+    async def opened(*args: Any, **settings: Any) -> Any:
+        calls.append("open")
+        return await open_manager(*args, **settings)
+
+    monkeypatch.setattr(node_module, "raise_open_files", calls.append)
+    monkeypatch.setattr(StorageManager, "open", opened)
+    async with running_node(tmp_path):
+        pass
+    needed = 2 * (1 + 5) * PARTITION_COUNT + RESERVED_FILES + 2000
+    assert calls == [needed, "open"]

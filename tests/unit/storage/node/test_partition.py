@@ -290,6 +290,24 @@ async def test_a_lone_small_append_may_block_the_loop(tmp_path: Path, monkeypatc
     await bench.close()
 
 
+async def test_between_groups_that_block_the_loop_others_have_a_turn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = Bench(tmp_path)
+    said: list[str] = []
+
+    async def run_brief(function: Callable[[], Prepared]) -> Prepared:
+        said.append("a group")
+        asyncio.get_running_loop().call_soon(said.append, "somebody else")
+        return function()
+
+    monkeypatch.setattr(bench.files, "run_brief", run_brief)
+    requests = [bench.append(-1, records(0, 1)), bench.max_id(-1), bench.append(-1, records(1, 1)), bench.max_id(-1)]
+    assert [await bench.outcome(each) for each in requests] == [SUCCESS, 0, SUCCESS, 1]
+    assert said[:3] == ["a group", "somebody else", "a group"]
+    await bench.close()
+
+
 async def test_a_partition_is_busy_as_long_as_something_waits(bench: Bench) -> None:
     await bench.outcome(bench.append(-1, records(0, 1)))
     assert await bench.outcome(bench.read(-1, 0, 1)) == records(0, 1)

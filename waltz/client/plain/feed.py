@@ -1,0 +1,234 @@
+"""Feeds: the log of one partition in order and with data, as those who read it in a loop get it."""
+
+import asyncio
+import weakref
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from types import TracebackType
+from typing import Self
+
+from waltz.client.arguments import check_loop
+from waltz.client.engine.engine import Engine
+from waltz.client.engine.feed import Applier
+from waltz.client.engine.partition import StreamPartition
+from waltz.client.errors import BulkReadsNotSupportedError, ClientAheadError, ClientClosedError
+from waltz.client.plain.reader import BulkReader, SingleReader
+from waltz.common.records import Record
+
+_NEVER = 1 << 63
+
+
+class PartitionFeeds:
+    """What one client has read, and is reading, of one partition."""
+
+    __slots__ = ("_open", "_past")
+
+    def __init__(self) -> None:
+        self._open: weakref.WeakSet[Feed] = weakref.WeakSet()
+        self._past: int | None = None
+
+    @property
+    def open(self) -> "list[Feed]":
+        """Those that are not closed."""
+        return list(self._open)
+
+    @property
+    def handed_out(self) -> int | None:
+        """Id of the newest transaction that a feed, open or closed, has handed out; an open one begins with ``after``.
+
+        ``None`` when there was none.
+        """
+        newest = self._past
+        for feed in self._open:
+            mark = feed.handed_out
+            if newest is None or mark > newest:
+                newest = mark
+        return newest
+
+    def opened(self, feed: "Feed") -> None:
+        """A feed was made."""
+        self._open.add(feed)
+
+    def note(self, transaction_id: int) -> None:
+        """It was handed out, whatever becomes of the feed that did."""
+        if self._past is None or transaction_id > self._past:
+            self._past = transaction_id
+
+    def closed(self, feed: "Feed") -> None:
+        """It is not read any more."""
+        self._open.discard(feed)
+
+
+class Feed:
+    """The committed transactions of one partition in order, and those to come: without an end, unless one was given.
+
+    Closed when its loop is left, by :meth:`aclose`, as an asynchronous context manager, and with its client. To go on
+    later, open another one after :attr:`position`. Made by clients, used on their loop.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        open_engine: Callable[[Applier], Awaitable[Engine]],
+        partition_id: int,
+        after: int,
+        until: int | None,
+        feeds: PartitionFeeds,
+    ) -> None:
+        """``open_engine`` makes another engine, to read from servers that have no bulk reads."""
+        self.partition_id = partition_id
+        self.position = after
+        """Id of the last transaction that its consumer is done with: it has asked for the next one."""
+        self.in_hand = 0
+        """How many transactions behind ``position`` were handed out: those that the consumer is busy with."""
+        self.consumer: object = None
+        """Who asked for transactions last: a task, or the id of a thread."""
+        self.closed = False
+        self.endless = until is None
+        """Whether it follows the log for ever."""
+        self.awaiting: list[tuple[int, asyncio.Future[None]]] = []
+        """Who waits for :attr:`position` to get to a transaction; :meth:`wake` is called when it has moved."""
+        self._last_id = _NEVER if until is None else until
+        self._engine = engine
+        self._open_engine = open_engine
+        self._feeds = feeds
+        self._begun = False
+        self._loop = asyncio.get_running_loop()
+        self._reader: BulkReader | SingleReader = BulkReader(engine, partition_id, after)
+        feeds.opened(self)
+
+    @property
+    def handed_out(self) -> int:
+        """Id of the last transaction that its consumer was given; at first the one that the feed begins after."""
+        return self.position + self.in_hand
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Read no more."""
+        if self.closed:
+            return
+        self.closed = True
+        if self._begun:
+            self._feeds.note(self.handed_out)
+        self._feeds.closed(self)
+        self.wake()
+        if isinstance(self._reader, SingleReader):
+            await self._reader.close()
+
+    async def next_batch(self) -> list[Record]:
+        """The next transactions, as many as came together; an empty list at the end, if there is one.
+
+        Asking says that the consumer is done with those before: ``position`` moves up to them. May be given up (by
+        ``asyncio.wait_for``, say) and called again. Raises ``ClientAheadError`` when the log ends before the
+        transaction that the feed begins after, ``DeadlineExceededError`` when servers fail for too long,
+        ``DataChecksumError``, ``ClientClosedError``, and ``InvalidOperationError`` on another event loop.
+        """
+        records = await self.fetch(asyncio.current_task())
+        self.in_hand = len(records)
+        if records:
+            self._feeds.note(records[-1][0])
+        return records
+
+    async def passed(self, transaction_id: int) -> bool:
+        """Return when the consumer is done with a transaction; ``False`` when the feed is closed before."""
+        waiter: asyncio.Future[None] = self._loop.create_future()
+        entry = (transaction_id, waiter)
+        self.awaiting.append(entry)  # before position is looked at, which may move on another thread
+        try:
+            if self.position < transaction_id and not self.closed:
+                await waiter
+        finally:
+            self.awaiting.remove(entry)
+        return self.position >= transaction_id
+
+    def wake(self) -> None:
+        """Tell those who wait for what :attr:`position` has come to."""
+        for transaction_id, waiter in self.awaiting:
+            if (self.closed or self.position >= transaction_id) and not waiter.done():
+                waiter.set_result(None)
+
+    async def fetch(self, consumer: object) -> list[Record]:
+        """What :meth:`next_batch` returns; how many of them are in hand is up to the caller."""
+        check_loop(self._loop)
+        self.consumer = consumer
+        self.position += self.in_hand
+        self.in_hand = 0
+        if self.awaiting:
+            self.wake()
+        if self.closed:
+            raise ClientClosedError
+        if self._reader.next_id > self._last_id:
+            return []
+        if not self._begun:
+            await self._begin()
+        try:
+            records = await self._reader.next_batch()
+        except BulkReadsNotSupportedError:
+            self._reader = SingleReader(self.partition_id, self._reader.next_id - 1)
+            await self._reader.open(self._open_engine)
+            records = await self._reader.next_batch()
+        beyond = records[-1][0] - self._last_id
+        return records[:-beyond] if beyond > 0 else records
+
+    async def _begin(self) -> None:
+        assert isinstance(self._reader, BulkReader)
+        partition = await self._engine.join(self.partition_id)
+        try:
+            await confirm_mark(self._engine, partition, self.position)
+        except ClientAheadError:
+            await self.aclose()
+            raise
+        self._reader.partition = partition
+        self._begun = True
+
+
+async def confirm_mark(engine: Engine, partition: StreamPartition, transaction_id: int) -> None:
+    """Return when the log is known to have a transaction.
+
+    Raises ``ClientAheadError`` when its server says twice, a while apart, that it has not: one that has lost the
+    partition without knowing it yet may be wrong. Raises ``DeadlineExceededError`` and ``ClientClosedError``, too.
+    """
+    if transaction_id <= partition.feed.applied:
+        return
+    for delay_s in (0.0, engine.options.ahead_retry_initial_s):
+        await asyncio.sleep(delay_s)
+        last_id = max(await engine.high_water_mark(partition.partition_id), partition.feed.applied)
+        if transaction_id <= last_id:
+            return
+    raise ClientAheadError(partition.partition_id, transaction_id, last_id)
+
+
+class TransactionFeed(Feed):
+    """One by one."""
+
+    async def __aiter__(self) -> AsyncGenerator[Record, None]:
+        awaiting = self.awaiting
+        try:
+            while batch := await self.fetch(asyncio.current_task()):
+                self.in_hand = 1
+                for record in batch:
+                    yield record
+                    self.position = record[0]
+                    if awaiting:
+                        self.wake()
+                self.in_hand = 0
+        finally:
+            await self.aclose()
+
+
+class BatchFeed(Feed):
+    """As many at a time as came together."""
+
+    async def __aiter__(self) -> AsyncGenerator[list[Record], None]:
+        try:
+            while batch := await self.fetch(asyncio.current_task()):
+                self.in_hand = len(batch)
+                yield batch
+        finally:
+            await self.aclose()
