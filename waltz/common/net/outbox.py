@@ -55,7 +55,7 @@ class Outbox:
                 channel.flush()
             except Exception as error:
                 self._report(error)
-        self._scheduled = bool(self._preparations)
+        self._scheduled = bool(self._preparations or self._channels)
         if self._scheduled:
             self._loop.call_soon(self._send)
 

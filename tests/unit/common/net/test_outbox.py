@@ -76,3 +76,19 @@ async def test_what_fails_is_reported_and_takes_nobody_with_it() -> None:
         await asyncio.sleep(0)
     assert steps == ["channel"] * 2
     assert reported == [ZeroDivisionError, ArithmeticError] * 2
+
+
+async def test_what_is_added_while_channels_are_written_is_written_in_the_next_turn() -> None:
+    outbox, steps = Outbox(), list[str]()
+    late = Recorder("late", steps)
+
+    class Full(Recorder):
+        def flush(self) -> None:
+            super().flush()
+            outbox.add(late)
+
+    outbox.add(Full("full", steps))
+    await asyncio.sleep(0)
+    assert steps == ["full"]
+    await asyncio.sleep(0)
+    assert steps == ["full", "late"]
