@@ -1,0 +1,114 @@
+"""The write session of one partition, as one client sees it. Pure.
+
+The rules:
+
+1. A client takes the first number that it is told, and goes on with that until it is told of another one. It never takes
+   the other one by itself: an application that has appends of unknown outcome behind it has to find out first.
+2. A client that asks for an exclusive session asks once; whoever asks later has it then. Only the application may ask
+   again.
+3. Nothing degrades in silence: a server that knows no write sessions is refused, unless the configuration says that
+   appends may go without one.
+"""
+
+from enum import Enum
+
+from waltz.client.errors import ClientError, SessionFencedError, SessionNotSupportedError
+from waltz.common.wire.versions import FIRST_WITH_WRITE_SESSION
+from waltz.common.wire.write_sessions import NO_WRITE_SESSION, HeartbeatOption, HeartbeatResponse, HeartbeatState
+
+
+class SessionState(Enum):
+    """What a client may do in the partition. The values are meant for people."""
+
+    OFF = "appends go without a session"
+    ASKING = "appends wait for the number"
+    HELD = "appends carry the number"
+    FENCED = "appends are refused here: there is a newer session"
+    UNSUPPORTED = "appends are refused here: the server knows no sessions"
+
+
+class ClientWriteSession:
+    """State and number. Without sessions it stays ``OFF``."""
+
+    __slots__ = ("_ask_exclusive", "_may_go_without", "_partition_id", "_renewing", "number", "state")
+
+    def __init__(self, partition_id: int, *, enabled: bool, exclusive: bool, may_go_without: bool) -> None:
+        """``may_go_without``: a server that knows no sessions is served all the same."""
+        self.state = SessionState.ASKING if enabled else SessionState.OFF
+        self.number = NO_WRITE_SESSION
+        """What appends carry."""
+        self._partition_id = partition_id
+        self._ask_exclusive = exclusive
+        self._may_go_without = may_go_without
+        self._renewing = False
+
+    @property
+    def enabled(self) -> bool:
+        """Whether appends are meant to carry a number."""
+        return self.state is not SessionState.OFF
+
+    @property
+    def sends(self) -> bool:
+        """Whether appends may be sent."""
+        return self.state in (SessionState.OFF, SessionState.HELD)
+
+    @property
+    def refusal(self) -> ClientError | None:
+        """Why appends end at once, if they do."""
+        if self.state is SessionState.FENCED:
+            return SessionFencedError(self._partition_id)
+        if self.state is SessionState.UNSUPPORTED:
+            return SessionNotSupportedError(self._partition_id)
+        return None
+
+    def mounted(self, version: int) -> HeartbeatOption | None:
+        """The partition is mounted at a server that speaks this version; what to ask it for."""
+        if not self.enabled:
+            return None
+        if version < FIRST_WITH_WRITE_SESSION:
+            if not self._may_go_without:
+                self.state = SessionState.UNSUPPORTED
+                return None
+            self.state = SessionState.OFF
+            self.number = NO_WRITE_SESSION
+            return None
+        if self.state is SessionState.UNSUPPORTED:
+            self.state = SessionState.ASKING if self.number == NO_WRITE_SESSION else SessionState.HELD
+        return self._question
+
+    @property
+    def _question(self) -> HeartbeatOption:
+        exclusive = HeartbeatOption.EXCLUSIVE if self._ask_exclusive else HeartbeatOption(0)
+        return HeartbeatOption.GET_SESSION | exclusive
+
+    def renew(self, *, exclusive: bool) -> HeartbeatOption:
+        """The application wants the present number, whatever it is; what to ask the server for."""
+        self._renewing = True
+        self._ask_exclusive = self._ask_exclusive or exclusive
+        return self._question
+
+    def answered(self, response: HeartbeatResponse) -> bool:
+        """The server has answered what it was asked; false if it has to be asked again."""
+        if not self.enabled:
+            return True
+        if response.heartbeat_state is HeartbeatState.NOT_READY:
+            return False
+        if response.heartbeat_state is HeartbeatState.HELD_BY_ANOTHER:
+            self.state = SessionState.FENCED
+        elif self._renewing or self.state is SessionState.ASKING:
+            self.adopt(response.write_session)
+        elif response.write_session != self.number:
+            self.state = SessionState.FENCED
+        self._renewing = False
+        return True
+
+    def adopt(self, number: int) -> None:
+        """Go on with this number: the first one, or one that the application has asked for."""
+        self.number = number
+        self.state = SessionState.HELD
+        self._ask_exclusive = False
+
+    def fenced(self) -> None:
+        """An append was refused because of its number."""
+        if self.state is SessionState.HELD:
+            self.state = SessionState.FENCED
