@@ -253,8 +253,8 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "H3-dirty-tail-kept": Mutant(
         "a storage that is assigned again is cut to the mark of the log, not to its own",
-        20,
-        1,
+        30,
+        23,
         storage.trust_below_the_mark,
         ("re-add-stranded",),
         {"storages": 6, "replicas": 3, "fault_count": 4},

@@ -29,6 +29,7 @@ REGRESSIONS = (
     (5004, (), "a deposed owner answered a mount of a newer generation: a client took its own commits for failed"),
     (15351, (), "a replica whose log ended within a batch made the server that it joined again spin for ever"),
     (13024, (), "a lost sector that held the first zeros of an intact record was taken for damage"),
+    (60147, (), "index entries of a log that was cut below its mark were trusted although no sync had followed"),
     (
         20085,
         WHOLE_MOUNTS,

@@ -165,8 +165,13 @@ def _start(contents: SegmentContents, known: Known) -> tuple[int, int]:
         checkpoint = (index_max - 1) // CHECKPOINT_INTERVAL * CHECKPOINT_INTERVAL
         start_id = max(checkpoint, known.local_low_water_mark)
     if start_id > first_id:
-        (offset,) = contents.index_entries(start_id, start_id + 1)
-        if valid_record_size(contents.data, offset, contents.data_size, start_id) is not None:
+        # A log that was cut below the mark may have got entries again that no sync has followed: a crash can leave
+        # later ones without those before.
+        unsynced_from = max(first_id, (start_id - 1) // CHECKPOINT_INTERVAL * CHECKPOINT_INTERVAL)
+        entries = contents.index_entries(unsynced_from, start_id + 1)
+        offset = entries[-1]
+        intact = valid_record_size(contents.data, offset, contents.data_size, start_id) is not None
+        if intact and min(entries) >= HEADER_SIZE_BYTES:
             return start_id, offset
         logger.warning("%s: no intact record %d where the index tells; scanning all", contents.path, start_id)
     return first_id, HEADER_SIZE_BYTES

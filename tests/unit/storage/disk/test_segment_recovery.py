@@ -37,3 +37,17 @@ def test_many_damaged_places_under_an_index_that_leads_nowhere(entry: int) -> No
     assert found.next_transaction_id == COUNT
     assert index.bytes_read < 3 * len(index.content)
     assert data.bytes_read < 30 * len(data.content)
+
+
+@pytest.mark.parametrize("low_water_mark", [15, 30])
+def test_entries_that_a_crash_has_lost_before_others_are_made_again(low_water_mark: int) -> None:
+    """A log that was cut below its mark gets entries again there, and its sectors persist in any order."""
+    encoded = [encode_record(record(number, b"x" * 60)) for number in range(20)]
+    offsets = [HEADER_SIZE_BYTES + sum(map(len, encoded[:number])) for number in range(20)]
+    data = CountingReader(bytes(HEADER_SIZE_BYTES) + b"".join(encoded))
+    left = [*offsets[:10], 0, 0, 0, *offsets[13:]]
+    index = CountingReader(bytes(HEADER_SIZE_BYTES) + encode_index(left))
+    contents = SegmentContents(PARTITION, "/0.seg", 0, data, len(data.content), index, len(index.content))
+    found = recover(contents, Known(low_water_mark))
+    assert (found.next_transaction_id, found.damaged) == (20, ())
+    assert [*left[: found.start_transaction_id], *found.entries] == offsets
