@@ -83,6 +83,32 @@ class LockConflict(NotAppendedError):  # the name says what happened
         self.transaction_id = transaction_id
 
 
+class SessionFencedError(NotAppendedError):
+    """The client's write session of the partition is over: somebody has begun a newer one. Nothing was appended.
+
+    Find out first what became of appends of unknown outcome; see ``last_transaction_id(..., fence=True)``, which begins
+    a session of one's own, and ``renew_session``, which goes on with the present one.
+    """
+
+    def __init__(self, partition_id: int) -> None:
+        super().__init__(
+            f"a newer write session of partition {partition_id} has begun; nothing was appended. To take the partition "
+            "over, call last_transaction_id(..., fence=True); to share the newer session, renew_session(...)"
+        )
+        self.partition_id = partition_id
+
+
+class SessionNotSupportedError(NotAppendedError):
+    """The server of the partition knows no write sessions, and the client is configured to append within one."""
+
+    def __init__(self, partition_id: int) -> None:
+        super().__init__(
+            f"the server of partition {partition_id} knows no write sessions; nothing was appended. Upgrade it, or let "
+            "appends go without a session there: client.sessionFallback: plain"
+        )
+        self.partition_id = partition_id
+
+
 class OutcomeUnknownError(AppendError):
     """The append was sent and its outcome is not known: it may be in the log already, get there later, or never."""
 

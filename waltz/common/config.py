@@ -218,6 +218,16 @@ class ClientConfig(ClusterConfig):
     """Largest transaction data that may be submitted; our own key."""
     max_locks_per_transaction: _Positive = Field(default=MAX_LOCKS, validation_alias="client.maxLocksPerTransaction")
     """Locks of all kinds together that a transaction may name; our own key."""
+    enable_session_write: bool = Field(default=False, validation_alias="client.enableSessionWrite")
+    """Appends belong to a write session, and are refused when a newer one has begun."""
+    enable_exclusive_session: bool = Field(default=False, validation_alias="client.enableExclusiveSession")
+    """The session is one in which nobody else may write; without effect without ``client.enableSessionWrite``."""
+    session_fallback: Literal["error", "plain"] = Field(default="error", validation_alias="client.sessionFallback")
+    """What becomes of appends where the server knows no sessions: refused, or sent without one."""
+    session_timeout_ms: _Positive = Field(default=30_000, validation_alias="client.sessionTimeout")
+    """How long a fence or the renewal of a session may take."""
+    session_retry_lost: bool = Field(default=False, validation_alias="client.sessionRetryLost")
+    """Whether an append of a session that got lost is attempted again, behind later ones."""
     tls: TlsConfig = Field(default_factory=TlsConfig, validation_alias="client.ssl")
 
 

@@ -2,8 +2,8 @@
 
 The rules:
 
-1. A client takes the first number that it is told, and goes on with that until it is told of another one. It never takes
-   the other one by itself: an application that has appends of unknown outcome behind it has to find out first.
+1. A client takes the first number that it is told, and goes on with that until it is told of another one. It never
+   takes the other one by itself: an application that has appends of unknown outcome behind it has to find out first.
 2. A client that asks for an exclusive session asks once; whoever asks later has it then. Only the application may ask
    again.
 3. Nothing degrades in silence: a server that knows no write sessions is refused, unless the configuration says that
@@ -25,6 +25,7 @@ class SessionState(Enum):
     HELD = "appends carry the number"
     FENCED = "appends are refused here: there is a newer session"
     UNSUPPORTED = "appends are refused here: the server knows no sessions"
+    PLAIN = "appends go without a session, because the server knows none"
 
 
 class ClientWriteSession:
@@ -36,7 +37,7 @@ class ClientWriteSession:
         """``may_go_without``: a server that knows no sessions is served all the same."""
         self.state = SessionState.ASKING if enabled else SessionState.OFF
         self.number = NO_WRITE_SESSION
-        """What appends carry."""
+        """What was told or adopted last."""
         self._partition_id = partition_id
         self._ask_exclusive = exclusive
         self._may_go_without = may_go_without
@@ -50,7 +51,12 @@ class ClientWriteSession:
     @property
     def sends(self) -> bool:
         """Whether appends may be sent."""
-        return self.state in (SessionState.OFF, SessionState.HELD)
+        return self.state in (SessionState.OFF, SessionState.HELD, SessionState.PLAIN)
+
+    @property
+    def carried(self) -> int:
+        """What appends carry."""
+        return self.number if self.state is SessionState.HELD else NO_WRITE_SESSION
 
     @property
     def refusal(self) -> ClientError | None:
@@ -66,14 +72,11 @@ class ClientWriteSession:
         if not self.enabled:
             return None
         if version < FIRST_WITH_WRITE_SESSION:
-            if not self._may_go_without:
-                self.state = SessionState.UNSUPPORTED
-                return None
-            self.state = SessionState.OFF
-            self.number = NO_WRITE_SESSION
+            if self.state is not SessionState.FENCED:
+                self.state = SessionState.PLAIN if self._may_go_without else SessionState.UNSUPPORTED
             return None
-        if self.state is SessionState.UNSUPPORTED:
-            self.state = SessionState.ASKING if self.number == NO_WRITE_SESSION else SessionState.HELD
+        if self.state is not SessionState.FENCED:
+            self.state = SessionState.ASKING  # even one that holds a number: it may be over
         return self._question
 
     @property
@@ -95,9 +98,10 @@ class ClientWriteSession:
             return False
         if response.heartbeat_state is HeartbeatState.HELD_BY_ANOTHER:
             self.state = SessionState.FENCED
-        elif self._renewing or self.state is SessionState.ASKING:
-            self.adopt(response.write_session)
-        elif response.write_session != self.number:
+        elif self._renewing or self.number in (NO_WRITE_SESSION, response.write_session):
+            if self._renewing or self.state is not SessionState.FENCED:
+                self.adopt(response.write_session)
+        else:
             self.state = SessionState.FENCED
         self._renewing = False
         return True
@@ -108,7 +112,7 @@ class ClientWriteSession:
         self.state = SessionState.HELD
         self._ask_exclusive = False
 
-    def fenced(self) -> None:
-        """An append was refused because of its number."""
-        if self.state is SessionState.HELD:
+    def fenced(self, present_number: int) -> None:
+        """An append was refused; the present number may be one that was adopted after it had been sent."""
+        if self.state is SessionState.HELD and present_number != self.number:
             self.state = SessionState.FENCED
