@@ -22,8 +22,11 @@ from waltz.common.wire.write_sessions import (
 from waltz.common.zk.client import ZooKeeper
 from waltz.common.zk.store_admin import read_partition_metadata, read_store_params, sync_cluster
 
-TIMEOUT_S = 15.0
-"""For one answer. A server that is well gives one within 10 s, even if it cannot do what it is asked for."""
+CONNECT_TIMEOUT_S = 10.0
+"""Also for metrics."""
+
+ANSWER_TIMEOUT_S = 15.0
+"""A server that is well answers within 10 s, even if it cannot do what it is asked for."""
 
 
 class Told(NamedTuple):
@@ -66,7 +69,7 @@ async def _show(options: argparse.Namespace, session: Session) -> None:
     owners = await read_owners(zookeeper, root)
     told = await ask_owners({each: owners[each] for each in wanted if each in owners}, session.tls)
     servers = sorted({owner.endpoint for owner in owners.values() if owner.endpoint is not None})
-    metrics, unread = await read_metrics(options.http, servers, TIMEOUT_S)
+    metrics, unread = await read_metrics(options.http, servers, CONNECT_TIMEOUT_S)
     for partition_id in wanted:
         owner = owners.get(partition_id)
         seen = metrics.get(owner.endpoint) if owner is not None and owner.endpoint is not None else None
@@ -134,7 +137,7 @@ async def _ask_owner(
     endpoint: Endpoint, owned: Mapping[int, Owner], tls: ssl.SSLContext | None, told: dict[int, Told | str]
 ) -> None:
     try:
-        connection = await OwnerConnection.open(endpoint, tls=tls, timeout_s=TIMEOUT_S)
+        connection = await OwnerConnection.open(endpoint, tls=tls, timeout_s=CONNECT_TIMEOUT_S)
     except ConnectFailedError as error:
         told.update(dict.fromkeys(owned, str(error)))
         return
@@ -154,11 +157,11 @@ async def _ask_over(connection: OwnerConnection, owned: Mapping[int, Owner]) -> 
         partition_id: connection.send(partition_id, owner.generation, _question)
         for partition_id, owner in owned.items()
     }
-    await asyncio.wait(answers.values(), timeout=TIMEOUT_S)
+    await asyncio.wait(answers.values(), timeout=ANSWER_TIMEOUT_S)
     told: dict[int, Told | str] = {}
     for partition_id, answer in answers.items():
         if answer.cancel():
-            told[partition_id] = f"{connection.endpoint} did not answer within {TIMEOUT_S:g} s"
+            told[partition_id] = f"{connection.endpoint} did not answer within {ANSWER_TIMEOUT_S:g} s"
             continue
         try:
             response = _response(answer.result().decode())
@@ -208,7 +211,7 @@ async def fence(
     """
     failed = f"the write session of partition {partition_id} was not raised"
     try:
-        connection = await OwnerConnection.open(endpoint, tls=tls, timeout_s=TIMEOUT_S)
+        connection = await OwnerConnection.open(endpoint, tls=tls, timeout_s=CONNECT_TIMEOUT_S)
     except ConnectFailedError as error:
         raise WaltzError(f"{failed}: {error}") from error
     try:
@@ -222,10 +225,10 @@ async def fence(
             partition_id, generation, lambda req_id: LastTransactionIdRequest(req_id, FenceOption.FENCE, expected)
         )
         try:
-            async with asyncio.timeout(TIMEOUT_S):
+            async with asyncio.timeout(ANSWER_TIMEOUT_S):
                 response = _response((await answer).decode())
         except (TimeoutError, WaltzError) as error:
-            reason = str(error) or f"{endpoint} did not answer within {TIMEOUT_S:g} s"
+            reason = str(error) or f"{endpoint} did not answer within {ANSWER_TIMEOUT_S:g} s"
             raise WaltzError(
                 f"whether the write session of partition {partition_id} was raised is not known: {reason}; look at it "
                 "with waltz session show, then ask again"

@@ -150,7 +150,7 @@ async def test_an_outcome_that_is_not_known_is_not_called_a_failure(monkeypatch:
         with pytest.raises(WaltzError, match=r"^whether the write session of partition 0 was raised is not known: "):
             await fence(session, "-p", "0", "--force")
         server.filter = lambda connection, message: True
-        monkeypatch.setattr(write_sessions, "TIMEOUT_S", 0.01)
+        monkeypatch.setattr(write_sessions, "ANSWER_TIMEOUT_S", 0.01)
         silence = "is not known: .* did not answer within 0.01 s; look at it with waltz session show, then ask again"
         with pytest.raises(WaltzError, match=silence):
             await fence(session, "-p", "0", "--force")
