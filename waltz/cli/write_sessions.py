@@ -107,6 +107,7 @@ def line(
         fields["write session"] = f"not known: {told}"
     elif told.number is None:
         fields["write session"] = f"none: the owner speaks version {told.version}, which has no write sessions"
+        metrics = None
     else:
         fields["write session"] = told.number
         fields["last transaction"] = told.last_transaction_id
