@@ -9,7 +9,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.integration.test_storage_tools import TIMEOUT_S, Result, done, failed, waltz
+import waltz
+from tests.integration.test_storage_tools import TIMEOUT_S, Result, done, failed
+from tests.integration.test_storage_tools import waltz as run
 from waltz.client.engine.rpc import RpcClient
 from waltz.common.config import CliConfig, load
 from waltz.common.ids import Endpoint
@@ -59,7 +61,7 @@ def http(cluster: LocalCluster) -> list[str]:
 def until(cluster: LocalCluster, *command: str, end: int) -> Result:
     """Repeat a command until it ends with that exit code."""
     deadline_s = time.monotonic() + TIMEOUT_S
-    while (result := waltz(*command, *config(cluster))).returncode != end:
+    while (result := run(*command, *config(cluster))).returncode != end:
         assert time.monotonic() < deadline_s, result
         cluster.check()
         time.sleep(0.2)
@@ -68,7 +70,7 @@ def until(cluster: LocalCluster, *command: str, end: int) -> Result:
 
 def owners_shown(cluster: LocalCluster, *arguments: str) -> dict[str, str]:
     """What `session show` prints of partitions, by the connect strings of their owners."""
-    lines = waltz("session", "show", *config(cluster), *arguments).stdout.splitlines()
+    lines = run("session", "show", *config(cluster), *arguments).stdout.splitlines()
     matches = ((re.search(r"owner: \d+ \((\S+)\)", line), line) for line in lines)
     return {match[1]: line for match, line in matches if match is not None}
 
@@ -110,6 +112,42 @@ def test_write_sessions_are_shown_and_raised(mixed: LocalCluster) -> None:
     assert f"its owner {old} speaks version 4, which has no write sessions" in failed(
         "session", "fence", *config(mixed), "-p", str(at_old), "--force"
     )
+
+
+async def test_an_operator_shuts_out_a_client(mixed: LocalCluster) -> None:
+    ours, old = (node.connect_string for node in mixed.layout.servers)
+    lines = await asyncio.to_thread(owners_shown, mixed)
+    at_ours, at_old = field(lines[ours], "partition"), field(lines[old], "partition")
+
+    async def fence(*safeguard: str) -> int:
+        command = ("session", "fence", *config(mixed), "-p", str(at_ours), *safeguard)
+        return field(await asyncio.to_thread(done, *command), "write session")
+
+    async def shown() -> str:
+        return (await asyncio.to_thread(owners_shown, mixed, *http(mixed)))[ours]
+
+    async with waltz.connect(mixed.layout.client_config_path, session_write=True) as client:
+        with pytest.raises(waltz.SessionNotSupportedError):
+            await client.append(at_old, b"at a server without write sessions")
+        transaction_id = await client.append(at_ours, b"within a session")
+        number = client.write_session(at_ours)
+        assert number is not None
+        line = await shown()
+        assert (field(line, "write session"), field(line, "last transaction")) == (number, transaction_id)
+        verdict = await asyncio.to_thread(done, "cluster", "verify", *config(mixed), *http(mixed))
+        assert f"Warning: partition {at_ours} has clients with write sessions" in verdict
+        assert await fence("--if-session", str(number)) == number + 1
+        with pytest.raises(waltz.SessionFencedError):
+            await client.append(at_ours, b"too late")
+        async with client.exclusive(at_ours) as session:
+            assert re.search(r"exclusive holder: client \d+, ", await shown())
+            assert await fence("--force") == session.number + 1
+            with pytest.raises(waltz.SessionFencedError):
+                await client.append(at_ours, b"too late again")
+        line = await shown()
+        assert "exclusive holder: none, " in line
+        assert field(line, "refused appends") >= 1
+        assert field(line, "last transaction") == transaction_id
 
 
 def test_partitions_with_session_clients_are_warned_of_until_ours_prefer_them(mixed: LocalCluster) -> None:

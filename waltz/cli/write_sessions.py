@@ -52,7 +52,7 @@ def register(nouns: Nouns) -> None:
     safeguard = parser.add_mutually_exclusive_group(required=True)
     safeguard.add_argument(
         "--if-session",
-        type=number(minimum=0),
+        type=number(minimum=1),
         metavar="W",
         help="the present number, as a safeguard: nothing is raised if there is another one meanwhile",
     )
