@@ -90,6 +90,7 @@ def test_defaults_of_a_server() -> None:
         "server_jetty_port": None,
         "optimistic_lock_table_size": 30000,
         "feed_cache_size_bytes": 67108864,
+        "min_fence_interval_ms": 0,
         "min_fetch_size": 100,
         "realtime_threshold": 1000,
         "transaction_data_cache_size_bytes": 134217728,
