@@ -21,7 +21,7 @@ class Check(Enum):
     SERVER_PARTITION_HEALTH_CHECK = "the server calls it healthy"
 
 
-def failures(survey: Survey, partition_id: int) -> dict[Check, list[str]]:
+def find_failures(survey: Survey, partition_id: int) -> dict[Check, list[str]]:
     """The checks of a partition that fail, and why. Raises ``WaltzError`` if it has no replica."""
     if not survey.storages.get(partition_id):
         raise WaltzError(
@@ -149,7 +149,7 @@ def _health_faults(survey: Survey, partition_id: int) -> Iterator[str]:
         yield f"{name} calls it unhealthy"
 
 
-def session_warnings(survey: Survey, partition_ids: Collection[int]) -> list[str]:
+def find_session_warnings(survey: Survey, partition_ids: Collection[int]) -> list[str]:
     """What clients with write sessions, which these partitions have, cannot rely on.
 
     Servers that did not say which version they speak are no cause for a warning.

@@ -5,7 +5,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Collection
 
-from waltz.cli.checks import Check, failures, session_warnings
+from waltz.cli.checks import Check, find_failures, find_session_warnings
 from waltz.cli.server_metrics import add_http_option, read_metrics
 from waltz.cli.session import Nouns, Session, cluster_command, noun, number, partition_ranges
 from waltz.cli.survey import Survey, ask_server, read_survey
@@ -106,7 +106,7 @@ async def _verify(options: argparse.Namespace, session: Session) -> None:
     )
     failed = 0
     for partition_id in partition_ids:
-        for check, reasons in failures(survey, partition_id).items():
+        for check, reasons in find_failures(survey, partition_id).items():
             failed += 1
             output(f"partition {partition_id}: {check.name} failed; expected: {check.value}")
             for reason in reasons:
@@ -127,4 +127,4 @@ async def _session_warnings(options: argparse.Namespace, survey: Survey, partiti
     for told in metrics.values():
         used |= {partition_id for partition_id, seen in told.sessions.items() if seen.in_use}
     warnings = [f"the metrics at {address} cannot be read: {reason}" for address, reason in unread.items()]
-    return warnings + session_warnings(survey, used.intersection(partition_ids))
+    return warnings + find_session_warnings(survey, used.intersection(partition_ids))

@@ -5,19 +5,14 @@ No server tells the cluster its HTTP port, so the operator does.
 
 import argparse
 import asyncio
-import http.client
 import json
 import re
-import urllib.request
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from waltz.cli.session import endpoint, port
 from waltz.common.errors import WaltzError
 from waltz.common.ids import Endpoint
-
-MAX_DOCUMENT_BYTES = 256 << 20
-"""Far above what 100,000 partitions have to tell."""
 
 _PARTITION_METRIC = re.compile(r"waltz-server\.partition-(\d+)\.write-session")
 
@@ -106,12 +101,15 @@ async def read_metrics(
 
     async def read(address: Endpoint) -> None:
         try:
-            metrics = parse_metrics(await asyncio.to_thread(_fetch, address, timeout_s))
-        except (WaltzError, OSError, http.client.HTTPException, ValueError) as error:
-            failures[address] = str(error) or type(error).__name__
-            return
-        if metrics.endpoint in by_name:
-            found[by_name[metrics.endpoint]] = metrics
+            async with asyncio.timeout(timeout_s):
+                metrics = parse_metrics(await _fetch(address))
+        except TimeoutError:
+            failures[address] = f"no answer within {timeout_s:g} s"
+        except (WaltzError, OSError, ValueError) as error:
+            failures[address] = str(error)
+        else:
+            if metrics.endpoint in by_name:
+                found[by_name[metrics.endpoint]] = metrics
 
     async with asyncio.TaskGroup() as group:
         for address in wanted:
@@ -119,9 +117,15 @@ async def read_metrics(
     return found, dict(sorted(failures.items()))
 
 
-def _fetch(address: Endpoint, timeout_s: float) -> str:
-    """The proxies of this machine's environment are not for the cluster's own hosts."""
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    with opener.open(f"http://{address}/metrics", timeout=timeout_s) as response:
-        body: bytes = response.read(MAX_DOCUMENT_BYTES)
+async def _fetch(address: Endpoint) -> str:
+    """In HTTP 1.0 the body ends where the connection does, and nothing is encoded."""
+    reader, writer = await asyncio.open_connection(address.host, address.port)
+    try:
+        writer.write(f"GET /metrics HTTP/1.0\r\nHost: {address}\r\nAccept: application/json\r\n\r\n".encode())
+        head, _, body = (await reader.read()).partition(b"\r\n\r\n")
+    finally:
+        writer.close()
+    status = head.partition(b"\r\n")[0].decode("latin-1")
+    if status.split(" ")[1:2] != ["200"]:
+        raise WaltzError(f"it answered {status!r}")
     return body.decode()

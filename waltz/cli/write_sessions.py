@@ -75,7 +75,8 @@ async def _show(options: argparse.Namespace, session: Session) -> None:
         seen = metrics.get(owner.endpoint) if owner is not None and owner.endpoint is not None else None
         session_metrics = None if seen is None else seen.sessions.get(partition_id)
         store_session = await _store_session(zookeeper, root, partition_id)
-        print(line(partition_id, owner, store_session, told.get(partition_id, "no server owns it"), session_metrics))
+        answer = told.get(partition_id, "no server owns it")
+        print(describe(partition_id, owner, store_session, answer, session_metrics))
     for address, reason in unread.items():
         print(f"the metrics at {address} cannot be read: {reason}")
     silent = sum(isinstance(told.get(partition_id, ""), str) for partition_id in wanted)
@@ -90,7 +91,7 @@ async def _store_session(zookeeper: ZooKeeper, root: str, partition_id: int) -> 
     return None if metadata is None else metadata.session_id
 
 
-def line(
+def describe(
     partition_id: int,
     owner: Owner | None,
     store_session: int | None,
@@ -236,13 +237,13 @@ async def fence(
             ) from error
     finally:
         await connection.close()
-    refused = refusal(response, endpoint, expected)
+    refused = explain_refusal(response, endpoint, expected)
     if refused is not None:
         raise WaltzError(f"{failed}: {refused}")
     return response
 
 
-def refusal(response: LastTransactionIdResponse, endpoint: Endpoint, expected: int) -> str | None:
+def explain_refusal(response: LastTransactionIdResponse, endpoint: Endpoint, expected: int) -> str | None:
     """Why a fence was refused, and what to do; None if it was not."""
     match response.last_transaction_status:
         case LastTransactionStatus.OK:

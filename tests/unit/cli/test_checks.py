@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from waltz.cli.checks import Check, failures, session_warnings
+from waltz.cli.checks import Check, find_failures, find_session_warnings
 from waltz.cli.survey import ServerReport, Survey
 from waltz.common.errors import WaltzError
 from waltz.common.ids import Endpoint
@@ -65,7 +65,7 @@ def with_states(**states: tuple[int, int]) -> Survey:
 
 
 def test_nothing_fails_where_all_is_well() -> None:
-    assert failures(WELL, 0) == {}
+    assert find_failures(WELL, 0) == {}
 
 
 NOBODY = "there is not exactly one server to be asked"
@@ -159,7 +159,7 @@ ONLINE = {0: True}
     ],
 )
 def test_faults_are_found_by_the_checks_that_are_for_them(survey: Survey, expected: dict[Check, list[str]]) -> None:
-    assert failures(survey, 0) == expected
+    assert find_failures(survey, 0) == expected
 
 
 def test_half_of_the_replicas_of_the_partition_are_no_quorum_and_those_of_others_do_not_count() -> None:
@@ -168,14 +168,14 @@ def test_half_of_the_replicas_of_the_partition_are_no_quorum_and_those_of_others
         metadata={0: metadata(dict.fromkeys(STORAGES[:2], MEMBER))},
         storage_reports={"a:1": ONLINE, "b:1": {0: False}, "c:1": {1: True}, "d:1": {1: True}},
     )
-    assert failures(two, 0) == {QUORUM: ["1 of 2 replicas are online: a:1"]}
+    assert find_failures(two, 0) == {QUORUM: ["1 of 2 replicas are online: a:1"]}
     one = two._replace(storages={0: frozenset(["a:1"])}, storage_reports={"a:1": ONLINE, "b:1": {}, "c:1": {}})
-    assert QUORUM not in failures(one, 0)
+    assert QUORUM not in find_failures(one, 0)
 
 
 def test_a_partition_without_replicas_ends_the_run() -> None:
     with pytest.raises(WaltzError, match="partition 0 has no replica: assign it to storage nodes"):
-        failures(WELL._replace(storages={}), 0)
+        find_failures(WELL._replace(storages={}), 0)
 
 
 def mixed(owner: int, *preferred: int, other_version: int | None = 4) -> Survey:
@@ -188,20 +188,20 @@ def mixed(owner: int, *preferred: int, other_version: int | None = 4) -> Survey:
 
 
 def test_write_sessions_at_a_server_that_knows_none() -> None:
-    (warning,) = session_warnings(mixed(owner=2), [0])
+    (warning,) = find_session_warnings(mixed(owner=2), [0])
     assert warning.startswith(
         "partition 0 has clients with write sessions, and its owner, server 2 (host2:5000), knows none"
     )
     assert warning.endswith("Make the partition a preferred one of a server with version 5")
-    assert session_warnings(mixed(2, 0), [0]) == [warning]
-    assert session_warnings(mixed(owner=2), []) == []
+    assert find_session_warnings(mixed(2, 0), [0]) == [warning]
+    assert find_session_warnings(mixed(owner=2), []) == []
 
 
 def test_write_sessions_that_may_get_to_a_server_that_knows_none() -> None:
     """The other server prefers the partition, which makes it no better."""
-    (warning,) = session_warnings(mixed(owner=1), [0])
+    (warning,) = find_session_warnings(mixed(owner=1), [0])
     assert "may move to servers that know none: 2 (host2:5000). Make it a preferred partition" in warning
-    assert session_warnings(mixed(1, 0), [0]) == []
+    assert find_session_warnings(mixed(1, 0), [0]) == []
 
 
 @pytest.mark.parametrize("owner", [1, 2])
@@ -209,9 +209,9 @@ def test_write_sessions_that_may_get_to_a_server_that_knows_none() -> None:
 def test_servers_that_know_write_sessions_or_cannot_be_asked_are_no_cause_for_a_warning(
     owner: int, version: int | None
 ) -> None:
-    assert session_warnings(mixed(owner, other_version=version), [0]) == []
+    assert find_session_warnings(mixed(owner, other_version=version), [0]) == []
 
 
 def test_a_partition_without_an_owner_may_get_one() -> None:
-    assert len(session_warnings(mixed(1)._replace(owners={}), [0])) == 1
-    assert session_warnings(WELL._replace(owners={}), [0]) == []
+    assert len(find_session_warnings(mixed(1)._replace(owners={}), [0])) == 1
+    assert find_session_warnings(WELL._replace(owners={}), [0]) == []

@@ -1,6 +1,7 @@
 """What is read of write sessions in the metrics of servers."""
 
 import argparse
+import asyncio
 import random
 
 import pytest
@@ -95,4 +96,23 @@ async def test_servers_are_known_by_the_endpoints_that_they_tell() -> None:
     found, failures = await read_metrics([servers[1].port], known, 30)
     assert not found
     assert list(failures) == [Endpoint("localhost", servers[1].port)]
-    assert "refused" in failures[Endpoint("localhost", servers[1].port)]
+    assert "Connect call failed" in failures[Endpoint("localhost", servers[1].port)]
+
+
+async def test_what_answers_something_else_is_named() -> None:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 404 Not Found\r\nContent-Length: 2\r\n\r\n{}")
+        writer.close()
+
+    async def keep_silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+        writer.close()
+
+    servers = [await asyncio.start_server(each, "127.0.0.1", 0) for each in (answer, keep_silent)]
+    other, silent = [Endpoint("127.0.0.1", each.sockets[0].getsockname()[1]) for each in servers]
+    assert (await read_metrics([other], [], 30))[1] == {other: "it answered 'HTTP/1.1 404 Not Found'"}
+    assert (await read_metrics([silent], [], 0.01))[1] == {silent: "no answer within 0.01 s"}
+    for each in servers:
+        each.close()
+        await each.wait_closed()

@@ -17,7 +17,7 @@ from waltz.cli import write_sessions
 from waltz.cli.main import parser
 from waltz.cli.server_metrics import SessionMetrics
 from waltz.cli.session import Session
-from waltz.cli.write_sessions import Told, line, refusal
+from waltz.cli.write_sessions import Told, describe, explain_refusal
 from waltz.common.cluster.owners import Owner
 from waltz.common.errors import WaltzError
 from waltz.common.ids import Endpoint
@@ -192,21 +192,21 @@ def test_a_fence_needs_a_safeguard(arguments: list[str], capsys: pytest.CaptureF
 
 @pytest.mark.parametrize("status", LastTransactionStatus)
 def test_every_status_has_its_text(status: LastTransactionStatus) -> None:
-    text = refusal(LastTransactionIdResponse(bytes(16), status, 7, 9), HERE, 8)
+    text = explain_refusal(LastTransactionIdResponse(bytes(16), status, 7, 9), HERE, 8)
     assert (text is None) == (status is LastTransactionStatus.OK)
 
 
 def test_what_metrics_add_to_a_line() -> None:
     told = Told(5, 9, 100)
     start = "partition: 3, owner: 1 (host:1), store session: 8, write session: 9, last transaction: 100"
-    assert line(3, OWNER, 8, told, None) == start
+    assert describe(3, OWNER, 8, told, None) == start
     free = SessionMetrics(None, 1000, 0, 0, 0)
-    assert line(3, OWNER, 8, told, free) == f"{start}, exclusive holder: none, fences: 0, refused appends: 0"
+    assert describe(3, OWNER, 8, told, free) == f"{start}, exclusive holder: none, fences: 0, refused appends: 0"
     held = SessionMetrics(7, 1000, 2, 30, 4)
-    assert line(3, OWNER, 8, told, held) == f"{start}, exclusive holder: client 7, fences: 2, refused appends: 34"
+    assert describe(3, OWNER, 8, told, held) == f"{start}, exclusive holder: client 7, fences: 2, refused appends: 34"
 
 
 def test_an_owner_that_is_gone() -> None:
-    assert line(3, Owner(1, None, 2), None, "server 1 is gone", None) == (
+    assert describe(3, Owner(1, None, 2), None, "server 1 is gone", None) == (
         "partition: 3, owner: 1 (gone), store session: none, write session: not known: server 1 is gone"
     )
