@@ -216,3 +216,15 @@ def test_a_process_that_was_held_up_reads_before_it_judges() -> None:
         assert user.connections == 1
 
     linked(test)
+
+
+def test_a_server_that_owes_a_sign_of_life_is_not_waited_for_at_the_end() -> None:
+    async def test(world: SmallWorld, link: ServerLink, server: WithoutQuorum, user: User) -> None:
+        go_dead(world)
+        await ask_for(link, LIMIT_S / 2 + 3 * LOOK_S)
+        append(link, 1_000_000)
+        began_s = world.loop.time()
+        await link.close()
+        assert world.loop.time() == began_s
+
+    linked(test)

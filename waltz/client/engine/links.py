@@ -145,11 +145,16 @@ class ServerLink:
         self._task = owned(restarting(self._run_or_tell, what), what)
 
     async def close(self) -> None:
-        """Close the connection for good; waiters get ``ConnectionClosedError``."""
+        """Close the connection for good; waiters get ``ConnectionClosedError``.
+
+        A server that owes a sign of life is not waited for: it would not answer the farewell of TLS either.
+        """
         self.closed = True
         self._fail_waiters(ConnectionClosedError(f"the connection to {self.endpoint} is closed"))
         channel, self.channel = self.channel, None
         if channel is not None:
+            if self._pinged_at_s is not None:
+                channel.abort()
             channel.close()
         if self._task is not None:
             if channel is None:
