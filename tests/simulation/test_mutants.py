@@ -31,6 +31,7 @@ RULES = (
     "H2",
     "H3",
     "H4",
+    "W",
 )
 
 IN_EVERY_RUN = (
