@@ -98,7 +98,7 @@ def test_defaults_of_a_server() -> None:
         "max_transaction_size_bytes": 32 * 1024 * 1024,
         "max_locks_per_transaction": 10_000,
         "append_memory_bytes": 1024 * 1024 * 1024,
-        "storage_max_batch_size": 100,
+        "storage_max_batch_size": 1000,
         "storage_initial_retry_interval_ms": 100,
         "storage_max_retry_interval_ms": 20000,
         "storage_checkpoint_interval": 250000,
