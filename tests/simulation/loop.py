@@ -417,7 +417,7 @@ class SimulatedLoop(BaseEventLoop):
                         handle._run()
                         continue
                     try:
-                        handle._context.run(cast("Callable[..., object]", handle._callback), *handle._args)
+                        handle._context.run(handle._callback, *handle._args)  # type: ignore[arg-type]  # none only of a cancelled one
                     except (SystemExit, KeyboardInterrupt):
                         raise
                     except BaseException as error:
