@@ -168,7 +168,7 @@ class _Handle(asyncio.Handle):
     _source_traceback = None
     process: Process | None
     _args: Sequence[Any]
-    _callback: Callable[..., object] | None
+    _callback: Callable[..., object]
     _context: contextvars.Context
     _loop: "SimulatedLoop"
 
@@ -181,7 +181,7 @@ class _TimerHandle(asyncio.TimerHandle):
     _source_traceback = None
     process: Process | None
     _args: Sequence[Any]
-    _callback: Callable[..., object] | None
+    _callback: Callable[..., object]
     _context: contextvars.Context
     _loop: "SimulatedLoop"
     _scheduled: bool
@@ -361,7 +361,7 @@ class SimulatedLoop(BaseEventLoop):
     def timers_of(self, process: Process) -> list[Callable[..., object]]:
         """What is still to be called for a process at some time."""
         handles = [timer[2] for timer in self._timers if timer[2].process is process and not timer[2].cancelled()]
-        return [cast("Callable[..., object]", handle._callback) for handle in handles]
+        return [handle._callback for handle in handles]
 
     def take_back(self, handles: deque[_Handle]) -> None:
         """Run the handles that were kept while their process was paused."""
@@ -417,7 +417,7 @@ class SimulatedLoop(BaseEventLoop):
                         handle._run()
                         continue
                     try:
-                        handle._context.run(handle._callback, *handle._args)  # type: ignore[arg-type]  # none only of a cancelled one
+                        handle._context.run(handle._callback, *handle._args)
                     except (SystemExit, KeyboardInterrupt):
                         raise
                     except BaseException as error:
