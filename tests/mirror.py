@@ -91,7 +91,6 @@ WITHOUT_OWN_TEST = {
     "storage/node/replies.py": "over a connection in unit/storage/node/test_admin_port.py and test_data_port.py",
     "storage/node/request_queue.py": "through the partition in unit/storage/node/test_partition.py",
     "storage/node/scrubber.py": "beside the scan in unit/storage/disk/test_scan.py",
-    "storage/remote/operations.py": "the tools' work in unit/storage/remote/test_recover_partition.py",
     "storage/remote/pending_calls.py": "through the client in unit/storage/remote/test_client.py",
 }
 """Modules that are tested in another place, which is named, or hold nothing to be tested."""
