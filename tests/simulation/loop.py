@@ -90,7 +90,7 @@ class Process:
     def call_later(self, delay_s: float, callback: Callable[[*_Ts], object], *args: *_Ts) -> None:
         """Schedule a callback inside this process."""
         loop = self.loop
-        loop.schedule_at(loop._now_s + delay_s, callback, args, self.context, self)
+        loop.schedule_at(loop.now_s + delay_s, callback, args, self.context, self)
 
     def pause(self) -> None:
         """Stop running, as SIGSTOP does."""
@@ -246,7 +246,8 @@ class SimulatedLoop(BaseEventLoop):
         super().__init__()
         self.next_number = itertools.count(1).__next__
         """Numbers tasks and futures."""
-        self._now_s = 0.0
+        self.now_s = 0.0
+        """Seconds of virtual time; what :meth:`time` returns."""
         self._runnable: deque[_Handle | _TimerHandle] = deque()
         self._timers: list[tuple[float, int, _TimerHandle]] = []
         self._timer_number = 0
@@ -262,7 +263,7 @@ class SimulatedLoop(BaseEventLoop):
 
     def time(self) -> float:
         """Seconds of virtual time."""
-        return self._now_s
+        return self.now_s
 
     def call_soon(  # type: ignore[override]  # the stub's signature uses private names
         self,
@@ -293,7 +294,7 @@ class SimulatedLoop(BaseEventLoop):
         context: contextvars.Context | None = None,
     ) -> asyncio.TimerHandle:
         """See asyncio."""
-        return self.call_at(self._now_s + delay, callback, *args, context=context)
+        return self.call_at(self.now_s + delay, callback, *args, context=context)
 
     def call_at(  # type: ignore[override]  # as call_soon
         self,
@@ -395,11 +396,11 @@ class SimulatedLoop(BaseEventLoop):
             if runnable or self._stop_requested:
                 self._turns_in_instant += 1
                 if self._turns_in_instant > STEPS_PER_INSTANT_MAX:
-                    raise SpinningError(f"time stands still at {self._now_s:.6f} s; running: {list(runnable)[:5]}")
+                    raise SpinningError(f"time stands still at {self.now_s:.6f} s; running: {list(runnable)[:5]}")
             else:
                 self._turns_in_instant = 0
-                self._now_s = max(self._now_s, self._next_timer_s())
-            now_s = self._now_s
+                self.now_s = max(self.now_s, self._next_timer_s())
+            now_s = self.now_s
             while timers and timers[0][0] <= now_s:
                 timer = pop_timer(timers)[2]
                 timer._scheduled = False
@@ -435,7 +436,7 @@ class SimulatedLoop(BaseEventLoop):
             self._cancelled_timers -= 1
             heapq.heappop(timers)
         if not timers:
-            raise SimulationStalledError(f"nothing is left to do at {self._now_s:.6f} s")
+            raise SimulationStalledError(f"nothing is left to do at {self.now_s:.6f} s")
         return timers[0][0]
 
     def _callback_failed(self, handle: _Handle | _TimerHandle, error: BaseException) -> None:
