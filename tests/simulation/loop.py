@@ -14,6 +14,7 @@ import itertools
 import logging
 import sys
 import warnings
+import weakref
 from asyncio.base_events import BaseEventLoop
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator, Sequence
@@ -54,6 +55,8 @@ class Process:
         self.state = ProcessState.RUNNING
         self.resources: dict[int, ProcessResource] = {}
         """What ends with the process: sockets, open files, ZooKeeper clients; by number, in order of creation."""
+        self.tasks: list[weakref.ref[SimulatedTask]] = []
+        """All that it has started."""
         self.resumed_at_s = -1.0
         """When it went on after it had been stopped, the last time."""
         self._resource_number = 0
@@ -213,6 +216,8 @@ class SimulatedTask(asyncio.Task[Any]):
     ) -> None:
         self.number = loop.next_number()
         self.process = _current_process.get() if context is None else context.get(_current_process)
+        if self.process is not None:
+            self.process.tasks.append(weakref.ref(self))
         super().__init__(coroutine, loop=loop, name=name, context=context)
 
     def __hash__(self) -> int:
@@ -370,8 +375,9 @@ class SimulatedLoop(BaseEventLoop):
 
     def bury(self, process: Process) -> None:
         """Keep the tasks of a dead process: a task that is collected as garbage would run its ``finally`` blocks."""
-        tasks = [task for task in asyncio.all_tasks(self) if isinstance(task, SimulatedTask)]
-        self._graveyard.extend(task for task in tasks if task.process is process)
+        tasks = [reference() for reference in process.tasks]
+        self._graveyard.extend(task for task in tasks if task is not None and not task.done())
+        process.tasks.clear()
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
         self._cancelled_timers += 1
