@@ -145,8 +145,8 @@ class Simulation:
                 self._run_loop()
         finally:
             close_silently(self.loop)
-            gc.collect()
             if collecting:
+                gc.collect()
                 gc.enable()
         result.simulated_s = self.loop.time()
         result.digest, result.events, result.trace = self.trace.digest, self.trace.events, self.trace.lines

@@ -153,6 +153,7 @@ class PartitionSession:
         options = FenceOption.FENCE | (FenceOption.EXCLUSIVE if exclusive else FenceOption(0))
         expected = NO_WRITE_SESSION if expected_session is None else expected_session
         state = self._state
+        self._appends.check_active()
         async with self._within_time("no write session was begun"):
             response = await self._last_transaction(options, expected)
         if response.last_transaction_status is LastTransactionStatus.UNEXPECTED_SESSION:

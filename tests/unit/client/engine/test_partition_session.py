@@ -8,7 +8,7 @@ import pytest
 from tests.unit.client.application import Callbacks, Context, World
 from tests.unit.client.fake_server import Connection, FakeServer, until
 from waltz.client.callbacks import WaltzClient
-from waltz.client.errors import NotAppendedError, SessionFencedError
+from waltz.client.errors import NotAppendedError, PartitionInactiveError, SessionFencedError
 from waltz.common.wire.append_request import AppendRequest
 from waltz.common.wire.client_server import FlushRequest, Message
 from waltz.common.wire.write_sessions import (
@@ -233,3 +233,14 @@ async def test_calls_for_one_partition_are_made_one_after_the_other(world: World
     assert client.write_session(0) == sessions.number == 11
     await submitted(client)
     assert carried(server) == [11]
+
+
+async def test_a_partition_that_the_client_takes_no_part_in_is_not_fenced(world: World) -> None:
+    server = await world.server(versions=(5,))
+    Sessions(server)
+    client = await world.client(Callbacks(), server, enableSessionWrite=True, autoMount=False)
+    for call in (client.last_transaction_id(0, fence=True), client.renew_session(0)):
+        with pytest.raises(PartitionInactiveError):
+            await call
+    assert not server.of(LastTransactionIdRequest)
+    assert await client.last_transaction_id(0) == -1
