@@ -228,13 +228,15 @@ def lock_failures_are_told(fail: Callable[[str], None]) -> Iterator[None]:
         committed_by[partition] = appends[-1].transaction_id
         seen_by_server(partition, appends, records)
 
-    def refused(partition: ServerPartition, link: ClientLink, conflict: Conflict[AppendCall]) -> None:
+    def refused(
+        partition: ServerPartition, link: ClientLink, conflict: Conflict[AppendCall], write_session: int
+    ) -> None:
         req_id = bytes(conflict.request.req_id)
         known = refusals.get(req_id)
         if known is None or known.estimate > committed_by.get(partition, -1):
             mark = partition.high_water_mark
             refusals[req_id] = Refusal(-1 if mark is None else mark, conflict.estimate)
-        refused_by_server(partition, link, conflict)
+        refused_by_server(partition, link, conflict, write_session)
 
     with (
         mock.patch.object(TransactionMonitor, "committed", seen),
