@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from waltz.client.databases import DbApiDatabase, SqlAlchemyDatabase
     from waltz.client.decisions import Basis
     from waltz.client.engine.rpc import RpcClient
+    from waltz.client.engine.sessions import ExclusiveSession
     from waltz.client.errors import (
         AppendError,
         AppendManyError,
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
         PartitionNotFoundError,
         RpcError,
         ServerError,
+        SessionFencedError,
+        SessionNotSupportedError,
         TransactionTooLargeError,
     )
     from waltz.client.locks import PartitionLocalLock
@@ -83,6 +86,7 @@ __all__ = [
     "DeadlineExceededError",
     "Deserializer",
     "Endpoint",
+    "ExclusiveSession",
     "InvalidOperationError",
     "LockConflict",
     "NotAppendedError",
@@ -98,6 +102,8 @@ __all__ = [
     "RpcError",
     "Serializer",
     "ServerError",
+    "SessionFencedError",
+    "SessionNotSupportedError",
     "SqlAlchemyDatabase",
     "StoreAdminError",
     "StoredMarkError",
@@ -139,6 +145,8 @@ _HOMES = {
         "PartitionNotFoundError",
         "RpcError",
         "ServerError",
+        "SessionFencedError",
+        "SessionNotSupportedError",
         "TransactionTooLargeError",
     ),
     "waltz.client.locks": ("PartitionLocalLock",),
@@ -146,6 +154,7 @@ _HOMES = {
     "waltz.client.plain.client": ("Client", "connect"),
     "waltz.client.retry_policy": ("RetryPolicy",),
     "waltz.client.engine.rpc": ("RpcClient",),
+    "waltz.client.engine.sessions": ("ExclusiveSession",),
     "waltz.client.serializer": ("BytesSerializer", "Deserializer", "Serializer", "StringSerializer"),
     "waltz.client.transaction": ("Transaction",),
     "waltz.common.config": ("ClientConfig",),

@@ -15,6 +15,7 @@ import asyncio
 import os
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -23,6 +24,7 @@ import uvloop
 from waltz.client.builder import Append
 from waltz.client.decisions import Basis, Choice, chosen_append
 from waltz.client.engine.environment import Driver
+from waltz.client.engine.sessions import ExclusiveSession
 from waltz.client.errors import ClientClosedError, InvalidOperationError
 from waltz.client.options import ClientOptions
 from waltz.client.plain import client as plain
@@ -108,10 +110,22 @@ def connect(
     config: ClientConfig | Mapping[str, object] | str | os.PathLike[str] | Driver,
     *,
     max_in_flight: int = MAX_IN_FLIGHT,
+    session_write: bool | None = None,
+    exclusive_session: bool | None = None,
     options: ClientOptions | None = None,
 ) -> "Client":
     """A client, to be opened with ``with``; the arguments are those of :func:`waltz.connect`."""
-    return Client(lambda: plain.connect(config, max_in_flight=max_in_flight, options=options))
+
+    def make() -> plain.Client:
+        return plain.connect(
+            config,
+            max_in_flight=max_in_flight,
+            session_write=session_write,
+            exclusive_session=exclusive_session,
+            options=options,
+        )
+
+    return Client(make)
 
 
 class Client:
@@ -259,6 +273,33 @@ class Client:
     def high_water_mark(self, partition_id: int, *, timeout_s: float | None = None) -> int:
         """Id of the last committed transaction of a partition, asked of its server; -1 when there is none."""
         return self.run(self._client.high_water_mark(partition_id, timeout_s=timeout_s))
+
+    def write_session(self, partition_id: int) -> int | None:
+        """Number of the write session in which appends to a partition are sent at present, if there is one."""
+
+        async def number() -> int | None:
+            return self._client.write_session(partition_id)
+
+        return self.run(number())
+
+    def last_transaction_id(self, partition_id: int, *, fence: bool = False, if_session: int | None = None) -> int:
+        """Id of the last transaction behind everything that was sent; with ``fence`` a write session begins there."""
+        return self.run(self._client.last_transaction_id(partition_id, fence=fence, if_session=if_session))
+
+    def renew_session(self, partition_id: int) -> int:
+        """Go on in the present write session of a partition; returns its number."""
+        return self.run(self._client.renew_session(partition_id))
+
+    @contextmanager
+    def exclusive(self, partition_id: int) -> Iterator[ExclusiveSession]:
+        """Be the only writer of a partition: ``with client.exclusive(partition_id) as session:``."""
+        exclusive = self._client.exclusive(partition_id)
+        session = self.run(exclusive.__aenter__())
+        try:
+            yield session
+        finally:
+            if not self._closed:
+                self.run(exclusive.__aexit__(None, None, None))
 
     async def _opened(self, partition_id: int, after: int, until: int | None) -> Feed:
         return self._client.feed_batches(partition_id, after=after, until=until)

@@ -5,6 +5,7 @@ import inspect
 import os
 import warnings
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from threading import get_ident
 from types import TracebackType
 from typing import Self
@@ -17,6 +18,7 @@ from waltz.client.engine.engine import Engine
 from waltz.client.engine.environment import Driver, Environment, ZooKeeperCluster, environment_of
 from waltz.client.engine.feed import Applier
 from waltz.client.engine.links import Connector
+from waltz.client.engine.sessions import ExclusiveSession
 from waltz.client.engine.submission import AppendFields, Submission, tell_failure
 from waltz.client.errors import ClientClosedError, InvalidOperationError, PartitionNotFoundError
 from waltz.client.options import ClientOptions
@@ -278,6 +280,54 @@ class WaltzClient:
         self._engine.check_loop()
         return await self._engine.high_water_mark(partition_id, timeout_s)
 
+    # Write sessions
+
+    def write_session(self, partition_id: int) -> int | None:
+        """Number of the write session in which appends to a partition are sent at present.
+
+        ``None`` while none are sent (before the partition is mounted, and when the session is over), and where they go
+        without one. Raises ``PartitionNotFoundError`` and ``ClientClosedError``.
+        """
+        return self._engine.sessions.number(partition_id)
+
+    async def last_transaction_id(
+        self, partition_id: int, *, fence: bool = False, if_session: int | None = None
+    ) -> int:
+        """Id of the last transaction of a partition behind everything that this client has sent; -1 if there is none.
+
+        With ``fence`` a new write session is begun first, in which this client goes on: no append of an older session
+        ever comes behind the transaction. All that came before has been applied then, and what was submitted is
+        decided; so this is not to be awaited by a callback of the same partition. With ``if_session`` that is done only
+        if this is the number of the present session. Without write sessions (``client.enableSessionWrite``) ``fence``
+        has no effect but a warning in the log.
+
+        Raises ``SessionFencedError`` if the present session is not ``if_session``; ``SessionNotSupportedError`` where
+        the server knows no sessions; ``DeadlineExceededError`` after ``client.sessionTimeout`` (the new session may
+        have begun); ``InvalidOperationError`` while a session of :meth:`exclusive` is open; ``PartitionNotFoundError``,
+        ``PartitionInactiveError`` and ``ClientClosedError``.
+        """
+        self._engine.check_loop()
+        return await self._engine.sessions.last_transaction_id(partition_id, fence=fence, if_session=if_session)
+
+    async def renew_session(self, partition_id: int) -> int:
+        """Go on in the present write session of a partition, whoever has begun it; returns its number.
+
+        Appends of unknown outcome may still be added, by whoever shares the session. Raises ``SessionFencedError`` when
+        another client holds an exclusive session, and as :meth:`last_transaction_id`.
+        """
+        self._engine.check_loop()
+        return await self._engine.sessions.renew(partition_id)
+
+    def exclusive(self, partition_id: int) -> AbstractAsyncContextManager[ExclusiveSession]:
+        """Be the only writer of a partition: ``async with client.exclusive(partition_id) as session:``.
+
+        A new session begins, in which only this client may append; leaving the block ends it. When somebody else takes
+        the partition over meanwhile, transactions end with ``SessionFencedError``. Raises as
+        :meth:`last_transaction_id`.
+        """
+        self._engine.check_loop()
+        return self._engine.sessions.exclusive(partition_id)
+
     # Administration; errors as in RpcClient
 
     async def check_server_connections(self, endpoints: Iterable[Endpoint]) -> dict[Endpoint, dict[str, bool]]:
@@ -323,6 +373,8 @@ async def open_client(
     callbacks: WaltzClientCallbacks,
     config: ClientConfig | Mapping[str, object] | str | os.PathLike[str] | Driver,
     *,
+    session_write: bool | None = None,
+    exclusive_session: bool | None = None,
     zookeeper: ZooKeeper | None = None,
     options: ClientOptions | None = None,
 ) -> WaltzClient:
@@ -330,4 +382,5 @@ async def open_client(
 
     Raises ``ConfigError``, and as ``WaltzClient.open``.
     """
-    return await WaltzClient.open_in(environment_of(config, zookeeper, options), callbacks)
+    environment = environment_of(config, zookeeper, options).with_sessions(session_write, exclusive_session)
+    return await WaltzClient.open_in(environment, callbacks)

@@ -87,24 +87,34 @@ class SessionFencedError(NotAppendedError):
     """The client's write session of the partition is over: somebody has begun a newer one. Nothing was appended.
 
     Find out first what became of appends of unknown outcome; see ``last_transaction_id(..., fence=True)``, which begins
-    a session of one's own, and ``renew_session``, which goes on with the present one.
+    a session of one's own, and ``renew_session``, which goes on with the present one. ``write_session`` is the number
+    of the session that is over, -1 for a client that appends without one: another client holds an exclusive session
+    then.
     """
 
-    def __init__(self, partition_id: int) -> None:
+    def __init__(self, partition_id: int, write_session: int, reason: str | None = None) -> None:
+        if reason is None:
+            reason = (
+                "another client holds an exclusive write session"
+                if write_session < 0
+                else f"write session {write_session} is over, a newer one has begun"
+            )
         super().__init__(
-            f"a newer write session of partition {partition_id} has begun; nothing was appended. To take the partition "
-            "over, call last_transaction_id(..., fence=True); to share the newer session, renew_session(...)"
+            f"partition {partition_id}: {reason}; nothing was appended. To take the partition over, call "
+            "last_transaction_id(..., fence=True); to share the newer session, renew_session(...)"
         )
         self.partition_id = partition_id
+        self.write_session = write_session
 
 
 class SessionNotSupportedError(NotAppendedError):
-    """The server of the partition knows no write sessions, and the client is configured to append within one."""
+    """The server of the partition knows no write sessions, and the client is to append within one."""
 
     def __init__(self, partition_id: int) -> None:
         super().__init__(
-            f"the server of partition {partition_id} knows no write sessions; nothing was appended. Upgrade it, or let "
-            "appends go without a session there: client.sessionFallback: plain"
+            f"the server of partition {partition_id} knows no write sessions; nothing was appended. Upgrade it, or "
+            "move the partition to a server that does (by preferred partitions); to let appends go without a session "
+            "there, set client.sessionFallback: plain"
         )
         self.partition_id = partition_id
 

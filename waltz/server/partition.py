@@ -438,6 +438,8 @@ class ServerPartition:
             assert self.high_water_mark is not None
             self._fencing.refuse(link, requests, self.high_water_mark)
             return
+        if write_session != NO_WRITE_SESSION:
+            self._metrics.session_append.mark(len(requests))
         appends, conflicts, of_other_generation, lock_count = self._admission.admit(requests)
         if of_other_generation:
             self._metrics.other_generation_append.mark(len(of_other_generation))

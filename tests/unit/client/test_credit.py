@@ -15,7 +15,7 @@ from tests.unit.client.application import QUICK, Callbacks
 from waltz.client.engine.feed import Applier
 from waltz.client.engine.links import ServerLink
 from waltz.client.engine.partition import StreamPartition
-from waltz.client.engine.settings import PartitionSettings
+from waltz.client.engine.settings import PartitionSettings, SessionSettings
 from waltz.client.engine.submission import Limits
 from waltz.client.engine.tasks import TaskOwner
 from waltz.client.transaction import Transaction
@@ -165,6 +165,7 @@ class Run:
             max_concurrent_transactions=5,
             limits=Limits(1 << 20, 10),
             retries=False,
+            sessions=SessionSettings(False, False, False, 30.0, False),
             applying=asyncio.Semaphore(1),
             tasks=TaskOwner(),
             options=OPTIONS,

@@ -15,12 +15,15 @@ from waltz.client.engine.places import Places
 from waltz.client.engine.settings import PartitionSettings
 from waltz.client.engine.submission import AppendFields, RetryQueue, Submission, tell_failure
 from waltz.client.engine.tasks import STOPS_THE_LOOP, Signal, is_being_cancelled
+from waltz.client.engine.write_session import ClientWriteSession, SessionState
 from waltz.client.errors import (
     ClientAheadError,
     ClientClosedError,
     ClientError,
     ClientTimeoutError,
+    NotAppendedError,
     PartitionInactiveError,
+    SessionFencedError,
     TransactionTooLargeError,
 )
 from waltz.common.errors import WaltzError
@@ -29,6 +32,7 @@ from waltz.common.net.backoff import Backoff
 from waltz.common.wire.append_request import encode_append
 from waltz.common.wire.client_server import FlushRequest, FlushResponse, LockFailure, encode
 from waltz.common.wire.version5 import AppendFailed, AppendFailure
+from waltz.common.wire.write_sessions import SessionFenced
 
 logger = logging.getLogger(__name__)
 
@@ -64,7 +68,17 @@ class PartitionAppends:
             settings.options.refused_initial_s, settings.options.refused_maximum_s, settings.random_source
         )
         self._refused = False
-        self._pause: asyncio.TimerHandle | None = None  # while it is set, nothing is sent
+        self._pause: asyncio.TimerHandle | None = None
+        sessions = settings.sessions
+        self.session = ClientWriteSession(
+            partition_id,
+            enabled=sessions.enabled,
+            exclusive=sessions.exclusive,
+            may_go_without=sessions.may_go_without,
+        )
+        """Whoever changes it calls :meth:`session_changed`."""
+        self._write_session = self.session.carried
+        self._held_back = not self.session.sends  # nothing is sent: there is a pause, or the session does not allow it
         self.set_generation(-1)
         self._mount: Mount
         self._feed: PartitionFeed
@@ -101,6 +115,8 @@ class PartitionAppends:
         """What keeps appends from being sent at present, as far as that is known."""
         mount = self._mount
         if mount.channel is not None:
+            if self.session.state is SessionState.ASKING:
+                return ClientError("the server has not told the number of the write session")
             return None
         if mount.ahead:
             return ClientAheadError(self._partition_id)
@@ -146,7 +162,7 @@ class PartitionAppends:
         if (
             channel is None  # in full what self._sendable and try_take say: this is done for every append
             or not channel.writable
-            or self._pause is not None
+            or self._held_back
             or self.monitor.state is not _STARTED
             or places.taken >= places.limit
             or places.waiters
@@ -194,6 +210,29 @@ class PartitionAppends:
         if self.monitor.state is MonitorState.CLOSED:
             raise ClientClosedError
 
+    async def applied(self, transaction_id: int) -> None:
+        """Return when a transaction is applied (known to be committed, where nothing is).
+
+        Raises :class:`PartitionInactiveError` and :class:`ClientClosedError`.
+        """
+        if self._feed.applied < transaction_id:
+            self.deferred.add_flush_point(transaction_id, self._next_req_id())  # has the signal notified
+        while self._feed.applied < transaction_id:
+            await self.changed()
+
+    async def changed(self) -> None:
+        """Return when something changed; raises :class:`PartitionInactiveError` and :class:`ClientClosedError`."""
+        self.check_active()
+        await self.signal.wait()
+        self.check_active()
+
+    def check_active(self) -> None:
+        """Raises :class:`PartitionInactiveError` and :class:`ClientClosedError`."""
+        if self.monitor.state is MonitorState.CLOSED:
+            raise ClientClosedError
+        if self.monitor.state is MonitorState.STOPPED:
+            raise PartitionInactiveError(self._partition_id)
+
     def flush_now(self) -> None:
         """Ask the server for the decision of everything registered, if there is anything and it can be asked."""
         channel = self._mount.channel
@@ -217,7 +256,7 @@ class PartitionAppends:
         return (
             channel is not None
             and channel.writable
-            and self._pause is None
+            and not self._held_back
             and self.monitor.state is MonitorState.STARTED
         )
 
@@ -272,7 +311,15 @@ class PartitionAppends:
         assert channel is not None
         req_id = self._next_req_id()
         frame = encode_append(
-            channel.version, req_id, client_high_water_mark, write_locks, read_locks, append_locks, header, data
+            channel.version,
+            req_id,
+            client_high_water_mark,
+            write_locks,
+            read_locks,
+            append_locks,
+            header,
+            data,
+            self._write_session,
         )
         registration = self.monitor.register(req_id, submission)
         assert registration is _REGISTERED, "there are as many places as the monitor registers"
@@ -288,14 +335,13 @@ class PartitionAppends:
         own_deadline_s = None if submission is None else submission.waits_until_s
         deadline_s = since_s + self._options.mount_wait_s if own_deadline_s is None else own_deadline_s
         while True:
-            if self.monitor.state is MonitorState.CLOSED:
-                raise ClientClosedError
-            if self.monitor.state is MonitorState.STOPPED:
-                raise PartitionInactiveError(self._partition_id)
+            self.check_active()
             if mount.ahead and own_deadline_s is None:
                 raise ClientAheadError(self._partition_id)
-            if mount.channel is not None:
-                if not sending or (mount.channel.writable and self._pause is None):
+            if sending and (refusal := self.session.refusal) is not None:
+                raise refusal
+            if mount.channel is not None and not (sending and self.session.state is SessionState.ASKING):
+                if not sending or (mount.channel.writable and not self._held_back):
                     return
                 await self.signal.wait()
                 if own_deadline_s is None:
@@ -334,7 +380,7 @@ class PartitionAppends:
             return
         self._tell(submission.refused, message.transaction_id)
         if message.transaction_id <= self._feed.applied:
-            self._aborted(message.req_id)
+            self._abort(message.req_id, self._failed)
         else:
             self.deferred.add_lock_failure(message.transaction_id, message.req_id)
 
@@ -344,15 +390,27 @@ class PartitionAppends:
             logger.debug("partition %d: an append failed: %s", self._partition_id, message.reason.name)
             if message.reason is AppendFailure.MOVED:
                 self._begin_pause()
-            self._aborted(message.req_id)
+            self._abort(message.req_id, self._lost)
             return
-        submission = self.monitor.abort(message.req_id)
-        if submission is not None:
-            submission.sent = None
-            self._end(
-                submission, TransactionTooLargeError(message.text or "the transaction is too large for the server")
+        text = message.text or "the transaction is too large for the server"
+        self._abort(message.req_id, lambda given: self._end_sent(given, lambda: TransactionTooLargeError(text)))
+
+    def session_fenced(self, message: SessionFenced) -> None:
+        """The append is not in the log and never will be: its write session is over (version 5)."""
+        if self.session.fenced(message.write_session):
+            number = self.session.number
+            self._abort(
+                message.req_id,
+                lambda given: self._end_sent(given, lambda: SessionFencedError(self._partition_id, number)),
             )
-            self.signal.notify()
+        else:
+            self._abort(message.req_id, self._lost)
+        self.session_changed()
+
+    def session_changed(self) -> None:
+        """What the write session allows, and what appends carry, may be different."""
+        self._write_session = self.session.carried
+        self._update_held_back()
 
     # The feed's side
 
@@ -364,7 +422,7 @@ class PartitionAppends:
             if commit is None:
                 return None
             submission, failed = commit
-            self._failed(failed)
+            self._lost(failed)
         if self._refused:
             self._refused = False
             self._refusals.reset()
@@ -385,22 +443,35 @@ class PartitionAppends:
     def settle_deferred(self, high_water_mark: int) -> None:
         """Decide what was waiting for the high-water mark to come so far."""
         for req_id in self.deferred.take_lock_failures(high_water_mark):
-            self._aborted(req_id)
+            self._abort(req_id, self._failed)
         for req_id in self.deferred.take_flush_points(high_water_mark):
             self._flushed(req_id)
 
     # Decisions
 
     def _flushed(self, req_id: bytes) -> None:
-        self._failed(self.monitor.flush(req_id))
+        self._lost(self.monitor.flush(req_id))
         self._mount.caught_up(req_id)
         self.signal.notify()
 
-    def _aborted(self, req_id: bytes) -> None:
+    def _abort(self, req_id: bytes, decide: Callable[[Sequence[Submission]], None]) -> None:
         submission = self.monitor.abort(req_id)
         if submission is not None:
-            self._failed((submission,))
+            decide((submission,))
             self.signal.notify()
+
+    def _lost(self, submissions: Sequence[Submission]) -> None:
+        """They are not in the log, for no fault of theirs. In a write session the application decides whether they are
+        to be attempted again: they would come behind what was appended after them."""
+        without_session = self.session.state in (SessionState.OFF, SessionState.PLAIN)
+        if without_session or self._settings.sessions.retries_lost:
+            self._failed(submissions)
+        elif submissions:
+            text = (
+                f"partition {self._partition_id}: an append of a write session got lost and is not in the log; with "
+                "client.sessionRetryLost: true it is attempted again, behind later ones"
+            )
+            self._end_sent(submissions, lambda: NotAppendedError(text))
 
     def _failed(self, submissions: Sequence[Submission]) -> None:
         for submission in submissions:
@@ -417,6 +488,12 @@ class PartitionAppends:
                 self._places.release()
                 self._tell(submission.withdrawn)
 
+    def _end_sent(self, submissions: Sequence[Submission], make_error: Callable[[], Exception]) -> None:
+        """They were sent, and are known not to be in the log."""
+        for submission in submissions:
+            submission.sent = None
+            self._end(submission, make_error())
+
     def _end(self, submission: Submission, error: Exception) -> None:
         self._places.release()
         self._settings.tasks.spawn(
@@ -428,11 +505,16 @@ class PartitionAppends:
         self._refused = True
         if self._pause is None:
             self._pause = self._loop.call_later(self._refusals.next_delay_s(), self._end_pause)
+            self._held_back = True
 
     def _end_pause(self) -> None:
         if self._pause is not None:
             self._pause.cancel()
             self._pause = None
+        self._update_held_back()
+
+    def _update_held_back(self) -> None:
+        self._held_back = self._pause is not None or not self.session.sends
         self.signal.notify()
 
     # Callbacks outside of the feed

@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable
 
 from waltz.client.engine.data_lists import DataLists, PendingList
+from waltz.client.engine.last_transaction import Answer, LastTransactionQuestions
 from waltz.client.engine.links import ServerLink
 from waltz.client.errors import ClientClosedError, ClientError, DataChecksumError, RpcError
 from waltz.client.options import ClientOptions
@@ -23,6 +24,7 @@ from waltz.common.wire.client_server import (
     encode,
 )
 from waltz.common.wire.version5 import TransactionDataListResponse
+from waltz.common.wire.write_sessions import FenceOption, LastTransactionIdResponse
 
 logger = logging.getLogger(__name__)
 
@@ -104,12 +106,14 @@ class RpcPartition:
         self._last_seq_num = 0
         self._closed = False
         self._lists = DataLists(self._next_req_id)
+        self._questions = LastTransactionQuestions(partition_id, self._next_req_id)
         self._find_link = find_link
 
     @property
     def idle(self) -> bool:
         """Whether nothing is asked for."""
-        return not (self._pending or self._mark_asked or self._mark_wanted) and self._lists.idle
+        marks_wanted = self._mark_asked or self._mark_wanted
+        return not (self._pending or marks_wanted) and self._lists.idle and self._questions.idle
 
     @property
     def obstacle(self) -> WaltzError | None:
@@ -133,6 +137,20 @@ class RpcPartition:
     def list_response(self, message: TransactionDataListResponse) -> None:
         """The server answered a bulk read."""
         self._lists.response(message)
+
+    # The last transaction, perhaps behind a fence
+
+    def ask_last(self, fence: FenceOption, expected_session: int) -> Answer:
+        """Ask for the last transaction; to be awaited. See :class:`LastTransactionQuestions`."""
+        answer = self._questions.add(fence, expected_session)
+        if self._closed:
+            self._questions.close()
+        self._send()
+        return answer
+
+    def last_response(self, message: LastTransactionIdResponse) -> None:
+        """The server answered a question for the last transaction."""
+        self._questions.response(message)
 
     # Transaction data
 
@@ -217,12 +235,13 @@ class RpcPartition:
         return self._pending.pop(transaction_id, None)
 
     def _send(self) -> None:
-        if not self._unsent and not self._lists.unsent:
+        if not (self._unsent or self._lists.unsent or self._questions.unsent):
             return
         link = self._present_link()
         if link is None or link.channel is None:
             return
         self._lists.send(link, self._loop.time())
+        self._questions.send(link)
         options = self._options
         limit = max(
             1, min(options.data_in_flight_maximum, int(options.data_in_flight_bytes / (self._average_size_bytes + 1)))
@@ -312,6 +331,7 @@ class RpcPartition:
         """The connection is a new one, or there is none: everything unanswered has to be sent again."""
         self._unsend()
         self._lists.unsend()
+        self._questions.unsend()
         self._send()
         if self._mark_asked:
             self._send_mark_request()
@@ -353,6 +373,7 @@ class RpcPartition:
         """Everything asked for ends with ``ClientClosedError``."""
         self._closed = True
         self._lists.close()
+        self._questions.close()
         pending, self._pending = self._pending, {}
         self._unsent.clear()
         self._sent.clear()

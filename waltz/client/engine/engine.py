@@ -12,7 +12,8 @@ from waltz.client.engine.environment import Environment
 from waltz.client.engine.feed import Applier
 from waltz.client.engine.partition import StreamPartition
 from waltz.client.engine.rpc import RpcClient
-from waltz.client.engine.settings import PartitionSettings
+from waltz.client.engine.sessions import WriteSessions
+from waltz.client.engine.settings import PartitionSettings, SessionSettings
 from waltz.client.engine.stream import StreamClient
 from waltz.client.engine.submission import Limits
 from waltz.client.engine.tasks import TaskOwner
@@ -44,11 +45,13 @@ class Engine:
         self._tasks = TaskOwner()
         tls = client_context(config.tls)
         random_source = environment.random_source or random.Random()
+        sessions = SessionSettings.of(config)
         settings = PartitionSettings(
             applier=applier,
             max_concurrent_transactions=config.max_concurrent_transactions,
             limits=self.limits,
             retries=config.num_transaction_retry_threads > 0,
+            sessions=sessions,
             applying=asyncio.Semaphore(config.num_consumer_threads),
             tasks=self._tasks,
             options=self.options,
@@ -66,6 +69,8 @@ class Engine:
             random_source=random_source,
             connector=environment.connector,
         )
+        self.sessions = WriteSessions(sessions, self.partition, self.high_water_mark)
+        """The write sessions of all partitions."""
         self._cluster_name: str | None = None
         self._client_id: int | None = None
         self._active: frozenset[int] = frozenset()

@@ -4,8 +4,9 @@ import os
 import random
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Self
 
 from waltz.client.engine.links import Connector
 from waltz.client.options import ClientOptions
@@ -74,6 +75,12 @@ class Environment:
     connector: Connector = connect
     options: ClientOptions = field(default_factory=ClientOptions)
     random_source: random.Random | None = None
+
+    def with_sessions(self, session_write: bool | None, exclusive_session: bool | None) -> Self:
+        """The same with other write sessions than configured, where they are not ``None``."""
+        given = {"enable_session_write": session_write, "enable_exclusive_session": exclusive_session}
+        changes = {name: value for name, value in given.items() if value is not None}
+        return replace(self, config=self.config.model_copy(update=changes))
 
 
 class Driver(ABC):

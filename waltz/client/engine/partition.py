@@ -10,6 +10,7 @@ from waltz.client.engine.feed import PartitionFeed
 from waltz.client.engine.links import ServerLink
 from waltz.client.engine.monitor import MonitorState
 from waltz.client.engine.mount import Mount
+from waltz.client.engine.partition_session import PartitionSession
 from waltz.client.engine.prefetch import Prefetcher
 from waltz.client.engine.settings import PartitionSettings
 from waltz.client.errors import ClientTimeoutError, InvalidOperationError
@@ -23,6 +24,7 @@ from waltz.common.wire.client_server import (
     MountResponse,
 )
 from waltz.common.wire.version5 import AppendFailed, PartitionClosed
+from waltz.common.wire.write_sessions import HeartbeatResponse, SessionFenced
 
 _DEACTIVATION_FLUSH_INTERVAL_S = 1.0
 
@@ -54,12 +56,13 @@ class StreamPartition:
             partition_id,
             self.feed,
             next_req_id=self.appends.next_req_id,
-            mounted=self.appends.flush_now,
+            mounted=self._mounted,
             await_applied=self.appends.await_applied,
             changed=self.appends.signal.notify,
             options=options,
         )
         self.appends.bind(self.mount, self.feed)
+        self.session = PartitionSession(partition_id, self.appends, self.mount, fetcher, settings)
         self.handlers: Mapping[type[Message], Callable[[Any], None]] = {
             FeedSuspended: self.mount.feed_suspended,
             LockFailure: self.appends.lock_failure,
@@ -68,6 +71,8 @@ class StreamPartition:
             MountResponse: self.mount.response,
             HighWaterMarkResponse: self.mount.mark_told,
             PartitionClosed: self.mount.closed,
+            SessionFenced: self.appends.session_fenced,
+            HeartbeatResponse: self.session.response,
         }
         """Who takes what a server sends, but for the feed."""
         self._options = options
@@ -122,6 +127,7 @@ class StreamPartition:
     async def close(self, caller: asyncio.Task[Any] | None = None) -> None:
         """End for good. What is undecided ends with :class:`ClientClosedError`. ``caller`` is not waited for."""
         undecided = self.appends.fail()
+        self.session.stop()
         self.detach()
         for timer in self._generation_flushes:
             timer.cancel()
@@ -161,6 +167,10 @@ class StreamPartition:
             self._loop.call_later(delay_s, self.appends.flush_now)
             for delay_s in self._options.generation_flush_delays_s
         ]
+
+    def _mounted(self) -> None:
+        self.appends.flush_now()
+        self.session.mounted()
 
     # The feed's side
 

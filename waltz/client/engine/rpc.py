@@ -37,6 +37,7 @@ from waltz.common.wire.client_server import (
 )
 from waltz.common.wire.frames import Bounds
 from waltz.common.wire.version5 import TransactionDataListResponse
+from waltz.common.wire.write_sessions import LastTransactionIdResponse
 
 UNMANAGED_CLIENT_ID = -1
 """The client id of tools that take no part in the cluster."""
@@ -73,6 +74,7 @@ class RpcClient:
             TransactionDataResponse: RpcPartition.data_response,
             TransactionDataListResponse: RpcPartition.list_response,
             HighWaterMarkResponse: RpcPartition.mark_response,
+            LastTransactionIdResponse: RpcPartition.last_response,
         }
 
     async def __aenter__(self) -> Self:

@@ -3,11 +3,38 @@
 import asyncio
 import random
 from dataclasses import dataclass
+from typing import NamedTuple, Self
 
 from waltz.client.engine.feed import Applier
 from waltz.client.engine.submission import Limits
 from waltz.client.engine.tasks import TaskOwner
 from waltz.client.options import ClientOptions
+from waltz.common.config import ClientConfig
+
+
+class SessionSettings(NamedTuple):
+    """How appends belong to write sessions."""
+
+    enabled: bool
+    exclusive: bool
+    """The session is one in which nobody else may write."""
+    may_go_without: bool
+    """Where a server knows no sessions, appends go without one."""
+    timeout_s: float
+    """How long a fence or the renewal of a session may take."""
+    retries_lost: bool
+    """An append that got lost is attempted again, behind later ones."""
+
+    @classmethod
+    def of(cls, config: ClientConfig) -> Self:
+        """As configured."""
+        return cls(
+            enabled=config.enable_session_write,
+            exclusive=config.enable_exclusive_session,
+            may_go_without=config.session_fallback == "plain",
+            timeout_s=config.session_timeout_ms / 1000,
+            retries_lost=config.session_retry_lost,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +45,7 @@ class PartitionSettings:
     max_concurrent_transactions: int
     limits: Limits
     retries: bool
+    sessions: SessionSettings
     applying: asyncio.Semaphore
     """Bounds how many partitions wait for their applier at a time."""
     tasks: TaskOwner

@@ -62,39 +62,54 @@ class ClientWriteSession:
     def refusal(self) -> ClientError | None:
         """Why appends end at once, if they do."""
         if self.state is SessionState.FENCED:
-            return SessionFencedError(self._partition_id)
+            return SessionFencedError(self._partition_id, self.number)
         if self.state is SessionState.UNSUPPORTED:
             return SessionNotSupportedError(self._partition_id)
         return None
+
+    @property
+    def renewing(self) -> bool:
+        """Whether the server is being asked for the number on behalf of the application."""
+        return self._renewing
 
     def mounted(self, version: int) -> HeartbeatOption | None:
         """The partition is mounted at a server that speaks this version; what to ask it for."""
         if not self.enabled:
             return None
         if version < FIRST_WITH_WRITE_SESSION:
-            if self.state is not SessionState.FENCED:
+            if self._renewing or self.state is not SessionState.FENCED:
                 self.state = SessionState.PLAIN if self._may_go_without else SessionState.UNSUPPORTED
+            self._renewing = False
             return None
         if self.state is not SessionState.FENCED:
             self.state = SessionState.ASKING  # even one that holds a number: it may be over
-        return self._question
+        return self.question
 
     @property
-    def _question(self) -> HeartbeatOption:
+    def question(self) -> HeartbeatOption:
+        """What to ask a server for."""
         exclusive = HeartbeatOption.EXCLUSIVE if self._ask_exclusive else HeartbeatOption(0)
         return HeartbeatOption.GET_SESSION | exclusive
 
-    def renew(self, *, exclusive: bool) -> HeartbeatOption:
-        """The application wants the present number, whatever it is; what to ask the server for."""
+    def renew(self, *, exclusive: bool) -> None:
+        """The application wants the present number, whatever it is."""
         self._renewing = True
-        self._ask_exclusive = self._ask_exclusive or exclusive
-        return self._question
+        self._ask_exclusive = exclusive
+
+    def end_renewal(self) -> None:
+        """The application waits no longer: another number must not be taken on its behalf."""
+        self._renewing = False
 
     def answered(self, response: HeartbeatResponse) -> bool:
-        """The server has answered what it was asked; false if it has to be asked again."""
+        """The server has answered what it was asked; false if it has to be asked again.
+
+        Numbers only grow: a server with a smaller one than that at hand has lost the partition without knowing it.
+        """
         if not self.enabled:
             return True
         if response.heartbeat_state is HeartbeatState.NOT_READY:
+            return False
+        if response.heartbeat_state is HeartbeatState.OK and response.write_session < self.number:
             return False
         if response.heartbeat_state is HeartbeatState.HELD_BY_ANOTHER:
             self.state = SessionState.FENCED
@@ -112,7 +127,11 @@ class ClientWriteSession:
         self.state = SessionState.HELD
         self._ask_exclusive = False
 
-    def fenced(self, present_number: int) -> None:
-        """An append was refused; the present number may be one that was adopted after it had been sent."""
-        if self.state is SessionState.HELD and present_number != self.number:
+    def fenced(self, present_number: int) -> bool:
+        """An append was refused; false if by a server whose number is older, which has lost the partition.
+
+        The present number may be one that was adopted after the append had been sent.
+        """
+        if present_number > self.number and self.state in (SessionState.HELD, SessionState.ASKING):
             self.state = SessionState.FENCED
+        return present_number >= self.number

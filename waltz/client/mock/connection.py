@@ -45,7 +45,19 @@ from waltz.common.wire.version5 import (
     TransactionDataListRequest,
     TransactionDataListResponse,
 )
-from waltz.common.wire.versions import FIRST_WITH_APPEND_FAILED
+from waltz.common.wire.versions import FIRST_WITH_APPEND_FAILED, FIRST_WITH_WRITE_SESSION
+from waltz.common.wire.write_sessions import (
+    NO_WRITE_SESSION,
+    FenceOption,
+    HeartbeatOption,
+    HeartbeatRequest,
+    HeartbeatResponse,
+    HeartbeatState,
+    LastTransactionIdRequest,
+    LastTransactionIdResponse,
+    LastTransactionStatus,
+    SessionFlag,
+)
 
 _MAX_LIST_COUNT = 10_000
 
@@ -98,6 +110,8 @@ class MockConnection:
             ServerPartitionsHealthStatRequest: self._tell_health,
             AddPreferredPartitionRequest: self._add_preference,
             RemovePreferredPartitionRequest: self._remove_preference,
+            HeartbeatRequest: self._tell_session,
+            LastTransactionIdRequest: self._tell_last,
         }
 
     def channel_ready(self, channel: Channel) -> None:
@@ -188,9 +202,37 @@ class MockConnection:
         elif self._faults.next_lock_fails():
             self._stream(LockFailure(request.req_id, NO_TRANSACTION))
         else:
-            conflict = partition.append(request)
-            if conflict is not None:
-                self._stream(LockFailure(request.req_id, conflict))
+            refusal = partition.append(request)
+            if refusal is not None and (type(refusal) is LockFailure or self._knows_sessions):
+                self._stream(refusal)
+
+    @property
+    def _knows_sessions(self) -> bool:
+        return self._channel is not None and self._channel.version >= FIRST_WITH_WRITE_SESSION
+
+    def _tell_session(self, request: HeartbeatRequest) -> None:
+        partition = self._partition_of(request)
+        client_id = ReqId(request.req_id).client_id
+        if HeartbeatOption.EXCLUSIVE in request.heartbeat and partition.session_holder != client_id:
+            partition.fence(client_id)
+        state, number, flags = HeartbeatState.OK, partition.write_session, SessionFlag(0)
+        if partition.session_holder is not None:
+            flags = SessionFlag.EXCLUSIVE
+            if partition.session_holder == client_id:
+                flags |= SessionFlag.HELD_BY_YOU
+            else:
+                state, number = HeartbeatState.HELD_BY_ANOTHER, NO_WRITE_SESSION
+        self._stream(HeartbeatResponse(request.req_id, state, partition.high_water_mark, number, flags))
+
+    def _tell_last(self, request: LastTransactionIdRequest) -> None:
+        partition = self._partition_of(request)
+        status = LastTransactionStatus.OK
+        if FenceOption.FENCE in request.fence:
+            holder = ReqId(request.req_id).client_id if FenceOption.EXCLUSIVE in request.fence else None
+            if partition.fence(holder, request.expected_session) is None:
+                status = LastTransactionStatus.UNEXPECTED_SESSION
+        mark, number = partition.high_water_mark, partition.write_session
+        self._send(LastTransactionIdResponse(request.req_id, status, mark, number))
 
     def _mount(self, request: MountRequest) -> None:
         partition = self._partition_of(request)

@@ -8,6 +8,8 @@ from waltz.common.checksum import checksum
 from waltz.common.ids import NO_TRANSACTION, ReqId
 from waltz.common.records import Record
 from waltz.common.wire.append_request import AppendRequest
+from waltz.common.wire.client_server import LockFailure
+from waltz.common.wire.write_sessions import NO_WRITE_SESSION, SessionFenced
 
 _OTHERS_CLIENT_ID = -2
 
@@ -19,6 +21,10 @@ class MockServerPartition:
         self.partition_id = partition_id
         self._records: list[Record] = []
         self._locks: dict[int, int] = {}
+        self.write_session = 1
+        """The number of the present write session."""
+        self.session_holder: int | None = None
+        """The client of an exclusive session; ``None`` if the session is not exclusive."""
         self._mutex = threading.Lock()
         self._listeners: list[Callable[[int], None]] = []
 
@@ -50,16 +56,36 @@ class MockServerPartition:
         self._tell()
         return transaction_id
 
-    def append(self, request: AppendRequest) -> int | None:
-        """Commit ``request``, or return the id of the transaction that one of its locks conflicts with."""
+    def fence(self, holder: int | None = None, expected_session: int = NO_WRITE_SESSION) -> int | None:
+        """Begin a new write session, as if some client had, and return its number; exclusive for the client ``holder``.
+
+        ``None``, and nothing is begun, when another session than the expected one is present.
+        """
         with self._mutex:
+            if expected_session not in (NO_WRITE_SESSION, self.write_session):
+                return None
+            self.write_session += 1
+            self.session_holder = holder
+            return self.write_session
+
+    def _admits(self, request: AppendRequest) -> bool:
+        if request.write_session == NO_WRITE_SESSION:
+            return self.session_holder is None
+        client_id = ReqId(request.req_id).client_id
+        return request.write_session == self.write_session and self.session_holder in (None, client_id)
+
+    def append(self, request: AppendRequest) -> LockFailure | SessionFenced | None:
+        """Commit ``request``, or return why that is not done."""
+        with self._mutex:
+            if not self._admits(request):
+                return SessionFenced(request.req_id, self.high_water_mark, self.write_session)
             locks = self._locks
             conflict = max(
                 (locks.get(lock, NO_TRANSACTION) for lock in (*request.write_locks, *request.read_locks)),
                 default=NO_TRANSACTION,
             )
             if conflict > request.client_high_water_mark:
-                return conflict
+                return LockFailure(request.req_id, conflict)
             transaction_id = len(self._records)
             self._records.append(Record(transaction_id, request.req_id, request.header, request.data, request.checksum))
             for lock in (*request.write_locks, *request.append_locks):

@@ -7,7 +7,8 @@ import inspect
 import os
 import warnings
 import weakref
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping
+from contextlib import asynccontextmanager
 from threading import get_ident
 from types import TracebackType
 from typing import Any, Self
@@ -19,6 +20,7 @@ from waltz.client.engine.engine import Engine
 from waltz.client.engine.environment import Driver, Environment, environment_of
 from waltz.client.engine.feed import Applier
 from waltz.client.engine.partition import StreamPartition
+from waltz.client.engine.sessions import ExclusiveSession
 from waltz.client.engine.submission import AppendFields
 from waltz.client.errors import (
     AppendManyError,
@@ -48,6 +50,8 @@ def connect(
     config: ClientConfig | Mapping[str, object] | str | os.PathLike[str] | Driver,
     *,
     max_in_flight: int = MAX_IN_FLIGHT,
+    session_write: bool | None = None,
+    exclusive_session: bool | None = None,
     zookeeper: ZooKeeper | None = None,
     options: ClientOptions | None = None,
 ) -> "Client":
@@ -55,11 +59,13 @@ def connect(
 
     ``config`` is the path of a configuration file, its content as a mapping, a ``ClientConfig``, or a mock driver. At
     most ``max_in_flight`` appends of each partition are under way; ``client.maxConcurrentTransactions`` does not count.
-    ``zookeeper`` is used if given, and left open. Raises ``ConfigError``.
+    With ``session_write`` appends belong to write sessions, and with ``exclusive_session``, too, to sessions in which
+    nobody else may write; ``None`` leaves that to the configuration. ``zookeeper`` is used if given, and left open.
+    Raises ``ConfigError``.
     """
     if max_in_flight < 1:
         raise ValueError(f"max_in_flight must be at least 1, not {max_in_flight}")
-    environment = environment_of(config, zookeeper, options)
+    environment = environment_of(config, zookeeper, options).with_sessions(session_write, exclusive_session)
     config = environment.config.model_copy(update={"max_concurrent_transactions": max_in_flight})
     return Client(dataclasses.replace(environment, config=config))
 
@@ -376,6 +382,58 @@ class Client:
         Raises ``PartitionNotFoundError``, ``DeadlineExceededError`` (10 s by default) and ``ClientClosedError``.
         """
         return await self._own_engine().high_water_mark(partition_id, timeout_s)
+
+    # Write sessions
+
+    def write_session(self, partition_id: int) -> int | None:
+        """Number of the write session in which appends to a partition are sent at present.
+
+        ``None`` while none are sent (before the first use, and when the session is over), and where they go without
+        one. Raises ``PartitionNotFoundError`` and ``ClientClosedError``.
+        """
+        return self._own_engine().sessions.number(partition_id)
+
+    async def last_transaction_id(
+        self, partition_id: int, *, fence: bool = False, if_session: int | None = None
+    ) -> int:
+        """Id of the last transaction of a partition behind everything that this client has sent; -1 if there is none.
+
+        With ``fence`` a new write session is begun first, in which this client goes on: no append of an older session
+        ever comes behind the transaction. All that came before is known to this client then, and what it had submitted
+        is decided. With ``if_session`` that is done only if this is the number of the present session. Without write
+        sessions (see :func:`connect`) ``fence`` has no effect but a warning in the log.
+
+        Raises ``SessionFencedError`` if the present session is not ``if_session``; ``SessionNotSupportedError`` where
+        the server knows no sessions; ``DeadlineExceededError`` after ``client.sessionTimeout`` (the new session may
+        have begun); ``InvalidOperationError`` while a session of :meth:`exclusive` is open; ``PartitionNotFoundError``
+        and ``ClientClosedError``.
+        """
+        await self._join_for_session(partition_id)
+        return await self._own_engine().sessions.last_transaction_id(partition_id, fence=fence, if_session=if_session)
+
+    async def renew_session(self, partition_id: int) -> int:
+        """Go on in the present write session of a partition, whoever has begun it; returns its number.
+
+        Appends of unknown outcome may still be added, by whoever shares the session. Raises ``SessionFencedError`` when
+        another client holds an exclusive session, and as :meth:`last_transaction_id`.
+        """
+        await self._join_for_session(partition_id)
+        return await self._own_engine().sessions.renew(partition_id)
+
+    @asynccontextmanager
+    async def exclusive(self, partition_id: int) -> AsyncIterator[ExclusiveSession]:
+        """Be the only writer of a partition: ``async with client.exclusive(partition_id) as session:``.
+
+        A new session begins, in which only this client may append; leaving the block ends it. When somebody else takes
+        the partition over meanwhile, appends raise ``SessionFencedError``. Raises as :meth:`last_transaction_id`.
+        """
+        await self._join_for_session(partition_id)
+        async with self._own_engine().sessions.exclusive(partition_id) as session:
+            yield session
+
+    async def _join_for_session(self, partition_id: int) -> None:
+        if partition_id not in self._joined:
+            await self._join(partition_id, self._environment.config.session_timeout_ms / 1000)
 
     # Appending
 

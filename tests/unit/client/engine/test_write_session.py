@@ -36,13 +36,36 @@ def test_without_sessions_nothing_is_asked_and_everything_goes() -> None:
 
 def test_appends_wait_for_the_first_number_and_carry_it() -> None:
     session = new()
-    assert not session.sends
-    assert session.refusal is None
+    assert (session.sends, session.refusal) == (False, None)
     assert session.mounted(5) == GET
-    assert not session.sends
+    assert (session.sends, session.carried) == (False, NO_WRITE_SESSION)
     assert session.answered(answer(6))
-    assert session.sends
+    assert (session.sends, session.carried) == (True, 6)
+
+
+def test_a_server_with_an_older_number_is_not_believed() -> None:
+    session = new()
+    session.mounted(5)
+    session.answered(answer(6))
+    session.mounted(5)
+    assert not session.answered(answer(5))
+    assert session.state is SessionState.ASKING
+    assert not session.fenced(5)
+    assert session.state is SessionState.ASKING
+    session.renew(exclusive=False)
+    assert not session.answered(answer(5))
+    assert session.answered(answer(6))
     assert session.carried == 6
+
+
+def test_a_renewal_that_nobody_waits_for_takes_no_number() -> None:
+    session = new()
+    session.mounted(5)
+    session.answered(answer(6))
+    session.renew(exclusive=False)
+    session.end_renewal()
+    session.answered(answer(7))
+    assert session.state is SessionState.FENCED
 
 
 def test_the_same_number_after_another_mount_goes_on_and_another_one_does_not() -> None:
@@ -69,7 +92,8 @@ def test_a_refused_append_ends_it_until_the_application_acts() -> None:
     assert isinstance(session.refusal, SessionFencedError)
     session.answered(answer(7))
     assert not session.sends
-    assert session.renew(exclusive=False) == GET
+    session.renew(exclusive=False)
+    assert session.question == GET
     session.answered(answer(7))
     assert session.carried == 7
     session.fenced(7)
@@ -86,7 +110,8 @@ def test_exclusiveness_is_asked_for_once() -> None:
     assert session.mounted(5) == GET
     session.answered(answer(-1, HeartbeatState.HELD_BY_ANOTHER))
     assert isinstance(session.refusal, SessionFencedError)
-    assert session.renew(exclusive=True) == GET | EXCLUSIVE
+    session.renew(exclusive=True)
+    assert session.question == GET | EXCLUSIVE
 
 
 def test_a_server_that_is_not_ready_is_asked_again() -> None:

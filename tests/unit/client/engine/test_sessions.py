@@ -1,0 +1,354 @@
+"""Write sessions in all faces of the client, in front of servers in memory."""
+
+import asyncio
+
+import pytest
+
+import waltz
+from tests.unit.client.application import Callbacks, Context
+from tests.unit.client.fake_server import until
+from waltz.client.mock import MockDriver, MockServerPartition
+from waltz.common.wire.append_request import AppendRequest
+from waltz.common.wire.client_server import LockFailure
+from waltz.common.wire.write_sessions import SessionFenced
+
+pytestmark = pytest.mark.timeout(60)
+
+OLD = (0, 1, 2, 3, 4)
+
+
+def drivers(count: int = 2) -> tuple[MockServerPartition, list[MockDriver]]:
+    """So many clients of one partition."""
+    partitions = MockServerPartition.create(1)
+    return partitions[0], [MockDriver(partitions) for _ in range(count)]
+
+
+async def append(client: waltz.Client, data: bytes) -> int:
+    """Append after a connection was broken, in which case an append may get lost: the application repeats it."""
+    while True:
+        try:
+            return await client.append(0, data)
+        except waltz.NotAppendedError as error:
+            if "got lost" not in str(error):
+                raise
+
+
+def datas(partition: MockServerPartition) -> list[bytes]:
+    return [record.data for record in partition.transactions]
+
+
+async def test_a_successor_knows_where_the_log_of_its_predecessor_ends() -> None:
+    partition, (one, two) = drivers()
+    async with waltz.connect(one, session_write=True) as old, waltz.connect(two, session_write=True) as new:
+        assert await old.append(0, b"old") == 0
+        assert old.write_session(0) == 1
+        assert await new.last_transaction_id(0, fence=True) == 0
+        assert new.write_session(0) == 2
+        with pytest.raises(waltz.SessionFencedError, match="write session 1 is over"):
+            await old.append(0, b"late")
+        assert old.write_session(0) is None
+        with pytest.raises(waltz.SessionFencedError):
+            await old.append(0, b"later")
+        assert await new.append(0, b"new") == 1
+        assert await old.renew_session(0) == 2
+        assert await old.append(0, b"shared") == 2
+    assert datas(partition) == [b"old", b"new", b"shared"]
+
+
+async def test_a_fenced_client_sends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    partition, (one, _) = drivers()
+    seen: list[bytes] = []
+    real = partition.append
+
+    def noting(request: AppendRequest) -> LockFailure | SessionFenced | None:
+        seen.append(request.data)
+        return real(request)
+
+    monkeypatch.setattr(partition, "append", noting)
+    async with waltz.connect(one, session_write=True) as old:
+        await old.append(0, b"a")
+        partition.fence()
+        with pytest.raises(waltz.SessionFencedError):
+            await old.append(0, b"b")
+        one.disconnect()
+        results = await asyncio.gather(*(old.append(0, b"c") for _ in range(5)), return_exceptions=True)
+        assert {type(result) for result in results} == {waltz.SessionFencedError}
+    assert seen == [b"a", b"b"]
+
+
+async def test_a_session_that_ended_while_there_was_no_connection_is_over() -> None:
+    partition, (one, _) = drivers()
+    async with waltz.connect(one, session_write=True) as client:
+        await client.append(0, b"a")
+        one.disconnect()
+        await append(client, b"b")
+        assert client.write_session(0) == 1
+        partition.fence()
+        one.disconnect()
+        with pytest.raises(waltz.SessionFencedError):
+            await append(client, b"c")
+
+
+async def test_an_unexpected_session_is_not_fenced() -> None:
+    _, (one, two) = drivers()
+    async with waltz.connect(one, session_write=True) as client, waltz.connect(two, session_write=True) as other:
+        await client.append(0, b"a")
+        assert await other.last_transaction_id(0, fence=True, if_session=1) == 0
+        with pytest.raises(waltz.SessionFencedError, match="in place of the expected 1"):
+            await client.last_transaction_id(0, fence=True, if_session=1)
+        assert other.write_session(0) == 2
+        with pytest.raises(ValueError, match="if_session"):
+            await client.last_transaction_id(0, if_session=1)
+        with pytest.raises(ValueError, match="if_session"):
+            await client.last_transaction_id(0, fence=True, if_session=0)
+
+
+async def test_on_an_empty_partition_the_last_transaction_is_minus_one() -> None:
+    _, (one, _) = drivers()
+    async with waltz.connect(one, session_write=True) as client:
+        assert await client.last_transaction_id(0, fence=True) == -1
+        assert client.write_session(0) == 2
+        assert await client.append(0, b"a") == 0
+        assert await client.last_transaction_id(0) == 0
+
+
+@pytest.mark.parametrize("versions", [OLD, (*OLD, 5)])
+async def test_without_sessions_a_fence_has_no_effect_but_a_warning(
+    versions: tuple[int, ...], caplog: pytest.LogCaptureFixture
+) -> None:
+    driver = MockDriver(versions=versions)
+    async with waltz.connect(driver) as client:
+        await client.append(0, b"a")
+        assert await client.last_transaction_id(0) == 0
+        assert "not fenced" not in caplog.text
+        assert await client.last_transaction_id(0, fence=True) == 0
+        assert "partition 0 was not fenced" in caplog.text
+        assert client.write_session(0) is None
+        with pytest.raises(waltz.InvalidOperationError, match="session_write=True"):
+            await client.renew_session(0)
+        with pytest.raises(waltz.InvalidOperationError, match="session_write=True"):
+            async with client.exclusive(0):
+                pass
+    assert driver.partitions[0].write_session == 1
+
+
+async def test_a_server_without_sessions_is_refused() -> None:
+    driver = MockDriver(versions=OLD)
+    async with waltz.connect(driver, session_write=True) as client:
+        with pytest.raises(waltz.SessionNotSupportedError, match="sessionFallback"):
+            await client.append(0, b"a")
+        with pytest.raises(waltz.SessionNotSupportedError):
+            await client.last_transaction_id(0, fence=True)
+        with pytest.raises(waltz.SessionNotSupportedError):
+            await client.renew_session(0)
+        assert await client.last_transaction_id(0) == -1
+    assert datas(driver.partitions[0]) == []
+
+
+async def test_with_the_fallback_appends_go_without_a_session_and_fences_do_not(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    driver = MockDriver(versions=OLD)
+    environment = driver.environment(waltz.ClientOptions(), enableSessionWrite=True, sessionFallback="plain")
+    client = await waltz.WaltzClient.open_in(environment, callbacks := Callbacks())
+    async with client:
+        for _ in range(3):
+            await client.submit(Context())
+            driver.disconnect()
+        await until(lambda: len(callbacks.applied.get(0, [])) == 3)
+        for call in (client.last_transaction_id(0, fence=True), client.renew_session(0)):
+            with pytest.raises(waltz.SessionNotSupportedError):
+                await call
+    assert caplog.text.count("knows no write sessions") == 1
+
+
+async def test_only_the_holder_of_an_exclusive_session_writes() -> None:
+    partition, (one, two, three) = drivers(3)
+    async with (
+        waltz.connect(one, session_write=True) as holder,
+        waltz.connect(two, session_write=True) as other,
+        waltz.connect(three) as plain,
+    ):
+        await other.append(0, b"before")
+        async with holder.exclusive(0) as session:
+            assert session == waltz.ExclusiveSession(0, 2, 0)
+            await holder.append(0, b"of the holder")
+            one.disconnect()
+            await append(holder, b"of the holder")
+            with pytest.raises(waltz.SessionFencedError):
+                await other.append(0, b"refused")
+            with pytest.raises(waltz.SessionFencedError, match="another client holds"):
+                await other.renew_session(0)
+            with pytest.raises(waltz.SessionFencedError, match="another client holds an exclusive"):
+                await plain.append(0, b"refused")
+            with pytest.raises(waltz.InvalidOperationError, match="leave it first"):
+                await holder.renew_session(0)
+            with pytest.raises(waltz.InvalidOperationError, match="leave it first"):
+                await holder.last_transaction_id(0, fence=True)
+            with pytest.raises(waltz.InvalidOperationError, match="leave it first"):
+                async with holder.exclusive(0):
+                    pass
+        assert (partition.write_session, partition.session_holder) == (3, None)
+        assert await plain.append(0, b"plain") == 3
+        assert holder.write_session(0) == 3
+        assert await holder.append(0, b"shared") == 4
+
+
+async def test_whoever_takes_over_from_a_holder_ends_its_session() -> None:
+    partition, (one, two) = drivers()
+    async with waltz.connect(one, session_write=True) as old, waltz.connect(two, session_write=True) as new:
+        async with old.exclusive(0) as session, new.exclusive(0) as taken:
+            assert taken.number > session.number
+            with pytest.raises(waltz.SessionFencedError):
+                await old.append(0, b"refused")
+            await new.append(0, b"a")
+        assert partition.session_holder is None
+    assert datas(partition) == [b"a"]
+
+
+async def test_a_holder_that_was_fenced_leaves_the_session_of_its_successor_alone() -> None:
+    partition, (one, two) = drivers()
+    async with waltz.connect(one, session_write=True) as old, waltz.connect(two, session_write=True) as new:
+        async with new.exclusive(0):
+            pass
+        old_session = old.exclusive(0)
+        await old_session.__aenter__()
+        async with new.exclusive(0) as session:
+            await old_session.__aexit__(None, None, None)
+            assert partition.write_session == session.number
+            await new.append(0, b"a")
+
+
+async def test_a_client_that_is_exclusive_by_configuration_asks_once() -> None:
+    partition, (one, two) = drivers()
+    async with waltz.connect(one, session_write=True, exclusive_session=True) as first:
+        await first.append(0, b"a")
+        assert (partition.write_session, partition.session_holder) == (2, first.client_id)
+        one.disconnect()
+        await append(first, b"b")
+        async with waltz.connect(two, session_write=True, exclusive_session=True) as second:
+            await second.append(0, b"c")
+            with pytest.raises(waltz.SessionFencedError):
+                await first.append(0, b"d")
+            one.disconnect()
+            with pytest.raises(waltz.SessionFencedError):
+                await first.append(0, b"d")
+            assert partition.session_holder == second.client_id
+            assert await first.last_transaction_id(0, fence=True) == 2
+            assert partition.session_holder == first.client_id
+            assert await second.renew_session(0) == partition.write_session
+            assert partition.session_holder == second.client_id
+    assert datas(partition) == [b"a", b"b", b"c"]
+
+
+async def test_exclusiveness_alone_means_nothing() -> None:
+    driver = MockDriver()
+    async with waltz.connect(driver, exclusive_session=True) as client:
+        await client.append(0, b"a")
+    assert driver.partitions[0].session_holder is None
+
+
+@pytest.mark.parametrize("silent", [True, False])
+async def test_an_append_that_got_lost_is_not_attempted_again_unless_that_is_wanted(silent: bool) -> None:
+    driver = MockDriver()
+    driver.silent_faults = silent
+    async with waltz.connect(driver, session_write=True) as client:
+        await client.append(0, b"a")
+        driver.force_next_append_fail()
+        with pytest.raises(waltz.NotAppendedError, match="sessionRetryLost"):
+            await client.append(0, b"b")
+    environment = driver.environment(waltz.ClientOptions(), enableSessionWrite=True, sessionRetryLost=True)
+    async with waltz.Client(environment) as client:
+        driver.force_next_append_fail()
+        assert await client.append(0, b"c") == 1
+    assert datas(driver.partitions[0]) == [b"a", b"c"]
+
+
+async def test_what_was_submitted_before_a_fence_is_decided_and_applied_when_it_returns() -> None:
+    driver = MockDriver()
+    callbacks = Callbacks()
+    client = await waltz.open_client(callbacks, driver, session_write=True)
+    async with client:
+        contexts = [Context() for _ in range(5)]
+        for context in contexts:
+            await client.submit(context)
+        driver.suspend_feed()
+        fence = asyncio.create_task(client.last_transaction_id(0, fence=True))
+        await until(lambda: driver.partitions[0].write_session == 2)
+        assert not fence.done()
+        driver.resume_feed()
+        assert await fence == 4
+        assert callbacks.applied[0] == [0, 1, 2, 3, 4]
+        assert all(context.done for context in contexts)
+
+
+async def test_conflicts_are_attempted_again_while_the_session_is_held() -> None:
+    driver = MockDriver()
+    client = await waltz.open_client(Callbacks(), driver, session_write=True)
+    async with client:
+        driver.force_next_lock_fail()
+        context = Context(write=[waltz.PartitionLocalLock("mock", 1)])
+        await client.submit(context)
+        await until(lambda: context.done)
+        driver.partitions[0].fence()
+        fenced = Context()
+        await client.submit(fenced)
+        await until(lambda: len(fenced.events) > 0)
+        assert isinstance(fenced.events[-1], waltz.SessionFencedError)
+        with pytest.raises(waltz.SessionFencedError):
+            await client.submit(Context())
+        async with client.exclusive(0) as session:
+            assert client.write_session(0) == session.number
+    assert len(driver.partitions[0].transactions) == 1
+
+
+async def test_calls_of_a_closed_client_end() -> None:
+    driver = MockDriver()
+    async with waltz.connect(driver, session_write=True) as client:
+        await client.append(0, b"a")
+        driver.suspend_feed()
+        fence = asyncio.create_task(client.last_transaction_id(0, fence=True))
+        append = asyncio.create_task(client.append(0, b"b"))
+        await until(lambda: driver.partitions[0].write_session == 2)
+    with pytest.raises(waltz.ClientClosedError):
+        await fence
+    with pytest.raises(waltz.AppendError):
+        await append
+    with pytest.raises(waltz.ClientClosedError):
+        await client.last_transaction_id(0)
+
+
+async def test_every_call_has_a_deadline() -> None:
+    driver = MockDriver()
+    environment = driver.environment(waltz.ClientOptions(), enableSessionWrite=True, sessionTimeout=200)
+    async with waltz.Client(environment) as client:
+        await client.append(0, b"a")
+        driver.suspend_feed()
+        waiting = asyncio.create_task(client.append(0, b"b"))
+        await until(lambda: driver.partitions[0].high_water_mark == 1)
+        with pytest.raises(waltz.DeadlineExceededError, match="is begun, but what came before"):
+            await client.last_transaction_id(0, fence=True)
+        with pytest.raises(waltz.DeadlineExceededError, match=r"the write session was not told within 0.2 s"):
+            await client.renew_session(0)
+        driver.resume_feed()
+        assert await waiting == 1
+
+
+def test_threads_have_the_same() -> None:
+    partition, (one, two) = drivers()
+    with (
+        waltz.blocking.connect(one, session_write=True) as old,
+        waltz.blocking.connect(two, session_write=True, exclusive_session=False) as new,
+    ):
+        assert old.append(0, b"a") == 0
+        assert new.last_transaction_id(0, fence=True, if_session=1) == 0
+        with pytest.raises(waltz.SessionFencedError):
+            old.append(0, b"b")
+        assert old.renew_session(0) == new.write_session(0) == 2
+        with new.exclusive(0) as session:
+            assert session.number == new.write_session(0)
+            new.append(0, b"c")
+            with pytest.raises(waltz.SessionFencedError):
+                old.append(0, b"d")
+        assert old.last_transaction_id(0) == 1
+    assert partition.session_holder is None

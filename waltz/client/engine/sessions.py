@@ -1,0 +1,123 @@
+"""Write sessions, as the faces of a client offer them."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import NamedTuple
+
+from waltz.client.arguments import check_integer
+from waltz.client.engine.partition import StreamPartition
+from waltz.client.engine.partition_session import PartitionSession
+from waltz.client.engine.settings import SessionSettings
+from waltz.client.errors import ClientClosedError, InvalidOperationError, SessionNotSupportedError
+from waltz.common.errors import WaltzError
+
+logger = logging.getLogger(__name__)
+
+_END_TIMEOUT_S = 10.0
+
+
+class ExclusiveSession(NamedTuple):
+    """A session in which no other client may write to the partition."""
+
+    partition_id: int
+    number: int
+    """The number that every append carries. It is larger than those of all sessions before."""
+    transaction_id: int
+    """The last transaction before the session, -1 if there is none. Nothing that was appended in an older session, or
+    without one, ever comes behind it."""
+
+
+class WriteSessions:
+    """Those of one client. What is asked of a server may take ``client.sessionTimeout``."""
+
+    def __init__(
+        self,
+        settings: SessionSettings,
+        find_partition: Callable[[int], StreamPartition],
+        high_water_mark: Callable[[int], Awaitable[int]],
+    ) -> None:
+        """``find_partition`` raises ``ClientClosedError`` and ``PartitionNotFoundError``."""
+        self._settings = settings
+        self._find_partition = find_partition
+        self._high_water_mark = high_water_mark
+        self._exclusive: set[int] = set()
+
+    def number(self, partition_id: int) -> int | None:
+        """That in which appends are sent at present; ``None`` while they are not, or go without one."""
+        check_integer(partition_id, "partition_id")
+        return self._find_partition(partition_id).session.number
+
+    async def last_transaction_id(self, partition_id: int, *, fence: bool, if_session: int | None) -> int:
+        """Id of the last transaction behind all that came before; with ``fence`` behind all that older sessions add.
+
+        Raises ``SessionFencedError``, ``SessionNotSupportedError``, ``DeadlineExceededError``,
+        ``InvalidOperationError`` while an exclusive session of this client is open, ``PartitionInactiveError`` and
+        ``ClientClosedError``.
+        """
+        check_integer(partition_id, "partition_id")
+        if if_session is not None:
+            check_integer(if_session, "if_session")
+            if not fence or if_session < 1:
+                raise ValueError(f"if_session is the number of the session to be fenced, not {if_session}")
+        session = self._find_partition(partition_id).session
+        if fence and self._settings.enabled:
+            self._check_not_exclusive(partition_id)
+            begun = await session.fence(exclusive=self._settings.exclusive, expected_session=if_session)
+            return begun.transaction_id
+        if fence:
+            logger.warning(
+                "partition %d was not fenced: the client has no write sessions (client.enableSessionWrite)",
+                partition_id,
+            )
+        try:
+            return await session.last_transaction_id()
+        except SessionNotSupportedError:
+            await session.flush()
+            return await self._high_water_mark(partition_id)
+
+    async def renew(self, partition_id: int) -> int:
+        """Go on in the present session of the partition, whose number is returned; raises the same."""
+        session = self._enabled_session(partition_id)
+        self._check_not_exclusive(partition_id)
+        return await session.renew(exclusive=self._settings.exclusive)
+
+    @asynccontextmanager
+    async def exclusive(self, partition_id: int) -> AsyncIterator[ExclusiveSession]:
+        """Begin a session that is exclusive until the block is left; raises the same."""
+        session = self._enabled_session(partition_id)
+        self._check_not_exclusive(partition_id)
+        self._exclusive.add(partition_id)
+        try:
+            begun = await session.fence(exclusive=True, expected_session=None)
+            try:
+                yield ExclusiveSession(partition_id, begun.number, begun.transaction_id)
+            finally:
+                if session.number == begun.number and not self._settings.exclusive:
+                    await _end(session, partition_id, begun.number)
+        finally:
+            self._exclusive.discard(partition_id)
+
+    def _enabled_session(self, partition_id: int) -> PartitionSession:
+        check_integer(partition_id, "partition_id")
+        if not self._settings.enabled:
+            raise InvalidOperationError(
+                "the client has no write sessions; connect with session_write=True (client.enableSessionWrite)"
+            )
+        return self._find_partition(partition_id).session
+
+    def _check_not_exclusive(self, partition_id: int) -> None:
+        if partition_id in self._exclusive:
+            raise InvalidOperationError(
+                f"this client has opened an exclusive session of partition {partition_id}; leave it first"
+            )
+
+
+async def _end(session: PartitionSession, partition_id: int, number: int) -> None:
+    """Let others write again. Should that fail, whoever fences next ends the session."""
+    try:
+        async with asyncio.timeout(_END_TIMEOUT_S):
+            await session.fence(exclusive=False, expected_session=number)
+    except (ClientClosedError, TimeoutError, WaltzError) as error:
+        logger.warning("exclusive session %d of partition %d was left without an end: %s", number, partition_id, error)
