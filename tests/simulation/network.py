@@ -398,6 +398,11 @@ class SimulatedTransport(asyncio.Transport):
         self._on_the_way.clear()
         self._lost_on_the_way.clear()
 
+    @property
+    def blackholed(self) -> bool:
+        """Whether nothing gets from this end to the other any more."""
+        return self._blackholed
+
     def _watch_peer(self) -> None:
         """The other end is not told that this one has gone; its kernel notices in the end."""
         self._loop.call_later(KEEP_ALIVE_S, self.peer.keep_alive_failed, context=self._network.context)
