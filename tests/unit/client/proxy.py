@@ -165,6 +165,12 @@ class Proxies:
                     self.random
                 )
 
+    def cut(self) -> None:
+        """End all connections."""
+        for proxy in self._proxies.values():
+            for pipe in list(proxy.pipes):
+                pipe.cut()
+
     async def close(self) -> None:
         for proxy in self._proxies.values():
             await proxy.close()
