@@ -138,6 +138,7 @@ ARROWS: dict[str, tuple[str, ...]] = {
         "common",
         "common.cluster",
         "common.net",
+        "common.wire",
         "common.zk",
         "demo",
         "local",

@@ -8,7 +8,6 @@ DECLARATIONS = "declarations only"
 """What could be tested of these modules would repeat them."""
 
 WITHOUT_OWN_TEST = {
-    "cli/cluster.py": "its command is what the containers begin with in integration/test_compose.py",
     "cli/demo.py": "missing packages in unit/cli/test_extras.py, the command itself in integration/test_demo.py",
     "cli/disk.py": "its commands are run by unit/cli/test_main.py and integration/test_storage_tools.py",
     "cli/local.py": "the command is run by unit/cli/test_main.py and integration/test_local_cluster.py",
@@ -91,7 +90,6 @@ WITHOUT_OWN_TEST = {
     "storage/node/replies.py": "over a connection in unit/storage/node/test_admin_port.py and test_data_port.py",
     "storage/node/request_queue.py": "through the partition in unit/storage/node/test_partition.py",
     "storage/node/scrubber.py": "beside the scan in unit/storage/disk/test_scan.py",
-    "storage/remote/operations.py": "the tools' work in unit/storage/remote/test_recover_partition.py",
     "storage/remote/pending_calls.py": "through the client in unit/storage/remote/test_client.py",
 }
 """Modules that are tested in another place, which is named, or hold nothing to be tested."""

@@ -1,4 +1,7 @@
-"""Starting modules of this package in other processes, with the Waltz of this checkout or of another one."""
+"""Starting modules of this package in other processes, with the Waltz of this checkout or of another one.
+
+What they take from the client library they import from ``waltz`` itself: its modules have other places in other trees.
+"""
 
 import sys
 from pathlib import Path

@@ -1,6 +1,7 @@
 """A process that is asked and answers in lines of JSON."""
 
 import asyncio
+import contextlib
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -44,9 +45,10 @@ class Line:
         return json.loads(await self.read())
 
     def send(self, question: object) -> None:
-        """Write a line."""
-        self._to.write(json.dumps(question).encode() + b"\n")
-        self._to.flush()
+        """Write a line. That the process has ended is seen by whoever reads the answer."""
+        with contextlib.suppress(BrokenPipeError):
+            self._to.write(json.dumps(question).encode() + b"\n")
+            self._to.flush()
 
     async def ask(self, question: object = None) -> Any:
         """Write a line, read one."""
@@ -58,7 +60,8 @@ class Line:
         await asyncio.to_thread(self._close, timeout_s)
 
     def _close(self, timeout_s: float) -> None:
-        self._to.close()
+        with contextlib.suppress(BrokenPipeError):  # what it was asked last, and did not read
+            self._to.close()
         try:
             if timeout_s:
                 self._child.wait(timeout_s)

@@ -11,13 +11,16 @@ from collections.abc import Iterator
 
 from benchmarks.cluster.pace import TICK_S, Pace, Ticker
 from benchmarks.cluster.scenarios import Scenario
-from waltz.client.builder import TransactionBuilder
-from waltz.client.callbacks import WaltzClient
-from waltz.client.context import TransactionContext, WaltzClientCallbacks
-from waltz.client.errors import LockConflict
-from waltz.client.locks import PartitionLocalLock
-from waltz.client.plain.client import Client
-from waltz.client.transaction import Transaction
+from waltz import (
+    Client,
+    LockConflict,
+    PartitionLocalLock,
+    Transaction,
+    TransactionBuilder,
+    TransactionContext,
+    WaltzClient,
+    WaltzClientCallbacks,
+)
 
 STAMP = struct.Struct(">d")
 """When a transaction was due, at the beginning of its data where readers measure how late they see it."""

@@ -19,6 +19,7 @@ from benchmarks.cluster.line import END_TIMEOUT_S, Line
 from benchmarks.cluster.report import LEAN, OTHER, WALTZ, Report, Result, with_rounds
 from benchmarks.cluster.scenarios import Scenario, by_shape
 from benchmarks.cluster.summary import RATE, Metrics, turns
+from waltz.common.errors import WaltzError
 
 
 class Settings(NamedTuple):
@@ -40,6 +41,10 @@ class Settings(NamedTuple):
 
 class ContestantFailedError(Exception):
     """A contestant could not do what it was told; the text is its traceback."""
+
+
+class ContestantEndedError(WaltzError):
+    """The process of a contestant has ended; the text names its checkout, and has the end of what it printed."""
 
 
 class Progress:
@@ -86,15 +91,19 @@ class Progress:
 class Contestant:
     """The runner's end of a contestant's process."""
 
-    def __init__(self, line: Line, progress: Progress) -> None:
+    def __init__(self, line: Line, tree: Path, progress: Progress) -> None:
         self._line = line
+        self._tree = tree
         self._progress = progress
 
     async def __call__(self, command: str, *arguments: object) -> Any:
-        """Have it execute a command. Raises :class:`ContestantFailedError`."""
+        """Have it execute a command. Raises :class:`ContestantFailedError` and :class:`ContestantEndedError`."""
         self._line.send([command, *arguments])
         while True:
-            answer = await self._line.read_json()
+            try:
+                answer = await self._line.read_json()
+            except WaltzError as error:
+                raise ContestantEndedError(f"the Waltz in {self._tree} cannot be measured: {error}") from error
             if "error" in answer:
                 raise ContestantFailedError(answer["error"])
             if "done" in answer:
@@ -118,7 +127,7 @@ async def contestants(settings: Settings, progress: Progress) -> AsyncIterator[d
                 own.mkdir()
                 command = boot.command("contestant", name, str(own), tree=tree)
                 lines[name] = await Line.open(name, command, own / "contestant.log")
-            yield {name: Contestant(line, progress) for name, line in lines.items()}
+            yield {name: Contestant(line, trees[name], progress) for name, line in lines.items()}
         finally:
             await asyncio.gather(*(line.close(END_TIMEOUT_S) for line in lines.values()))
 
@@ -156,7 +165,8 @@ async def run(scenarios: Sequence[Scenario], settings: Settings, save: Callable[
                 failed += those
             finally:
                 for each in taking_part.values():
-                    await each("close")
+                    with contextlib.suppress(ContestantEndedError):  # it was told, or will be when it is asked again
+                        await each("close")
     return failed
 
 

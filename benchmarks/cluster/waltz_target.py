@@ -18,9 +18,8 @@ from benchmarks.cluster.measurement import Target
 from benchmarks.cluster.scenarios import CALLBACKS, FEED, Scenario, Shape
 from benchmarks.cluster.summary import Metrics
 from benchmarks.cluster.window import Progress
-from waltz.client.callbacks import WaltzClient
-from waltz.client.plain.client import Client, connect
-from waltz.common.config import ClientConfig, load
+from waltz import Client, ClientConfig, WaltzClient, connect
+from waltz.common.config import load
 from waltz.common.zk.store_admin import read_partition_assignment
 from waltz.local.cluster import LocalCluster
 from waltz.local.layout import ROOT, Node

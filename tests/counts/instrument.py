@@ -93,6 +93,8 @@ class Tally:
 class CountingLoop(SimulatedLoop):
     """The simulated loop, which counts what each process asks of it while :attr:`counting`."""
 
+    observed = True
+
     def __init__(self, on_failure: Callable[[dict[str, Any]], None]) -> None:
         super().__init__(on_failure)
         self.counting = False

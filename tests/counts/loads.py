@@ -17,6 +17,7 @@ from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
+from tests.callbacks import NothingApplied
 from tests.counts.instrument import CountingLoop, counting, instrumented, sum_of
 from tests.simulation.clients import client_environment
 from tests.simulation.cluster import Host, SimulatedCluster, World
@@ -26,12 +27,11 @@ from tests.simulation.options import SimulationOptions
 from tests.simulation.trace import Trace
 from waltz.client.builder import TransactionBuilder
 from waltz.client.callbacks import WaltzClient
-from waltz.client.context import TransactionContext, WaltzClientCallbacks
+from waltz.client.context import TransactionContext
 from waltz.client.errors import ClientClosedError
 from waltz.client.locks import PartitionLocalLock
 from waltz.client.plain import reader
 from waltz.client.plain.client import Client
-from waltz.client.transaction import Transaction
 from waltz.common.net import channel
 
 DATA = bytes(range(128))
@@ -130,7 +130,7 @@ class _Application(Host):
             self.client = await Client(environment).open()
             self.append = partial(self._append, self.client)
         else:
-            self.client = await WaltzClient.open_in(environment, _Callbacks())
+            self.client = await WaltzClient.open_in(environment, NothingApplied())
             self.append = partial(self._submit, self.client)
         self.ready.set()
         await asyncio.Event().wait()
@@ -165,17 +165,6 @@ class _Application(Host):
         self._workers += workers  # what ends with them is no part of the load
         for worker in workers:
             await worker
-
-
-class _Callbacks(WaltzClientCallbacks):
-    def client_high_water_mark(self, partition_id: int) -> int:
-        return -1
-
-    def apply_transaction(self, transaction: Transaction) -> None:
-        pass
-
-    def uncaught_exception(self, partition_id: int, transaction_id: int, error: BaseException) -> None:
-        raise error
 
 
 class _Context(TransactionContext):

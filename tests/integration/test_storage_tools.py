@@ -13,11 +13,11 @@ from typing import NamedTuple
 
 import pytest
 
+from tests.callbacks import NothingApplied
 from waltz.cli.main import main
 from waltz.client.builder import TransactionBuilder
 from waltz.client.callbacks import WaltzClient
-from waltz.client.context import TransactionContext, WaltzClientCallbacks
-from waltz.client.transaction import Transaction
+from waltz.client.context import TransactionContext
 from waltz.common.config import ClientConfig, load
 from waltz.local.cluster import LocalCluster
 from waltz.local.layout import Node
@@ -26,19 +26,6 @@ pytestmark = pytest.mark.integration
 
 COUNT = 60
 TIMEOUT_S = 120
-
-
-class Callbacks(WaltzClientCallbacks):
-    """Applies nothing."""
-
-    def client_high_water_mark(self, partition_id: int) -> int:
-        return -1
-
-    def apply_transaction(self, transaction: Transaction) -> None:
-        pass
-
-    def uncaught_exception(self, partition_id: int, transaction_id: int, error: BaseException) -> None:
-        raise error
 
 
 class Context(TransactionContext):
@@ -59,7 +46,7 @@ class Context(TransactionContext):
 
 
 async def _append(cluster: LocalCluster, count: int) -> None:
-    client = await WaltzClient.open(Callbacks(), load(cluster.layout.client_config_path, ClientConfig))
+    client = await WaltzClient.open(NothingApplied(), load(cluster.layout.client_config_path, ClientConfig))
     try:
         contexts = [Context(number) for number in range(count)]
         for context in contexts:

@@ -2,21 +2,26 @@
 
 import argparse
 import contextlib
+import functools
 import gc
 import logging
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
 from tests.simulation.mutants import MUTANTS, Mutant
 from tests.simulation.options import CONDITIONS, SimulationOptions, draw_options, format_settings, parse_settings
+from tests.simulation.parallel import Crash, cores, run_apart
 from tests.simulation.schedule import ALL_FAULTS, draw_faults
 from tests.simulation.shrink import shrink
 from tests.simulation.simulation import Result, Simulation
+from tests.simulation.summary import Summary
 from tests.simulation.target import Fault
+
+_T = TypeVar("_T")
 
 TAIL_LINES = 60
 """Lines of the trace that are shown of a failure."""
@@ -95,16 +100,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
         course = course.with_conditions_of(MUTANTS[name])
     if mutants:
         seeds = None if parsed.seeds is None else range(parsed.start or 0, (parsed.start or 0) + parsed.seeds)
-        return _find_mutants(mutants, seeds, course, known=parsed.known)
+        return _find_mutants(mutants, seeds, course, jobs=parsed.jobs, known=parsed.known)
     start = parsed.start or 0
     seeds = range(start, start + (10 if parsed.seeds is None else parsed.seeds))
-    return _run_seeds(course, seeds, trace=parsed.trace, keep_going=parsed.keep_going, shrunk=not parsed.no_shrink)
+    jobs = 0 if len(seeds) == 1 or parsed.trace else parsed.jobs  # one seed can be looked at with a debugger
+    shrunk = not parsed.no_shrink
+    return _run_seeds(course, seeds, jobs=jobs, trace=parsed.trace, keep_going=parsed.keep_going, shrunk=shrunk)
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
     parser.add_argument("--seeds", type=int, metavar="N", help="how many; 10, or what is stated for each planted bug")
     parser.add_argument("--start", type=int, metavar="S", help="the first; 0")
+    parser.add_argument(
+        "--jobs",
+        type=int,
+        metavar="N",
+        default=cores(),
+        help="seeds that run at the same time, each in a process of its own; 0: one after another in this process. "
+        "As many as there are cores, unless it is one seed or traced: that runs in this process",
+    )
     parser.add_argument("--trace", action="store_true", help="show every event")
     parser.add_argument("--no-shrink", action="store_true", help="do not look for fewer faults that fail, too")
     parser.add_argument("--keep-going", action="store_true", help="go on after a failure")
@@ -150,55 +165,79 @@ def _numbers(text: str | None) -> tuple[int, ...] | None:
     return () if text == "none" else tuple(map(int, text.split(",")))
 
 
-def _run_seeds(course: Course, seeds: range, *, trace: bool, keep_going: bool, shrunk: bool) -> int:
-    failed = 0
-    started_s = time.monotonic()
-    for seed in seeds:
+def _run(works: Sequence[Callable[[], _T]], jobs: int) -> Generator[_T | Crash]:
+    return run_apart(works, jobs) if jobs else (work() for work in works)
+
+
+class _Outcome(NamedTuple):
+    """What is kept of a seed."""
+
+    result: Result
+    report: str
+    """What is to be said of its failure."""
+
+
+def _run_seeds(course: Course, seeds: range, *, jobs: int, trace: bool, keep_going: bool, shrunk: bool) -> int:
+    def run(seed: int) -> _Outcome:
         result = course.run(seed, trace=trace)
-        print(result, flush=True)
-        if result.failures:
-            failed += 1
-            _report(result, course, shrunk=shrunk, traced=trace)
-            if not keep_going:
+        report = _report(result, course, shrunk=shrunk, traced=trace) if result.failures else ""
+        return _Outcome(replace(result, trace=[]), report)
+
+    works = [functools.partial(run, seed) for seed in seeds]
+    summary = Summary(len(seeds))
+    with contextlib.closing(_run(works, jobs)) as outcomes:
+        for seed, outcome in zip(seeds, outcomes, strict=True):
+            if isinstance(outcome, Crash):
+                print(f"seed {seed:<6} CRASHED {outcome}")
+                print(f"again: {course.command(seed, course.only_faults)}", flush=True)
+                summary.crashed(seed)
+            else:
+                print(outcome.result, flush=True)
+                if outcome.report:
+                    print(outcome.report, flush=True)
+                summary.add(outcome.result)
+            summary.show_progress()
+            if summary.failed and not keep_going:
                 break
-    print(f"{failed} failed; {time.monotonic() - started_s:.0f} s")
-    return 1 if failed else 0
+    print(summary)
+    return 1 if summary.failed else 0
 
 
-def _report(result: Result, course: Course, *, shrunk: bool, traced: bool) -> None:
+def _report(result: Result, course: Course, *, shrunk: bool, traced: bool) -> str:
     """What failed, with which faults, the end of the trace, and how to see it again."""
-    for failure in result.failures:
-        print(f"  {failure}")
+    lines = [f"  {failure}" for failure in result.failures]
     only_faults: Sequence[int] = course.only_faults or ()
     if shrunk:
         whole = course.faults(result.seed)
         result = shrink(result, lambda faults: course.run(result.seed, faults))
         only_faults = [whole.index(fault) for fault in result.faults]
-        print(f"  it still fails with {len(only_faults)} of {len(whole)} faults:")
-        for number, fault in zip(only_faults, result.faults, strict=True):
-            print(f"    {number}: {fault}")
-        for failure in result.failures:
-            print(f"  {failure}")
+        lines.append(f"  it still fails with {len(only_faults)} of {len(whole)} faults:")
+        lines += [f"    {number}: {fault}" for number, fault in zip(only_faults, result.faults, strict=True)]
+        lines += [f"  {failure}" for failure in result.failures]
     if not traced:
-        print("\n".join(result.trace[-TAIL_LINES:]))
-    print(f"again: {course.command(result.seed, course.only_faults)}")
+        lines += result.trace[-TAIL_LINES:]
+    lines.append(f"again: {course.command(result.seed, course.only_faults)}")
     if shrunk:
-        print(f"with these faults only: {course.command(result.seed, only_faults)}")
-    sys.stdout.flush()
+        lines.append(f"with these faults only: {course.command(result.seed, only_faults)}")
+    return "\n".join(lines)
 
 
-def _find_mutants(names: Sequence[str], seeds: range | None, course: Course, *, known: bool) -> int:
-    missed = 0
-    for name in names:
+def _find_mutants(names: Sequence[str], seeds: range | None, course: Course, *, jobs: int, known: bool) -> int:
+    def find(name: str) -> tuple[bool, str]:
         mutant = MUTANTS[name]
         tried: Sequence[int] = seeds or range(mutant.seeds)
         if known:
             tried = list(dict.fromkeys((mutant.found_by, *tried)))
-        print(f"{name:30} ", end="", flush=True)
         started_s = time.process_time()
         found, what = _find(name, mutant, tried, course)
+        return found, f"{what} ({time.process_time() - started_s:.0f} s)"
+
+    missed = 0
+    works = [functools.partial(find, name) for name in names]
+    for name, outcome in zip(names, _run(works, jobs), strict=True):
+        found, what = (False, str(outcome)) if isinstance(outcome, Crash) else outcome
         missed += not found
-        print(f"{what} ({time.process_time() - started_s:.0f} s)", flush=True)
+        print(f"{name:30} {what}", flush=True)
     return 1 if missed else 0
 
 

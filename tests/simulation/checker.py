@@ -69,6 +69,8 @@ class Checker:
         self.marks = [-1] * partitions
         """The highest high-water mark of each partition that a server has had."""
         self.lock_failures = 0
+        self.on_landed: Callable[[int, int, bytes], None] | None = None
+        """Told of every transaction that is seen in the log for the first time: partition, id, request id."""
         self._low_water_marks: list[dict[int, int]] = [{} for _ in range(partitions)]
         self._fail = fail
 
@@ -202,6 +204,8 @@ class Checker:
                 )
             return
         log[transaction_id] = entry
+        if self.on_landed is not None:
+            self.on_landed(partition_id, transaction_id, entry.req_id)
         if not 0 <= entry.header < len(self.submitted):
             self._fail(f"{what} {entry} at {transaction_id} of partition {partition_id}, which nobody has submitted")
             return

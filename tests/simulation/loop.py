@@ -10,12 +10,14 @@ import contextlib
 import contextvars
 import enum
 import heapq
+import itertools
 import logging
 import sys
 import warnings
+import weakref
 from asyncio.base_events import BaseEventLoop
 from collections import deque
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator, Sequence
 from typing import Any, NoReturn, Protocol, TypeVar, TypeVarTuple, cast
 from unittest import mock
 
@@ -53,6 +55,8 @@ class Process:
         self.state = ProcessState.RUNNING
         self.resources: dict[int, ProcessResource] = {}
         """What ends with the process: sockets, open files, ZooKeeper clients; by number, in order of creation."""
+        self.tasks: list[weakref.ref[SimulatedTask]] = []
+        """All that it has started."""
         self.resumed_at_s = -1.0
         """When it went on after it had been stopped, the last time."""
         self._resource_number = 0
@@ -82,13 +86,14 @@ class Process:
         """Start a coroutine inside this process."""
         return self.loop.create_task(main, context=self.context.copy())
 
-    def call_soon(self, callback: Callable[[*_Ts], object], *args: *_Ts) -> asyncio.Handle:
+    def call_soon(self, callback: Callable[[*_Ts], object], *args: *_Ts) -> None:
         """Schedule a callback inside this process."""
-        return self.loop.call_soon(callback, *args, context=self.context)
+        self.loop.schedule(callback, args, self.context, self)
 
-    def call_later(self, delay_s: float, callback: Callable[[*_Ts], object], *args: *_Ts) -> asyncio.TimerHandle:
+    def call_later(self, delay_s: float, callback: Callable[[*_Ts], object], *args: *_Ts) -> None:
         """Schedule a callback inside this process."""
-        return self.loop.call_later(delay_s, callback, *args, context=self.context)
+        loop = self.loop
+        loop.schedule_at(loop.now_s + delay_s, callback, args, self.context, self)
 
     def pause(self) -> None:
         """Stop running, as SIGSTOP does."""
@@ -159,33 +164,40 @@ def running_process() -> Process | None:
 
 
 class _Handle(asyncio.Handle):
+    """Made without a call of its initializer, which would cost more than all the rest of a turn of the loop."""
+
     __slots__ = ("process",)
+    _repr = None
+    _source_traceback = None
     process: Process | None
+    _args: Sequence[Any]
+    _callback: Callable[..., object]
+    _context: contextvars.Context
+    _loop: "SimulatedLoop"
 
 
 class _TimerHandle(asyncio.TimerHandle):
+    """As :class:`_Handle`."""
+
     __slots__ = ("process",)
+    _repr = None
+    _source_traceback = None
     process: Process | None
+    _args: Sequence[Any]
+    _callback: Callable[..., object]
+    _context: contextvars.Context
+    _loop: "SimulatedLoop"
     _scheduled: bool
+    _when: float
 
 
-class _Numbered:
-    """Hashes that do not depend on addresses, so that sets of tasks and futures iterate alike in every run."""
-
-    counter = 0
-
-    @classmethod
-    def next(cls) -> int:
-        cls.counter += 1
-        return cls.counter
+_make = object.__new__
 
 
 class SimulatedFuture(asyncio.Future[Any]):
-    """A future with a reproducible hash."""
+    """A future with a reproducible hash, so that sets of futures iterate alike in every run."""
 
-    def __init__(self, *, loop: "SimulatedLoop") -> None:
-        super().__init__(loop=loop)
-        self.number = _Numbered.next()
+    number: int
 
     def __hash__(self) -> int:
         return self.number
@@ -202,8 +214,10 @@ class SimulatedTask(asyncio.Task[Any]):
         name: str | None,
         context: contextvars.Context | None,
     ) -> None:
-        self.number = _Numbered.next()
+        self.number = loop.next_number()
         self.process = _current_process.get() if context is None else context.get(_current_process)
+        if self.process is not None:
+            self.process.tasks.append(weakref.ref(self))
         super().__init__(coroutine, loop=loop, name=name, context=context)
 
     def __hash__(self) -> int:
@@ -228,12 +242,17 @@ class SimulatedLoop(BaseEventLoop):
     """Runs everything of a simulated cluster. See the module's description."""
 
     network: SimulatedNetwork
+    _stopping: bool
+    observed = False
+    """Whether something waits for calls of the method with which handles run; otherwise the loop does without it."""
 
     def __init__(self, on_failure: Callable[[dict[str, Any]], None]) -> None:
         """``on_failure`` is given what asyncio would log: exceptions that nobody handles."""
         super().__init__()
-        _Numbered.counter = 0
-        self._now_s = 0.0
+        self.next_number = itertools.count(1).__next__
+        """Numbers tasks and futures."""
+        self.now_s = 0.0
+        """Seconds of virtual time; what :meth:`time` returns."""
         self._runnable: deque[_Handle | _TimerHandle] = deque()
         self._timers: list[tuple[float, int, _TimerHandle]] = []
         self._timer_number = 0
@@ -249,7 +268,7 @@ class SimulatedLoop(BaseEventLoop):
 
     def time(self) -> float:
         """Seconds of virtual time."""
-        return self._now_s
+        return self.now_s
 
     def call_soon(  # type: ignore[override]  # the stub's signature uses private names
         self,
@@ -258,8 +277,17 @@ class SimulatedLoop(BaseEventLoop):
         context: contextvars.Context | None = None,
     ) -> asyncio.Handle:
         """See asyncio."""
-        handle = _Handle(callback, args, self, context)
-        handle.process = _current_process.get() if context is None else context.get(_current_process)
+        handle = _make(_Handle)
+        if context is None:
+            handle._context = contextvars.copy_context()
+            handle.process = _current_process.get()
+        else:
+            handle._context = context
+            handle.process = context.get(_current_process)
+        handle._loop = self
+        handle._callback = callback
+        handle._args = args
+        handle._cancelled = False
         self._runnable.append(handle)
         return handle
 
@@ -271,7 +299,7 @@ class SimulatedLoop(BaseEventLoop):
         context: contextvars.Context | None = None,
     ) -> asyncio.TimerHandle:
         """See asyncio."""
-        return self.call_at(self._now_s + delay, callback, *args, context=context)
+        return self.call_at(self.now_s + delay, callback, *args, context=context)
 
     def call_at(  # type: ignore[override]  # as call_soon
         self,
@@ -281,11 +309,49 @@ class SimulatedLoop(BaseEventLoop):
         context: contextvars.Context | None = None,
     ) -> asyncio.TimerHandle:
         """See asyncio. Timers of the same moment run in the order of the calls."""
-        handle = _TimerHandle(when, callback, args, self, context)
-        handle.process = _current_process.get() if context is None else context.get(_current_process)
+        if context is None:
+            context, process = contextvars.copy_context(), _current_process.get()
+        else:
+            process = context.get(_current_process)
+        return self.schedule_at(when, callback, args, context, process)
+
+    def schedule(
+        self,
+        callback: Callable[..., object],
+        args: Sequence[Any],
+        context: contextvars.Context,
+        process: Process | None,
+    ) -> None:
+        """As :meth:`call_soon`, for who knows to which process a context belongs."""
+        handle = _make(_Handle)
+        handle._loop = self
+        handle._callback = callback
+        handle._args = args
+        handle._context = context
+        handle._cancelled = False
+        handle.process = process
+        self._runnable.append(handle)
+
+    def schedule_at(
+        self,
+        when: float,
+        callback: Callable[..., object],
+        args: Sequence[Any],
+        context: contextvars.Context,
+        process: Process | None,
+    ) -> asyncio.TimerHandle:
+        """As :meth:`call_at`, for who knows to which process a context belongs."""
+        handle = _make(_TimerHandle)
+        handle._loop = self
+        handle._callback = callback
+        handle._args = args
+        handle._context = context
+        handle._cancelled = False
+        handle._when = when
         handle._scheduled = True
-        self._timer_number += 1
-        heapq.heappush(self._timers, (when, self._timer_number, handle))
+        handle.process = process
+        self._timer_number = number = self._timer_number + 1
+        heapq.heappush(self._timers, (when, number, handle))
         return handle
 
     def call_soon_threadsafe(  # type: ignore[override]  # as call_soon
@@ -301,7 +367,7 @@ class SimulatedLoop(BaseEventLoop):
     def timers_of(self, process: Process) -> list[Callable[..., object]]:
         """What is still to be called for a process at some time."""
         handles = [timer[2] for timer in self._timers if timer[2].process is process and not timer[2].cancelled()]
-        return [cast("Callable[..., object]", handle._callback) for handle in handles]  # type: ignore[attr-defined]
+        return [handle._callback for handle in handles]
 
     def take_back(self, handles: deque[_Handle]) -> None:
         """Run the handles that were kept while their process was paused."""
@@ -309,14 +375,15 @@ class SimulatedLoop(BaseEventLoop):
 
     def bury(self, process: Process) -> None:
         """Keep the tasks of a dead process: a task that is collected as garbage would run its ``finally`` blocks."""
-        tasks = [task for task in asyncio.all_tasks(self) if isinstance(task, SimulatedTask)]
-        self._graveyard.extend(task for task in tasks if task.process is process)
+        tasks = [reference() for reference in process.tasks]
+        self._graveyard.extend(task for task in tasks if task is not None and not task.done())
+        process.tasks.clear()
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
         self._cancelled_timers += 1
 
     def _purge_timers(self) -> None:
-        self._timers = [timer for timer in self._timers if not timer[2].cancelled()]
+        self._timers[:] = [timer for timer in self._timers if not timer[2]._cancelled]
         heapq.heapify(self._timers)
         self._cancelled_timers = 0
 
@@ -326,47 +393,70 @@ class SimulatedLoop(BaseEventLoop):
         super().stop()
 
     def _run_once(self) -> None:
-        self.turns += 1
+        """Turns of the loop until it is stopped. A turn is mostly one handle, so nothing is called in between."""
         runnable, timers = self._runnable, self._timers
+        next_runnable, pop_timer = runnable.popleft, heapq.heappop
+        running, paused = ProcessState.RUNNING, ProcessState.PAUSED
+        while True:
+            self.turns += 1
+            if runnable or self._stop_requested:
+                self._turns_in_instant += 1
+                if self._turns_in_instant > STEPS_PER_INSTANT_MAX:
+                    raise SpinningError(f"time stands still at {self.now_s:.6f} s; running: {list(runnable)[:5]}")
+            else:
+                self._turns_in_instant = 0
+                self.now_s = max(self.now_s, self._next_timer_s())
+            now_s = self.now_s
+            while timers and timers[0][0] <= now_s:
+                timer = pop_timer(timers)[2]
+                timer._scheduled = False
+                if timer._cancelled:
+                    self._cancelled_timers -= 1
+                else:
+                    runnable.append(timer)
+            for _ in range(len(runnable)):
+                handle = next_runnable()
+                if handle._cancelled:
+                    continue
+                process = handle.process
+                if process is None or process.state is running:
+                    if self.observed:
+                        handle._run()
+                        continue
+                    try:
+                        handle._context.run(handle._callback, *handle._args)
+                    except (SystemExit, KeyboardInterrupt):
+                        raise
+                    except BaseException as error:
+                        self._callback_failed(handle, error)
+                elif process.state is paused:
+                    process.keep(cast("_Handle", handle))
+            if self._stopping:
+                break
+
+    def _next_timer_s(self) -> float:
+        timers = self._timers
         if self._cancelled_timers > 200 and self._cancelled_timers * 2 > len(timers):
             self._purge_timers()
-            timers = self._timers
-        while timers and timers[0][2].cancelled():
+        while timers and timers[0][2]._cancelled:
             self._cancelled_timers -= 1
             heapq.heappop(timers)
-        if runnable or self._stop_requested:
-            self._turns_in_instant += 1
-            if self._turns_in_instant > STEPS_PER_INSTANT_MAX:
-                raise SpinningError(f"time stands still at {self._now_s:.6f} s; running: {list(runnable)[:5]}")
-        elif timers:
-            self._turns_in_instant = 0
-            self._now_s = max(self._now_s, timers[0][0])
-        else:
-            raise SimulationStalledError(f"nothing is left to do at {self._now_s:.6f} s")
-        now_s = self._now_s
-        while timers and timers[0][0] <= now_s:
-            timer = heapq.heappop(timers)[2]
-            timer._scheduled = False
-            if timer.cancelled():
-                self._cancelled_timers -= 1
-            else:
-                runnable.append(timer)
-        running, paused = ProcessState.RUNNING, ProcessState.PAUSED
-        for _ in range(len(runnable)):
-            handle = runnable.popleft()
-            if handle._cancelled:
-                continue
-            process = handle.process
-            if process is None or process.state is running:
-                handle._run()
-            elif process.state is paused:
-                process.keep(cast("_Handle", handle))
+        if not timers:
+            raise SimulationStalledError(f"nothing is left to do at {self.now_s:.6f} s")
+        return timers[0][0]
+
+    def _callback_failed(self, handle: _Handle | _TimerHandle, error: BaseException) -> None:
+        self.call_exception_handler(
+            {"message": f"exception in callback {handle._callback!r}", "exception": error, "handle": handle}
+        )
 
     # Tasks and futures
 
     def create_future(self) -> asyncio.Future[Any]:
         """See asyncio."""
-        return SimulatedFuture(loop=self)
+        future = SimulatedFuture(loop=self)
+        future.number = self.next_number()
+        return future
 
     def create_task(  # type: ignore[override]  # the stub's signature uses private names
         self,

@@ -85,6 +85,7 @@ class Meter:
         """Count the callbacks of the loop while this lasts."""
         callbacks, cpu_ns, clock_ns = self._callbacks, self._cpu_ns, self._clock_ns
         with contextlib.ExitStack() as stack:
+            stack.enter_context(mock.patch.object(self._world.loop, "observed", True))
             for handle_type in (simulated_loop._Handle, simulated_loop._TimerHandle):
                 run = handle_type._run
 

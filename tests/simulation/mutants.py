@@ -12,21 +12,25 @@ from unittest import mock
 
 from tests.simulation import planted_borders as borders
 from tests.simulation import planted_liveness as liveness
+from tests.simulation import planted_sessions as sessions
 from tests.simulation import planted_storage as storage
 from tests.simulation.disk import SimulatedFile, SimulatedFiles
 from tests.simulation.options import CONDITIONS
 from waltz.client.engine.appends import PartitionAppends
+from waltz.client.engine.links import ServerLink
 from waltz.common.cluster import replicas
 from waltz.server.feed import Feed
 from waltz.server.locks import LockTable
 from waltz.server.partition import ServerPartition
 from waltz.server.sequencer import Sequencer
 from waltz.server.store import log, recovery
+from waltz.server.store.continuity import Continuity
 from waltz.server.store.memory import MemoryAccount
 from waltz.server.store.metadata_node import MetadataNode
 from waltz.server.store.recovery import RecoveryMachine
 from waltz.server.store.replica import Replica
 from waltz.server.store.ring import BatchRing
+from waltz.server.write_session import WriteSession
 from waltz.storage.disk import segment_recovery as storage_recovery
 from waltz.storage.disk.log import PartitionLog
 from waltz.storage.disk.scan import SegmentScan
@@ -74,6 +78,19 @@ _LITTLE_MEMORY = {
     "max_transaction_bytes": 128 << 10,
     "transactions": 4_000,
 }
+
+_RETURNING = {
+    **CONDITIONS["write-sessions"],
+    "wire_clients": 1,
+    "partitions": 3,
+    "duration_s": 40.0,
+    "network_delay_factor": 1.0,
+    "disk_delay_factor": 20.0,
+    "zookeeper_delay_factor": 1.0,
+    "zookeeper_lag_s": 0.0,
+    "fault_count": 10,
+}
+"""Where an owner may lose a partition and get it back without hearing of either."""
 
 _RECOVERY = {**CONDITIONS["recover-partition"], "fault_count": 6}
 
@@ -400,6 +417,13 @@ MUTANTS: dict[str, Mutant] = {
         liveness.patient_with_silence,
         ("blackhole",),
     ),
+    "L3-questions-put-off-silence": Mutant(
+        "a client that asks for its appends again and again keeps a connection that went dead for longer",
+        20,
+        0,
+        _patch(ServerLink, "expect_answer", liveness.begin_anew_with_every_question),
+        ("blackhole",),
+    ),
     "L4-memory-without-bound": Mutant(
         "appends to a partition that is dead pile up",
         10,
@@ -504,6 +528,121 @@ MUTANTS: dict[str, Mutant] = {
         borders.copy_what_is_uncertain,
         ("recover-partition",),
         _RECOVERY,
+    ),
+    "W-fence-without-barrier": Mutant(
+        "a fence begins while appends that came before it are undecided",
+        20,
+        0,
+        sessions.fence_without_barrier,
+        conditions=CONDITIONS["write-sessions"],
+    ),
+    "W-fence-overtaken": Mutant(
+        "what came behind a fence is looked at before that is carried out",
+        20,
+        0,
+        _patch(Sequencer, "_may_look", property(sessions.look_behind_fences)),
+        conditions=CONDITIONS["write-sessions"],
+    ),
+    "W-fence-before-the-store": Mutant(
+        "a fence is answered before a quorum of the storages has a store session for it",
+        20,
+        0,
+        sessions.answer_before_the_store,
+        conditions=CONDITIONS["write-sessions"],
+    ),
+    "W-fence-for-any-session": Mutant(
+        "a fence is carried out whatever session its client expects",
+        20,
+        0,
+        sessions.expectations_ignored,
+        conditions=CONDITIONS["write-sessions"],
+    ),
+    "W-counted-in-memory": Mutant(
+        "the number is one more than the last one of this owner",
+        20,
+        0,
+        _patch(WriteSession, "begin", sessions.count_in_memory),
+        conditions=CONDITIONS["write-sessions"],
+    ),
+    "W-raised-at-checkpoints": Mutant(
+        "every store session raises the number",
+        20,
+        0,
+        _patch(Continuity, "session_opened", sessions.broken_by_everything),
+        conditions=CONDITIONS["write-sessions"],
+    ),
+    "W-kept-by-a-returning-owner": Mutant(
+        "an owner keeps its number whoever came between two of its store sessions",
+        20,
+        0,
+        sessions.broken_by_nothing,
+        ("boomerang",),
+        _RETURNING,
+    ),
+    "W-kept-over-a-generation": Mutant(
+        "the number survives a raise of the generation",
+        20,
+        0,
+        sessions.trust_every_generation,
+        ("boomerang", "begin-in-the-dark"),
+        _RETURNING,
+    ),
+    "W-checked-after-the-locks": Mutant(
+        "the session is checked when the locks have been raised",
+        20,
+        2,
+        sessions.check_after_the_locks,
+        conditions=CONDITIONS["write-sessions"],
+    ),
+    "W-checked-at-arrival": Mutant(
+        "the session is checked when an append arrives, not when it is its turn",
+        20,
+        0,
+        sessions.check_at_arrival,
+        conditions=CONDITIONS["write-sessions"],
+    ),
+    "W-checked-by-order": Mutant(
+        "an append under a number that is to come is admitted",
+        20,
+        1,
+        _patch(WriteSession, "admits", sessions.admit_newer_numbers),
+        conditions=CONDITIONS["write-sessions"],
+    ),
+    "W-exclusive-for-numbers-only": Mutant(
+        "appends without a number are admitted in an exclusive session",
+        20,
+        0,
+        _patch(WriteSession, "admits", sessions.admit_without_number),
+        conditions=CONDITIONS["write-sessions"],
+    ),
+    "W-exclusive-for-who-knows": Mutant(
+        "whoever knows the number of an exclusive session may append",
+        20,
+        7,
+        _patch(WriteSession, "admits", sessions.admit_by_number_alone),
+        conditions=CONDITIONS["write-sessions"],
+    ),
+    "W-exclusive-ends-with-the-connection": Mutant(
+        "a holder that mounts again has lost its exclusivity",
+        20,
+        1,
+        sessions.exclusive_ends_with_the_connection,
+        conditions=CONDITIONS["write-sessions"],
+    ),
+    "W-exclusive-for-a-connection": Mutant(
+        "the holder of an exclusive session is known by its connection",
+        20,
+        0,
+        sessions.exclusive_for_a_connection,
+        conditions=CONDITIONS["write-sessions"],
+    ),
+    "W-exclusive-over-a-change": Mutant(
+        "an owner that begins anew still takes its old holder for the holder",
+        30,
+        6,
+        sessions.exclusive_over_a_change,
+        ("boomerang", "flap"),
+        {**_RETURNING, "wire_clients": 2, "checkpoint_interval": 5, "fault_count": 12},
     ),
     "locks-not-raised": Mutant("no lock is ever raised", 10, 0, _patch(LockTable, "admit", borders.raise_nothing)),
 }

@@ -102,6 +102,10 @@ class SimulationOptions:
     """Pause between two reads of the whole log from its replicas, as Spark reads it; 0: there are none."""
     mark_interval_s: float = 0.0
     """Pause between two questions for the high-water marks of all partitions; 0: nobody asks."""
+    session_share: float = 0.0
+    """Share of the applications that append within write sessions."""
+    wire_clients: int = 0
+    """Clients of write sessions that keep no rules, beside the applications."""
     max_feed_count: int = MAX_FEED_COUNT
     """Transactions that a server feeds before the client has to ask for more; a mount of more is partial at first."""
     away_storages: int = 0
@@ -226,6 +230,47 @@ CONDITIONS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
             "recovery_max_s": 300.0,
             "ending_max_s": 600.0,
             "standstill_max_s": 120.0,
+        },
+        "write-sessions": {
+            "wire_clients": 2,
+            "session_share": 0.7,
+            "storages": 3,
+            "replicas": 3,
+            "away_storages": 0,
+            "servers": 2,
+            "partitions": 1,
+            "clients": 3,
+            "transactions": 90,
+            "duration_s": 12.0,
+            "session_timeout_s": 3.0,
+            "checkpoint_interval": 20,
+            "plain_share": 0.0,
+            "database_share": 0.0,
+            "wandering": False,
+            "slow_lines": 0.0,
+            "apply_pause_s": 0.0,
+            "read_share": 0.0,
+            "fault_count": 6,
+            "fault_kinds": (
+                "kill-server",
+                "kill-storage",
+                "power-off-all-storages",
+                "pause",
+                "pause-server",
+                "cut",
+                "isolate",
+                "break-connections",
+                "expire-session",
+                "disconnect-zookeeper",
+                "lose-answer",
+                "land-late",
+                "lag-follower",
+                "prefer-partitions",
+                "depose",
+                "flap",
+                "boomerang",
+                "strand-minority",
+            ),
         },
         "slow-storage": {
             "slow_storage_factor": 500.0,

@@ -45,6 +45,7 @@ from tests.simulation.mark_reader import MarkReaderHost, answers_are_checked
 from tests.simulation.network import unacknowledged_bytes
 from tests.simulation.options import SimulationOptions
 from tests.simulation.schedule import ALL_FAULTS, draw_faults, heal
+from tests.simulation.session_scenario import SessionScenario
 from tests.simulation.target import Fault, Target
 from tests.simulation.trace import Trace
 from waltz.client.engine import mount as client_mount
@@ -128,7 +129,10 @@ class Simulation:
         self.clients = make_applications(self.world, self.checker)
         self.bulk_reader = self._make_bulk_reader()
         self.mark_reader = MarkReaderHost(self.world, MARK_READER) if options.mark_interval_s else None
-        self.target = Target(self.world, self.cluster, self.clients)
+        has_sessions = options.wire_clients or options.session_share
+        self.write_sessions = SessionScenario(self.world, self.checker, self.cluster) if has_sessions else None
+        others = () if self.write_sessions is None else self.write_sessions.hosts
+        self.target = Target(self.world, self.cluster, self.clients, others)
         self.watch = Watch(self.world, self.cluster)
 
     def run(self) -> Result:
@@ -141,8 +145,8 @@ class Simulation:
                 self._run_loop()
         finally:
             close_silently(self.loop)
-            gc.collect()
             if collecting:
+                gc.collect()
                 gc.enable()
         result.simulated_s = self.loop.time()
         result.digest, result.events, result.trace = self.trace.digest, self.trace.events, self.trace.lines
@@ -216,8 +220,10 @@ class Simulation:
         storages = self.world.storage_checks.observing()
         told = lock_failures_are_told(self.fail)
         answers = answers_are_checked(self.checker)
+        write_sessions = self.write_sessions.observing() if self.write_sessions else contextlib.nullcontext()
         with (
             storages,
+            write_sessions,
             told,
             answers,
             self._observing_sessions(),
@@ -294,6 +300,8 @@ class Simulation:
             self.bulk_reader.start()
         if self.mark_reader is not None:
             self.mark_reader.start()
+        if self.write_sessions is not None:
+            self.write_sessions.start()
         tasks = [asyncio.create_task(self._inject(fault)) for fault in self.result.faults]
         if self.options.away_storages:
             tasks.append(asyncio.create_task(keep_storages_away(self.target)))
@@ -308,6 +316,8 @@ class Simulation:
             if not task.cancelled() and task.exception() is not None:
                 raise task.exception() or AssertionError
         heal(self.target)
+        if self.write_sessions is not None:
+            tasks.append(asyncio.create_task(self.write_sessions.calm_down()))  # to the end
         if not await self._all_owned(healed_s + self.options.recovery_max_s):
             return
         self.result.recovered_s = self.loop.time() - healed_s

@@ -30,6 +30,8 @@ class Target(NamedTuple):
     world: World
     cluster: SimulatedCluster
     clients: Sequence[ApplicationHost]
+    others: Sequence[Host] = ()
+    """Machines of other clients."""
 
     @property
     def checker(self) -> Checker:
@@ -39,7 +41,7 @@ class Target(NamedTuple):
     @property
     def hosts(self) -> list[Host]:
         """All machines."""
-        return [*self.cluster.storages, *self.cluster.servers, *self.clients]
+        return [*self.cluster.storages, *self.cluster.servers, *self.clients, *self.others]
 
     def storage(self, fault: Fault) -> StorageHost:
         """The storage that the fault means."""
@@ -60,7 +62,7 @@ class Target(NamedTuple):
     def pair(self, fault: Fault) -> Pair:
         """Two machines that talk to each other; one of them is a server."""
         server = self.server(fault)
-        others = [*self.cluster.storages, *self.clients]
+        others = [*self.cluster.storages, *self.clients, *self.others]
         return server.name, others[fault.other % len(others)].name
 
     def say(self, fault: Fault, who: str, what: str) -> None:

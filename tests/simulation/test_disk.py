@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.simulation.disk import SECTOR_BYTES, ProcessEndedError, SimulatedDisk, SimulatedFiles, Trouble
+from tests.simulation.disk import SECTOR_BYTES, ProcessEndedError, SimulatedDisk, SimulatedFile, SimulatedFiles, Trouble
 from tests.simulation.loop import Process
 from tests.simulation.worlds import SmallWorld, run
 
@@ -20,6 +20,14 @@ RUNS = 40
 def disk_and_files(seed: int = 0) -> tuple[SimulatedDisk, SimulatedFiles]:
     disk = SimulatedDisk(random.Random(seed), "/d")
     return disk, SimulatedFiles(disk, None)
+
+
+def durable_file(files: SimulatedFiles, data: bytes) -> SimulatedFile:
+    file = files.open("/d/f", create=True)
+    file.write(0, [data])
+    file.datasync()
+    files.sync_directory("/d")
+    return file
 
 
 def content(files: SimulatedFiles, path: str) -> bytes | None:
@@ -33,10 +41,7 @@ def test_what_is_synced_survives_and_the_rest_may_not() -> None:
     fates = set()
     for seed in range(RUNS):
         disk, files = disk_and_files(seed)
-        file = files.open("/d/f", create=True)
-        file.write(0, [b"durable"])
-        file.datasync()
-        files.sync_directory("/d")
+        file = durable_file(files, b"durable")
         file.write(7, [b" and not"])
         assert content(files, "/d/f") == b"durable and not"
         disk.lose_power()
@@ -115,10 +120,7 @@ def test_two_writes_to_one_sector_survive_in_order() -> None:
     fates = set()
     for seed in range(RUNS * 4):
         disk, files = disk_and_files(seed)
-        file = files.open("/d/f", create=True)
-        file.write(0, [b"...."])
-        file.sync()
-        files.sync_directory("/d")
+        file = durable_file(files, b"....")
         file.write(0, [b"a"])
         file.write(1, [b"b"])
         disk.lose_power()
@@ -130,10 +132,7 @@ def test_a_write_during_which_power_is_lost_may_be_torn_and_nothing_comes_after_
     fates: set[bytes | None] = set()
     for seed in range(RUNS * 4):
         disk, files = disk_and_files(seed)
-        file = files.open("/d/f", create=True)
-        file.write(0, [bytes(4 * SECTOR_BYTES)])
-        file.sync()
-        files.sync_directory("/d")
+        file = durable_file(files, bytes(4 * SECTOR_BYTES))
         disk.crash = disk.lose_power
         disk.operations_until_crash = 1
         with pytest.raises(ProcessEndedError):

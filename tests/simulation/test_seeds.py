@@ -15,9 +15,6 @@ COURSES = (
     "recover-partition,strand-minority",
 )
 
-PROCESSES = 2
-"""Side by side, for as many cores."""
-
 WHOLE_MOUNTS = ("--set", "max_feed_count=2048")
 """What these seeds had when they failed."""
 
@@ -66,11 +63,9 @@ REGRESSIONS = (
 
 @pytest.mark.timeout(900)
 def test_no_seed_fails() -> None:
-    share = SEEDS // PROCESSES
-    calls = [("--start", str(start), "--seeds", str(share)) for start in range(0, SEEDS, share)]
-    for exit_code, output in simulate_side_by_side(calls):
-        assert exit_code == 0, output
-        assert output.count(" ok ") == share
+    exit_code, output = simulate("--seeds", str(SEEDS))
+    assert exit_code == 0, output
+    assert output.count(" ok ") == SEEDS
 
 
 @pytest.mark.timeout(300)
@@ -99,5 +94,6 @@ def test_one_seed_is_one_course_of_events() -> None:
     def digest(output: str) -> str:
         return next(line for line in output.splitlines() if line.startswith("seed 5 ")).rpartition("digest ")[2]
 
-    alone, after_another = simulate_side_by_side([("--start", "5", "--seeds", "1"), ("--start", "4", "--seeds", "2")])
-    assert digest(alone.output) == digest(after_another.output)
+    two = ("--start", "4", "--seeds", "2", "--jobs")
+    alone, after_another, apart = simulate_side_by_side([("--start", "5", "--seeds", "1"), (*two, "0"), (*two, "1")])
+    assert digest(alone.output) == digest(after_another.output) == digest(apart.output)

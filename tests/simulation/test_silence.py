@@ -10,8 +10,9 @@ from unittest import mock
 import pytest
 
 from tests.simulation.lines import Line
+from tests.simulation.loop import current_process
 from tests.simulation.worlds import SmallWorld, run
-from waltz.client.engine.links import Links, ServerLink
+from waltz.client.engine.links import LOOKS_PER_SILENCE, Links, ServerLink
 from waltz.client.options import ClientOptions
 from waltz.common.checksum import checksum
 from waltz.common.ids import Endpoint, ReqId
@@ -28,8 +29,10 @@ from waltz.common.wire.client_server import (
 )
 from waltz.common.wire.frames import CLIENT_SERVER, Bounds
 
-LOOK_S = 5.0
-"""How often a client asks again for what is undecided, and looks whether a link is silent."""
+ASK_S = 5.0
+"""How often a client asks again for what is undecided."""
+LIMIT_S = ClientOptions().silence_limit_s
+LOOK_S = LIMIT_S / LOOKS_PER_SILENCE
 
 REQ_ID = ReqId.of(1, 1, 0, 1)
 
@@ -78,7 +81,6 @@ def ask(link: ServerLink) -> None:
     if link.channel is not None:
         link.channel.send(encode(FlushRequest(REQ_ID), link.channel.version))
         link.expect_answer()
-    link.check_silence(idle=True)
 
 
 def append(link: ServerLink, size_bytes: int) -> None:
@@ -88,7 +90,9 @@ def append(link: ServerLink, size_bytes: int) -> None:
     link.channel.send(encode(request, link.channel.version))
 
 
-def linked(test: Callable[[SmallWorld, ServerLink, WithoutQuorum, User], Coroutine[Any, Any, None]]) -> None:
+def linked(
+    test: Callable[[SmallWorld, ServerLink, WithoutQuorum, User], Coroutine[Any, Any, None]], *, watched: bool = True
+) -> None:
     """Run a test inside of a client that has a link."""
 
     async def main(world: SmallWorld) -> None:
@@ -97,7 +101,14 @@ def linked(test: Callable[[SmallWorld, ServerLink, WithoutQuorum, User], Corouti
         await world.process("server").run(listening)
 
         async def client() -> None:
-            links = Links(user, tls=None, options=ClientOptions(), random_source=random.Random(1), connector=connect)
+            links = Links(
+                user,
+                tls=None,
+                options=ClientOptions(),
+                random_source=random.Random(1),
+                watched=watched,
+                connector=connect,
+            )
             link = links.to(Endpoint("server", 1000))
             await link.ready_channel(10.0)
             await test(world, link, server, user)
@@ -110,9 +121,11 @@ def linked(test: Callable[[SmallWorld, ServerLink, WithoutQuorum, User], Corouti
 
 
 async def ask_for(link: ServerLink, duration_s: float) -> None:
-    """Ask again and again."""
-    for _ in range(round(duration_s / LOOK_S)):
-        ask(link)
+    """Ask again and again, and look in between, as clients do."""
+    for look in range(round(duration_s / LOOK_S)):
+        if look % round(ASK_S / LOOK_S) == 0:
+            ask(link)
+        link.check_silence()
         await asyncio.sleep(LOOK_S)
 
 
@@ -167,5 +180,51 @@ def test_a_server_that_takes_everything_and_answers_nothing_is_replaced() -> Non
         append(link, 1_000_000)
         await ask_for(link, 60)
         assert user.connections == 2
+
+    linked(test)
+
+
+@pytest.mark.parametrize("asked_before_s", [0.0, 3.0, 7.0, 14.0, 16.0, 29.0, 100.0])
+@pytest.mark.parametrize("watched", [True, False])
+def test_questions_that_are_repeated_do_not_put_off_the_end_of_a_dead_line(
+    asked_before_s: float, watched: bool
+) -> None:
+    async def test(world: SmallWorld, link: ServerLink, server: WithoutQuorum, user: User) -> None:
+        await ask_for(link, asked_before_s)
+        go_dead(world)
+        await ask_for(link, LIMIT_S + 3 * LOOK_S)
+        await asyncio.sleep(1.0)
+        assert user.connections == 2
+
+    linked(test, watched=watched)
+
+
+def test_a_process_that_was_held_up_reads_before_it_judges() -> None:
+    async def test(world: SmallWorld, link: ServerLink, server: WithoutQuorum, user: User) -> None:
+        world.network.set_line("client", "server", Line(delay_s=2 * LOOK_S))
+        process, outside = current_process(), world.network.context
+        asked_s = LIMIT_S / 2 + LOOK_S  # a sign of life is on its way
+        world.loop.call_later(asked_s, process.pause, context=outside)
+        world.loop.call_later(asked_s + LIMIT_S, process.resume, context=outside)
+
+        def look() -> None:  # before anything is read, as a loop may call timers
+            link.check_silence()
+            asyncio.get_running_loop().call_later(LOOK_S, look)
+
+        look()
+        await asyncio.sleep(10 * LIMIT_S)
+        assert user.connections == 1
+
+    linked(test)
+
+
+def test_a_server_that_owes_a_sign_of_life_is_not_waited_for_at_the_end() -> None:
+    async def test(world: SmallWorld, link: ServerLink, server: WithoutQuorum, user: User) -> None:
+        go_dead(world)
+        await ask_for(link, LIMIT_S / 2 + 3 * LOOK_S)
+        append(link, 1_000_000)
+        began_s = world.loop.time()
+        await link.close()
+        assert world.loop.time() == began_s
 
     linked(test)

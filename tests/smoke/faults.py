@@ -41,6 +41,10 @@ class Fault(NamedTuple):
     shape: Shape = Shape()
     """Of a line that is slow."""
 
+    def overlaps(self, begin_s: float, end_s: float) -> bool:
+        """Whether the node was unwell at some time between these, since the beginning of the load."""
+        return self.at_s <= end_s and self.at_s + self.lasting_s >= begin_s
+
     def __str__(self) -> str:
         text = f"{self.at_s:6.1f} s  {self.node:<10} {self.kind.value:<12} for {self.lasting_s:4.1f} s"
         return f"{text}  {self.shape}" if self.kind is Kind.SLOW else text

@@ -33,6 +33,12 @@ END_TIMEOUT_S = 180.0
 """How much longer than that it may take, and how long clients have to start and to apply the rest."""
 
 
+WORTH_EXPLAINING_S = 10.0
+"""After a longer pause of a partition the report names the faults that overlapped with it."""
+BEFORE_S = 1.0
+"""A fault may stop a partition a moment after it has begun."""
+
+
 class Options(NamedTuple):
     """What to run."""
 
@@ -80,6 +86,9 @@ class Report(NamedTuple):
         for partition_id in range(len(self.journals[0].applied)):
             begin_s, pause_s = self._longest_pause(partition_id)
             yield f"  {f'longest pause of partition {partition_id}':<32}{pause_s:.1f} s, from {begin_s:.1f} s on"
+            if pause_s >= WORTH_EXPLAINING_S:
+                during = [fault for fault in self.faults if fault.overlaps(begin_s - BEFORE_S, begin_s + pause_s)]
+                yield from (f"    {fault}" for fault in during)
         yield from (f"    {violation}" for violation in self.violations)
 
     def _longest_pause(self, partition_id: int) -> tuple[float, float]:

@@ -2,7 +2,7 @@
 
 import itertools
 
-from tests.smoke.faults import CALM_S, LONGEST_S, RESTART_S, ZOOKEEPER, Kind, plan
+from tests.smoke.faults import CALM_S, LONGEST_S, RESTART_S, ZOOKEEPER, Fault, Kind, plan
 from tests.smoke.line import Shape
 
 NODES = ["server-1", "server-2", "server-3", "storage-1", "storage-2", "storage-3"]
@@ -27,3 +27,11 @@ def test_every_kind_happens_and_a_node_gets_well_between_two_faults() -> None:
         Kind.BLACKHOLE,
     }
     assert all((fault.kind is Kind.SLOW) == (fault.shape != Shape()) for fault in faults)
+
+
+def test_what_overlaps() -> None:
+    paused, lost = Fault(10.0, "server-1", Kind.PAUSE, 5.0), Fault(10.0, "server-1", Kind.BLACKHOLE, 0.0)
+    assert [paused.overlaps(*each) for each in ((0, 9), (0, 10), (12, 13), (15, 20), (16, 20))] == [
+        *(False, True, True, True, False)
+    ]
+    assert [lost.overlaps(*each) for each in ((0, 9), (9, 11), (11, 12))] == [False, True, False]

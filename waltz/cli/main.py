@@ -12,13 +12,13 @@ import signal
 import sys
 from collections.abc import Sequence
 
-from waltz.cli import cluster, demo, disk, local, storage, zookeeper
+from waltz.cli import cluster, demo, disk, local, storage, write_sessions, zookeeper
 from waltz.common.errors import WaltzError
 
 INTERRUPTED = 128 + signal.SIGINT
 NOT_READ = 128 + signal.SIGPIPE
 
-NOUNS = (zookeeper, storage, disk, cluster, local)
+NOUNS = (zookeeper, storage, disk, cluster, write_sessions, local)
 
 
 def parser() -> argparse.ArgumentParser:

@@ -18,7 +18,8 @@ class ClientOptions:
     """Delays between connection attempts that bring nothing. A connection that worked is replaced at once."""
     keep_alive_interval_s: float = 600.0
     silence_limit_s: float = 30.0
-    """A connection on which an answer is awaited and nothing comes for so long is replaced."""
+    """A connection on which nothing has moved for so long is replaced, if the server was asked for a sign of life when
+    half of the time was over."""
 
     mount_wait_s: float = 10.0
     """How long a submission waits for its partition to be mounted (the original's limit)."""

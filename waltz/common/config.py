@@ -147,7 +147,7 @@ class ServerConfig(ClusterConfig):
         validation_alias="server.appendMemory",
     )
     """All appends together that are not committed or kept for storages that lag; our own key."""
-    storage_max_batch_size: _Positive = Field(default=100, validation_alias="storage.maxBatchSize")
+    storage_max_batch_size: _Positive = Field(default=1000, validation_alias="storage.maxBatchSize")
     storage_initial_retry_interval_ms: _Positive = Field(default=100, validation_alias="storage.initialRetryInterval")
     storage_max_retry_interval_ms: _Positive = Field(default=20_000, validation_alias="storage.maxRetryInterval")
     storage_checkpoint_interval: _Positive = Field(default=250_000, validation_alias="storage.checkpointInterval")

@@ -18,7 +18,7 @@ MAX_KINDS = 10
 
 
 class QuietLog:
-    """Logs warnings, but not endlessly many."""
+    """Logs, but not endlessly much."""
 
     def __init__(self, logger: logging.Logger) -> None:
         self._logger = logger
@@ -27,14 +27,21 @@ class QuietLog:
 
     def warning(self, text: str, *arguments: object) -> None:
         """Log a warning, or only count it. To be called on the loop."""
+        self._log(logging.WARNING, text, arguments)
+
+    def info(self, text: str, *arguments: object) -> None:
+        """Log something that is worth knowing, or only count it. To be called on the loop."""
+        self._log(logging.INFO, text, arguments)
+
+    def _log(self, level: int, text: str, arguments: tuple[object, ...]) -> None:
         now_s = asyncio.get_running_loop().time()
         if now_s >= self._window_end_s:
             if self._count > BURST:
-                self._logger.warning("%d more messages about connections were left out", self._count - BURST)
+                self._logger.log(level, "%d more messages like these were left out", self._count - BURST)
             self._window_end_s, self._count = now_s + WINDOW_S, 0
         self._count += 1
         if self._count <= BURST:
-            self._logger.warning(text, *arguments)
+            self._logger.log(level, text, *arguments)
 
 
 class OutageLog:

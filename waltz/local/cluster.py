@@ -29,6 +29,7 @@ from waltz.local.zookeeper import zookeeper_command, zookeeper_ready
 from waltz.storage.remote.operations import sync_partitions
 
 START_TIMEOUT_S = 60.0
+"""How long nothing may come nearer to its start: many partitions take as long as they take."""
 STOP_TIMEOUT_S = 15.0
 POLL_INTERVAL_S = 0.05
 CLUSTER_NAME = "local"
@@ -195,46 +196,53 @@ class LocalCluster:
 
     async def _assign(self) -> None:
         """Tell the storages their partitions, as soon as they all listen."""
-        await self._until(self._storages_listen, "the storages do not listen")
+        await self._until_none(self._count_deaf_storages, "the storages do not listen")
         zookeeper = await self.zookeeper()
         try:
             await sync_partitions(zookeeper, ROOT, client_context(load(self.layout.cli_config_path, CliConfig).tls))
         finally:
             await zookeeper.close()
 
-    async def _storages_listen(self) -> bool:
+    async def _count_deaf_storages(self) -> int:
+        deaf = 0
         for node in self.layout.storages:
-            for port in (node.port, node.admin_port):
-                try:
+            try:
+                for port in (node.port, node.admin_port):
                     _, writer = await asyncio.open_connection(NODE_HOST, port)
-                except OSError:
-                    return False
-                writer.close()
-        return True
+                    writer.close()
+            except OSError:
+                deaf += 1
+        return deaf
 
     async def _wait_until_open(self) -> None:
         """Wait until a quorum of every partition's replicas is in a session of the servers started now."""
         zookeeper = await self.zookeeper()
+        closed = set(range(self.layout.partitions))
 
-        async def opened() -> bool:
-            for partition_id in range(self.layout.partitions):
+        async def count_closed() -> int:
+            for partition_id in sorted(closed):
                 metadata = await read_partition_metadata(zookeeper, ROOT, partition_id)
-                if metadata is None or metadata.session_id <= self._sessions_before.get(partition_id, -1):
-                    return False
-                if _members(metadata) <= len(self.layout.storages) // 2:
-                    return False
-            return True
+                if (
+                    metadata is not None
+                    and metadata.session_id > self._sessions_before.get(partition_id, -1)
+                    and _members(metadata) > len(self.layout.storages) // 2
+                ):
+                    closed.discard(partition_id)
+            return len(closed)
 
         try:
-            await self._until(opened, "the partitions do not open")
+            await self._until_none(count_closed, "the partitions do not open")
         finally:
             await zookeeper.close()
 
-    async def _until(self, condition: Callable[[], Awaitable[bool]], otherwise: str) -> None:
-        deadline = time.monotonic() + START_TIMEOUT_S
-        while not await condition():
+    async def _until_none(self, count_missing: Callable[[], Awaitable[int]], otherwise: str) -> None:
+        """Return when nothing is missing. Raises ``WaltzError`` when it has not become less for too long."""
+        fewest, moved_at_s = -1, 0.0
+        while missing := await count_missing():
             self.check()
-            if time.monotonic() > deadline:
+            if fewest < 0 or missing < fewest:
+                fewest, moved_at_s = missing, time.monotonic()
+            elif time.monotonic() - moved_at_s > START_TIMEOUT_S:
                 raise WaltzError(f"{otherwise} after {START_TIMEOUT_S:g} s; see the logs in {self.layout.directory}")
             await asyncio.sleep(POLL_INTERVAL_S)
 

@@ -22,7 +22,6 @@ LOCK_FILE = "keeper.lock"
 LOG_FILE = "keeper.log"
 REQUESTS = "keeper.requests"
 """Directory in which an empty file asks the keeper to bring back the node of that name."""
-START_TIMEOUT_S = 120.0
 STOP_TIMEOUT_S = 60.0
 POLL_INTERVAL_S = 0.1
 
@@ -179,7 +178,8 @@ def _listening(ports: list[int]) -> bool:
 def start(directory: Path, run_command: list[str]) -> Kept:
     """Start ``run_command`` (which calls :func:`keep`) in the background and return when the cluster is ready.
 
-    Raises ``WaltzError`` when it runs already, and when it does not come up; the text ends with the log then.
+    That gives up by itself when nothing moves any more (:class:`~waltz.local.cluster.LocalCluster`). Raises
+    ``WaltzError`` when it runs already, and when it does not come up; the text ends with the log then.
     """
     if running(directory) is not None:
         raise _running_already(directory)
@@ -189,14 +189,11 @@ def start(directory: Path, run_command: list[str]) -> Kept:
         process = subprocess.Popen(
             run_command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
         )
-    deadline = time.monotonic() + START_TIMEOUT_S
     try:
         while process.poll() is None:
             kept = running(directory)
             if kept is not None and kept.ready:
                 return kept
-            if time.monotonic() > deadline:
-                raise WaltzError(f"the cluster is not ready after {START_TIMEOUT_S:g} s; see {log}")
             time.sleep(POLL_INTERVAL_S)
     except BaseException:
         process.terminate()

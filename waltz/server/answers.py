@@ -73,15 +73,20 @@ class Answers:
             link.fail(error)
 
     def feed(self, link: ClientLink, request: FeedRequest, high_water_mark: int) -> None:
-        """Feed what was committed behind the client's mark, which is not above the high-water mark: at most
-        :data:`MAX_FEED_COUNT` transactions, and at least the configured minimum (from version 5 on, if that is not
-        more). Raises ``ProtocolError`` when the connection has too many feeds already."""
-        gap = high_water_mark - request.client_high_water_mark
+        """Feed what is committed behind the client's mark, which is not above the high-water mark.
+
+        From version 5 on that is :data:`MAX_FEED_COUNT` transactions, or, at the tip, half of them, if that is not less
+        than the configured minimum. Before, it is what there is up to that number, or the minimum. Raises
+        ``ProtocolError`` when the connection has too many feeds already."""
         suspended = encode(FeedSuspended(request.req_id), link.channel.version)
-        count = max(min(gap, MAX_FEED_COUNT), self._min_fetch_size)
         if link.channel.version >= FIRST_WITH_PARTIAL_MOUNTS:
-            count = min(count, MAX_FEED_COUNT)
-        self._feed.add(FeedContext(link, request.client_high_water_mark, count, suspended))
+            count = MAX_FEED_COUNT
+            spare = max(count - max(count // 2, self._min_fetch_size), 0)
+        else:
+            gap = high_water_mark - request.client_high_water_mark
+            count = max(min(gap, MAX_FEED_COUNT), self._min_fetch_size)
+            spare = 0
+        self._feed.add(FeedContext(link, request.client_high_water_mark, count, suspended, spare))
 
 
 def lock_failures(decided: Iterable[tuple[int, Pending]]) -> Notices:

@@ -52,15 +52,21 @@ _NO_NOTICES: Notices = {}
 
 
 class FeedContext:
-    """A promise: ``remaining`` transactions behind ``position``, then the frame ``terminator``."""
+    """A promise: ``remaining`` transactions behind ``position``, then the frame ``terminator``.
 
-    __slots__ = ("link", "place", "position", "remaining", "terminator")
+    The last ``spare`` of them may be left out, and are when their time comes to be committed: who asks again before
+    that is fed every batch as a whole. Otherwise the end of one would follow its beginning a round trip later, and with
+    it everything that the client does in answer, for ever after.
+    """
 
-    def __init__(self, link: ClientLink, position: int, remaining: int, terminator: bytes) -> None:
+    __slots__ = ("link", "place", "position", "remaining", "spare", "terminator")
+
+    def __init__(self, link: ClientLink, position: int, remaining: int, terminator: bytes, spare: int = 0) -> None:
         self.link = link
         self.position = position
         self.remaining = remaining
         self.terminator = terminator
+        self.spare = spare
         self.place: dict[FeedContext, None] | None = None
         """Where the feed keeps it, if not in its hand."""
 
@@ -165,7 +171,7 @@ class Feed:
             contexts = [context for context in contexts if context.link not in notices]
         for context in contexts:
             channel = context.link.channel
-            if channel.writable and context.remaining > count:
+            if channel.writable and context.remaining - count > context.spare:
                 version = channel.version
                 if version not in framed:
                     framed[version] = with_version(frames, version)
@@ -224,7 +230,8 @@ class Feed:
         channel.send(_woven(frames, notices) if notices else frames)
         context.position += count
         context.remaining -= count
-        if context.remaining:
+        at_tip = context.position == self.high_water_mark
+        if context.remaining > (context.spare if at_tip else 0):
             self._place(context)
         else:
             channel.send(context.terminator)

@@ -5,6 +5,7 @@ to that): all earlier appends are decided, then another store session is begun, 
 does not own the partition any more cannot get so far, because a store session needs a quorum of the storages.
 """
 
+import logging
 from collections.abc import Callable, Sequence
 
 from waltz.common.ids import NO_TRANSACTION
@@ -29,6 +30,8 @@ from waltz.server.partition_metrics import PartitionMetrics
 from waltz.server.pending import Pending
 from waltz.server.write_session import WriteSession
 
+logger = logging.getLogger(__name__)
+
 SessionRequest = HeartbeatRequest | LastTransactionIdRequest
 
 NO_MARK = NO_TRANSACTION
@@ -47,6 +50,7 @@ class Fencing:
         self._metrics = metrics
         self._min_interval_s = min_interval_s
         self._log_quietly = log_quietly
+        self._log_fences = QuietLog(logger)  # which refused appends, of which there may be many, must not hide
         self._fenced_s: float | None = None
         self._asked_s = 0.0
 
@@ -63,16 +67,26 @@ class Fencing:
         lock failure would have them try again as fast as they can."""
         if link.channel.version < FIRST_WITH_WRITE_SESSION:
             self._metrics.dropped_exclusive.mark(len(appends))
-            self._log_quietly.warning(
-                "partition %d: dropped %d appends of %s: another client holds an exclusive write session",
-                self._partition_id,
-                len(appends),
-                link.channel.peer,
-            )
+            self._log_refusal("dropped", link, len(appends))
             return
         self._metrics.session_fenced.mark(len(appends))
+        self._log_refusal("refused", link, len(appends))
         for append in appends:
             link.send(SessionFenced(append.req_id, high_water_mark, self.session.number))
+
+    def _log_refusal(self, verb: str, link: ClientLink, count: int) -> None:
+        session = self.session
+        self._log_quietly.warning(
+            "partition %d: %s %d appends of client %s at %s: %s",
+            self._partition_id,
+            verb,
+            count,
+            link.client_id,
+            link.channel.peer,
+            f"the write session is {session.number}"
+            if session.is_open_to(link.client_id)
+            else f"client {session.holder} holds write session {session.number} exclusively",
+        )
 
     def answer(self, pending: Pending, high_water_mark: int) -> bool:
         """It is the turn of a request, and everything before it is decided. False if it cannot be answered before a
@@ -95,7 +109,7 @@ class Fencing:
     def _begin_fence(self, pending: Pending, high_water_mark: int) -> bool:
         now_s = self._metrics.clock()
         if self._fenced_s is not None and now_s - self._fenced_s < self._min_interval_s:
-            self.give_up(pending, high_water_mark)
+            self.give_up(pending, high_water_mark, "the one before it was less than server.minFenceInterval ago")
             return True
         self._asked_s = now_s
         return False
@@ -114,14 +128,32 @@ class Fencing:
         self._fenced_s = self._metrics.clock()
         self._metrics.fences.mark()
         self._metrics.fence_latency.update(self._fenced_s - self._asked_s)
+        self._log_fences.info(
+            "partition %d: client %s at %s has begun %s %d behind transaction %d, in %.0f ms",
+            self._partition_id,
+            link.client_id,
+            link.channel.peer,
+            "the exclusive write session" if exclusive else "write session",
+            self.session.number,
+            high_water_mark,
+            1000 * (self._fenced_s - self._asked_s),
+        )
         if type(request) is HeartbeatRequest:
             self._answer_heartbeat(link, request, high_water_mark)
         elif type(request) is LastTransactionIdRequest:
             self._answer_last(link, request, LastTransactionStatus.OK, high_water_mark)
 
-    def give_up(self, pending: Pending, high_water_mark: int | None) -> None:
-        """A request cannot be answered in time, or comes too soon."""
+    def give_up(self, pending: Pending, high_water_mark: int | None, reason: str = "no store session began") -> None:
+        """A request cannot be answered in time, or comes too soon; ``reason`` is for the log."""
         link, request = pending.link, pending.request
+        if pending.is_fence:
+            self._log_fences.warning(
+                "partition %d: no write session was begun for client %s at %s: %s",
+                self._partition_id,
+                link.client_id,
+                link.channel.peer,
+                reason,
+            )
         if type(request) is HeartbeatRequest:
             refuse_heartbeat(link, request)
         elif type(request) is LastTransactionIdRequest:

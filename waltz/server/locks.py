@@ -177,7 +177,14 @@ class LockTable:
         estimate = NO_TRANSACTION
         for locks in (write_locks, read_locks):
             for lock_hash in locks:
-                estimate = max(estimate, min(slots[position] for position in slot_positions(lock_hash, size)))
+                low = lock_hash & _MASK
+                first = slots[(_A1 * low + _C1 & _MASK) % size]
+                if first > estimate:  # any of the three that is not beyond what was found already decides
+                    second = slots[(_A2 * low + _C2 & _MASK) % size]
+                    if second > estimate:
+                        third = slots[(_A3 * low + _C3 & _MASK) % size]
+                        if third > estimate:
+                            estimate = min(first, second, third)
         return estimate
 
     def reset(self, high_water_mark: int) -> None:

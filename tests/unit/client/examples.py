@@ -7,7 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-PAGE = Path(__file__).parents[3] / "docs" / "client.md"
+DOCS = Path(__file__).parents[3] / "docs"
+PAGES = (DOCS / "client.md", DOCS / "write-sessions.md")
 
 _HEADING = re.compile(r"^#+ (.+)$")
 _FENCE = re.compile(r"^```(\w*)$")
@@ -17,7 +18,7 @@ def examples() -> dict[str, str]:
     """Each Python block by the heading above it."""
     found: dict[str, str] = {}
     heading, language, lines = "", "", list[str]()
-    for line in PAGE.read_text().splitlines():
+    for line in "\n".join(page.read_text() for page in PAGES).splitlines():
         fence = _FENCE.match(line)
         if fence and not language:
             language, lines = fence[1] or "text", []
@@ -33,14 +34,17 @@ def examples() -> dict[str, str]:
     return found
 
 
-EXAMPLES = examples()
+_ALL = examples()
+EXAMPLES = {heading: source for heading, source in _ALL.items() if "__main__" not in source}
+PROGRAMS = {heading: source for heading, source in _ALL.items() if "__main__" in source}
+"""Those that are run as processes of their own."""
 
 
 def run(heading: str, cluster: object) -> None:
     """Run one example."""
     source = EXAMPLES[heading]
     namespace: dict[str, Any] = {"__name__": "example"}
-    exec(compile(source, f"{PAGE.name}: {heading}", "exec"), namespace)
+    exec(compile(source, heading, "exec"), namespace)
     main: Callable[[object], Any] = namespace["main"]
     if inspect.iscoroutinefunction(main):
         asyncio.run(asyncio.wait_for(main(cluster), 60))

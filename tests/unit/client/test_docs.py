@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import waltz
-from tests.unit.client.examples import EXAMPLES, PAGE, run
+from tests.unit.client.examples import DOCS, EXAMPLES, PROGRAMS, run
 from waltz.client.mock import MockDriver
 
 pytestmark = pytest.mark.timeout(90)
@@ -34,12 +34,12 @@ def test_example(heading: str, written_before: int, caplog: pytest.LogCaptureFix
 
 def test_type_checkers_accept_the_examples(tmp_path: Path) -> None:
     """As strictly as that can be done with functions that have no annotations."""
-    for number, source in enumerate(EXAMPLES.values()):
+    for number, source in enumerate([*EXAMPLES.values(), *PROGRAMS.values()]):
         (tmp_path / f"example_{number}.py").write_text(source + "\n")
     strict = ["--strict", "--allow-untyped-defs", "--allow-untyped-calls", "--cache-dir", str(tmp_path / "cache")]
     done = subprocess.run(
         [sys.executable, "-m", "mypy", *strict, *map(str, tmp_path.glob("example_*.py"))],
-        cwd=PAGE.parent.parent,
+        cwd=DOCS.parent,
         capture_output=True,
         text=True,
         timeout=80,
@@ -47,9 +47,9 @@ def test_type_checkers_accept_the_examples(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("page", ["client.md", "migration-from-java.md"])
+@pytest.mark.parametrize("page", ["client.md", "migration-from-java.md", "write-sessions.md"])
 def test_the_names_are_there(page: str) -> None:
-    text = (PAGE.parent / page).read_text()
+    text = (DOCS / page).read_text()
     for name in set(re.findall(r"\bwaltz\.([A-Za-z_]+)", text)) - {"client", "yml"}:
         assert hasattr(waltz, name), name
 

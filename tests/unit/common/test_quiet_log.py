@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from waltz.common.quiet_log import FIRST_REPEAT_S, LAST_REPEAT_S, MAX_KINDS, OutageLog
+from waltz.common.quiet_log import BURST, FIRST_REPEAT_S, LAST_REPEAT_S, MAX_KINDS, OutageLog, QuietLog
 
 logger = logging.getLogger(__name__)
 
@@ -63,3 +63,19 @@ def test_messages_are_bounded_by_the_time_whatever_is_said(attempts: list[tuple[
         clock.now_s += pause_s
     assert told <= MAX_KINDS + (clock.now_s - 1000.0) / FIRST_REPEAT_S
     assert FIRST_REPEAT_S < LAST_REPEAT_S
+
+
+async def test_messages_that_others_provoke_are_bounded_whatever_their_level(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    quiet = QuietLog(logger)
+    for number in range(BURST):
+        quiet.info("message %d", number)
+        quiet.warning("message %d", number)
+    assert len(caplog.records) == BURST
+    assert {record.levelname for record in caplog.records} == {"INFO", "WARNING"}
+    quiet._window_end_s = 0.0
+    quiet.info("another")
+    assert [record.getMessage() for record in caplog.records[BURST:]] == [
+        f"{BURST} more messages like these were left out",
+        "another",
+    ]

@@ -73,20 +73,30 @@ def test_a_feed_from_beyond_the_mark_ends_its_connection() -> None:
 
 
 @pytest.mark.parametrize(
-    ("version", "gap", "mounted", "fed"),
+    ("version", "gap", "mounted", "fed", "spare"),
     [
-        (4, 5, 5, 100),
-        (4, 2 * MAX_FEED_COUNT, 2 * MAX_FEED_COUNT, MAX_FEED_COUNT),
-        (5, 5, 5, 100),
-        (5, 2 * MAX_FEED_COUNT, MAX_FEED_COUNT, MAX_FEED_COUNT),
+        (4, 5, 5, 100, 0),
+        (4, 2 * MAX_FEED_COUNT, 2 * MAX_FEED_COUNT, MAX_FEED_COUNT, 0),
+        (5, 5, 5, MAX_FEED_COUNT, MAX_FEED_COUNT // 2),
+        (5, 2 * MAX_FEED_COUNT, MAX_FEED_COUNT, MAX_FEED_COUNT, MAX_FEED_COUNT // 2),
     ],
 )
-def test_what_is_promised_depends_on_the_version(version: int, gap: int, mounted: int, fed: int) -> None:
+def test_what_is_promised_depends_on_the_version(version: int, gap: int, mounted: int, fed: int, spare: int) -> None:
     link, noted = new_link(version=version), NotedFeed()
     answers = Answers(3, noted, 100)
     answers.give(Pending(link, mount(1, 9)), READY, 9 + gap)
     answers.feed(link, feed(1, 9), 9 + gap)
-    assert [(context.position, context.remaining) for context in noted.promised] == [(9, mounted), (9, fed)]
+    promised = [(context.position, context.remaining, context.spare) for context in noted.promised]
+    assert promised == [(9, mounted, 0), (9, fed, spare)]
+
+
+@pytest.mark.parametrize(
+    ("min_fetch_size", "spare"), [(MAX_FEED_COUNT - 1, 1), (MAX_FEED_COUNT, 0), (MAX_FEED_COUNT + 1, 0)]
+)
+def test_the_configured_minimum_is_promised_for_certain(min_fetch_size: int, spare: int) -> None:
+    noted = NotedFeed()
+    Answers(3, noted, min_fetch_size).feed(new_link(version=5), feed(1, 9), 9)
+    assert [(context.remaining, context.spare) for context in noted.promised] == [(MAX_FEED_COUNT, spare)]
 
 
 def test_too_many_promises_end_the_connection_of_a_mount() -> None:

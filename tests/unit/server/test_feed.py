@@ -63,9 +63,9 @@ class Setup:
         self.cache.add(0, first, frames)
         self.feed.committed(first, count, frames)
 
-    def context(self, link: ClientLink, position: int, remaining: int) -> None:
+    def context(self, link: ClientLink, position: int, remaining: int, spare: int = 0) -> None:
         terminator = encode(FeedSuspended(req_id(77)), link.channel.version)
-        self.feed.add(FeedContext(link, position, remaining, terminator))
+        self.feed.add(FeedContext(link, position, remaining, terminator, spare))
 
 
 async def settle(turns: int = 40) -> None:
@@ -95,6 +95,43 @@ async def test_a_context_at_the_tip_ends_exactly_where_promised(setup: Setup, ba
     setup.commit(1)
     assert take(link) == []
     assert setup.feed.contexts_added == setup.feed.contexts_removed == 1
+
+
+@pytest.mark.parametrize(
+    ("batches", "fed"), [([1] * 10, 5), ([10], 10), ([11], 10), ([4, 4], 8), ([5, 1], 5), ([4, 7], 10), ([1, 9], 10)]
+)
+async def test_a_context_with_spare_transactions_ends_with_a_batch(setup: Setup, batches: list[int], fed: int) -> None:
+    link = new_link()
+    setup.context(link, -1, 10, spare=5)
+    for count in batches:
+        setup.commit(count)
+    messages = take(link)
+    assert fed_ids(messages) == list(range(fed))
+    assert others(messages) == [FeedSuspended(req_id(77))]
+    assert setup.feed.contexts_added == setup.feed.contexts_removed == 1
+
+
+async def test_who_is_behind_is_fed_the_spare_transactions_too(setup: Setup) -> None:
+    setup.stored(3 * FEED_BLOCK_COUNT)
+    link = new_link()
+    setup.context(link, 10, 2 * FEED_BLOCK_COUNT, spare=FEED_BLOCK_COUNT)
+    await settle()
+    messages = take(link)
+    assert fed_ids(messages) == list(range(11, 11 + 2 * FEED_BLOCK_COUNT))
+    assert others(messages) == [FeedSuspended(req_id(77))]
+
+
+async def test_no_batch_is_divided_for_a_client_that_asks_again(setup: Setup) -> None:
+    link = new_link()
+    position = -1
+    setup.context(link, position, 20, spare=10)
+    for _ in range(50):
+        setup.commit(7)
+        messages = take(link)
+        assert fed_ids(messages) == list(range(position + 1, position + 8))
+        position += 7
+        if others(messages):
+            setup.context(link, position, 20, spare=10)
 
 
 @pytest.mark.parametrize("version", range(FEED_VERSION + 1))
@@ -343,7 +380,7 @@ steps = st.lists(
     st.one_of(
         st.tuples(st.just("commit"), st.integers(1, 300)),
         st.tuples(st.just("stored"), st.integers(1, 1500)),
-        st.tuples(st.just("context"), st.tuples(st.integers(0, 2000), st.integers(1, 1500))),
+        st.tuples(st.just("context"), st.tuples(st.integers(0, 2000), st.integers(1, 1500), st.integers(0, 1500))),
         st.tuples(st.just("block"), st.integers(0, 10)),
         st.tuples(st.just("run"), st.integers(0, 3)),
     ),
@@ -354,12 +391,13 @@ steps = st.lists(
 @settings(max_examples=60, deadline=None)
 @given(steps)
 def test_every_promise_is_kept_exactly(actions: list[tuple[str, object]]) -> None:
-    """Whatever happens in whatever order: consecutive ids from the position on, the exact count, the terminator."""
+    """Whatever happens in whatever order: consecutive ids from the position on, the count but for what may be spared,
+    the terminator."""
 
     async def scenario() -> None:
         setup = Setup(cache_bytes=80_000)
         setup.feed.start()
-        promises: list[tuple[ClientLink, int, int]] = []
+        promises: list[tuple[ClientLink, int, int, int]] = []
         for action, argument in actions:
             if action == "commit" and isinstance(argument, int):
                 setup.commit(argument)
@@ -368,8 +406,9 @@ def test_every_promise_is_kept_exactly(actions: list[tuple[str, object]]) -> Non
             elif action == "context" and isinstance(argument, tuple):
                 link = new_link(client_id=len(promises), version=len(promises) % 5)
                 position = min(argument[0] - 1, setup.storages.mark)
-                promises.append((link, position, argument[1]))
-                setup.context(link, position, argument[1])
+                spare = min(argument[2], argument[1] - 1)
+                promises.append((link, position, argument[1], spare))
+                setup.context(link, position, argument[1], spare)
             elif action == "block" and promises and isinstance(argument, int):
                 channel = channel_of(promises[argument % len(promises)][0])
                 channel.writable = not channel.writable
@@ -377,15 +416,17 @@ def test_every_promise_is_kept_exactly(actions: list[tuple[str, object]]) -> Non
                     promises[argument % len(promises)][0].resume_paused()
             elif isinstance(argument, int):
                 await settle(argument)
-        for link, _, _ in promises:
+        for link, *_ in promises:
             channel_of(link).writable = True
             link.resume_paused()
         await settle(400)
-        for link, position, count in promises:
+        for link, position, count, spare in promises:
             messages = take(link)
-            expected = list(range(position + 1, min(position + count, setup.storages.mark) + 1))
-            assert fed_ids(messages) == expected
-            assert len(others(messages)) == (len(expected) == count)
+            fed = len(fed_ids(messages))
+            assert fed_ids(messages) == list(range(position + 1, position + 1 + fed))
+            possible = min(count, setup.storages.mark - position)
+            assert fed == possible or (fed >= count - spare and others(messages))
+            assert others(messages) == [FeedSuspended(req_id(77))] * (fed >= count - spare)
         await setup.feed.close()
 
     asyncio.run(scenario())

@@ -1,11 +1,15 @@
 """Fences and heartbeats at one partition: what waits for what, and who is told what."""
 
 import asyncio
+import json
+import logging
 from collections.abc import Sequence
 
 import pytest
 
 from tests.unit.server.fakes import PartitionSetup, append, flush, new_link, req_id, take
+from waltz.common.exposition import http_document, prometheus_text, to_json
+from waltz.common.quiet_log import BURST
 from waltz.common.wire.client_server import FlushResponse, Message
 from waltz.common.wire.write_sessions import (
     NO_WRITE_SESSION,
@@ -180,6 +184,21 @@ async def test_a_fence_that_waits_for_commits_goes_on_in_the_next_session(found:
     assert setup.log.batches == [1]
 
 
+@pytest.mark.parametrize("ends", ["undecided", "unwritten"])
+async def test_an_append_that_has_its_turn_again_has_it_in_its_own_session(ends: str) -> None:
+    """One that waited for what it conflicts with is no append without a session when that is found to be void."""
+    setup = Setup()
+    setup.partition.append(setup.one, [append(1, write=[5])], 2)
+    setup.partition.append(setup.two, [append(2, write=[5], client_id=2)], 2)
+    if ends == "unwritten":
+        setup.log.written = 0
+    setup.log.end_session()
+    assert setup.told(setup.two) == []
+    setup.log.reopen(0)
+    assert setup.told(setup.two) == [SessionFenced(req_id(2, 2), -1, 3)]
+    assert setup.log.batches == [1]
+
+
 async def test_a_fence_that_takes_too_long_has_failed_and_lets_the_others_by() -> None:
     setup = Setup(options=PartitionOptions(answer_timeout_s=0.01))
     setup.partition.last_transaction_id(setup.one, question(1, FENCE))
@@ -313,3 +332,102 @@ async def test_closing_answers_a_fence() -> None:
     setup.partition.last_transaction_id(setup.one, question(1, FENCE))
     await setup.partition.close()
     assert LastTransactionIdResponse(req_id(1), LastTransactionStatus.FENCE_FAILED, -1, 2) in setup.told(setup.one)
+
+
+def waltz_lines(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str]]:
+    return [(record.levelname, record.getMessage().partition(", in ")[0]) for record in caplog.records]
+
+
+async def test_fences_and_refusals_are_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "waltz.server")
+    setup = Setup(records=3)
+    old = setup.mounted(new_link(version=4, client_id=3, number=3))
+    setup.partition.last_transaction_id(setup.one, question(1, FENCE))
+    setup.begin()
+    setup.write(setup.two, 2, 2)
+    setup.partition.heartbeat(setup.one, heartbeat(3, HeartbeatOption.EXCLUSIVE))
+    setup.begin()
+    setup.write(setup.two, 4)
+    setup.write(old, 5)
+    assert waltz_lines(caplog) == [
+        ("INFO", "partition 0: client 1 at client:1 has begun write session 3 behind transaction 2"),
+        ("WARNING", "partition 0: refused 1 appends of client 2 at client:1: the write session is 3"),
+        ("INFO", "partition 0: client 1 at client:1 has begun the exclusive write session 4 behind transaction 2"),
+        (
+            "WARNING",
+            "partition 0: refused 1 appends of client 2 at client:1: client 1 holds write session 4 exclusively",
+        ),
+        (
+            "WARNING",
+            "partition 0: dropped 1 appends of client 3 at client:1: client 1 holds write session 4 exclusively",
+        ),
+    ]
+
+
+async def test_a_fence_is_in_the_log_however_many_appends_are_refused(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "waltz.server")
+    setup = Setup()
+    for number in range(1000):
+        setup.write(setup.one, number, 1)
+    assert len(caplog.records) == BURST
+    setup.partition.last_transaction_id(setup.one, question(1000, FENCE))
+    setup.begin()
+    assert len(caplog.records) == BURST + 1
+
+
+async def test_fences_that_fail_are_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    setup = Setup(options=PartitionOptions(min_fence_interval_s=1000.0))
+    setup.partition.last_transaction_id(setup.one, question(1, FENCE))
+    setup.begin()
+    setup.partition.last_transaction_id(setup.two, question(2, FENCE))
+    start = "partition 0: no write session was begun for client"
+    too_soon = "the one before it was less than server.minFenceInterval ago"
+    assert waltz_lines(caplog) == [("WARNING", f"{start} 2 at client:1: {too_soon}")]
+    caplog.clear()
+    setup = Setup()
+    setup.partition.start()
+    setup.partition.last_transaction_id(setup.one, question(1, FENCE))
+    await setup.partition.close()
+    assert waltz_lines(caplog) == [("WARNING", f"{start} 1 at client:1: no store session began")]
+
+
+async def test_appends_are_counted_that_a_session_let_in() -> None:
+    setup = Setup()
+    setup.write(setup.one, 1, 2)
+    setup.write(setup.one, 2)
+    setup.write(setup.one, 3, 1)
+    assert setup.meter("session-append") == 1
+
+
+async def test_everything_about_write_sessions_is_in_both_expositions() -> None:
+    setup = Setup()
+    setup.partition.start()
+    setup.partition.heartbeat(setup.two, heartbeat(1, HeartbeatOption.EXCLUSIVE))
+    setup.begin()
+    setup.write(setup.two, 2, 3)
+    setup.write(setup.one, 3)
+    setup.write(setup.one, 4, 2)
+    group = "waltz-server.partition-0"
+    document = json.loads(to_json(http_document(setup.registry)))
+    assert {name: document["gauges"][f"{group}.{name}"]["value"] for name in ("write-session", "exclusive-holder")} == {
+        "write-session": 3,
+        "exclusive-holder": 2,
+    }
+    counts = {"session-append": 1, "session-fenced": 2, "dropped-exclusive": 0, "fences": 1}
+    assert {name: document["meters"][f"{group}.{name}"]["count"] for name in counts} == counts
+    timer = document["timers"][f"{group}.fence-latency"]
+    assert (timer["count"], timer["duration_units"]) == (1, "seconds")
+    lines = prometheus_text(setup.registry).splitlines()
+    assert {
+        'waltz_server_partition_write_session{partition="0"} 3',
+        'waltz_server_partition_exclusive_holder{partition="0"} 2',
+        'waltz_server_partition_session_append_total{partition="0"} 1',
+        'waltz_server_partition_session_fenced_total{partition="0"} 2',
+        'waltz_server_partition_dropped_exclusive_total{partition="0"} 0',
+        'waltz_server_partition_fences_total{partition="0"} 1',
+        'waltz_server_partition_fence_latency_seconds_count{partition="0"} 1',
+        "# TYPE waltz_server_partition_write_session gauge",
+        "# TYPE waltz_server_partition_fences_total counter",
+        "# TYPE waltz_server_partition_fence_latency_seconds summary",
+    } <= set(lines)
+    await setup.partition.close()

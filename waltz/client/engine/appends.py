@@ -230,11 +230,12 @@ class PartitionAppends:
 
     async def changed(self) -> None:
         """Return when something changed; raises :class:`PartitionInactiveError` and :class:`ClientClosedError`."""
-        self._check_active()
+        self.check_active()
         await self.signal.wait()
-        self._check_active()
+        self.check_active()
 
-    def _check_active(self) -> None:
+    def check_active(self) -> None:
+        """Raises :class:`PartitionInactiveError` and :class:`ClientClosedError`."""
         if self.monitor.state is MonitorState.CLOSED:
             raise ClientClosedError
         if self.monitor.state is MonitorState.STOPPED:
@@ -342,7 +343,7 @@ class PartitionAppends:
         own_deadline_s = None if submission is None else submission.waits_until_s
         deadline_s = since_s + self._options.mount_wait_s if own_deadline_s is None else own_deadline_s
         while True:
-            self._check_active()
+            self.check_active()
             if mount.ahead and own_deadline_s is None:
                 raise ClientAheadError(self._partition_id)
             if sending and (refusal := self.session.refusal) is not None:

@@ -34,6 +34,9 @@ HELLO_TEXT = "Waltz Client"
 
 _PING = ServerPartitionsAssignmentRequest(ReqId.of(0, 0, 0, 0))
 
+LOOKS_PER_SILENCE = 60
+"""So many times within the limit of silence a link is to be looked at: its verdict is late by up to three looks."""
+
 
 class Connector(Protocol):
     """Makes connections: :func:`waltz.common.net.channel.connect`, unless tests or a mock driver put another one in."""
@@ -102,6 +105,7 @@ class ServerLink:
         tls: ssl.SSLContext | None,
         options: ClientOptions,
         random_source: random.Random,
+        watched: bool,
         connector: Connector = connect,
     ) -> None:
         self._connect = connector
@@ -126,8 +130,10 @@ class ServerLink:
         self._useful = False
         self.receiving_at_s = -math.inf
         """When :meth:`check_silence` last saw that a part of a large message had come; by the loop's clock."""
-        self._pinged = False
+        self._watched = watched
+        self._pinged_at_s: float | None = None
         self._pings = 0
+        self._condemned = False
         self._silence = Silence(self._loop.time())
 
     def __repr__(self) -> str:
@@ -139,11 +145,16 @@ class ServerLink:
         self._task = owned(restarting(self._run_or_tell, what), what)
 
     async def close(self) -> None:
-        """Close the connection for good; waiters get ``ConnectionClosedError``."""
+        """Close the connection for good; waiters get ``ConnectionClosedError``.
+
+        A server that owes a sign of life is not waited for: it would not answer the farewell of TLS either.
+        """
         self.closed = True
         self._fail_waiters(ConnectionClosedError(f"the connection to {self.endpoint} is closed"))
         channel, self.channel = self.channel, None
         if channel is not None:
+            if self._pinged_at_s is not None:
+                channel.abort()
             channel.close()
         if self._task is not None:
             if channel is None:
@@ -177,16 +188,24 @@ class ServerLink:
             self.channel.abort(ConnectionClosedError(reason))
 
     def expect_answer(self) -> None:
-        """Something was sent that the server has to answer."""
-        if self.channel is not None:
-            self._silence.expect(self.channel.taken_bytes, self._loop.time())
+        """Something was sent that the server has to answer.
 
-    def check_silence(self, *, idle: bool = False) -> None:
+        That says nothing new of a connection that is watched: its clock runs since something moved last, and must not
+        begin again with every question.
+        """
+        channel = self.channel
+        if channel is not None and not (self._watched and _answers_pings(channel)):
+            self._silence.expect(channel.taken_bytes, self._loop.time())
+
+    def check_silence(self) -> None:
         """Replace the connection if nothing at all has moved on it for too long. Called often.
 
         When half of the time is over the server is asked something that it answers at once, whatever keeps it from
-        answering other things. Without ``idle`` that is done only while an answer is awaited; with it a connection
-        that only brings a feed is known to be alive as well.
+        answering other things, and it has the other half to do so. That is done while an answer is awaited, and always
+        on a link that is watched: a connection that only brings a feed, and one whose appends are undecided, is known
+        to be alive as well.
+
+        Two looks have to agree: if this process was held up, it reads in between what came meanwhile.
         """
         channel, silence, now_s = self.channel, self._silence, self._loop.time()
         if channel is None:
@@ -197,15 +216,19 @@ class ServerLink:
             silence.excuse(now_s)
         limit_s = self._options.silence_limit_s
         quiet_s = silence.quiet_s(now_s)
-        if quiet_s < limit_s / 2 or not (idle or silence.expecting):
+        condemned, self._condemned = self._condemned, False
+        if quiet_s < limit_s / 2 or not (self._watched or silence.expecting):
             return
-        if not self._pinged and channel.version >= FIRST_WITH_ASSIGNMENT:
-            self._pinged = True
+        if self._pinged_at_s is None and _answers_pings(channel):
+            self._pinged_at_s = now_s
             self._pings += 1
             channel.send(encode(_PING, channel.version))
-            silence.expect(channel.taken_bytes, now_s - quiet_s)
-        elif silence.expecting and quiet_s >= limit_s:
-            self.reconnect(f"no sign of life for {limit_s:g} s")
+        elif quiet_s >= limit_s and (
+            silence.expecting if self._pinged_at_s is None else now_s - self._pinged_at_s >= limit_s / 2
+        ):
+            self._condemned = True
+            if condemned:
+                self.reconnect(f"no sign of life for {limit_s:g} s")
 
     def answers_ping(self, message: Message) -> bool:
         """Whether a message is the answer to a question of :meth:`check_silence`; asked once for each."""
@@ -244,7 +267,8 @@ class ServerLink:
             return
         self.channel = channel
         self.failure = None
-        self._useful = self._pinged = False
+        self._useful = self._condemned = False
+        self._pinged_at_s = None
         self._pings = 0
         self._silence = Silence(self._loop.time())
         if self._paused_by:
@@ -257,7 +281,7 @@ class ServerLink:
     def frames_received(self, channel: Channel, buffer: bytes, bounds: Bounds) -> None:
         if channel is self.channel:
             self._useful = True
-            self._pinged = False
+            self._pinged_at_s = None
             self._silence.answered()
             self._user.link_received(self, buffer, bounds)
 
@@ -318,8 +342,15 @@ class ServerLink:
                 waiter.set_exception(type(error)(str(error)))
 
 
+def _answers_pings(channel: Channel) -> bool:
+    return channel.version >= FIRST_WITH_ASSIGNMENT
+
+
 class Links:
-    """One link to each server that was asked for, and what is known of the owners of partitions."""
+    """One link to each server that was asked for, and what is known of the owners of partitions.
+
+    ``watched`` ones are asked for signs of life also while no answer is awaited.
+    """
 
     def __init__(
         self,
@@ -328,6 +359,7 @@ class Links:
         tls: ssl.SSLContext | None,
         options: ClientOptions,
         random_source: random.Random,
+        watched: bool,
         connector: Connector,
     ) -> None:
         self.closed = False
@@ -335,6 +367,7 @@ class Links:
         self._tls = tls
         self._options = options
         self._random = random_source
+        self._watched = watched
         self._connector = connector
         self._seq_nums = SequenceNumbers()
         self._links: dict[Endpoint, ServerLink] = {}
@@ -366,6 +399,7 @@ class Links:
                 tls=self._tls,
                 options=self._options,
                 random_source=self._random,
+                watched=self._watched,
                 connector=self._connector,
             )
             link.start()

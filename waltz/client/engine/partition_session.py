@@ -155,6 +155,7 @@ class PartitionSession:
         options = FenceOption.FENCE | (FenceOption.EXCLUSIVE if exclusive else FenceOption(0))
         expected = NO_WRITE_SESSION if expected_session is None else expected_session
         state = self._state
+        self._appends.check_active()
         async with self._within_time("no write session was begun"):
             await self._mounted()  # whoever may not append is not to keep others from it
             response = await self._last_transaction(options, expected)

@@ -65,7 +65,9 @@ class RpcClient:
         self._client_id = UNMANAGED_CLIENT_ID
         self._options = options or ClientOptions()
         self._random = random_source or random.Random()
-        self._links = Links(self, tls=tls, options=self._options, random_source=self._random, connector=connector)
+        self._links = Links(
+            self, tls=tls, options=self._options, random_source=self._random, watched=False, connector=connector
+        )
         self._admin: dict[Endpoint, AdminCalls] = {}
         self._tasks = TaskOwner()
         self._handlers: Mapping[type[Message], Callable[[RpcPartition, Any], None]] = {

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 
 from waltz.client.engine.assignments import Assigned, Owner
 from waltz.client.engine.data_requests import RpcPartition
-from waltz.client.engine.links import Connector, Links, ServerLink
+from waltz.client.engine.links import LOOKS_PER_SILENCE, Connector, Links, ServerLink
 from waltz.client.engine.partition import StreamPartition
 from waltz.client.engine.settings import PartitionSettings
 from waltz.client.engine.tasks import TaskOwner
@@ -42,16 +42,20 @@ class StreamClient:
         """Partitions that were activated, and of which nobody knows that they were deactivated to the end."""
         self._settings = settings
         self._long_wait_threshold_s = long_wait_threshold_s
-        self._links = Links(self, tls=tls, options=options, random_source=random_source, connector=connector)
+        self._look_interval_s = options.silence_limit_s / LOOKS_PER_SILENCE
+        self._links = Links(
+            self, tls=tls, options=options, random_source=random_source, watched=True, connector=connector
+        )
         self._tasks = TaskOwner()
 
     def create_partitions(self, client_id: int, partition_count: int, fetcher: Callable[[int], RpcPartition]) -> None:
-        """Make the partition objects and start the nudge timer; called once."""
+        """Make the partition objects and start the timers; called once."""
         self.partitions = [
             StreamPartition(partition_id, client_id, self._settings, fetcher(partition_id))
             for partition_id in range(partition_count)
         ]
         self._tasks.keep(self._nudge_for_ever, "the nudge timer")
+        self._tasks.keep(self._watch_links_for_ever, "the watch on silent connections")
 
     async def set_active(
         self, partition_ids: Collection[int], read_high_water_mark: Callable[[int], Awaitable[int]]
@@ -167,5 +171,9 @@ class StreamClient:
                     partition.appends.nudge()
                 except Exception:  # must not end the nudging of the others (a defect of the original)
                     logger.exception("partition %d could not be nudged", partition.partition_id)
+
+    async def _watch_links_for_ever(self) -> None:
+        while True:
+            await asyncio.sleep(self._look_interval_s)
             for link in self._links:
-                link.check_silence(idle=True)
+                link.check_silence()

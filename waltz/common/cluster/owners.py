@@ -78,6 +78,7 @@ class OwnerConnection:
         self.endpoint = endpoint
         self._channel: Channel | None = None
         self._unanswered: dict[bytes, asyncio.Future[Answer]] = {}
+        self._given_up = False
         self._requests = 0
 
     @classmethod
@@ -114,9 +115,15 @@ class OwnerConnection:
         return answer
 
     async def close(self) -> None:
-        """Close the connection; what has no answer by then gets none."""
-        if self._channel is not None:
-            await self._channel.close_within(CLOSE_TIMEOUT_S)
+        """Close the connection; what has no answer by then gets none.
+
+        A server that somebody gave up waiting for is not waited for: it would not answer the farewell of TLS either.
+        """
+        channel = self._channel
+        if channel is not None:
+            if self._given_up:
+                channel.abort()
+            await channel.close_within(CLOSE_TIMEOUT_S)
 
     # ChannelHandler
 
@@ -138,5 +145,6 @@ class OwnerConnection:
             if not answer.done():
                 answer.set_exception(ConnectionClosedError(f"server {self.endpoint} closed the connection{reason}"))
 
-    def _forget(self, req_id: bytes, _: asyncio.Future[Answer]) -> None:
+    def _forget(self, req_id: bytes, answer: asyncio.Future[Answer]) -> None:
         self._unanswered.pop(req_id, None)
+        self._given_up = self._given_up or answer.cancelled()

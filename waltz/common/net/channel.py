@@ -5,7 +5,8 @@ does no I/O. The channel knows asyncio: it writes what the wire says, hands what
 that everything ends (hello time-out, close deadline, TCP keep-alive).
 
 Frames sent in one turn of the loop leave in one transport write: the system call and the TLS record are paid once for
-all of them, however many requests were answered in that turn.
+all of them, however many requests were answered in that turn. Only when there are hundreds the first of them leave
+before the turn is over, so that the peer works on them while the others are made.
 """
 
 import asyncio
@@ -42,6 +43,12 @@ KEEP_ALIVE_INTERVAL_S = 600.0
 WRITE_HIGH_BYTES = 1 << 20
 WRITE_LOW_BYTES = 256 << 10
 """Unsent bytes above which a channel is not writable, and below which it is again."""
+
+_MANY_FRAMES = 192
+_KEPT_FRAMES = 64
+"""When so many frames are gathered they are written, but for the last few: with what follows in the same turn these
+make another write that is worth its price. A client that appends hundreds at a time would otherwise wait while its
+server works, and let it wait meanwhile."""
 
 _JOIN_BYTES = 64 << 10
 """Frames that have this size on average are written side by side; copying smaller ones into one costs less."""
@@ -205,12 +212,13 @@ class Channel(asyncio.Protocol):
     def send(self, frame: bytes, *, flush_soon: bool = True) -> None:
         """Take a frame, several in one ``bytes``, or the next piece of one; order is kept; dropped when closed.
 
-        It is written in the next turn of the loop; not ``flush_soon``: when the caller, in this turn, calls
-        :meth:`flush`.
+        It is written in the next turn of the loop, or before; not ``flush_soon``: at the latest when the caller, in
+        this turn, calls :meth:`flush`.
         """
         if self.closed or self.version < 0:
             return
-        self._gathered.append(frame)
+        gathered = self._gathered
+        gathered.append(frame)
         size_bytes = len(frame)
         self._gathered_bytes += size_bytes
         self.taken_bytes += size_bytes
@@ -219,6 +227,8 @@ class Channel(asyncio.Protocol):
         elif flush_soon and not self._flush_scheduled:
             self._flush_scheduled = True
             self._loop.call_soon(self._flush_scheduled_frames)
+        elif len(gathered) >= _MANY_FRAMES:
+            self._flush_most()
 
     def send_keep_alive(self) -> None:
         """Send a frame without payload, which the peer skips."""
@@ -245,6 +255,14 @@ class Channel(asyncio.Protocol):
             self._transport.write(b"".join(gathered))
         else:
             self._transport.writelines(gathered)
+
+    def _flush_most(self) -> None:
+        kept = self._gathered[-_KEPT_FRAMES:]
+        kept_bytes = sum(map(len, kept))
+        del self._gathered[-_KEPT_FRAMES:]
+        self._gathered_bytes -= kept_bytes
+        self.flush()
+        self._gathered, self._gathered_bytes = kept, kept_bytes
 
     def _write_waiting(self, *, all_of_it: bool = False) -> None:
         """Give the transport portions of what waits, as long as it has room."""

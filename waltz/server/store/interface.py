@@ -118,7 +118,7 @@ class LogListener(Protocol):
 class StoreOptions:
     """Limits and deadlines of a replicated log."""
 
-    max_batch_size: int = 100
+    max_batch_size: int = 1000
     """Records in one append request to a storage (``storage.maxBatchSize``)."""
     initial_retry_interval_s: float = 0.1
     """First pause before another attempt to reach a storage or to open a session."""
@@ -150,8 +150,9 @@ class StoreOptions:
     """Bytes in flight to one replica of a partition (rule S8)."""
     ring_size_bytes: int = 8 << 20
     """Committed batches kept for replicas that lag, and the bound of what may be undecided at a time."""
-    batches_in_flight: int = 8
-    """Undecided batches above which appends gather until a batch is full."""
+    batches_in_flight: int = 2
+    """Undecided batches beside which appends gather until a batch is full. With one the storages would wait while the
+    next is on its way; with more the batches are smaller, each costs as much, and slow storages fall behind."""
     copy_size_bytes: int = 1 << 20
     """Aim for one step of copying from replica to replica."""
     random_source: random.Random = field(default_factory=random.Random)

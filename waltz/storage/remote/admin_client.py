@@ -19,8 +19,8 @@ from waltz.storage.remote.pending_calls import OPEN_SEQ_NUM
 
 HELLO_TEXT = "Waltz Storage Admin Client"
 
-REPAIR_TIMEOUT_S = 3600.0
-"""Deadline of what reads or copies whole segments, during which the node gives signs of life."""
+LONG_WORK_TIMEOUT_S = 3600.0
+"""Deadline of what takes as long as the disk does, during which the node gives signs of life."""
 
 SIGN_OF_LIFE_BYTES = 1
 """Whatever comes while the node is at such work says that it is."""
@@ -33,8 +33,8 @@ class StorageAdminClient(StorageConnection[admin_wire.Message]):
 
     Every method raises ``RemoteStorageError`` when the node refuses, ``DeadlineExceededError`` and
     ``ConnectionClosedError`` when the outcome is unknown. The deadline of each request is the ``timeout_s`` of
-    :meth:`connect`, and is moved for as long as bytes move: an assignment includes the recovery scan of the
-    partition's files.
+    :meth:`connect`, and is moved for as long as bytes move. What opens, reads or copies files takes as long as the node
+    gives signs of life; nodes of the original give none.
     """
 
     def __init__(self, endpoint: Endpoint, timeout_s: float) -> None:
@@ -65,13 +65,13 @@ class StorageAdminClient(StorageConnection[admin_wire.Message]):
     async def set_available(self, partition_ids: Iterable[int], available: bool) -> None:
         """Switch partitions on or off for servers."""
         request = wire.PartitionAvailableRequest(self._calls.next_seq_num(), tuple(partition_ids), available)
-        await self._request(request, wire.AdminSuccessResponse)
+        await self._long_request(request, wire.AdminSuccessResponse)
 
     async def set_assigned(self, partition_ids: Iterable[int], assigned: bool, *, delete_files: bool = False) -> None:
         """Assign partitions to the node, or take them away (with their files when ``delete_files``)."""
         seq_num = self._calls.next_seq_num()
         request = wire.PartitionAssignmentRequest(seq_num, tuple(partition_ids), assigned, delete_files)
-        await self._request(request, wire.AdminSuccessResponse)
+        await self._long_request(request, wire.AdminSuccessResponse)
 
     async def records(self, partition_id: int, first: int, max_count: int) -> list[Record]:
         """Records ``first``, ``first + 1``, ... as stored, committed or not; empty only when ``first`` is absent.
@@ -144,10 +144,10 @@ class StorageAdminClient(StorageConnection[admin_wire.Message]):
         future = self._calls.expect(seq_num)
         channel.send(admin_wire.encode(request, channel.version))
         try:
-            async with asyncio.timeout(REPAIR_TIMEOUT_S):
+            async with asyncio.timeout(LONG_WORK_TIMEOUT_S):
                 answer = await self._calls.wait_while_moving(
                     seq_num, future, self._timeout_s, what, channel, SIGN_OF_LIFE_BYTES
                 )
         except TimeoutError:
-            raise DeadlineExceededError(f"{self._peer} has not done {what} within {REPAIR_TIMEOUT_S:g} s") from None
+            raise DeadlineExceededError(f"{self._peer} has not done {what} within {LONG_WORK_TIMEOUT_S:g} s") from None
         return self._expect(answer, response_type, what)

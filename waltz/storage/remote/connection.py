@@ -44,9 +44,15 @@ class StorageConnection(ABC, Generic[Answer]):
         return self._channel is None or self._channel.closed
 
     async def close(self) -> None:
-        """Close the connection; every pending request gets ``ConnectionClosedError``."""
-        if self._channel is not None:
-            await self._channel.close_within(CLOSE_TIMEOUT_S)
+        """Close the connection; every pending request gets ``ConnectionClosedError``.
+
+        A node that somebody gave up waiting for is not waited for: it would not answer the farewell of TLS either.
+        """
+        channel = self._channel
+        if channel is not None:
+            if self._calls.owes_any:
+                channel.abort()
+            await channel.close_within(CLOSE_TIMEOUT_S)
 
     # The channel's callbacks
 

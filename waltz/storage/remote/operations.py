@@ -1,7 +1,7 @@
 """What operators do to storage nodes, one or several at once."""
 
 import ssl
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator, Set
 from contextlib import asynccontextmanager
 from typing import TypeVar
 
@@ -21,6 +21,9 @@ from waltz.storage.remote.client import StorageClient
 
 TIMEOUT_S = 30.0
 """Deadline of an administrative request; opening a partition may have to scan its log."""
+
+ASSIGNED_AT_ONCE = 20
+"""Partitions in one request. A node of the original gives no sign of life while it opens them."""
 
 _PROGRESS_INTERVAL = 10_000
 
@@ -64,8 +67,17 @@ async def sync_partitions(zookeeper: ZooKeeper, root: str, tls: ssl.SSLContext |
         async with connection(StorageAdminClient, zookeeper, root, endpoint, tls) as client:
             status = await client.assigned_partition_status()
             online = {partition_id for partition_id, is_online in status.items() if is_online}
-            await client.set_assigned(sorted(set(partitions) - online), True)
-            await client.set_assigned(sorted(set(status) - set(partitions)), False)
+            for portion in _portions(set(partitions) - online):
+                await client.set_assigned(portion, True)
+            for portion in _portions(set(status) - set(partitions)):
+                await client.set_assigned(portion, False)
+
+
+def _portions(partition_ids: Set[int]) -> Iterator[list[int]]:
+    """All of them in ascending order, so many at a time that a request for them is not late while they are opened."""
+    ordered = sorted(partition_ids)
+    for first in range(0, len(ordered), ASSIGNED_AT_ONCE):
+        yield ordered[first : first + ASSIGNED_AT_ONCE]
 
 
 async def validate(zookeeper: ZooKeeper, root: str, tls: ssl.SSLContext | None) -> None:

@@ -95,6 +95,11 @@ class PendingCalls(Generic[Answer]):
             self._abandoned.add(seq_num)
 
     @property
+    def owes_any(self) -> bool:
+        """Whether a request whose caller gave up is unanswered."""
+        return bool(self._abandoned)
+
+    @property
     def owes_too_much(self) -> bool:
         """Whether so many abandoned requests are unanswered that the connection should be given up."""
         return len(self._abandoned) > MAX_ABANDONED

@@ -35,7 +35,7 @@ def links() -> Links:
     async def refuse(endpoint: Endpoint, *_: object, **__: object) -> Channel:
         raise ConnectFailedError(f"no connection to {endpoint}")
 
-    return Links(User(), tls=None, options=QUICK, random_source=random.Random(1), connector=refuse)
+    return Links(User(), tls=None, options=QUICK, random_source=random.Random(1), watched=True, connector=refuse)
 
 
 async def test_there_is_one_link_to_each_server() -> None:

@@ -234,6 +234,7 @@ async def test_who_takes_no_part_in_the_partition_fences_nobody(world: World) ->
         with pytest.raises(PartitionInactiveError):
             await call
     assert not server.of(LastTransactionIdRequest)
+    assert await client.last_transaction_id(0) == -1
 
 
 async def test_who_is_ahead_of_the_log_fences_nobody(world: World) -> None:

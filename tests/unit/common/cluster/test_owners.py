@@ -4,8 +4,12 @@ import pytest
 
 from tests.unit.common.cluster.conftest import ROOT
 from tests.unit.common.cluster.fakes import GENERATION, FakeCluster, FakeOwner
+from tests.unit.relay import relay
+from waltz.common.cluster import owners
 from waltz.common.cluster.owners import Owner, OwnerConnection, read_owners
 from waltz.common.errors import ConnectFailedError, ConnectionClosedError, ProtocolError
+from waltz.common.ids import Endpoint
+from waltz.common.net import channel as channel_module
 from waltz.common.wire.client_server import HighWaterMarkRequest, HighWaterMarkResponse
 from waltz.common.wire.frames import CLIENT_SERVER
 from waltz.common.wire.version5 import TransactionDataListRequest
@@ -86,3 +90,21 @@ async def test_nobody_listens(cluster: FakeCluster) -> None:
     await cluster.owner.stop()
     with pytest.raises(ConnectFailedError):
         await connection_to(cluster.owner)
+
+
+MORE_THAN_KERNELS_HOLD = bytes(32 << 20)
+
+
+async def test_a_server_that_does_not_answer_is_not_waited_for_at_the_end(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (channel_module, owners):
+        monkeypatch.setattr(module, "CLOSE_TIMEOUT_S", 100 * TIMEOUT_S)
+    async with relay(cluster.owner.endpoint.port) as line:
+        connection = await OwnerConnection.open(Endpoint("127.0.0.1", line.port), tls=None, timeout_s=TIMEOUT_S)
+        line.blackhole()
+        connection.send(0, GENERATION, HighWaterMarkRequest).cancel()
+        connection.channel.send(MORE_THAN_KERNELS_HOLD)
+        await asyncio.sleep(0)
+        async with asyncio.timeout(TIMEOUT_S):
+            await connection.close()

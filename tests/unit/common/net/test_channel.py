@@ -118,7 +118,7 @@ async def test_a_frame_of_many_reads(tls: TlsConfig) -> None:
 
 async def test_many_sends_in_one_turn_are_one_write() -> None:
     channel, transport = ready_channel(Recorder())
-    frames = [frame(bytes([number])) for number in range(200)]
+    frames = [frame(bytes([number])) for number in range(191)]
     for each in frames:
         channel.send(each)
     assert transport.writes == []
@@ -129,6 +129,21 @@ async def test_many_sends_in_one_turn_are_one_write() -> None:
     channel.flush()
     await asyncio.sleep(0)
     assert transport.writes[1:] == [frames[0]]
+    channel.connection_lost(None)
+
+
+async def test_of_very_many_sends_the_first_do_not_wait_for_the_end_of_the_turn() -> None:
+    channel, transport = ready_channel(Recorder())
+    frames = [frame(number.to_bytes(2, "big")) for number in range(500)]
+    for each in frames:
+        channel.send(each)
+    assert channel.taken_bytes == sum(map(len, frames))
+    assert transport.writes == [b"".join(frames[start : start + 128]) for start in (0, 128, 256)]
+    assert channel.unsent_bytes == sum(map(len, frames[384:]))
+    transport.written.clear()
+    await transport.written.wait()
+    assert transport.writes[3:] == [b"".join(frames[384:])]
+    assert channel.unsent_bytes == 0
     channel.connection_lost(None)
 
 

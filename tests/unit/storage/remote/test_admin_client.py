@@ -1,7 +1,7 @@
 """The client of the admin port on lines that go dead without a word (rule L3)."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Coroutine
 from pathlib import Path
 from typing import NamedTuple
 
@@ -46,17 +46,22 @@ async def far(tmp_path: Path) -> AsyncIterator[Far]:
 
 
 class LongWork:
-    """Takes a survey's place at the node, and takes until it is told to end."""
+    """Takes the place of a survey and of an assignment at the node, and takes until it is told to end."""
 
     def __init__(self, far: Far, monkeypatch: pytest.MonkeyPatch) -> None:
         self.ended = asyncio.Event()
         self._far = far
         monkeypatch.setattr(admin_port, "SIGN_OF_LIFE_INTERVAL_S", SIGN_INTERVAL_S)
         monkeypatch.setattr(far.node.node.manager, "survey", self._survey)
+        for name in ("assign", "unassign", "set_available"):
+            monkeypatch.setattr(far.node.node.manager, name, self._work)
 
     async def _survey(self, partition_id: int) -> tuple[tuple[tuple[int, int], ...], int, bool]:
         await self.ended.wait()
         return (), partition_id, True
+
+    async def _work(self, *_: object, **__: object) -> None:
+        await self.ended.wait()
 
     async def has_taken_longer_than_the_limit(self) -> None:
         (connection,) = self._far.line.connections
@@ -106,6 +111,25 @@ async def test_long_work_is_waited_for_while_the_node_gives_signs_of_life(
     assert await far.client.assigned_partition_status() == {0: True, 1: True}
 
 
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda client: client.set_assigned([2], True),
+        lambda client: client.set_assigned([0], False),
+        lambda client: client.set_available([0], False),
+    ],
+)
+async def test_partitions_that_take_long_to_open_or_close_are_waited_for(
+    far: Far, monkeypatch: pytest.MonkeyPatch, ask: Callable[[StorageAdminClient], Coroutine[None, None, None]]
+) -> None:
+    work = LongWork(far, monkeypatch)
+    asked = asyncio.create_task(ask(far.client))
+    await work.has_taken_longer_than_the_limit()
+    assert not asked.done()
+    work.ended.set()
+    await asked
+
+
 async def test_long_work_on_a_line_that_goes_dead_is_given_up(far: Far, monkeypatch: pytest.MonkeyPatch) -> None:
     work = LongWork(far, monkeypatch)
     survey = asyncio.create_task(far.client.repair_survey(1))
@@ -118,7 +142,7 @@ async def test_long_work_on_a_line_that_goes_dead_is_given_up(far: Far, monkeypa
 
 async def test_work_that_never_ends_is_given_up(far: Far, monkeypatch: pytest.MonkeyPatch) -> None:
     work = LongWork(far, monkeypatch)
-    monkeypatch.setattr(admin_client, "REPAIR_TIMEOUT_S", 0.5)
+    monkeypatch.setattr(admin_client, "LONG_WORK_TIMEOUT_S", 0.5)
     with pytest.raises(DeadlineExceededError, match=r"has not done RepairSurveyRequest within 0\.5 s"):
         await far.client.repair_survey(1)
     work.ended.set()

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from tests.unit.relay import relay
 from waltz.common.checksum import checksum
 from waltz.common.errors import (
     ConnectFailedError,
@@ -14,12 +15,14 @@ from waltz.common.errors import (
     ProtocolError,
 )
 from waltz.common.ids import Endpoint
+from waltz.common.net import channel as channel_module
 from waltz.common.net.channel import Channel
 from waltz.common.net.listener import Listener
 from waltz.common.records import Record
 from waltz.common.wire import storage as wire
 from waltz.common.wire.frames import STORAGE, Bounds
 from waltz.common.wire.structures import RpcException
+from waltz.storage.remote import connection as connection_module
 from waltz.storage.remote.connection import StorageConnection, verify_payloads
 from waltz.storage.remote.errors import DataCorruptionError, RemoteStorageError
 
@@ -184,3 +187,22 @@ def test_payloads_are_verified() -> None:
     verify_payloads([good], 7, endpoint)
     with pytest.raises(DataCorruptionError, match="^storage host:1 delivered .*: partition 7, transaction 3: "):
         verify_payloads([good, good._replace(data=b"date")], 7, endpoint)
+
+
+MORE_THAN_KERNELS_HOLD = bytes(32 << 20)
+
+
+async def test_who_does_not_answer_is_not_waited_for_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (channel_module, connection_module):
+        monkeypatch.setattr(module, "CLOSE_TIMEOUT_S", 100 * TIMEOUT_S)
+    listener = await Listener.open("127.0.0.1", 0, STORAGE, "a peer in tests", lambda: Peer(tell_the_maximum), tls=None)
+    async with relay(listener.port) as line:
+        client = Client(Endpoint("127.0.0.1", line.port), "the node")
+        await client.open()
+        line.blackhole()
+        with pytest.raises(DeadlineExceededError):
+            await client.maximum(timeout_s=0.05)
+        client._open_channel().send(MORE_THAN_KERNELS_HOLD)
+        async with asyncio.timeout(TIMEOUT_S):
+            await client.close()
+    await listener.close()

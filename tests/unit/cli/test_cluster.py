@@ -1,0 +1,103 @@
+"""What the verbs that look at a whole cluster print, and how they end."""
+
+import argparse
+import logging
+
+import pytest
+
+from tests.unit.cli.nodes import ORIGINAL, OURS, STORAGES, Nodes, running
+from tests.unit.cli.test_server_metrics import server_registry
+from waltz.cli import cluster
+from waltz.cli.checks import Check
+from waltz.cli.main import parser
+from waltz.common.errors import WaltzError
+from waltz.common.net.http import HttpServer
+
+REACHED = ("127.0.0.1:6000=true", "127.0.0.1:6001=false", "127.0.0.1:6002=true")
+
+
+def options(*arguments: str) -> argparse.Namespace:
+    return parser().parse_args(["cluster", *arguments, "-c", "unused.yml"])
+
+
+async def verify(nodes: Nodes, *arguments: str) -> None:
+    await cluster._verify(options("verify", *arguments), nodes.session)
+
+
+async def test_which_storages_servers_reach(
+    capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    async with running(ORIGINAL, OURS) as nodes:
+        nodes.reached[STORAGES[1]] = False
+        await nodes.servers[1].close()
+        await cluster._check_connectivity(options("check-connectivity"), nodes.session)
+        reached, silent = (server.endpoint for server in nodes.servers)
+    expected = {
+        f"Connectivity status of {reached} is: {{127.0.0.1:6000=true, 127.0.0.1:6001=false, 127.0.0.1:6002=true}}",
+        f"Connectivity status of {silent} is: UNREACHABLE",
+    }
+    assert set(capsys.readouterr().out.splitlines()) == expected
+    assert str(silent) in caplog.text
+
+
+async def test_a_cluster_that_passes(capsys: pytest.CaptureFixture[str]) -> None:
+    async with running(ORIGINAL, OURS) as nodes:
+        await verify(nodes)
+        assert capsys.readouterr().out == f"Passed: all {2 * len(Check)} checks\n"
+        await verify(nodes, "-p", "1", "--exit-code")
+        assert capsys.readouterr().out == f"Passed: all {len(Check)} checks\n"
+
+
+async def test_a_cluster_that_fails(capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture) -> None:
+    async with running(ORIGINAL, OURS) as nodes:
+        for storage in nodes.storages[:2]:
+            storage.status[1] = False
+        lines = [
+            "partition 1: PARTITION_QUORUM_STATUS failed; expected: more than half of its replicas are online",
+            f"  1 of 3 replicas are online: {STORAGES[2]}",
+            "Failed: 1 of 14 checks",
+        ]
+        await verify(nodes)
+        assert capsys.readouterr().out.splitlines() == lines
+        with pytest.raises(WaltzError, match="1 of 14 checks failed"):
+            await verify(nodes, "--exit-code")
+        capsys.readouterr()
+        with caplog.at_level(logging.INFO):
+            await verify(nodes, "-l", "-t", "5")
+        assert [record.getMessage() for record in caplog.records] == lines
+        assert capsys.readouterr().out == ""
+        await verify(nodes, "-p", "0")
+        assert capsys.readouterr().out == "Passed: all 7 checks\n"
+
+
+async def test_partitions_that_do_not_exist() -> None:
+    async with running(ORIGINAL, OURS) as nodes:
+        for arguments in (("-p", "2"), ("--session-partitions", "0-2")):
+            with pytest.raises(WaltzError, match="there is no partition 2; the cluster has 2"):
+                await verify(nodes, *arguments)
+
+
+async def test_partitions_with_session_clients_where_a_server_knows_none(capsys: pytest.CaptureFixture[str]) -> None:
+    async with running(ORIGINAL, OURS) as nodes:
+        await verify(nodes, "--session-partitions", "0,1")
+        at_owner, may_move, banner = capsys.readouterr().out.splitlines()
+        assert at_owner.startswith("Warning: partition 0 has clients with write sessions, and its owner, server 1 (")
+        assert may_move.startswith("Warning: partition 1 has clients with write sessions, and may move to servers")
+        assert banner.startswith("Passed")
+        await verify(nodes, "-p", "1", "--session-partitions", "0", "--exit-code")
+        assert capsys.readouterr().out == "Passed: all 7 checks\n"
+
+
+async def test_session_clients_are_seen_in_metrics(capsys: pytest.CaptureFixture[str]) -> None:
+    async with running(ORIGINAL, OURS) as nodes:
+        registry, sessions, _ = server_registry(str(nodes.servers[1].endpoint))
+        http = await HttpServer.open("127.0.0.1", 0, registry)
+        where = ("--http", f"127.0.0.1:{http.port}")
+        await verify(nodes, *where)
+        assert capsys.readouterr().out.splitlines() == ["Passed: all 14 checks"]
+        sessions[0].session.begin(6, holder=3)
+        await verify(nodes, *where)
+        assert "Warning: partition 0 has clients with write sessions" in capsys.readouterr().out
+        await http.close()
+        await verify(nodes, *where)
+        assert f"Warning: the metrics at 127.0.0.1:{http.port} cannot be read: " in capsys.readouterr().out

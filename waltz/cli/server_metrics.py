@@ -1,0 +1,131 @@
+"""What servers tell of write sessions over HTTP: who holds them, and how often they were raised and appends refused.
+
+No server tells the cluster its HTTP port, so the operator does.
+"""
+
+import argparse
+import asyncio
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from waltz.cli.session import endpoint, port
+from waltz.common.errors import WaltzError
+from waltz.common.ids import Endpoint
+
+_PARTITION_METRIC = re.compile(r"waltz-server\.partition-(\d+)\.write-session")
+
+HttpAddress = Endpoint | int
+"""Where one server answers, or the port at which each server does."""
+
+
+class SessionMetrics(NamedTuple):
+    """What the owner of a partition has seen of write sessions since it owns the partition."""
+
+    exclusive_holder: int | None
+    """The client that holds an exclusive session."""
+    appends: int
+    """Those that were let in under a session."""
+    fences: int
+    fenced_appends: int
+    """Appends refused because of their session."""
+    dropped_appends: int
+    """Appends of clients without version 5, dropped because another client holds an exclusive session."""
+
+    @property
+    def in_use(self) -> bool:
+        """Whether anything shows that clients with sessions write to the partition."""
+        return self.exclusive_holder is not None or any((self.appends, self.fences, self.fenced_appends))
+
+
+class ServerMetrics(NamedTuple):
+    """What one server tells."""
+
+    endpoint: str
+    """By which the cluster knows the server."""
+    sessions: dict[int, SessionMetrics]
+    """By partition; nothing from a server that knows no write sessions."""
+
+
+def add_http_option(parser: argparse.ArgumentParser, what_for: str) -> None:
+    """Let the operator say where the metrics of servers are."""
+    parser.add_argument(
+        "--http",
+        type=_http_address,
+        action="append",
+        default=[],
+        metavar="[HOST:]HTTP_PORT",
+        help=f"server.jetty.port of all servers, or of the one on HOST; may be repeated; {what_for}",
+    )
+
+
+def _http_address(text: str) -> HttpAddress:
+    return endpoint(text) if ":" in text else port(text)
+
+
+def parse_metrics(text: str) -> ServerMetrics:
+    """Read the JSON of ``/metrics``. Raises ``WaltzError`` when it is not that of a server."""
+    try:
+        document = json.loads(text)
+        gauges, meters = document["gauges"], document["meters"]
+        name = gauges["waltz-server.endpoint"]["value"]
+        partitions = [int(match[1]) for match in map(_PARTITION_METRIC.fullmatch, gauges) if match]
+        return ServerMetrics(str(name), {each: _session_metrics(each, gauges, meters) for each in partitions})
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise WaltzError(f"what is there are not the metrics of a server: {error!r}") from None
+
+
+def _session_metrics(
+    partition_id: int, gauges: Mapping[str, Mapping[str, int]], meters: Mapping[str, Mapping[str, int]]
+) -> SessionMetrics:
+    group = f"waltz-server.partition-{partition_id}"
+    holder = gauges[f"{group}.exclusive-holder"]["value"]
+    names = ("session-append", "fences", "session-fenced", "dropped-exclusive")
+    return SessionMetrics(None if holder < 0 else holder, *(meters[f"{group}.{name}"]["count"] for name in names))
+
+
+async def read_metrics(
+    addresses: Iterable[HttpAddress], servers: Sequence[Endpoint], timeout_s: float
+) -> tuple[dict[Endpoint, ServerMetrics], dict[Endpoint, str]]:
+    """What servers tell, by the endpoints under which the cluster knows them; and why others tell nothing, by HTTP
+    address. Servers that the cluster does not know are left out."""
+    wanted = {
+        each
+        for address in addresses
+        for each in ([address] if isinstance(address, Endpoint) else [Endpoint(one.host, address) for one in servers])
+    }
+    by_name = {str(server): server for server in servers}
+    found: dict[Endpoint, ServerMetrics] = {}
+    failures: dict[Endpoint, str] = {}
+
+    async def read(address: Endpoint) -> None:
+        try:
+            async with asyncio.timeout(timeout_s):
+                metrics = parse_metrics(await _fetch(address))
+        except TimeoutError:
+            failures[address] = f"no answer within {timeout_s:g} s"
+        except (WaltzError, OSError, ValueError) as error:
+            failures[address] = str(error)
+        else:
+            if metrics.endpoint in by_name:
+                found[by_name[metrics.endpoint]] = metrics
+
+    async with asyncio.TaskGroup() as group:
+        for address in wanted:
+            group.create_task(read(address))
+    return found, dict(sorted(failures.items()))
+
+
+async def _fetch(address: Endpoint) -> str:
+    """In HTTP 1.0 the body ends where the connection does, and nothing is encoded."""
+    reader, writer = await asyncio.open_connection(address.host, address.port)
+    try:
+        writer.write(f"GET /metrics HTTP/1.0\r\nHost: {address}\r\nAccept: application/json\r\n\r\n".encode())
+        head, _, body = (await reader.read()).partition(b"\r\n\r\n")
+    finally:
+        writer.close()
+    status = head.partition(b"\r\n")[0].decode("latin-1")
+    if status.split(" ")[1:2] != ["200"]:
+        raise WaltzError(f"it answered {status!r}")
+    return body.decode()
