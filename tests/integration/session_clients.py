@@ -15,6 +15,7 @@ from waltz.local.layout import ROOT
 
 LIVELY = ClientOptions(reconnect_initial_s=0.02, reconnect_maximum_s=0.2, not_ready_retry_s=0.05)
 POLL_INTERVAL_S = 0.02
+TIMEOUT_S = 60.0
 
 
 def client_of(
@@ -53,23 +54,27 @@ async def store_session(cluster: LocalCluster, partition_id: int) -> int:
         await zookeeper.close()
 
 
-async def append_until_fenced(client: waltz.Client, partition_id: int, data: bytes = b"zombie") -> None:
-    """Return when the client has learnt that its session is over. What gets lost on the way says nothing of it."""
-    while True:
-        try:
-            await client.append(partition_id, data)
-        except waltz.SessionFencedError:
-            return
-        except waltz.NotAppendedError:
-            await asyncio.sleep(POLL_INTERVAL_S)
+async def append_until(error: type[waltz.NotAppendedError], client: waltz.Client, partition_id: int) -> None:
+    """Return when an append ends with this error; until then all have to get lost, or be refused for other reasons."""
+    async with asyncio.timeout(TIMEOUT_S):
+        while True:
+            try:
+                transaction_id = await client.append(partition_id, b"refused")
+                raise AssertionError(f"{transaction_id} of partition {partition_id} should not be there")
+            except error:
+                return
+            except waltz.NotAppendedError:
+                await asyncio.sleep(POLL_INTERVAL_S)
 
 
-async def eventually(call: Callable[[], Awaitable[object]], timeout_s: float = 60) -> None:
+async def eventually(call: Callable[[], Awaitable[object]], timeout_s: float = TIMEOUT_S) -> None:
     """Return when it has gone well for once: what is known not to be done may be tried again."""
     async with asyncio.timeout(timeout_s):
         while True:
             try:
                 await call()
                 return
+            except waltz.SessionFencedError:
+                raise
             except waltz.NotAppendedError:
                 await asyncio.sleep(POLL_INTERVAL_S)

@@ -11,7 +11,7 @@ import pytest
 import waltz
 from tests.integration.application import Append, Application, append_all
 from tests.integration.peers import Peers, live
-from tests.integration.session_clients import append_until_fenced, client_of, eventually, log_of, store_session
+from tests.integration.session_clients import client_of, eventually, log_of, store_session
 from tests.unit.client.proxy import Proxies
 from waltz.common.config import ClientConfig, load
 from waltz.common.wire.write_sessions import FenceOption, LastTransactionStatus
@@ -273,7 +273,9 @@ async def test_another_generation_ends_it(plain_cluster: LocalCluster, one: walt
     number = one.write_session(partition)
     assert number is not None
     await raise_generation(plain_cluster, partition)
-    await append_until_fenced(one, partition, b"one")
+    with pytest.raises(waltz.SessionFencedError):
+        while True:
+            await eventually(lambda: one.append(partition, b"one"))
     assert await one.renew_session(partition) > number
 
 

@@ -165,11 +165,15 @@ class Proxies:
                     self.random
                 )
 
+    @property
+    def pipes(self) -> list[Pipe]:
+        """All connections."""
+        return [pipe for proxy in self._proxies.values() for pipe in proxy.pipes]
+
     def cut(self) -> None:
         """End all connections."""
-        for proxy in self._proxies.values():
-            for pipe in list(proxy.pipes):
-                pipe.cut()
+        for pipe in self.pipes:
+            pipe.cut()
 
     async def close(self) -> None:
         for proxy in self._proxies.values():
