@@ -8,7 +8,8 @@ import contextlib
 import math
 import random
 import struct
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import Any
 
 from tests.simulation.checker import Attempt, Checker, Entry, Outcome, Submitted
 from tests.simulation.clients import NEWEST, client_environment
@@ -160,9 +161,8 @@ class ClientHost(ApplicationHost):
         self.client = None
         zookeeper = await self.connect_zookeeper(process)
         wandering = self.world.options.wandering
-        settings = {"client.autoMount": not wandering}
         run = f"{self.name} run {self.runs}"
-        environment = client_environment(self.world, run, zookeeper, self.version, **settings)
+        environment = client_environment(self.world, run, zookeeper, self.version, **self.settings())
         client = await WaltzClient.open_in(environment, self.callbacks())
         if wandering:
             await client.set_partitions(range(self.world.options.partitions))
@@ -176,16 +176,30 @@ class ClientHost(ApplicationHost):
         async with asyncio.TaskGroup() as group:
             if wandering:
                 group.create_task(self._wander(client))
+            for work in self.beside(client):
+                group.create_task(work)
             await self.submit_all(submit)
+
+    def settings(self) -> dict[str, object]:
+        """The configuration of its clients, where it is not that of all."""
+        return {"client.autoMount": not self.world.options.wandering}
+
+    def beside(self, client: WaltzClient) -> list[Coroutine[Any, Any, None]]:
+        """What it does beside submitting."""
+        return []
 
     def callbacks(self) -> WaltzClientCallbacks:
         """What the client of a run calls."""
         return Callbacks(self)
 
+    def context(self, submitted: Submitted) -> TransactionContext:
+        """What the client calls for one transaction."""
+        return Context(self, submitted)
+
     async def _submit(self, client: WaltzClient) -> None:
         submitted = self.begin(self.draw.randrange(self.world.options.partitions))
         with contextlib.suppress(WaltzError):  # the context was told before
-            await client.submit(Context(self, submitted))
+            await client.submit(self.context(submitted))
 
     async def _wander(self, client: WaltzClient) -> None:
         """Leave partitions and join them again; sometimes without the patience to wait until that is done."""

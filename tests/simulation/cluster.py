@@ -12,6 +12,7 @@ from tests.simulation.disk import SimulatedDisk, SimulatedFiles
 from tests.simulation.loop import Process, SimulatedLoop, running_process
 from tests.simulation.network import Network
 from tests.simulation.options import SimulationOptions
+from tests.simulation.session_checks import SessionChecks
 from tests.simulation.storage_checks import StorageChecks
 from tests.simulation.trace import Trace
 from tests.simulation.zookeeper import ProcessZooKeeper, SimulatedEnsemble
@@ -59,6 +60,7 @@ class World:
             lag_s=options.zookeeper_lag_s,
         )
         self.storage_checks = StorageChecks(fail)
+        self.session_checks = SessionChecks(fail, options.replicas // 2 + 1)
         self.everybody_coordinates = False
         """Whether every server takes itself for the coordinator of the cluster."""
         self.disk_course = asyncio.Lock()

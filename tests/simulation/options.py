@@ -102,6 +102,8 @@ class SimulationOptions:
     """Pause between two reads of the whole log from its replicas, as Spark reads it; 0: there are none."""
     mark_interval_s: float = 0.0
     """Pause between two questions for the high-water marks of all partitions; 0: nobody asks."""
+    session_share: float = 0.0
+    """Share of the applications that append within write sessions."""
     wire_clients: int = 0
     """Clients of write sessions that keep no rules, beside the applications."""
     max_feed_count: int = MAX_FEED_COUNT
@@ -231,16 +233,18 @@ CONDITIONS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
         },
         "write-sessions": {
             "wire_clients": 2,
+            "session_share": 0.7,
             "storages": 3,
             "replicas": 3,
             "away_storages": 0,
             "servers": 2,
             "partitions": 1,
-            "clients": 2,
-            "transactions": 60,
+            "clients": 3,
+            "transactions": 90,
             "duration_s": 12.0,
             "session_timeout_s": 3.0,
             "checkpoint_interval": 20,
+            "plain_share": 0.0,
             "database_share": 0.0,
             "wandering": False,
             "slow_lines": 0.0,

@@ -49,7 +49,7 @@ def stale_locks() -> Iterator[None]:
         yield
 
 
-def conflict_at_once(partition: ServerPartition, link: Any, conflict: Any) -> None:
+def conflict_at_once(partition: ServerPartition, link: Any, conflict: Any, write_session: int) -> None:
     link.send(LockFailure(conflict.request.req_id, conflict.estimate))
 
 

@@ -105,7 +105,7 @@ def check_after_the_locks() -> Iterator[None]:
         appends, conflicts, others, _ = partition._admission.admit(requests)
         partition._admission.next_id = next_id
         for conflict in conflicts:
-            partition._conflict(link, conflict)
+            partition._conflict(link, conflict, write_session)
         if refused := [*appends, *others]:
             partition._fencing.refuse(link, refused, partition.high_water_mark or NO_WRITE_SESSION)
 

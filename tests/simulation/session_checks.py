@@ -5,7 +5,7 @@ log, and which store sessions begin. They know nothing of how a number comes abo
 """
 
 from bisect import bisect_left
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -67,6 +67,8 @@ class SessionChecks:
         self._refused: dict[bytes, int] = {}
         self._opened: dict[object, Opened] = {}
         self._dead_below: dict[tuple[int, int], int] = {}
+        self._current: dict[tuple[int, int], int] = {}
+        self._asking: Counter[tuple[int, int]] = Counter()
 
     # Servers and storages
 
@@ -182,13 +184,32 @@ class SessionChecks:
         key = client_id, partition_id
         self._dead_below[key] = max(self._dead_below.get(key, number), number)
 
+    def client_asks(self, client_id: int, partition_id: int) -> None:
+        """Its application wants another number."""
+        self._asking[client_id, partition_id] += 1
+
+    def client_asked(self, client_id: int, partition_id: int, number: int | None) -> None:
+        """The application has got what it wanted, or not; the client has this number then, or none."""
+        key = client_id, partition_id
+        self._asking[key] -= 1
+        if number is not None:
+            self._current[key] = number
+
     def client_sends(self, req_id: bytes, number: int) -> None:
         """A client that keeps the rules sends an append."""
         self.carried(req_id, number)
         parsed = ReqId(req_id)
-        dead_below = self._dead_below.get((parsed.client_id, parsed.partition_id), NO_WRITE_SESSION)
+        key = parsed.client_id, parsed.partition_id
+        dead_below = self._dead_below.get(key, NO_WRITE_SESSION)
         if number < dead_below:
             self._fail(f"{parsed} is sent under number {number}; its client has heard of {dead_below}")
+        if number == NO_WRITE_SESSION:
+            return
+        current = self._current.setdefault(key, number)
+        if number != current:
+            if not self._asking[key]:
+                self._fail(f"{parsed} is sent under number {number}, for which nobody has asked; it had {current}")
+            self._current[key] = number
 
     # The log
 

@@ -2,11 +2,15 @@
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 from unittest import mock
 
 from tests.simulation.loop import running_process
 from tests.simulation.session_checks import Opened, SessionChecks
+from waltz.client.engine.appends import PartitionAppends
+from waltz.client.engine.partition_session import BegunSession, PartitionSession
 from waltz.common.ids import ReqId
+from waltz.common.wire.append_request import encode_append
 from waltz.common.wire.client_server import Message
 from waltz.common.wire.versions import FIRST_WITH_WRITE_SESSION
 from waltz.common.wire.write_sessions import (
@@ -38,6 +42,7 @@ def write_sessions_are_checked(checks: SessionChecks) -> Iterator[None]:
         ):
             stack.enter_context(mock.patch.object(target, name, replacement))
         stack.enter_context(_begins_are_seen(checks))
+        stack.enter_context(_clients_are_seen(checks))
         yield
 
 
@@ -112,6 +117,42 @@ def _telling(checks: SessionChecks) -> Callable[[ClientLink, Message], None]:
         send(link, message)
 
     return told
+
+
+@contextlib.contextmanager
+def _clients_are_seen(checks: SessionChecks) -> Iterator[None]:
+    """What the client library hears, sends, and tells its application."""
+    fenced = PartitionAppends.session_fenced
+    response, fence = PartitionSession.response, PartitionSession.fence
+
+    def encoded(version: int, req_id: bytes, *fields: Any) -> bytes:
+        checks.client_sends(bytes(req_id), fields[-1])
+        return encode_append(version, req_id, *fields)
+
+    def heard_fenced(appends: PartitionAppends, message: SessionFenced) -> None:
+        if appends.session.enabled:
+            checks.client_told(appends._client_id, appends._partition_id, message.write_session)
+        fenced(appends, message)
+
+    def heard(session: PartitionSession, message: HeartbeatResponse) -> None:
+        if message.write_session != NO_WRITE_SESSION:
+            checks.client_told(session._appends._client_id, session._partition_id, message.write_session)
+        response(session, message)
+
+    async def has_fenced(session: PartitionSession, *, exclusive: bool, expected_session: int | None) -> BegunSession:
+        begun = await fence(session, exclusive=exclusive, expected_session=expected_session)
+        who = f"client {session._appends._client_id}"
+        expected = NO_WRITE_SESSION if expected_session is None else expected_session
+        checks.fenced(session._partition_id, begun.transaction_id, begun.number, who, expected)
+        return begun
+
+    with (
+        mock.patch("waltz.client.engine.appends.encode_append", encoded),
+        mock.patch.object(PartitionAppends, "session_fenced", heard_fenced),
+        mock.patch.object(PartitionSession, "response", heard),
+        mock.patch.object(PartitionSession, "fence", has_fenced),
+    ):
+        yield
 
 
 def _running_host() -> str:

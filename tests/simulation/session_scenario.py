@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from tests.simulation.checker import Checker
 from tests.simulation.cluster import SimulatedCluster, World
 from tests.simulation.loop import Process
-from tests.simulation.session_checks import SessionChecks
 from tests.simulation.session_observers import write_sessions_are_checked
 from tests.simulation.wire_client import WireClientHost, fence
 
@@ -20,7 +19,7 @@ class SessionScenario:
     """Clients that keep no rules, an operator who cleans up behind them, and the checks."""
 
     def __init__(self, world: World, checker: Checker, cluster: SimulatedCluster) -> None:
-        self.checks = SessionChecks(world.fail, world.options.replicas // 2 + 1)
+        self.checks = world.session_checks
         self.hosts = [
             WireClientHost(world, number, checker, self.checks, cluster) for number in range(world.options.wire_clients)
         ]

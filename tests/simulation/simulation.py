@@ -129,7 +129,8 @@ class Simulation:
         self.clients = make_applications(self.world, self.checker)
         self.bulk_reader = self._make_bulk_reader()
         self.mark_reader = MarkReaderHost(self.world, MARK_READER) if options.mark_interval_s else None
-        self.write_sessions = SessionScenario(self.world, self.checker, self.cluster) if options.wire_clients else None
+        has_sessions = options.wire_clients or options.session_share
+        self.write_sessions = SessionScenario(self.world, self.checker, self.cluster) if has_sessions else None
         others = () if self.write_sessions is None else self.write_sessions.hosts
         self.target = Target(self.world, self.cluster, self.clients, others)
         self.watch = Watch(self.world, self.cluster)

@@ -446,7 +446,7 @@ class ServerPartition:
             text = f"the partition has generation {self.generation}"
             self._tell_failed(link, of_other_generation, AppendFailure.GENERATION_MISMATCH, text)
         for conflict in conflicts:
-            self._conflict(link, conflict)
+            self._conflict(link, conflict, write_session)
         if appends:
             run = AcceptedRun(
                 link, appends[-1].transaction_id, len(appends), self._metrics.clock(), lock_count, write_session
@@ -460,9 +460,9 @@ class ServerPartition:
         elif conflicts:
             self._count_memory()
 
-    def _conflict(self, link: ClientLink, conflict: Conflict[AppendCall]) -> None:
+    def _conflict(self, link: ClientLink, conflict: Conflict[AppendCall], write_session: int) -> None:
         """Tell a lock failure, now or when the conflicting append is committed and fed (rule S4)."""
-        if self._sequencer.refuse(link, conflict):
+        if self._sequencer.refuse(link, conflict, write_session):
             self._metrics.rejected_append.mark()
             link.send(LockFailure(conflict.request.req_id, conflict.estimate))
 

@@ -160,13 +160,13 @@ class Sequencer:
 
     # Looking at requests
 
-    def refuse(self, link: ClientLink, conflict: Conflict[AppendCall]) -> bool:
+    def refuse(self, link: ClientLink, conflict: Conflict[AppendCall], write_session: int) -> bool:
         """An append was refused by a lock; returns whether its client may be told now. Otherwise it comes out of
-        :meth:`committed`, or has its turn again."""
+        :meth:`committed`, or has its turn again, in its write session."""
         assert self.high_water_mark is not None
         if conflict.estimate <= self.high_water_mark:
             return True
-        self._await_commit(conflict.estimate, Pending(link, conflict.request), conflict.next_id)
+        self._await_commit(conflict.estimate, Pending(link, conflict.request, write_session), conflict.next_id)
         return False
 
     def look(self, pending: Pending, next_id: int) -> Verdict | None:

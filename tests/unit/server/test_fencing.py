@@ -184,6 +184,21 @@ async def test_a_fence_that_waits_for_commits_goes_on_in_the_next_session(found:
     assert setup.log.batches == [1]
 
 
+@pytest.mark.parametrize("ends", ["undecided", "unwritten"])
+async def test_an_append_that_has_its_turn_again_has_it_in_its_own_session(ends: str) -> None:
+    """One that waited for what it conflicts with is no append without a session when that is found to be void."""
+    setup = Setup()
+    setup.partition.append(setup.one, [append(1, write=[5])], 2)
+    setup.partition.append(setup.two, [append(2, write=[5], client_id=2)], 2)
+    if ends == "unwritten":
+        setup.log.written = 0
+    setup.log.end_session()
+    assert setup.told(setup.two) == []
+    setup.log.reopen(0)
+    assert setup.told(setup.two) == [SessionFenced(req_id(2, 2), -1, 3)]
+    assert setup.log.batches == [1]
+
+
 async def test_a_fence_that_takes_too_long_has_failed_and_lets_the_others_by() -> None:
     setup = Setup(options=PartitionOptions(answer_timeout_s=0.01))
     setup.partition.last_transaction_id(setup.one, question(1, FENCE))

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from tests.unit.server.fakes import GENERATION, append, channel_of, feed, flush, mount, new_link, req_id
 from waltz.common.wire.client_server import HighWaterMarkRequest
+from waltz.common.wire.write_sessions import NO_WRITE_SESSION
 from waltz.server.appends import AcceptedRun, AppendCall
 from waltz.server.locks import Conflict
 from waltz.server.pending import Awaits, Pending
@@ -123,7 +124,7 @@ class Model:
             self.answer(pending, self.sequencer.look(pending, self.next_id))
         elif request.write_locks and self.next_id:
             estimate = self.next_id - (len(self.hand) or 1 if request.write_locks == (2,) else 1)
-            if self.sequencer.refuse(pending.link, Conflict(request, estimate, self.next_id)):
+            if self.sequencer.refuse(pending.link, Conflict(request, estimate, self.next_id), pending.write_session):
                 assert not self.hand, "told of what is not committed"
                 del self.left[number]
             else:
@@ -300,10 +301,10 @@ def test_a_turn_is_no_longer_than_a_run_or_its_locks_allow() -> None:
 
 def test_a_lock_failure_is_told_at_once_or_with_the_commit() -> None:
     sequencer, link = opened(9), new_link()
-    assert sequencer.refuse(link, Conflict(append(1), 9, 10))
+    assert sequencer.refuse(link, Conflict(append(1), 9, 10), NO_WRITE_SESSION)
     later, sooner = append(2), append(3)
-    assert not sequencer.refuse(link, Conflict(later, 11, 12))
-    assert not sequencer.refuse(link, Conflict(sooner, 10, 12))
+    assert not sequencer.refuse(link, Conflict(later, 11, 12), NO_WRITE_SESSION)
+    assert not sequencer.refuse(link, Conflict(sooner, 10, 12), NO_WRITE_SESSION)
     assert [(found, pending.request) for found, pending in sequencer.committed(10)] == [(10, sooner)]
     assert [(found, pending.request) for found, pending in sequencer.committed(13)] == [(11, later)]
     assert not sequencer.committed(14)
@@ -313,7 +314,7 @@ def test_when_too_many_wait_for_commits_nothing_is_looked_at() -> None:
     sequencer, link = opened(9, max_waiting=2), new_link()
     for number in range(2):
         assert state(sequencer) == (True, False)
-        sequencer.refuse(link, Conflict(append(number), 10, 11))
+        sequencer.refuse(link, Conflict(append(number), 10, 11), NO_WRITE_SESSION)
     sequencer.line_up(Pending(link, append(3)))
     assert state(sequencer) == (False, False)
     sequencer.committed(10)
