@@ -14,9 +14,9 @@ import posixpath
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, NoReturn, TypeVar
+from typing import Generic, NamedTuple, NoReturn, TypeVar
 
-from tests.simulation.loop import Process
+from tests.simulation.loop import Process, ProcessState
 from waltz.storage.disk.disk_pace import DiskPace
 from waltz.storage.disk.files import File, Files
 
@@ -173,13 +173,13 @@ def _sector_after(durable: bytearray, start: int, changes: Sequence[_Change]) ->
 
 def _apply(content: bytearray, change: _Change) -> None:
     offset, data = change
-    end = offset if data is None else offset + len(data)
     if data is None:
         del content[offset:]
-    if len(content) < end:
-        content.extend(bytes(end - len(content)))
+    missing = offset - len(content)
+    if missing > 0:
+        content.extend(bytes(missing))
     if data is not None:
-        content[offset:end] = data
+        content[offset : offset + len(data)] = data
 
 
 _DIRECTORY = _Node()
@@ -323,6 +323,8 @@ class SimulatedDisk:
         """Fail as the troubles demand, if a call of this kind is about to."""
         if self.unwinding:
             raise HungError
+        if not self.troubles:
+            return
         for trouble in self.troubles:
             if trouble.meets(kind, path):
                 if trouble.error is None:
@@ -478,10 +480,50 @@ class SimulatedFile(File):
         self._open = False
 
     def _check(self) -> None:
-        if self._process is not None and not self._process.alive:
+        if self._process is not None and self._process.state is ProcessState.DEAD:
             raise ProcessEndedError
         if not self._open:
             raise OSError(errno.EBADF, os.strerror(errno.EBADF), self._path)
+
+
+class _Call(Generic[T]):
+    """A call that another thread makes. Whoever waits for it may be cancelled and wait again: the call goes on."""
+
+    __slots__ = ("_error", "_process", "_result", "_waiter", "returned")
+    _result: T
+
+    def __init__(self, process: Process) -> None:
+        self.returned = False
+        self._process = process
+        self._error: Exception | None = None
+        self._waiter: asyncio.Future[None] | None = None
+
+    def set_result(self, result: T) -> None:
+        self._result = result
+        self._return()
+
+    def set_exception(self, error: Exception) -> None:
+        self._error = error
+        self._return()
+
+    def _return(self) -> None:
+        self.returned = True
+        if self._waiter is not None:
+            self._process.call_soon(self._wake, self._waiter)
+
+    def _wake(self, waiter: asyncio.Future[None]) -> None:
+        if not waiter.done():
+            waiter.set_result(None)
+
+    async def wait(self) -> None:
+        """Until it has returned, which the loop of the process is told by the thread."""
+        self._waiter = self._process.loop.create_future()
+        await self._waiter
+
+    def result(self) -> T:
+        if self._error is not None:
+            raise self._error
+        return self._result
 
 
 class SimulatedFiles(Files):
@@ -557,22 +599,19 @@ class SimulatedFiles(Files):
     async def run(self, function: Callable[[], T]) -> T:
         process = self._process
         assert process is not None
-        future: asyncio.Future[T] = process.loop.create_future()
-        process.call_later(self._disk.delay_s(), self._execute, function, future, process.call_later)
+        call: _Call[T] = _Call(process)
+        process.call_later(self._disk.delay_s(), self._execute, function, call, process.call_later)
         cancelled = False
         self._running += 1
-        while not future.done():
+        while not call.returned:
             try:
-                await asyncio.shield(future)
+                await call.wait()
             except asyncio.CancelledError:
                 cancelled = True
-            except Exception:
-                break
         self._running -= 1
         if cancelled:
-            future.exception()  # what went wrong concerns nobody any more
-            raise asyncio.CancelledError
-        return future.result()
+            raise asyncio.CancelledError  # what became of the call concerns nobody any more
+        return call.result()
 
     async def run_brief(self, function: Callable[[], T]) -> T:
         process = self._process
@@ -609,7 +648,7 @@ class SimulatedFiles(Files):
     def _execute(
         self,
         function: Callable[[], T],
-        future: asyncio.Future[T],
+        future: "asyncio.Future[T] | _Call[T]",
         call_later: Callable[[float, Callable[[], None]], object],
     ) -> None:
         process = self._process

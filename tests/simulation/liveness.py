@@ -11,9 +11,12 @@ from unittest import mock
 
 from tests.simulation.application import LARGE_FACTOR
 from tests.simulation.cluster import STORAGE_PORT, Host, ServerHost, SimulatedCluster, World
-from tests.simulation.loop import Process, SimulatedTask, running_process
+from tests.simulation.loop import Process, ProcessState, SimulatedTask, running_process
+from tests.simulation.network import SimulatedTransport
 from waltz.client.engine.appends import PartitionAppends
+from waltz.client.engine.links import LOOKS_PER_SILENCE, ServerLink
 from waltz.client.engine.monitor import TransactionMonitor
+from waltz.client.options import ClientOptions
 from waltz.common.ids import NO_TRANSACTION
 from waltz.common.net.channel import WRITE_HIGH_BYTES, Channel
 from waltz.common.wire.client_server import LockFailure
@@ -33,6 +36,9 @@ PROOF_S = 5.0
 """A partition that was given something, and for so much longer than a session may stand still has neither committed nor
 opened a session, must not call itself healthy."""
 
+DEAF_MAX_S = ClientOptions().silence_limit_s * (1 + 3 / LOOKS_PER_SILENCE) + LOOK_INTERVAL_S
+"""A connection of a client from which nothing can come any more is replaced within this time."""
+
 _WALTZ = "/waltz/"
 
 
@@ -46,6 +52,8 @@ class Watch:
         """When each partition had nothing to do, or did something, the last time."""
         self._moved: dict[ServerPartition, tuple[StoreSession, list[int], float]] = {}
         """The session of each partition, how far each of its replicas has come, and when that changed."""
+        self._deaf_at_s: dict[SimulatedTransport, float] = {}
+        """When it was first seen of each connection to a server that nothing comes from there any more."""
 
     def proved(self, partition: ServerPartition) -> None:
         """A partition has committed something, or opened a session: a quorum of its replicas has confirmed that."""
@@ -57,6 +65,7 @@ class Watch:
             if host.server is not None and host.process is not None and host.running and not host.paused:
                 host.process.context.copy().run(self._look_at, host)
         self._look_at_connections()
+        self._look_at_links()
         self._world.loop.call_later(LOOK_INTERVAL_S, self.look, context=self._world.network.context)
 
     def _look_at_connections(self) -> None:
@@ -74,6 +83,21 @@ class Watch:
                     f"{transport} keeps {channel.unsent_bytes} bytes that are not sent; its limit is "
                     f"{limit_bytes + in_flight_bytes}"
                 )
+
+    def _look_at_links(self) -> None:
+        """A client replaces a connection on which a server's feed would come when that goes dead, whatever it asks."""
+        now_s = self._world.loop.time()
+        for transport in self._world.network.transports:
+            channel = transport.get_protocol()
+            link = channel._handler if isinstance(channel, Channel) else None
+            if not isinstance(link, ServerLink) or link.channel is not channel or not link._watched:
+                continue
+            if not transport.peer.blackholed or link._paused_by:
+                self._deaf_at_s.pop(transport, None)
+                continue
+            deaf_at_s = max(self._deaf_at_s.setdefault(transport, now_s), transport.process.resumed_at_s)
+            if now_s - deaf_at_s > DEAF_MAX_S and transport.process.state is ProcessState.RUNNING:
+                self._world.fail(f"{link}, a client's, is dead for {now_s - deaf_at_s:.0f} s, and nobody replaces it")
 
     def owned(self) -> set[int]:
         """The partitions of which an owner has an open session and says that it is healthy."""

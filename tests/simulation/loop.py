@@ -14,6 +14,7 @@ import itertools
 import logging
 import sys
 import warnings
+import weakref
 from asyncio.base_events import BaseEventLoop
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator, Sequence
@@ -54,6 +55,8 @@ class Process:
         self.state = ProcessState.RUNNING
         self.resources: dict[int, ProcessResource] = {}
         """What ends with the process: sockets, open files, ZooKeeper clients; by number, in order of creation."""
+        self.tasks: list[weakref.ref[SimulatedTask]] = []
+        """All that it has started."""
         self.resumed_at_s = -1.0
         """When it went on after it had been stopped, the last time."""
         self._resource_number = 0
@@ -90,7 +93,7 @@ class Process:
     def call_later(self, delay_s: float, callback: Callable[[*_Ts], object], *args: *_Ts) -> None:
         """Schedule a callback inside this process."""
         loop = self.loop
-        loop.schedule_at(loop._now_s + delay_s, callback, args, self.context, self)
+        loop.schedule_at(loop.now_s + delay_s, callback, args, self.context, self)
 
     def pause(self) -> None:
         """Stop running, as SIGSTOP does."""
@@ -213,6 +216,8 @@ class SimulatedTask(asyncio.Task[Any]):
     ) -> None:
         self.number = loop.next_number()
         self.process = _current_process.get() if context is None else context.get(_current_process)
+        if self.process is not None:
+            self.process.tasks.append(weakref.ref(self))
         super().__init__(coroutine, loop=loop, name=name, context=context)
 
     def __hash__(self) -> int:
@@ -246,12 +251,12 @@ class SimulatedLoop(BaseEventLoop):
         super().__init__()
         self.next_number = itertools.count(1).__next__
         """Numbers tasks and futures."""
-        self._now_s = 0.0
+        self.now_s = 0.0
+        """Seconds of virtual time; what :meth:`time` returns."""
         self._runnable: deque[_Handle | _TimerHandle] = deque()
         self._timers: list[tuple[float, int, _TimerHandle]] = []
         self._timer_number = 0
         self._cancelled_timers = 0
-        self._turns_in_instant = 0
         self._graveyard: list[SimulatedTask] = []
         self._stop_requested = False
         self.turns = 0
@@ -262,7 +267,7 @@ class SimulatedLoop(BaseEventLoop):
 
     def time(self) -> float:
         """Seconds of virtual time."""
-        return self._now_s
+        return self.now_s
 
     def call_soon(  # type: ignore[override]  # the stub's signature uses private names
         self,
@@ -293,7 +298,7 @@ class SimulatedLoop(BaseEventLoop):
         context: contextvars.Context | None = None,
     ) -> asyncio.TimerHandle:
         """See asyncio."""
-        return self.call_at(self._now_s + delay, callback, *args, context=context)
+        return self.call_at(self.now_s + delay, callback, *args, context=context)
 
     def call_at(  # type: ignore[override]  # as call_soon
         self,
@@ -369,8 +374,9 @@ class SimulatedLoop(BaseEventLoop):
 
     def bury(self, process: Process) -> None:
         """Keep the tasks of a dead process: a task that is collected as garbage would run its ``finally`` blocks."""
-        tasks = [task for task in asyncio.all_tasks(self) if isinstance(task, SimulatedTask)]
-        self._graveyard.extend(task for task in tasks if task.process is process)
+        tasks = [reference() for reference in process.tasks]
+        self._graveyard.extend(task for task in tasks if task is not None and not task.done())
+        process.tasks.clear()
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
         self._cancelled_timers += 1
@@ -391,41 +397,41 @@ class SimulatedLoop(BaseEventLoop):
         next_runnable, pop_timer = runnable.popleft, heapq.heappop
         running, paused = ProcessState.RUNNING, ProcessState.PAUSED
         while True:
-            self.turns += 1
-            if runnable or self._stop_requested:
-                self._turns_in_instant += 1
-                if self._turns_in_instant > STEPS_PER_INSTANT_MAX:
-                    raise SpinningError(f"time stands still at {self._now_s:.6f} s; running: {list(runnable)[:5]}")
-            else:
-                self._turns_in_instant = 0
-                self._now_s = max(self._now_s, self._next_timer_s())
-            now_s = self._now_s
-            while timers and timers[0][0] <= now_s:
-                timer = pop_timer(timers)[2]
-                timer._scheduled = False
-                if timer._cancelled:
-                    self._cancelled_timers -= 1
-                else:
-                    runnable.append(timer)
-            for _ in range(len(runnable)):
-                handle = next_runnable()
-                if handle._cancelled:
-                    continue
-                process = handle.process
-                if process is None or process.state is running:
-                    if self.observed:
-                        handle._run()
+            if not runnable and not self._stop_requested:
+                self.now_s = max(self.now_s, self._next_timer_s())
+            now_s, observed, turns_before = self.now_s, self.observed, self.turns
+            while True:
+                self.turns += 1
+                while timers and timers[0][0] <= now_s:
+                    timer = pop_timer(timers)[2]
+                    timer._scheduled = False
+                    if timer._cancelled:
+                        self._cancelled_timers -= 1
+                    else:
+                        runnable.append(timer)
+                for _ in range(len(runnable)):
+                    handle = next_runnable()
+                    if handle._cancelled:
                         continue
-                    try:
-                        handle._context.run(handle._callback, *handle._args)
-                    except (SystemExit, KeyboardInterrupt):
-                        raise
-                    except BaseException as error:
-                        self._callback_failed(handle, error)
-                elif process.state is paused:
-                    process.keep(cast("_Handle", handle))
+                    process = handle.process
+                    if process is None or process.state is running:
+                        if observed:
+                            handle._run()
+                            continue
+                        try:
+                            handle._context.run(handle._callback, *handle._args)
+                        except (SystemExit, KeyboardInterrupt):
+                            raise
+                        except BaseException as error:
+                            self._callback_failed(handle, error)
+                    elif process.state is paused:
+                        process.keep(cast("_Handle", handle))
+                if not runnable or self._stopping:
+                    break
+                if self.turns - turns_before > STEPS_PER_INSTANT_MAX:
+                    raise SpinningError(f"time stands still at {now_s:.6f} s; running: {list(runnable)[:5]}")
             if self._stopping:
-                break
+                return
 
     def _next_timer_s(self) -> float:
         timers = self._timers
@@ -435,7 +441,7 @@ class SimulatedLoop(BaseEventLoop):
             self._cancelled_timers -= 1
             heapq.heappop(timers)
         if not timers:
-            raise SimulationStalledError(f"nothing is left to do at {self._now_s:.6f} s")
+            raise SimulationStalledError(f"nothing is left to do at {self.now_s:.6f} s")
         return timers[0][0]
 
     def _callback_failed(self, handle: _Handle | _TimerHandle, error: BaseException) -> None:

@@ -17,6 +17,7 @@ from tests.simulation import planted_storage as storage
 from tests.simulation.disk import SimulatedFile, SimulatedFiles
 from tests.simulation.options import CONDITIONS
 from waltz.client.engine.appends import PartitionAppends
+from waltz.client.engine.links import ServerLink
 from waltz.client.engine.partition_session import PartitionSession
 from waltz.common.cluster import replicas
 from waltz.server.feed import Feed
@@ -415,6 +416,13 @@ MUTANTS: dict[str, Mutant] = {
         20,
         0,
         liveness.patient_with_silence,
+        ("blackhole",),
+    ),
+    "L3-questions-put-off-silence": Mutant(
+        "a client that asks for its appends again and again keeps a connection that went dead for longer",
+        20,
+        0,
+        _patch(ServerLink, "expect_answer", liveness.begin_anew_with_every_question),
         ("blackhole",),
     ),
     "L4-memory-without-bound": Mutant(

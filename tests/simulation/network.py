@@ -13,7 +13,7 @@ import os
 import random
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 from tests.simulation.lines import IDLE_S, SEGMENT_BYTES, SLOW_START_BYTES, WINDOW_BYTES, Condition, Line
 from tests.simulation.loop import Process, SimulatedLoop, current_process
@@ -32,12 +32,10 @@ RETRANSMISSION_MAX_S = 2.0
 """After a cut has healed, what was lost is sent again within this time."""
 
 
-class _Item(NamedTuple):
-    """What travels: bytes, or the end of the connection."""
+_BYTES = (bytes, bytearray, memoryview)
 
-    arrival_s: float
-    data: bytes
-    end: "str | None"
+_Item = tuple[float, bytes, str | None]
+"""What travels: when it arrives, and bytes or the end of the connection."""
 
 
 FIN = "FIN"
@@ -124,6 +122,8 @@ class SimulatedTransport(asyncio.Transport):
         self.process = process
         self.host = process.host
         self.peer: SimulatedTransport
+        self.way: Condition
+        """How bytes get to the peer."""
         self.addresses: tuple[tuple[str, int], tuple[str, int]]
         """Of this end and of the other."""
         self.socket_open = True
@@ -218,7 +218,7 @@ class SimulatedTransport(asyncio.Transport):
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         """See asyncio."""
-        if not isinstance(data, bytes | bytearray | memoryview):
+        if not isinstance(data, _BYTES):
             raise TypeError(f"data argument must be a bytes-like object, not {type(data).__name__!r}")
         if not data or self._connection_lost:
             return
@@ -398,6 +398,11 @@ class SimulatedTransport(asyncio.Transport):
         self._on_the_way.clear()
         self._lost_on_the_way.clear()
 
+    @property
+    def blackholed(self) -> bool:
+        """Whether nothing gets from this end to the other any more."""
+        return self._blackholed
+
     def _watch_peer(self) -> None:
         """The other end is not told that this one has gone; its kernel notices in the end."""
         self._loop.call_later(KEEP_ALIVE_S, self.peer.keep_alive_failed, context=self._network.context)
@@ -417,23 +422,25 @@ class SimulatedTransport(asyncio.Transport):
             return
         if self._arrived or self._arrived_end is not None:
             self._read_scheduled = True
-            self.process.call_soon(self._read_ready)
+            process = self.process
+            self._loop.schedule(self._read_ready, (), process.context, process)
 
     def _room(self) -> int:
         """How many bytes may leave for the window, which grows with what arrives on long lines, as TCP's does."""
-        condition = self._network.way(self.host, self.peer.host)
-        if condition is None or condition.line is None:
+        line = self.way.line
+        if line is None:
             return WINDOW_BYTES - self._unread_bytes
-        if not self._unread_bytes and self._loop.time() - self._last_sent_s > IDLE_S:
+        if not self._unread_bytes and self._loop.now_s - self._last_sent_s > IDLE_S:
             self._started_bytes = SLOW_START_BYTES
-        return min(condition.line.window_bytes, self._started_bytes) - self._unread_bytes
+        return min(line.window_bytes, self._started_bytes) - self._unread_bytes
 
     def _send(self, data: bytes) -> None:
-        self._unread_bytes += len(data)
-        self.unacknowledged_bytes += len(data)
-        self._last_sent_s = self._loop.time()
-        condition = self._network.way(self.host, self.peer.host)
-        if condition is None or condition.rate is None:
+        size_bytes = len(data)
+        self._unread_bytes += size_bytes
+        self.unacknowledged_bytes += size_bytes
+        self._last_sent_s = self._loop.now_s
+        way = self.way
+        if (way.line is None and way.bytes_per_s is None) or way.rate is None:
             self._put_on_the_way(data, None)
             return
         for start in range(0, len(data), SEGMENT_BYTES):
@@ -442,29 +449,37 @@ class SimulatedTransport(asyncio.Transport):
     def _put_on_the_way(self, data: bytes, end: str | None) -> None:
         if self._blackholed:
             return
-        arrival_s = self._network.arrival_s(self.host, self.peer.host, self.number, len(data))
-        self._last_arrival_s = max(self._last_arrival_s, arrival_s)
-        self._on_the_way.append(_Item(self._last_arrival_s, data, end))
-        self._schedule_arrival()
+        way = self.way
+        left_at_s = self._loop.now_s
+        if way.line is not None or way.bytes_per_s is not None:
+            left_at_s = way.left_at_s(left_at_s, self.number, len(data))
+        arrival_s = left_at_s + self._network.delay_s(way)
+        if arrival_s > self._last_arrival_s:
+            self._last_arrival_s = arrival_s
+        self._on_the_way.append((self._last_arrival_s, data, end))
+        if not self._arrival_scheduled:
+            self._schedule_arrival()
 
     def _schedule_arrival(self) -> None:
-        if not self._arrival_scheduled and self._on_the_way:
-            self._arrival_scheduled = True
-            self._loop.call_at(self._on_the_way[0].arrival_s, self._arrive, context=self._network.context)
+        """The next arrival, when something is on the way and none is scheduled."""
+        self._arrival_scheduled = True
+        self._loop.schedule_at(self._on_the_way[0][0], self._arrive, (), self._network.context, None)
 
     def _arrive(self) -> None:
         self._arrival_scheduled = False
-        if self._lost_on_the_way or self._network.is_cut(self.host, self.peer.host):
-            self._lost_on_the_way.extend(self._on_the_way)
-            self._on_the_way.clear()
+        on_the_way, peer = self._on_the_way, self.peer
+        if self._lost_on_the_way or self._network.loses(self.way, self.host, peer.host):
+            self._lost_on_the_way.extend(on_the_way)
+            on_the_way.clear()
             return
-        now_s = self._loop.time()
-        while self._on_the_way and self._on_the_way[0].arrival_s <= now_s:
-            item = self._on_the_way.popleft()
-            if self.peer.socket_open and not self.peer._blackholed:
-                self.unacknowledged_bytes -= len(item.data)
-            self.peer.arrived(item.data, item.end)
-        self._schedule_arrival()
+        now_s = self._loop.now_s
+        while on_the_way and on_the_way[0][0] <= now_s:
+            _, data, end = on_the_way.popleft()
+            if peer.socket_open and not peer._blackholed:
+                self.unacknowledged_bytes -= len(data)
+            peer.arrived(data, end)
+        if on_the_way and not self._arrival_scheduled:
+            self._schedule_arrival()
 
     def arrived(self, data: bytes, end: str | None) -> None:
         """The peer's bytes, or its end."""
@@ -474,10 +489,10 @@ class SimulatedTransport(asyncio.Transport):
             return
         if data:
             self._arrived.append(data)
-        if end == RESET:
-            self._reset()
-            return
         if end is not None:
+            if end == RESET:
+                self._reset()
+                return
             self._arrived_end = end
         self._schedule_read()
 
@@ -492,15 +507,13 @@ class SimulatedTransport(asyncio.Transport):
         """The peer has read; acknowledgements travel against the bytes."""
         if self.peer._blackholed:
             return
-        if self._network.is_cut(self.peer.host, self.host):
+        if self._network.loses(self.peer.way, self.peer.host, self.host):
             self._withheld_bytes += size_bytes
             return
         self._unread_bytes -= size_bytes
         self._started_bytes += size_bytes
         if self._buffer:
-            self._loop.call_later(
-                self._network.delay_s(self.peer.host, self.host), self._write_ready, context=self.process.context
-            )
+            self._loop.call_later(self._network.delay_s(self.peer.way), self._write_ready, context=self.process.context)
 
     def healed(self, source: str, target: str) -> None:
         """Bytes pass again from ``source`` to ``target``: send again what was lost."""
@@ -509,9 +522,9 @@ class SimulatedTransport(asyncio.Transport):
             lost.extend(self._on_the_way)
             self._on_the_way.clear()
             self._last_arrival_s = self._loop.time() + self._network.retransmission_s()
-            for item in lost:
-                self._on_the_way.append(_Item(self._last_arrival_s, item.data, item.end))
-            self._schedule_arrival()
+            self._on_the_way.extend((self._last_arrival_s, data, end) for _, data, end in lost)
+            if not self._arrival_scheduled:
+                self._schedule_arrival()
         if (self.peer.host, self.host) == (source, target) and self._withheld_bytes:
             withheld, self._withheld_bytes = self._withheld_bytes, 0
             self.acknowledged(withheld)
@@ -532,6 +545,7 @@ class Network:
         self.listeners: dict[tuple[str, int], SimulatedServer] = {}
         self.connections = 0
         self._random = random_source
+        self._draw = random_source.random
         self._conditions: dict[tuple[str, str], Condition] = {}
         self._without_power: set[str] = set()
         self._transports: dict[tuple[int, str], SimulatedTransport] = {}
@@ -583,35 +597,24 @@ class Network:
 
     def is_cut(self, source: str, target: str) -> bool:
         """Whether nothing gets from ``source`` to ``target``."""
-        if target in self._without_power or source in self._without_power:
-            return True
-        condition = self._conditions.get((source, target))
-        return condition is not None and condition.cut
+        return self.loses(self.condition(source, target), source, target)
 
-    def way(self, source: str, target: str) -> Condition | None:
-        """How bytes get from ``source`` to ``target``; ``None``: as in ordinary times."""
-        return self._conditions.get((source, target))
+    def loses(self, way: Condition, source: str, target: str) -> bool:
+        """Whether nothing gets on this way, that from ``source`` to ``target``."""
+        without_power = self._without_power
+        return way.cut or (bool(without_power) and (target in without_power or source in without_power))
 
-    def delay_s(self, source: str, target: str) -> float:
+    def delay_s(self, way: Condition) -> float:
         """How long a byte is on its way: a fraction of a millisecond mostly, sometimes much longer."""
-        draw = self._random.random()
+        draw = self._draw()
         delay_s = (0.0001 + 0.0004 * draw) * self.delay_factor
         if draw > 0.995:
-            delay_s += 0.03 * self._random.random()
-        condition = self._conditions.get((source, target))
-        if condition is not None:
-            if condition.line is not None:
-                delay_s += condition.line.delay_s
-            if condition.extra_delay_s:
-                delay_s += condition.extra_delay_s * (0.5 + self._random.random())
+            delay_s += 0.03 * self._draw()
+        if way.line is not None:
+            delay_s += way.line.delay_s
+        if way.extra_delay_s:
+            delay_s += way.extra_delay_s * (0.5 + self._draw())
         return delay_s
-
-    def arrival_s(self, source: str, target: str, connection: int, size_bytes: int) -> float:
-        """When the last of these bytes arrives, if they are sent at present."""
-        now_s = self.loop.time()
-        condition = self._conditions.get((source, target))
-        left_at_s = now_s if condition is None else condition.left_at_s(now_s, connection, size_bytes)
-        return left_at_s + self.delay_s(source, target)
 
     def retransmission_s(self) -> float:
         """How long after a cut has healed the lost bytes arrive."""
@@ -619,7 +622,7 @@ class Network:
 
     def read_size(self, available_bytes: int) -> int:
         """How many of the bytes that arrived one read returns: all of them mostly, but frames may be cut anywhere."""
-        if self._random.random() < 0.02:
+        if self._draw() < 0.02:
             return self._random.randint(1, min(available_bytes, READ_BYTES))
         return min(available_bytes, READ_BYTES)
 
@@ -679,6 +682,7 @@ class Network:
         near = SimulatedTransport(self, process, asyncio.Protocol(), number)
         far = SimulatedTransport(self, server.process, asyncio.Protocol(), number)
         near.peer, far.peer = far, near
+        near.way, far.way = self.condition(near.host, far.host), self.condition(far.host, near.host)
         local = (process.host, self._ephemeral_port())
         remote = (server.process.host, server.sockets[0].getsockname()[1])
         near.addresses, far.addresses = (local, remote), (remote, local)
@@ -739,7 +743,7 @@ class _Attempt:
             return
         source, target = self._process.host, self._address[0]
         if not self._network.is_cut(source, target):
-            self._later(self._network.delay_s(source, target), self._request_arrived)
+            self._later(self._network.delay_s(self._network.condition(source, target)), self._request_arrived)
         retry_s = next(self._retries_s, None)
         if retry_s is None:
             self._settle(None, TimeoutError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT)))
@@ -750,7 +754,7 @@ class _Attempt:
         source, target = self._process.host, self._address[0]
         if self._abandoned or not self._process.alive or self._network.is_cut(target, source):
             return  # the answer would be lost: the request is sent again
-        delay_s = self._network.delay_s(target, source)
+        delay_s = self._network.delay_s(self._network.condition(target, source))
         server = self._network.listeners.get(self._address)
         if server is None:
             refused = ConnectionRefusedError(errno.ECONNREFUSED, os.strerror(errno.ECONNREFUSED))

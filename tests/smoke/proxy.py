@@ -37,6 +37,11 @@ class Direction:
             group.create_task(self._take())
             group.create_task(self._give())
 
+    @property
+    def held_bytes(self) -> int:
+        """What has been taken and has not come out."""
+        return self._held_bytes
+
     def lose(self) -> None:
         """From now on nothing comes out."""
         self._whole = asyncio.Event()

@@ -304,7 +304,7 @@ class WaltzClient:
         Raises ``SessionFencedError`` if the present session is not ``if_session``; ``SessionNotSupportedError`` where
         the server knows no sessions; ``DeadlineExceededError`` after ``client.sessionTimeout`` (the new session may
         have begun); ``InvalidOperationError`` while a session of :meth:`exclusive` is open; ``PartitionNotFoundError``,
-        ``PartitionInactiveError`` and ``ClientClosedError``.
+        ``PartitionInactiveError``, ``ClientAheadError`` and ``ClientClosedError``.
         """
         self._engine.check_loop()
         return await self._engine.sessions.last_transaction_id(partition_id, fence=fence, if_session=if_session)

@@ -165,6 +165,16 @@ class Proxies:
                     self.random
                 )
 
+    @property
+    def pipes(self) -> list[Pipe]:
+        """All connections."""
+        return [pipe for proxy in self._proxies.values() for pipe in proxy.pipes]
+
+    def cut(self) -> None:
+        """End all connections."""
+        for pipe in self.pipes:
+            pipe.cut()
+
     async def close(self) -> None:
         for proxy in self._proxies.values():
             await proxy.close()

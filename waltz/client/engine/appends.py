@@ -197,9 +197,17 @@ class PartitionAppends:
         await self._take_place(submission)
         await self._attempt(submission, self._now_s())
 
+    async def mounted(self) -> None:
+        """Return when the partition is mounted.
+
+        Raises :class:`PartitionInactiveError`, :class:`ClientAheadError`, :class:`ClientClosedError`, and
+        :class:`ClientTimeoutError` after ``mount_wait_s``.
+        """
+        await self._ready(self._now_s(), sending=False)
+
     async def begin_flush(self) -> bytes | None:
         """Have everything registered decided; returns the request to wait for with :meth:`flushed`."""
-        await self._ready(self._now_s(), sending=False)
+        await self.mounted()
         self.flush_now()
         return self.monitor.last_enqueued
 

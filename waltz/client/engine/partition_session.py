@@ -4,6 +4,7 @@ What the answers mean is decided in :mod:`~waltz.client.engine.write_session`.
 """
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -125,14 +126,14 @@ class PartitionSession:
         """Go on with the present number, which is returned; with ``exclusive`` have it raised for this client alone.
 
         Raises ``SessionNotSupportedError``, ``SessionFencedError`` when another client holds an exclusive session,
-        ``DeadlineExceededError``, ``PartitionInactiveError`` and ``ClientClosedError``.
+        ``DeadlineExceededError``, ``PartitionInactiveError``, ``ClientAheadError`` and ``ClientClosedError``.
         """
         state = self._state
         async with self._within_time("the write session was not told"):
+            await self._mounted()
             state.renew(exclusive=exclusive)
             try:
-                if self._mount.channel is not None:
-                    self.mounted()
+                self.mounted()
                 while state.renewing:
                     await self._appends.changed()
             finally:
@@ -148,13 +149,15 @@ class PartitionSession:
 
         When this returns, all that came before is applied, and everything that was submitted before is decided. Raises
         ``SessionFencedError`` if the present session is not the expected one, ``SessionNotSupportedError``,
-        ``DeadlineExceededError`` (it may have begun), ``PartitionInactiveError`` and ``ClientClosedError``.
+        ``DeadlineExceededError`` (it may have begun), ``PartitionInactiveError``, ``ClientAheadError`` and
+        ``ClientClosedError``.
         """
         options = FenceOption.FENCE | (FenceOption.EXCLUSIVE if exclusive else FenceOption(0))
         expected = NO_WRITE_SESSION if expected_session is None else expected_session
         state = self._state
         self._appends.check_active()
         async with self._within_time("no write session was begun"):
+            await self._mounted()  # whoever may not append is not to keep others from it
             response = await self._last_transaction(options, expected)
         if response.last_transaction_status is LastTransactionStatus.UNEXPECTED_SESSION:
             raise SessionFencedError(
@@ -164,6 +167,7 @@ class PartitionSession:
             )
         if response.write_session > state.number:
             state.adopt(response.write_session)
+            self._asked = b""  # an answer from before the fence may still come, over the other connection
             self._appends.session_changed()
         async with self._within_time(f"write session {response.write_session} is begun, but what came before"):
             await self._decided(response.transaction_id)
@@ -199,14 +203,17 @@ class PartitionSession:
                 return response
             await asyncio.sleep(backoff.next_delay_s())
 
+    async def _mounted(self) -> None:
+        """Return when the partition is mounted. The time that counts is that of the caller."""
+        while True:
+            with contextlib.suppress(ClientTimeoutError):
+                await self._appends.mounted()
+                return
+
     async def _decided(self, transaction_id: int) -> None:
         """Return when everything submitted until now is decided, and the transaction is applied."""
-        while True:
-            try:
-                last = await self._appends.begin_flush()
-                break
-            except ClientTimeoutError:
-                continue  # the time that counts is that of the caller
+        await self._mounted()
+        last = await self._appends.begin_flush()
         if last is not None:
             await self._appends.flushed(last)
         await self._appends.applied(transaction_id)

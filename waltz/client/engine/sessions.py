@@ -53,8 +53,8 @@ class WriteSessions:
         """Id of the last transaction behind all that came before; with ``fence`` behind all that older sessions add.
 
         Raises ``SessionFencedError``, ``SessionNotSupportedError``, ``DeadlineExceededError``,
-        ``InvalidOperationError`` while an exclusive session of this client is open, ``PartitionInactiveError`` and
-        ``ClientClosedError``.
+        ``InvalidOperationError`` while an exclusive session of this client is open, ``PartitionInactiveError``,
+        ``ClientAheadError`` and ``ClientClosedError``.
         """
         check_integer(partition_id, "partition_id")
         if if_session is not None:

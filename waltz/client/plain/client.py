@@ -433,7 +433,10 @@ class Client:
 
     async def _join_for_session(self, partition_id: int) -> None:
         if partition_id not in self._joined:
-            await self._join(partition_id, self._environment.config.session_timeout_ms / 1000)
+            try:
+                await self._join(partition_id, self._environment.config.session_timeout_ms / 1000)
+            except NotAppendedError as error:
+                raise DeadlineExceededError(str(error)) from error
 
     # Appending
 

@@ -8,7 +8,7 @@ import pytest
 from tests.unit.client.application import Callbacks, Context, World
 from tests.unit.client.fake_server import Connection, FakeServer, until
 from waltz.client.callbacks import WaltzClient
-from waltz.client.errors import NotAppendedError, PartitionInactiveError, SessionFencedError
+from waltz.client.errors import ClientAheadError, NotAppendedError, PartitionInactiveError, SessionFencedError
 from waltz.common.wire.append_request import AppendRequest
 from waltz.common.wire.client_server import FlushRequest, Message
 from waltz.common.wire.write_sessions import (
@@ -226,16 +226,7 @@ async def test_what_is_undecided_is_flushed_before_a_fence_returns(world: World)
     assert server.of(FlushRequest)
 
 
-async def test_calls_for_one_partition_are_made_one_after_the_other(world: World) -> None:
-    client, server, sessions = await start(world)
-    marks = await asyncio.gather(*(client.last_transaction_id(0, fence=True) for _ in range(5)))
-    assert marks == [-1] * 5
-    assert client.write_session(0) == sessions.number == 11
-    await submitted(client)
-    assert carried(server) == [11]
-
-
-async def test_a_partition_that_the_client_takes_no_part_in_is_not_fenced(world: World) -> None:
+async def test_who_takes_no_part_in_the_partition_fences_nobody(world: World) -> None:
     server = await world.server(versions=(5,))
     Sessions(server)
     client = await world.client(Callbacks(), server, enableSessionWrite=True, autoMount=False)
@@ -244,3 +235,40 @@ async def test_a_partition_that_the_client_takes_no_part_in_is_not_fenced(world:
             await call
     assert not server.of(LastTransactionIdRequest)
     assert await client.last_transaction_id(0) == -1
+
+
+async def test_who_is_ahead_of_the_log_fences_nobody(world: World) -> None:
+    server = await world.server(versions=(5,))
+    Sessions(server)
+    client = await world.client(Callbacks({0: 5}), server, enableSessionWrite=True)
+    for call in (client.last_transaction_id(0, fence=True), client.renew_session(0)):
+        with pytest.raises(ClientAheadError):
+            await call
+    assert not server.of(LastTransactionIdRequest)
+
+
+async def test_an_answer_from_before_the_fence_does_not_end_its_session(world: World) -> None:
+    """It comes over another connection, and perhaps later."""
+    client, server, sessions = await start(world)
+    held = server.hold(HeartbeatRequest, count=1)
+    renewing = asyncio.create_task(client.renew_session(0))
+    await until(lambda: held)
+    renewing.cancel()
+    await asyncio.wait([renewing])
+    server.filter = sessions.filter
+    await client.last_transaction_id(0, fence=True)
+    connection, question = held[0]
+    held_by_another = HeartbeatResponse(question.req_id, HeartbeatState.HELD_BY_ANOTHER, -1, -1, SessionFlag.EXCLUSIVE)
+    connection.send(held_by_another)
+    await submitted(client)
+    assert client.write_session(0) == 7
+    assert carried(server) == [7]
+
+
+async def test_calls_for_one_partition_are_made_one_after_the_other(world: World) -> None:
+    client, server, sessions = await start(world)
+    marks = await asyncio.gather(*(client.last_transaction_id(0, fence=True) for _ in range(5)))
+    assert marks == [-1] * 5
+    assert client.write_session(0) == sessions.number == 11
+    await submitted(client)
+    assert carried(server) == [11]

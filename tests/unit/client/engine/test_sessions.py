@@ -1,6 +1,7 @@
 """Write sessions in all faces of the client, in front of servers in memory."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -332,6 +333,22 @@ async def test_every_call_has_a_deadline() -> None:
             await client.renew_session(0)
         driver.resume_feed()
         assert await waiting == 1
+
+
+async def test_a_call_has_a_deadline_where_no_server_is_known() -> None:
+    driver = MockDriver()
+    environment = driver.environment(
+        waltz.ClientOptions(rpc_timeout_s=0.05), enableSessionWrite=True, sessionTimeout=200
+    )
+    async with waltz.Client(environment) as client:
+        engine: Any = client._engine
+        engine.remove_server(next(iter(engine._stream._links._assignments._owners.values())).endpoint)
+        for call in (client.last_transaction_id(0, fence=True), client.renew_session(0)):
+            with pytest.raises(waltz.DeadlineExceededError, match="no server is known to own"):
+                await call
+        with pytest.raises(waltz.DeadlineExceededError, match="no server is known to own"):
+            async with client.exclusive(0):
+                pass
 
 
 def test_threads_have_the_same() -> None:
