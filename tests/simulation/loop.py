@@ -257,7 +257,6 @@ class SimulatedLoop(BaseEventLoop):
         self._timers: list[tuple[float, int, _TimerHandle]] = []
         self._timer_number = 0
         self._cancelled_timers = 0
-        self._turns_in_instant = 0
         self._graveyard: list[SimulatedTask] = []
         self._stop_requested = False
         self.turns = 0
@@ -398,41 +397,41 @@ class SimulatedLoop(BaseEventLoop):
         next_runnable, pop_timer = runnable.popleft, heapq.heappop
         running, paused = ProcessState.RUNNING, ProcessState.PAUSED
         while True:
-            self.turns += 1
-            if runnable or self._stop_requested:
-                self._turns_in_instant += 1
-                if self._turns_in_instant > STEPS_PER_INSTANT_MAX:
-                    raise SpinningError(f"time stands still at {self.now_s:.6f} s; running: {list(runnable)[:5]}")
-            else:
-                self._turns_in_instant = 0
+            if not runnable and not self._stop_requested:
                 self.now_s = max(self.now_s, self._next_timer_s())
-            now_s = self.now_s
-            while timers and timers[0][0] <= now_s:
-                timer = pop_timer(timers)[2]
-                timer._scheduled = False
-                if timer._cancelled:
-                    self._cancelled_timers -= 1
-                else:
-                    runnable.append(timer)
-            for _ in range(len(runnable)):
-                handle = next_runnable()
-                if handle._cancelled:
-                    continue
-                process = handle.process
-                if process is None or process.state is running:
-                    if self.observed:
-                        handle._run()
+            now_s, observed, turns_before = self.now_s, self.observed, self.turns
+            while True:
+                self.turns += 1
+                while timers and timers[0][0] <= now_s:
+                    timer = pop_timer(timers)[2]
+                    timer._scheduled = False
+                    if timer._cancelled:
+                        self._cancelled_timers -= 1
+                    else:
+                        runnable.append(timer)
+                for _ in range(len(runnable)):
+                    handle = next_runnable()
+                    if handle._cancelled:
                         continue
-                    try:
-                        handle._context.run(handle._callback, *handle._args)
-                    except (SystemExit, KeyboardInterrupt):
-                        raise
-                    except BaseException as error:
-                        self._callback_failed(handle, error)
-                elif process.state is paused:
-                    process.keep(cast("_Handle", handle))
+                    process = handle.process
+                    if process is None or process.state is running:
+                        if observed:
+                            handle._run()
+                            continue
+                        try:
+                            handle._context.run(handle._callback, *handle._args)
+                        except (SystemExit, KeyboardInterrupt):
+                            raise
+                        except BaseException as error:
+                            self._callback_failed(handle, error)
+                    elif process.state is paused:
+                        process.keep(cast("_Handle", handle))
+                if not runnable or self._stopping:
+                    break
+                if self.turns - turns_before > STEPS_PER_INSTANT_MAX:
+                    raise SpinningError(f"time stands still at {now_s:.6f} s; running: {list(runnable)[:5]}")
             if self._stopping:
-                break
+                return
 
     def _next_timer_s(self) -> float:
         timers = self._timers

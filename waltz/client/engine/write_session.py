@@ -97,8 +97,11 @@ class ClientWriteSession:
         self._ask_exclusive = exclusive
 
     def end_renewal(self) -> None:
-        """The application waits no longer: another number must not be taken on its behalf."""
+        """The application waits no longer: on its behalf no other number may be taken, and no exclusive session begun,
+        which nobody would write in. Only what was to be exclusive from the first still is."""
         self._renewing = False
+        if self.number != NO_WRITE_SESSION:
+            self._ask_exclusive = False
 
     def answered(self, response: HeartbeatResponse) -> bool:
         """The server has answered what it was asked; false if it has to be asked again.

@@ -114,6 +114,24 @@ def test_exclusiveness_is_asked_for_once() -> None:
     assert session.question == GET | EXCLUSIVE
 
 
+def test_a_renewal_that_nobody_waits_for_asks_for_no_exclusiveness() -> None:
+    session = new(exclusive=True)
+    session.mounted(5)
+    session.answered(answer(6))
+    session.mounted(5)
+    session.answered(answer(7))
+    session.renew(exclusive=True)
+    session.end_renewal()
+    assert session.mounted(5) == GET
+
+
+def test_the_first_session_is_exclusive_whatever_was_given_up_meanwhile() -> None:
+    session = new(exclusive=True)
+    session.renew(exclusive=True)
+    session.end_renewal()
+    assert session.mounted(5) == GET | EXCLUSIVE
+
+
 def test_a_server_that_is_not_ready_is_asked_again() -> None:
     session = new()
     session.mounted(5)
