@@ -1,6 +1,7 @@
 """Write sessions against real servers and storages that are well: who may append, and where the log of others ends."""
 
 import asyncio
+import contextlib
 import struct
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -315,6 +316,52 @@ async def test_a_holder_keeps_its_session_over_a_hundred_connections(
         assert set(await log_of(one, partition)) == {b"holder"}
     finally:
         await proxies.close()
+
+
+async def test_fences_of_many_at_once_begin_sessions_one_after_the_other(
+    plain_cluster: LocalCluster, plain: waltz.Client, partition: int
+) -> None:
+    """While their connections break: a fence may be carried out twice then, and the second time counts."""
+    proxies = Proxies(seed=6)
+    begun: list[tuple[int, int]] = []
+    async with contextlib.AsyncExitStack() as stack:
+        clients = [
+            await stack.enter_async_context(client_of(plain_cluster, connector=proxies.connector())) for _ in range(6)
+        ]
+
+        async def fence(client: waltz.Client) -> None:
+            for _ in range(20):
+                transaction_id = await client.last_transaction_id(partition, fence=True)
+                number = client.write_session(partition)
+                if number is not None:
+                    begun.append((number, transaction_id))
+                await plain.append(partition, b"plain")
+
+        async with asyncio.TaskGroup() as group:
+            fencing = [group.create_task(fence(client)) for client in clients]
+            while not all(task.done() for task in fencing):
+                await asyncio.sleep(0.02)
+                await proxies.disturb(1, 0)
+        numbers = [number for number, _ in begun]
+        assert len(set(numbers)) == len(numbers)
+        ends = [transaction_id for _, transaction_id in sorted(begun)]
+        assert ends == sorted(ends)
+        assert len(await log_of(plain, partition)) == 120
+        last = max(numbers)
+        for client in clients:
+            assert await client.renew_session(partition) >= last
+    await proxies.close()
+
+
+def test_a_blocking_client(plain_cluster: LocalCluster, partition: int) -> None:
+    path = plain_cluster.layout.client_config_path
+    with waltz.blocking.connect(path, session_write=True) as one, waltz.blocking.connect(path) as plain:
+        with one.exclusive(partition) as session:
+            assert one.append(partition, b"one") == session.transaction_id + 1 == 0
+            with pytest.raises(waltz.SessionFencedError):
+                plain.append(partition, b"refused")
+        assert plain.append(partition, b"plain") == 1
+        assert one.last_transaction_id(partition, fence=True) == 1
 
 
 # What a fence finds and leaves
