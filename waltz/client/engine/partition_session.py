@@ -147,7 +147,8 @@ class PartitionSession:
     async def fence(self, *, exclusive: bool, expected_session: int | None) -> BegunSession:
         """Begin a new session, which this client goes on with.
 
-        When this returns, all that came before is applied, and everything that was submitted before is decided. Raises
+        When this returns, all that came before is applied, and everything that was sent before is decided. What waits
+        to be sent (for the mount, a place, or another attempt after a conflict) belongs to the new session. Raises
         ``SessionFencedError`` if the present session is not the expected one, ``SessionNotSupportedError``,
         ``DeadlineExceededError`` (it may have begun), ``PartitionInactiveError``, ``ClientAheadError`` and
         ``ClientClosedError``.
