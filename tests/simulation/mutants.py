@@ -18,6 +18,7 @@ from tests.simulation.disk import SimulatedFile, SimulatedFiles
 from tests.simulation.options import CONDITIONS
 from waltz.client.engine.appends import PartitionAppends
 from waltz.client.engine.links import ServerLink
+from waltz.client.engine.partition_session import PartitionSession
 from waltz.common.cluster import replicas
 from waltz.server.feed import Feed
 from waltz.server.locks import LockTable
@@ -532,7 +533,7 @@ MUTANTS: dict[str, Mutant] = {
     "W-fence-without-barrier": Mutant(
         "a fence begins while appends that came before it are undecided",
         20,
-        0,
+        5,
         sessions.fence_without_barrier,
         conditions=CONDITIONS["write-sessions"],
     ),
@@ -574,7 +575,7 @@ MUTANTS: dict[str, Mutant] = {
     "W-kept-by-a-returning-owner": Mutant(
         "an owner keeps its number whoever came between two of its store sessions",
         20,
-        0,
+        6,
         sessions.broken_by_nothing,
         ("boomerang",),
         _RETURNING,
@@ -582,7 +583,7 @@ MUTANTS: dict[str, Mutant] = {
     "W-kept-over-a-generation": Mutant(
         "the number survives a raise of the generation",
         20,
-        0,
+        6,
         sessions.trust_every_generation,
         ("boomerang", "begin-in-the-dark"),
         _RETURNING,
@@ -590,7 +591,7 @@ MUTANTS: dict[str, Mutant] = {
     "W-checked-after-the-locks": Mutant(
         "the session is checked when the locks have been raised",
         20,
-        2,
+        0,
         sessions.check_after_the_locks,
         conditions=CONDITIONS["write-sessions"],
     ),
@@ -604,7 +605,7 @@ MUTANTS: dict[str, Mutant] = {
     "W-checked-by-order": Mutant(
         "an append under a number that is to come is admitted",
         20,
-        1,
+        0,
         _patch(WriteSession, "admits", sessions.admit_newer_numbers),
         conditions=CONDITIONS["write-sessions"],
     ),
@@ -618,7 +619,7 @@ MUTANTS: dict[str, Mutant] = {
     "W-exclusive-for-who-knows": Mutant(
         "whoever knows the number of an exclusive session may append",
         20,
-        7,
+        1,
         _patch(WriteSession, "admits", sessions.admit_by_number_alone),
         conditions=CONDITIONS["write-sessions"],
     ),
@@ -639,10 +640,53 @@ MUTANTS: dict[str, Mutant] = {
     "W-exclusive-over-a-change": Mutant(
         "an owner that begins anew still takes its old holder for the holder",
         30,
-        6,
+        12,
         sessions.exclusive_over_a_change,
         ("boomerang", "flap"),
         {**_RETURNING, "wire_clients": 2, "checkpoint_interval": 5, "fault_count": 12},
+    ),
+    "W-fenced-client-sends": Mutant(
+        "a client goes on under its number when it has heard that it is over",
+        20,
+        0,
+        sessions.send_when_fenced,
+        conditions=CONDITIONS["write-sessions"],
+    ),
+    "W-adopted-in-silence": Mutant(
+        "a client takes whatever number it is told when it mounts",
+        20,
+        3,
+        sessions.adopt_every_number,
+        conditions=CONDITIONS["write-sessions"],
+    ),
+    "W-promoted-again": Mutant(
+        "a client asks for an exclusive session again whenever it mounts",
+        30,
+        12,
+        sessions.promote_at_every_mount,
+        conditions=CONDITIONS["write-sessions"],
+    ),
+    "W-fenced-attempted-again": Mutant(
+        "a client sends again in the next session what was refused because of its session",
+        20,
+        0,
+        sessions.attempt_fenced_again,
+        conditions=CONDITIONS["write-sessions"],
+    ),
+    "W-lost-attempted-again": Mutant(
+        "a client sends again what a flush has shown to be lost",
+        20,
+        1,
+        _patch(PartitionAppends, "_lost", sessions.attempt_lost_again),
+        ("break-connections", "kill-server", "prefer-partitions"),
+        {**CONDITIONS["write-sessions"], "session_share": 1.0, "fault_count": 16},
+    ),
+    "W-fence-not-waited-for": Mutant(
+        "a fence is over for the application before what came before it is applied, and decided",
+        20,
+        0,
+        _patch(PartitionSession, "_decided", sessions.not_waited_for),
+        conditions=CONDITIONS["write-sessions"],
     ),
     "locks-not-raised": Mutant("no lock is ever raised", 10, 0, _patch(LockTable, "admit", borders.raise_nothing)),
 }

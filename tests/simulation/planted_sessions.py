@@ -4,8 +4,18 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from unittest import mock
 
+from waltz.client.engine.appends import PartitionAppends
+from waltz.client.engine.partition_session import PartitionSession
+from waltz.client.engine.submission import Submission
+from waltz.client.engine.write_session import ClientWriteSession, SessionState
 from waltz.common.wire.client_server import MountRequest
-from waltz.common.wire.write_sessions import NO_WRITE_SESSION, LastTransactionIdRequest, LastTransactionStatus
+from waltz.common.wire.write_sessions import (
+    NO_WRITE_SESSION,
+    HeartbeatResponse,
+    LastTransactionIdRequest,
+    LastTransactionStatus,
+    SessionFenced,
+)
 from waltz.server.appends import AppendCall
 from waltz.server.fencing import Fencing
 from waltz.server.link import ClientLink
@@ -239,3 +249,82 @@ def expectations_ignored() -> Iterator[None]:
 
     with mock.patch.object(Fencing, "answer", ignorant):
         yield
+
+
+# Clients
+
+
+@contextlib.contextmanager
+def send_when_fenced() -> Iterator[None]:
+    """A client goes on under its number when it has heard that it is over."""
+
+    def sends(session: ClientWriteSession) -> bool:
+        return session.state in (*_SENDING, SessionState.FENCED)
+
+    def carried(session: ClientWriteSession) -> int:
+        return session.number if session.state in (SessionState.HELD, SessionState.FENCED) else NO_WRITE_SESSION
+
+    with (
+        mock.patch.object(ClientWriteSession, "sends", property(sends)),
+        mock.patch.object(ClientWriteSession, "carried", property(carried)),
+        mock.patch.object(ClientWriteSession, "refusal", None),
+    ):
+        yield
+
+
+_SENDING = (SessionState.OFF, SessionState.HELD, SessionState.PLAIN)
+
+
+@contextlib.contextmanager
+def adopt_every_number() -> Iterator[None]:
+    """A client takes whatever number it is told when it mounts."""
+    answered = ClientWriteSession.answered
+
+    def adopting(session: ClientWriteSession, response: HeartbeatResponse) -> bool:
+        session._renewing = True
+        return answered(session, response)
+
+    with mock.patch.object(ClientWriteSession, "answered", adopting):
+        yield
+
+
+@contextlib.contextmanager
+def promote_at_every_mount() -> Iterator[None]:
+    """A client that once asked for an exclusive session asks again whenever it mounts."""
+    adopt = ClientWriteSession.adopt
+
+    def adopting(session: ClientWriteSession, number: int) -> None:
+        asks = session._ask_exclusive
+        adopt(session, number)
+        session._ask_exclusive = asks
+
+    def ended(session: ClientWriteSession) -> None:
+        session._renewing = False
+
+    with (
+        mock.patch.object(ClientWriteSession, "adopt", adopting),
+        mock.patch.object(ClientWriteSession, "end_renewal", ended),
+    ):
+        yield
+
+
+@contextlib.contextmanager
+def attempt_fenced_again() -> Iterator[None]:
+    """What a server refused because of its session is sent again in the next one."""
+
+    def again(appends: PartitionAppends, message: SessionFenced) -> None:
+        appends.session.fenced(message.write_session)
+        appends._abort(message.req_id, appends._failed)
+        appends.session_changed()
+
+    with mock.patch.object(PartitionAppends, "session_fenced", again):
+        yield
+
+
+def attempt_lost_again(appends: PartitionAppends, submissions: Sequence[Submission]) -> None:
+    """What got lost is sent again, behind what was sent after it."""
+    appends._failed(submissions)
+
+
+async def not_waited_for(session: PartitionSession, transaction_id: int) -> None:
+    """A fence is over for the application before what came before it is applied, and decided."""

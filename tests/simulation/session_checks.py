@@ -195,6 +195,14 @@ class SessionChecks:
         if number is not None:
             self._current[key] = number
 
+    def client_promotes(self, client_id: int, partition_id: int, number: int) -> None:
+        """A client that has this number, or none, asks for an exclusive session."""
+        if number != NO_WRITE_SESSION and not self._asking[client_id, partition_id]:
+            self._fail(
+                f"client {client_id} asks for an exclusive session of partition {partition_id} again, after it had "
+                f"number {number}"
+            )
+
     def client_sends(self, req_id: bytes, number: int) -> None:
         """A client that keeps the rules sends an append."""
         self.carried(req_id, number)

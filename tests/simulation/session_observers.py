@@ -16,6 +16,7 @@ from waltz.common.wire.versions import FIRST_WITH_WRITE_SESSION
 from waltz.common.wire.write_sessions import (
     NO_WRITE_SESSION,
     FenceOption,
+    HeartbeatOption,
     HeartbeatRequest,
     HeartbeatResponse,
     LastTransactionIdRequest,
@@ -123,7 +124,7 @@ def _telling(checks: SessionChecks) -> Callable[[ClientLink, Message], None]:
 def _clients_are_seen(checks: SessionChecks) -> Iterator[None]:
     """What the client library hears, sends, and tells its application."""
     fenced = PartitionAppends.session_fenced
-    response, fence = PartitionSession.response, PartitionSession.fence
+    response, fence, ask = PartitionSession.response, PartitionSession.fence, PartitionSession._ask
 
     def encoded(version: int, req_id: bytes, *fields: Any) -> bytes:
         checks.client_sends(bytes(req_id), fields[-1])
@@ -139,6 +140,11 @@ def _clients_are_seen(checks: SessionChecks) -> Iterator[None]:
             checks.client_told(session._appends._client_id, session._partition_id, message.write_session)
         response(session, message)
 
+    def asks(session: PartitionSession) -> None:
+        if HeartbeatOption.EXCLUSIVE in session._state.question:
+            checks.client_promotes(session._appends._client_id, session._partition_id, session._state.number)
+        ask(session)
+
     async def has_fenced(session: PartitionSession, *, exclusive: bool, expected_session: int | None) -> BegunSession:
         begun = await fence(session, exclusive=exclusive, expected_session=expected_session)
         who = f"client {session._appends._client_id}"
@@ -151,6 +157,7 @@ def _clients_are_seen(checks: SessionChecks) -> Iterator[None]:
         mock.patch.object(PartitionAppends, "session_fenced", heard_fenced),
         mock.patch.object(PartitionSession, "response", heard),
         mock.patch.object(PartitionSession, "fence", has_fenced),
+        mock.patch.object(PartitionSession, "_ask", asks),
     ):
         yield
 

@@ -255,7 +255,27 @@ def test_a_client_that_sends_under_a_number_that_it_knows_to_be_over(world: Worl
     world.checks.client_told(ANN, PARTITION, 5)
     world.checks.client_sends(ReqId.of(BOB, 1, PARTITION, 1), 4)
     world.checks.client_sends(ReqId.of(ANN, 1, PARTITION + 1, 1), 4)
-    world.checks.client_sends(ReqId.of(ANN, 1, PARTITION, 2), 5)
     assert not world.failures
     world.checks.client_sends(ReqId.of(ANN, 1, PARTITION, 3), 4)
     assert "its client has heard of 5" in world.failure
+
+
+def test_a_client_takes_another_number_for_its_application_only(world: World) -> None:
+    world.checks.client_sends(ReqId.of(ANN, 1, PARTITION, 1), 4)
+    world.checks.client_asks(ANN, PARTITION)
+    world.checks.client_sends(ReqId.of(ANN, 1, PARTITION, 2), 5)
+    world.checks.client_asked(ANN, PARTITION, 6)
+    world.checks.client_sends(ReqId.of(ANN, 1, PARTITION, 3), 6)
+    assert not world.failures
+    world.checks.client_sends(ReqId.of(ANN, 1, PARTITION, 4), 7)
+    assert "sent under number 7, for which nobody has asked; it had 6" in world.failure
+
+
+def test_a_client_asks_for_an_exclusive_session_once(world: World) -> None:
+    world.checks.client_promotes(ANN, PARTITION, NO_WRITE_SESSION)
+    world.checks.client_asks(ANN, PARTITION)
+    world.checks.client_promotes(ANN, PARTITION, 4)
+    world.checks.client_asked(ANN, PARTITION, 5)
+    assert not world.failures
+    world.checks.client_promotes(ANN, PARTITION, 5)
+    assert "again, after it had number 5" in world.failure
