@@ -192,8 +192,13 @@ class SessionChecks:
         """The application has got what it wanted, or not; the client has this number then, or none."""
         key = client_id, partition_id
         self._asking[key] -= 1
-        if number is not None:
-            self._current[key] = number
+        if number is not None and number != self._current.get(key):
+            self._take(key, number)
+
+    def _take(self, key: tuple[int, int], number: int) -> None:
+        """Begin anew: that a still newer number is in force may have come sooner, on another connection."""
+        self._current[key] = number
+        self._dead_below.pop(key, None)
 
     def client_promotes(self, client_id: int, partition_id: int, number: int) -> None:
         """A client that has this number, or none, asks for an exclusive session."""
@@ -208,16 +213,14 @@ class SessionChecks:
         self.carried(req_id, number)
         parsed = ReqId(req_id)
         key = parsed.client_id, parsed.partition_id
-        dead_below = self._dead_below.get(key, NO_WRITE_SESSION)
-        if number < dead_below:
-            self._fail(f"{parsed} is sent under number {number}; its client has heard of {dead_below}")
-        if number == NO_WRITE_SESSION:
-            return
-        current = self._current.setdefault(key, number)
+        current = self._current.setdefault(key, number) if number != NO_WRITE_SESSION else number
         if number != current:
             if not self._asking[key]:
                 self._fail(f"{parsed} is sent under number {number}, for which nobody has asked; it had {current}")
-            self._current[key] = number
+            self._take(key, number)
+        dead_below = self._dead_below.get(key, NO_WRITE_SESSION)
+        if number < dead_below:
+            self._fail(f"{parsed} is sent under number {number}; its client has heard of {dead_below}")
 
     # The log
 

@@ -136,7 +136,7 @@ def _clients_are_seen(checks: SessionChecks) -> Iterator[None]:
         fenced(appends, message)
 
     def heard(session: PartitionSession, message: HeartbeatResponse) -> None:
-        if message.write_session != NO_WRITE_SESSION:
+        if message.write_session != NO_WRITE_SESSION and message.req_id == session._asked:  # others it ignores
             checks.client_told(session._appends._client_id, session._partition_id, message.write_session)
         response(session, message)
 

@@ -271,6 +271,18 @@ def test_a_client_takes_another_number_for_its_application_only(world: World) ->
     assert "sent under number 7, for which nobody has asked; it had 6" in world.failure
 
 
+def test_what_a_client_has_asked_for_may_be_over_when_it_comes(world: World) -> None:
+    world.checks.client_sends(ReqId.of(ANN, 1, PARTITION, 1), 4)
+    world.checks.client_asks(ANN, PARTITION)
+    world.checks.client_told(ANN, PARTITION, 6)
+    world.checks.client_sends(ReqId.of(ANN, 1, PARTITION, 2), 5)
+    world.checks.client_asked(ANN, PARTITION, 5)
+    assert not world.failures
+    world.checks.client_told(ANN, PARTITION, 6)
+    world.checks.client_sends(ReqId.of(ANN, 1, PARTITION, 3), 5)
+    assert "its client has heard of 6" in world.failure
+
+
 def test_a_client_asks_for_an_exclusive_session_once(world: World) -> None:
     world.checks.client_promotes(ANN, PARTITION, NO_WRITE_SESSION)
     world.checks.client_asks(ANN, PARTITION)
