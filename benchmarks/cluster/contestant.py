@@ -98,9 +98,9 @@ def main() -> None:
     target: Target
     if kind == LEAN:
         target = LeanTarget(directory)
-        gc.freeze()  # as its nodes do
     else:
         target = WaltzTarget(directory, Path.cwd(), lambda text: say(progress=text))
+    gc.freeze()  # what was imported is no part of either client, and the nodes of both do the same
     uvloop.run(run(Contestant(target)))
 
 

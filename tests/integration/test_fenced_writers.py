@@ -263,6 +263,27 @@ async def test_every_server_that_gets_the_partition_begins_a_session(
     assert await log_of(two, partition) == expected
 
 
+async def test_an_exclusive_session_is_left_while_all_servers_are_down(
+    plain_cluster: LocalCluster, partition: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with (
+        client_of(plain_cluster, session_timeout_ms=1000) as holder,
+        client_of(plain_cluster, sessions=False) as plain,
+    ):
+        async with holder.exclusive(partition) as session:
+            await holder.append(partition, b"holder")
+            for node in plain_cluster.layout.servers:
+                await asyncio.to_thread(plain_cluster.kill, node)
+        assert f"exclusive session {session.number} of partition {partition} was left without an end" in caplog.text
+        for call in (holder.last_transaction_id(partition, fence=True), holder.renew_session(partition)):
+            with pytest.raises(waltz.DeadlineExceededError):
+                await call
+        for node in plain_cluster.layout.servers:
+            plain_cluster.start_server(node)
+        await eventually(lambda: plain.append(partition, b"plain"))
+        assert await log_of(plain, partition) == [b"holder", b"plain"]
+
+
 async def test_a_server_of_an_older_version_is_refused_unless_configured_otherwise(
     plain_cluster: LocalCluster, one: waltz.Client, partition: int, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -1,6 +1,7 @@
 """Write sessions against real servers and storages that are well: who may append, and where the log of others ends."""
 
 import asyncio
+import contextlib
 import struct
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -14,7 +15,7 @@ from tests.integration.peers import Peers, live
 from tests.integration.session_clients import client_of, eventually, log_of, store_session
 from tests.unit.client.proxy import Proxies
 from waltz.common.config import ClientConfig, load
-from waltz.common.wire.write_sessions import FenceOption, LastTransactionStatus
+from waltz.common.wire.write_sessions import FenceOption, HeartbeatOption, HeartbeatState, LastTransactionStatus
 from waltz.common.zk.paths import ClusterPaths
 from waltz.common.zk.znodes import PartitionAssignment, PartitionMetadata
 from waltz.local.cluster import LocalCluster
@@ -26,7 +27,7 @@ PARTITIONS = 40
 CHECKPOINT_INTERVAL = 100
 """Transactions after which a store session is followed by another one, in all of these tests."""
 
-SESSION_FENCED, LAST_TRANSACTION, LAST_TRANSACTION_TOLD = 23, 26, 27
+SESSION_FENCED, HEARTBEAT, HEARTBEAT_TOLD, LAST_TRANSACTION, LAST_TRANSACTION_TOLD = range(23, 28)
 
 
 @pytest.fixture(scope="module")
@@ -317,6 +318,52 @@ async def test_a_holder_keeps_its_session_over_a_hundred_connections(
         await proxies.close()
 
 
+async def test_fences_of_many_at_once_begin_sessions_one_after_the_other(
+    plain_cluster: LocalCluster, plain: waltz.Client, partition: int
+) -> None:
+    """While their connections break: a fence may be carried out twice then, and the second time counts."""
+    proxies = Proxies(seed=6)
+    begun: list[tuple[int, int]] = []
+    async with contextlib.AsyncExitStack() as stack:
+        clients = [
+            await stack.enter_async_context(client_of(plain_cluster, connector=proxies.connector())) for _ in range(6)
+        ]
+
+        async def fence(client: waltz.Client) -> None:
+            for _ in range(20):
+                transaction_id = await client.last_transaction_id(partition, fence=True)
+                number = client.write_session(partition)
+                if number is not None:
+                    begun.append((number, transaction_id))
+                await plain.append(partition, b"plain")
+
+        async with asyncio.TaskGroup() as group:
+            fencing = [group.create_task(fence(client)) for client in clients]
+            while not all(task.done() for task in fencing):
+                await asyncio.sleep(0.02)
+                await proxies.disturb(1, 0)
+        numbers = [number for number, _ in begun]
+        assert len(set(numbers)) == len(numbers)
+        ends = [transaction_id for _, transaction_id in sorted(begun)]
+        assert ends == sorted(ends)
+        assert len(await log_of(plain, partition)) == 120
+        last = max(numbers)
+        for client in clients:
+            assert await client.renew_session(partition) >= last
+    await proxies.close()
+
+
+def test_a_blocking_client(plain_cluster: LocalCluster, partition: int) -> None:
+    path = plain_cluster.layout.client_config_path
+    with waltz.blocking.connect(path, session_write=True) as one, waltz.blocking.connect(path) as plain:
+        with one.exclusive(partition) as session:
+            assert one.append(partition, b"one") == session.transaction_id + 1 == 0
+            with pytest.raises(waltz.SessionFencedError):
+                plain.append(partition, b"refused")
+        assert plain.append(partition, b"plain") == 1
+        assert one.last_transaction_id(partition, fence=True) == 1
+
+
 # What a fence finds and leaves
 
 
@@ -428,6 +475,51 @@ def segments(cluster: LocalCluster, partition: int) -> dict[Path, bytes]:
 
 
 # Errors
+
+
+async def test_every_request_is_answered(connect: Peers, one: waltz.Client, partition: int) -> None:
+    """Also where the server has nothing to say: the partition is not here, or not mounted over that connection."""
+    peer = await connect(5)
+    fence, heartbeat = struct.pack(">bq", FenceOption.FENCE, -1), bytes([HeartbeatOption.GET_SESSION])
+    for unknown in (PARTITIONS, -1, (1 << 31) - 1):
+        peer.send(LAST_TRANSACTION, 1, fence, unknown)
+        not_ready = struct.pack(">iqq", LastTransactionStatus.NOT_READY, -1, -1)
+        assert await peer.receive() == (LAST_TRANSACTION_TOLD, peer.req_id(1, unknown), not_ready)
+        peer.send(HEARTBEAT, 2, heartbeat, unknown)
+        not_ready = struct.pack(">iqqb", HeartbeatState.NOT_READY, -1, -1, 0)
+        assert await peer.receive() == (HEARTBEAT_TOLD, peer.req_id(2, unknown), not_ready)
+    peer.partition = partition
+    peer.send(HEARTBEAT, 2, heartbeat)
+    assert await peer.receive() == (HEARTBEAT_TOLD, peer.req_id(2), not_ready), "it has not mounted it"
+    number = await one.renew_session(partition)
+    await peer.mounted()
+    peer.send(HEARTBEAT, 2, heartbeat)
+    present = struct.pack(">iqqb", HeartbeatState.OK, -1, number, 0)
+    assert await peer.receive() == (HEARTBEAT_TOLD, peer.req_id(2), present)
+    peer.send(LAST_TRANSACTION, 3, struct.pack(">bq", FenceOption.FENCE, number + 1))
+    unexpected = struct.pack(">iqq", LastTransactionStatus.UNEXPECTED_SESSION, -1, number)
+    assert await peer.receive() == (LAST_TRANSACTION_TOLD, peer.req_id(3), unexpected)
+    await one.append(partition, b"one")
+    assert one.write_session(partition) == number
+
+
+async def test_fences_of_a_client_that_has_gone_stand_in_nobodys_way(
+    connect: Peers, one: waltz.Client, plain: waltz.Client, partition: int
+) -> None:
+    await one.append(partition, b"one")
+    number = one.write_session(partition)
+    assert number is not None
+    peer = await connect(5)
+    peer.partition = partition
+    count = 5000
+    for seq in range(count):
+        peer.send(LAST_TRANSACTION, seq, struct.pack(">bq", FenceOption.FENCE, -1))
+    await peer.receive()
+    peer.writer.transport.abort()
+    assert await plain.append(partition, b"plain") == 1
+    with pytest.raises(waltz.SessionFencedError):
+        await one.append(partition, b"refused")
+    assert number < await one.renew_session(partition) < number + count
 
 
 async def test_a_closed_client(plain_cluster: LocalCluster, partition: int) -> None:

@@ -112,8 +112,8 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "skip-truncate": Mutant(
         "a storage says that it has truncated, and has not",
-        10,
-        2,
+        20,
+        11,
         _patch(PartitionLog, "truncate", storage.truncate_nothing),
     ),
     "stale-session-accepted": Mutant(
@@ -187,8 +187,8 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "S7-mark-not-recorded": Mutant(
         "a mark is used before it is recorded",
-        20,
-        6,
+        40,
+        27,
         _patch(RecoveryMachine, "_records_for", storage.record_nothing),
         ("recover-twice",),
         {

@@ -20,6 +20,9 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1, metavar="S", help="of the faults and of the load")
     parser.add_argument("--rate", type=float, default=400, help="transactions begun per second (default: 400)")
     parser.add_argument("--clients", type=int, default=3)
+    parser.add_argument(
+        "--sessions", type=int, default=2, metavar="N", help="clients that append within write sessions"
+    )
     parser.add_argument("--servers", type=int, default=3)
     parser.add_argument("--storages", type=int, default=3)
     parser.add_argument("--partitions", type=int, default=4)

@@ -5,20 +5,56 @@
 - What is in the log was submitted by somebody, to that partition.
 - Every client applied exactly the log, in order.
 - No transaction is in the log whose write or read locks were changed after the transaction that it was built on.
+- Nothing of an older write session is behind the transaction at which a session began, and nothing of anybody else
+  among what was appended in an exclusive one.
 - Everything that was submitted has ended.
 
 That all replicas agree is checked where they are read, by :mod:`tests.smoke.replicas`.
 """
 
 import struct
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Iterator, Sequence
 
-from tests.smoke.journal import Journal, Outcome
+from tests.smoke.journal import Fence, Journal, Outcome
 from tests.smoke.payload import Payload, digest
 from waltz.common.records import Record
 
 SHOWN = 20
 """Violations that are listed; one defect easily makes thousands."""
+
+
+class SessionCheck:
+    """The write sessions of one partition. Some begin without a journal that says so: with a new owner, for example."""
+
+    def __init__(self) -> None:
+        self._expected: deque[Fence] = deque()
+        self._present: Fence | None = None
+        self._intruder: int | None = None  # the last one that may have come when the exclusive session had ended
+
+    def expect(self, fence: Fence) -> Iterator[str]:
+        """The sessions that clients have begun, by their numbers."""
+        before = self._expected[-1] if self._expected else None
+        if before is not None and (before.number == fence.number or before.transaction_id > fence.transaction_id):
+            yield f"{before} and {fence}: both have grown, or neither"
+        self._expected.append(fence)
+
+    def take(self, transaction_id: int, session: int) -> Iterator[str]:
+        """The next record, and the session that it was appended in."""
+        while self._expected and self._expected[0].transaction_id < transaction_id:
+            self._present = self._expected.popleft()
+            self._intruder = None
+        present = self._present
+        if present is None:
+            return
+        place = f"{transaction_id} of partition {present.partition_id}"
+        if 0 <= session < present.number:
+            yield f"{place} was appended in session {session}, behind {present}"
+        if present.exclusive and session != present.number:
+            self._intruder = transaction_id
+        elif present.exclusive and self._intruder is not None:
+            yield f"{self._intruder} is before {place}, but not of its exclusive session, which began with {present}"
+            self._intruder = None
 
 
 class Checker:
@@ -29,9 +65,13 @@ class Checker:
         self._changed_at: list[dict[int, int]] = [{} for _ in range(partitions)]
         self._expected = [0] * partitions
         self._found_at: dict[tuple[int, int], int] = {}
+        self._sessions = [SessionCheck() for _ in range(partitions)]
         self._violations = [
             f"client {journal.client}: {violation}" for journal in journals for violation in journal.violations
         ]
+        fences = [fence for journal in journals for fence in journal.fences]
+        for fence in sorted(fences, key=lambda fence: fence.number):
+            self._violations += self._sessions[fence.partition_id].expect(fence)
 
     @property
     def records(self) -> int:
@@ -53,6 +93,7 @@ class Checker:
                 continue
             self._compare_submitted(partition_id, record, payload, place)
             self._check_locks(partition_id, record.transaction_id, payload)
+            self._violations += self._sessions[partition_id].take(record.transaction_id, payload.session)
 
     def violations(self) -> list[str]:
         """Everything that is wrong, after the last record."""

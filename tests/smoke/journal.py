@@ -35,6 +35,17 @@ class Submitted:
     """Why it failed."""
 
 
+class Fence(NamedTuple):
+    """A write session that a client has begun."""
+
+    partition_id: int
+    number: int
+    transaction_id: int
+    """Behind it nothing comes of an older session."""
+    exclusive: bool
+    """Nothing comes of anybody else, either, as long as there is something of this session."""
+
+
 class Sample(NamedTuple):
     """When a committed transaction was submitted and when it was applied, by ``time.monotonic``, in seconds."""
 
@@ -53,6 +64,8 @@ class Journal:
     """For each partition the digests of what was applied; transaction ``n`` is at index ``n``."""
     samples: list[Sample] = field(default_factory=list)
     """Of the committed transactions, in the order of their application."""
+    fences: list[Fence] = field(default_factory=list)
+    """The write sessions that it has begun, as far as it has been told."""
     violations: list[str] = field(default_factory=list)
     """What the client itself saw that must not happen."""
     retries: int = 0

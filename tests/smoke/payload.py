@@ -4,7 +4,7 @@ import struct
 from hashlib import blake2b
 from typing import NamedTuple
 
-_HEAD = struct.Struct(">iiiqBBB")
+_HEAD = struct.Struct(">iiiqqBBB")
 _DIGEST_SIZE_BYTES = 8
 
 
@@ -19,6 +19,8 @@ class Payload(NamedTuple):
     """From 0; every attempt is a transaction of its own to the log."""
     built_on: int
     """High-water mark of the client: what its locks are checked against."""
+    session: int
+    """Number of the write session that it is appended in, or -1."""
     write_locks: tuple[int, ...]
     read_locks: tuple[int, ...]
     append_locks: tuple[int, ...]
@@ -28,7 +30,7 @@ class Payload(NamedTuple):
         locks = (*self.write_locks, *self.read_locks, *self.append_locks)
         counts = (len(self.write_locks), len(self.read_locks), len(self.append_locks))
         return (
-            _HEAD.pack(self.client, self.number, self.attempt, self.built_on, *counts)
+            _HEAD.pack(self.client, self.number, self.attempt, self.built_on, self.session, *counts)
             + struct.pack(f">{len(locks)}i", *locks)
             + filling
         )
@@ -36,13 +38,14 @@ class Payload(NamedTuple):
     @classmethod
     def decode(cls, data: bytes) -> "Payload":
         """Inverse of :meth:`encode`. Raises ``struct.error`` for what is no such data."""
-        client, number, attempt, built_on, writes, reads, appends = _HEAD.unpack_from(data)
+        client, number, attempt, built_on, session, writes, reads, appends = _HEAD.unpack_from(data)
         locks = struct.unpack_from(f">{writes + reads + appends}i", data, _HEAD.size)
         return cls(
             client,
             number,
             attempt,
             built_on,
+            session,
             locks[:writes],
             locks[writes : writes + reads],
             locks[writes + reads :],

@@ -50,6 +50,8 @@ class Options(NamedTuple):
     servers: int
     storages: int
     partitions: int
+    sessions: int
+    """So many of the clients append within write sessions."""
     in_flight: int
     """Of each client."""
     large: int
@@ -72,12 +74,14 @@ class Report(NamedTuple):
         count = collections.Counter(fault.kind.value for fault in self.faults)
         committed = sum(journal.count(Outcome.COMMITTED) for journal in self.journals)
         submitted = sum(len(journal.submitted) for journal in self.journals)
+        fences = [fence for journal in self.journals for fence in journal.fences]
         rows = {
             "transactions": f"{submitted:,}",
             "committed": f"{committed:,}",
             "given up": f"{sum(journal.count(Outcome.FAILED) for journal in self.journals):,}",
             "retries": f"{sum(journal.retries for journal in self.journals):,}",
             "lock failures": f"{sum(journal.lock_failures for journal in self.journals):,}",
+            "write sessions begun": f"{len(fences):,}, {sum(fence.exclusive for fence in fences):,} exclusive",
             "time": f"{self.seconds:.1f} s, {committed / max(self.seconds, 0.1):,.0f} commits/s",
             "faults": f"{len(self.faults)} ({', '.join(f'{number} {kind}' for kind, number in count.most_common())})",
             "verdict": "nothing lost, doubled, reordered or invented" if not self.violations else "WRONG",
@@ -194,6 +198,7 @@ class Smoke:
                 large=options.large / options.transactions,
                 large_bytes=options.large_bytes,
                 zookeeper=self._lines.zookeeper_for_clients,
+                sessions=int(number < options.sessions),
                 seed=options.seed,
             )
             name = f"client-{number + 1}"

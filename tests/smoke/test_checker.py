@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.smoke.checker import Checker
-from tests.smoke.journal import Journal, Outcome, Submitted
+from tests.smoke.journal import Fence, Journal, Outcome, Submitted
 from tests.smoke.payload import Payload, digest
 from waltz.common.records import Record
 
@@ -14,7 +14,7 @@ LOCK = 7
 
 
 def payload(client: int, number: int, built_on: int, attempt: int = 0) -> Payload:
-    return Payload(client, number, attempt, built_on, (LOCK,), (), (LOCK + 1,))
+    return Payload(client, number, attempt, built_on, -1, (LOCK,), (), (LOCK + 1,))
 
 
 class Run:
@@ -47,6 +47,16 @@ class Run:
         checker.take(0, self.records())
         return checker.violations()
 
+    def put_into_sessions(self, *numbers: int) -> None:
+        """Of the transactions in the log, one after the other; -1 for none."""
+        for transaction_id, number in enumerate(numbers):
+            each = self.payloads[transaction_id] = self.payloads[transaction_id]._replace(session=number)
+            data = self.datas[transaction_id] = each.encode(b"filling")
+            content = digest(each.number, data)
+            self.journals[each.client].submitted[each.number].digest = content
+            for journal in self.journals:
+                journal.applied[0][transaction_id] = content
+
     def append(self, extra: Payload) -> None:
         """One more in the log, which both clients have applied."""
         self.payloads.append(extra)
@@ -57,6 +67,14 @@ class Run:
 
 def test_a_good_run() -> None:
     assert Run().violations() == []
+
+
+def test_good_sessions() -> None:
+    run = Run()
+    run.put_into_sessions(4, 5, 5, -1, 8)
+    run.journals[0].fences += [Fence(0, 4, -1, False), Fence(0, 7, 3, False)]
+    run.journals[1].fences += [Fence(0, 5, 0, True), Fence(0, 8, 3, True)]
+    assert run.violations() == []
 
 
 def lost(run: Run) -> None:
@@ -126,6 +144,31 @@ def seen_by_the_client(run: Run) -> None:
     run.journals[0].violations.append("something odd")
 
 
+def older_session(run: Run) -> None:
+    run.put_into_sessions(4, -1, 4, 5, 4)
+    run.journals[0].fences.append(Fence(0, 5, 2, False))
+
+
+def not_exclusive(run: Run) -> None:
+    run.put_into_sessions(4, 5, -1, 5, -1)
+    run.journals[1].fences.append(Fence(0, 5, 0, True))
+
+
+def newer_in_an_exclusive_one(run: Run) -> None:
+    run.put_into_sessions(4, 5, 6, 5, 6)
+    run.journals[1].fences.append(Fence(0, 5, 0, True))
+
+
+def the_same_number_twice(run: Run) -> None:
+    run.journals[0].fences.append(Fence(0, 5, 0, False))
+    run.journals[1].fences.append(Fence(0, 5, 3, False))
+
+
+def a_newer_session_before_an_older_one(run: Run) -> None:
+    run.journals[0].fences.append(Fence(0, 5, 3, False))
+    run.journals[1].fences.append(Fence(0, 6, 2, False))
+
+
 @pytest.mark.parametrize(
     ("defect", "text"),
     [
@@ -144,6 +187,11 @@ def seen_by_the_client(run: Run) -> None:
         (applied_in_another_order, "client 1 applied something else at 0"),
         (never_ended, "transaction 3 of client 1 has not ended"),
         (seen_by_the_client, "something odd"),
+        (older_session, "4 of partition 0 was appended in session 4, behind"),
+        (not_exclusive, "2 is before 3 of partition 0, but not of its exclusive session"),
+        (newer_in_an_exclusive_one, "2 is before 3 of partition 0, but not of its exclusive session"),
+        (the_same_number_twice, "both have grown, or neither"),
+        (a_newer_session_before_an_older_one, "both have grown, or neither"),
     ],
 )
 def test_it_finds(defect: Callable[[Run], None], text: str) -> None:

@@ -6,17 +6,20 @@ with the committed high-water marks on standard input, applies the log up to the
 
 import argparse
 import asyncio
+import contextlib
 import json
 import logging
 import os
 import random
 import sys
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import NamedTuple
 
 import uvloop
 
 from tests.smoke.journal import Journal
+from tests.smoke.sessions import Sessions
 from tests.smoke.trial import settle
 from tests.smoke.workload import Application, Load, Workload
 from waltz.client.callbacks import WaltzClient
@@ -40,6 +43,8 @@ class Options(NamedTuple):
     large: float
     large_bytes: int
     zookeeper: str
+    sessions: int
+    """1 if its appends belong to write sessions, else 0."""
     seed: int
 
 
@@ -68,19 +73,42 @@ async def report(workload: Workload) -> None:
         await asyncio.sleep(REPORT_INTERVAL_S)
 
 
+@contextlib.asynccontextmanager
+async def fencing(sessions: Sessions | None) -> AsyncIterator[None]:
+    """Write sessions begin meanwhile."""
+    if sessions is None:
+        yield
+        return
+    beginning = asyncio.create_task(sessions.run())
+    try:
+        yield
+    finally:
+        beginning.cancel()
+        await asyncio.wait([beginning])
+    if not beginning.cancelled():
+        beginning.result()
+
+
 async def run(options: Options) -> None:
     """The life of a client process."""
     application = Application(Journal(options.number), options.partitions)
-    settings = {"max_concurrent_transactions": options.in_flight, "zookeeper_connect_string": options.zookeeper}
+    settings = {
+        "max_concurrent_transactions": options.in_flight,
+        "zookeeper_connect_string": options.zookeeper,
+        "enable_session_write": bool(options.sessions),
+        "session_retry_lost": bool(options.number % 2),
+    }
     config = load(options.config, ClientConfig).model_copy(update=settings)
     client = await WaltzClient.open(application, config)
     draw = random.Random(f"{options.seed} {options.number}")
     what = Load(options.in_flight, options.rate, large=options.large, large_bytes=options.large_bytes)
-    workload = Workload(client, application, what, draw)
+    sessions = Sessions(client, application.journal, draw) if options.sessions else None
+    workload = Workload(client, application, what, draw, sessions)
     say(ready=True)
     reporter = asyncio.create_task(report(workload))
     try:
-        await workload.run(options.transactions)
+        async with fencing(sessions):
+            await workload.run(options.transactions)
         say(finished=True, **progress(workload))
         line = await asyncio.to_thread(sys.stdin.readline)
         if not line:

@@ -10,10 +10,11 @@ from dataclasses import dataclass, field
 
 from tests.smoke.journal import Journal, Outcome, Sample, Submitted
 from tests.smoke.payload import Payload, digest
+from tests.smoke.sessions import PATIENCE_S, Sessions
 from waltz.client.builder import TransactionBuilder
 from waltz.client.callbacks import WaltzClient
 from waltz.client.context import TransactionContext, WaltzClientCallbacks
-from waltz.client.errors import ClientClosedError
+from waltz.client.errors import ClientClosedError, SessionFencedError
 from waltz.client.locks import PartitionLocalLock
 from waltz.client.retry_policy import RetryPolicy
 from waltz.client.transaction import Transaction
@@ -80,7 +81,15 @@ class Application(WaltzClientCallbacks):
 class Workload:
     """Submits transactions and writes down what becomes of them."""
 
-    def __init__(self, client: WaltzClient, application: Application, load: Load, draw: random.Random) -> None:
+    def __init__(
+        self,
+        client: WaltzClient,
+        application: Application,
+        load: Load,
+        draw: random.Random,
+        sessions: Sessions | None = None,
+    ) -> None:
+        """``sessions`` are those that its appends belong to."""
         self.pending = 0
         """Transactions under way."""
         self.on_commit: Callable[[int], None] = lambda partition_id: None
@@ -90,6 +99,7 @@ class Workload:
         self._client = client
         self._load = load
         self._draw = draw
+        self._sessions = sessions
         self._locks = [PartitionLocalLock("smoke", number) for number in range(load.locks)]
         self._stopped = asyncio.Event()
         self._wanted: float = 0
@@ -135,6 +145,13 @@ class Workload:
             await self._client.submit(context)
         await context.ended.wait()
         self.pending -= 1
+        if context.fenced:  # whatever comes next would end like that, too
+            await (asyncio.sleep(PATIENCE_S) if self._sessions is None else self._sessions.regain(one.partition_id))
+
+    def session(self, partition_id: int) -> int:
+        """The number that appends carry at this moment, or -1."""
+        number = self._client.write_session(partition_id)
+        return -1 if number is None else number
 
     async def _wait_until(self, at_s: float) -> None:
         delay_s = at_s - time.monotonic()
@@ -164,10 +181,22 @@ class Workload:
 class Context(TransactionContext):
     """One transaction. One that is large has this size and no locks: it would be sent again and again for them."""
 
-    __slots__ = ("_completed", "_draw", "_large_bytes", "_one", "_started_at_s", "_workload", "ended", "retry_policy")
+    __slots__ = (
+        "_completed",
+        "_draw",
+        "_large_bytes",
+        "_one",
+        "_started_at_s",
+        "_workload",
+        "ended",
+        "fenced",
+        "retry_policy",
+    )
 
     def __init__(self, workload: Workload, one: Submitted, draw: random.Random, large_bytes: int) -> None:
         self.ended = asyncio.Event()
+        self.fenced = False
+        """The write session was over, or another client held an exclusive one."""
         impatient = not large_bytes and draw.random() < workload.load.impatient
         self.retry_policy = _ONE_ATTEMPT if impatient else None
         self._large_bytes = large_bytes
@@ -196,6 +225,7 @@ class Context(TransactionContext):
             one.number,
             one.attempts,
             builder.client_high_water_mark,
+            workload.session(one.partition_id),
             builder.write_locks,
             builder.read_locks,
             builder.append_locks,
@@ -237,6 +267,7 @@ class Context(TransactionContext):
 
     def on_exception(self, error: Exception) -> None:
         """See the base class."""
+        self.fenced = isinstance(error, SessionFencedError)
         outcome = Outcome.UNKNOWN if isinstance(error, ClientClosedError) else Outcome.FAILED
         self._workload.ended(self._one, outcome, str(error))
         if not isinstance(error, WaltzError):

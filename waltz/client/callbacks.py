@@ -296,7 +296,7 @@ class WaltzClient:
         """Id of the last transaction of a partition behind everything that this client has sent; -1 if there is none.
 
         With ``fence`` a new write session is begun first, in which this client goes on: no append of an older session
-        ever comes behind the transaction. All that came before has been applied then, and what was submitted is
+        ever comes behind the transaction. All that came before has been applied then, and what had been sent is
         decided; so this is not to be awaited by a callback of the same partition. With ``if_session`` that is done only
         if this is the number of the present session. Without write sessions (``client.enableSessionWrite``) ``fence``
         has no effect but a warning in the log.

@@ -1,11 +1,11 @@
 """Optimistic locks of one partition, and the hash that stands for a lock on the wire."""
 
 from array import array
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 _MASK_32 = 0xFFFF_FFFF
-_MASK_64 = 0xFFFF_FFFF_FFFF_FFFF
+_SIGN = 0x8000_0000
 _CACHED_NAMES = 4096
 
 
@@ -19,6 +19,8 @@ class PartitionLocalLock:
 
     name: str
     id: int
+    hash: int = field(init=False, repr=False, compare=False)
+    """The signed 32-bit hash that travels."""
 
     def __init__(self, name: str, id: int) -> None:  # noqa: A002 - the field has that name
         if not isinstance(name, str):
@@ -29,19 +31,14 @@ class PartitionLocalLock:
             raise ValueError(f"the id of a lock must fit into 64 bits, not {id}")
         _set_name(self, name)
         _set_id(self, id)
-
-    @property
-    def hash(self) -> int:
-        """The signed 32-bit hash that travels."""
-        unsigned_id = self.id & _MASK_64
-        value = _name_hash(self.name) ^ ((unsigned_id ^ (unsigned_id >> 32)) & _MASK_32)
-        return value - 0x1_0000_0000 if value & 0x8000_0000 else value
+        _set_hash(self, ((_name_hash(name) ^ id ^ (id >> 32)) & _MASK_32 ^ _SIGN) - _SIGN)
 
 
 # What the fields are set by once: an application makes a lock for nearly every append, and this takes half of the time
 # of the constructor that a frozen dataclass has by itself.
 _set_name = PartitionLocalLock.__dict__["name"].__set__
 _set_id = PartitionLocalLock.__dict__["id"].__set__
+_set_hash = PartitionLocalLock.__dict__["hash"].__set__
 
 
 @lru_cache(maxsize=_CACHED_NAMES)

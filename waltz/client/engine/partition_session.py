@@ -74,6 +74,10 @@ class PartitionSession:
         """That of the session in which appends are sent; ``None`` while they are not, or go without one."""
         return None if self._state.carried == NO_WRITE_SESSION else self._state.carried
 
+    def holds(self, number: int) -> bool:
+        """Whether that is still the session of this client, as far as it knows."""
+        return self._state.number == number and self._state.state in (SessionState.HELD, SessionState.ASKING)
+
     # What the mount and the server tell
 
     def mounted(self) -> None:
@@ -145,10 +149,15 @@ class PartitionSession:
         return state.carried
 
     async def fence(self, *, exclusive: bool, expected_session: int | None) -> BegunSession:
+        """Begin a new session and return when all that came before is settled: :meth:`begin` and :meth:`settle`."""
+        begun = await self.begin(exclusive=exclusive, expected_session=expected_session)
+        await self.settle(begun)
+        return begun
+
+    async def begin(self, *, exclusive: bool, expected_session: int | None) -> BegunSession:
         """Begin a new session, which this client goes on with.
 
-        When this returns, all that came before is applied, and everything that was submitted before is decided. Raises
-        ``SessionFencedError`` if the present session is not the expected one, ``SessionNotSupportedError``,
+        Raises ``SessionFencedError`` if the present session is not the expected one, ``SessionNotSupportedError``,
         ``DeadlineExceededError`` (it may have begun), ``PartitionInactiveError``, ``ClientAheadError`` and
         ``ClientClosedError``.
         """
@@ -169,11 +178,18 @@ class PartitionSession:
             state.adopt(response.write_session)
             self._asked = b""  # an answer from before the fence may still come, over the other connection
             self._appends.session_changed()
-        async with self._within_time(f"write session {response.write_session} is begun, but what came before"):
-            await self._decided(response.transaction_id)
+        return BegunSession(response.write_session, response.transaction_id)
+
+    async def settle(self, begun: BegunSession) -> None:
+        """Return when all that came before the session is applied, and everything that was sent before is decided.
+
+        What waits to be sent (for the mount, a place, or another attempt after a conflict) belongs to the new session.
+        Raises ``DeadlineExceededError``, ``PartitionInactiveError``, ``ClientAheadError`` and ``ClientClosedError``.
+        """
+        async with self._within_time(f"write session {begun.number} is begun, but what came before"):
+            await self._decided(begun.transaction_id)
             while self._state.state is SessionState.ASKING:  # it has been mounted meanwhile
                 await self._appends.changed()
-        return BegunSession(response.write_session, response.transaction_id)
 
     async def last_transaction_id(self) -> int:
         """The last transaction behind everything that the server had been sent before.

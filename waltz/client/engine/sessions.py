@@ -10,7 +10,7 @@ from waltz.client.arguments import check_integer
 from waltz.client.engine.partition import StreamPartition
 from waltz.client.engine.partition_session import PartitionSession
 from waltz.client.engine.settings import SessionSettings
-from waltz.client.errors import ClientClosedError, InvalidOperationError, SessionNotSupportedError
+from waltz.client.errors import InvalidOperationError, SessionNotSupportedError
 from waltz.common.errors import WaltzError
 
 logger = logging.getLogger(__name__)
@@ -90,11 +90,12 @@ class WriteSessions:
         self._check_not_exclusive(partition_id)
         self._exclusive.add(partition_id)
         try:
-            begun = await session.fence(exclusive=True, expected_session=None)
+            begun = await session.begin(exclusive=True, expected_session=None)
             try:
+                await session.settle(begun)
                 yield ExclusiveSession(partition_id, begun.number, begun.transaction_id)
             finally:
-                if session.number == begun.number and not self._settings.exclusive:
+                if session.holds(begun.number) and not self._settings.exclusive:
                     await _end(session, partition_id, begun.number)
         finally:
             self._exclusive.discard(partition_id)
@@ -119,5 +120,6 @@ async def _end(session: PartitionSession, partition_id: int, number: int) -> Non
     try:
         async with asyncio.timeout(_END_TIMEOUT_S):
             await session.fence(exclusive=False, expected_session=number)
-    except (ClientClosedError, TimeoutError, WaltzError) as error:
-        logger.warning("exclusive session %d of partition %d was left without an end: %s", number, partition_id, error)
+    except (TimeoutError, WaltzError) as error:
+        reason = str(error) or f"it took more than {_END_TIMEOUT_S:g} s"
+        logger.warning("exclusive session %d of partition %d was left without an end: %s", number, partition_id, reason)

@@ -16,7 +16,7 @@ from waltz.client.engine.tasks import TaskOwner
 from waltz.client.options import ClientOptions
 from waltz.common.errors import ProtocolError
 from waltz.common.ids import PARTITION_PART, Endpoint, ReqId
-from waltz.common.net.channel import connect
+from waltz.common.net.channel import MIN_EARLY_FRAMES, connect
 from waltz.common.wire.client_server import Message, decode, fed, feed_data_head
 from waltz.common.wire.frames import FRAME_HEADER_SIZE_BYTES, Bounds
 
@@ -129,8 +129,9 @@ class StreamClient:
 
     def link_received(self, link: ServerLink, buffer: bytes, bounds: Bounds) -> None:
         """Take each message to its partition. What is for a partition that is not mounted on this server is dropped."""
-        assert link.channel is not None
-        version = link.channel.version
+        channel = link.channel
+        assert channel is not None
+        version = channel.version
         head = feed_data_head(version)
         found = b""  # the partition that is at hand, as it stands in request ids
         for start, end in bounds:
@@ -146,6 +147,9 @@ class StreamClient:
                     found = wanted
                 if mount.link is link:
                     offer(item)
+        if found:
+            # Who has thousands under way is busy anyway, and best served by large batches.
+            channel.early_frames = max(MIN_EARLY_FRAMES, partition.appends.monitor.pending // 2)
 
     def _receive(self, link: ServerLink, message: Message) -> None:
         partition = self._partition_of(message.req_id)

@@ -399,8 +399,8 @@ class Client:
         """Id of the last transaction of a partition behind everything that this client has sent; -1 if there is none.
 
         With ``fence`` a new write session is begun first, in which this client goes on: no append of an older session
-        ever comes behind the transaction. All that came before is known to this client then, and what it had submitted
-        is decided. With ``if_session`` that is done only if this is the number of the present session. Without write
+        ever comes behind the transaction. All that came before is known to this client then, and what it had sent is
+        decided. With ``if_session`` that is done only if this is the number of the present session. Without write
         sessions (see :func:`connect`) ``fence`` has no effect but a warning in the log.
 
         Raises ``SessionFencedError`` if the present session is not ``if_session``; ``SessionNotSupportedError`` where

@@ -44,10 +44,9 @@ WRITE_HIGH_BYTES = 1 << 20
 WRITE_LOW_BYTES = 256 << 10
 """Unsent bytes above which a channel is not writable, and below which it is again."""
 
-_MANY_FRAMES = 192
-_KEPT_FRAMES = 64
-"""When so many frames are gathered they are written, but for the last few: with what follows in the same turn these
-make another write that is worth its price. A client that appends hundreds at a time would otherwise wait while its
+MIN_EARLY_FRAMES = 192
+"""When so many frames are gathered, two thirds of them are written at once: with what follows in the same turn the rest
+makes another write that is worth its price. A client that appends hundreds at a time would otherwise wait while its
 server works, and let it wait meanwhile."""
 
 _JOIN_BYTES = 64 << 10
@@ -138,6 +137,7 @@ class Channel(asyncio.Protocol):
         "_write_low_bytes",
         "_written_bytes",
         "closed",
+        "early_frames",
         "peer",
         "received_bytes",
         "taken_bytes",
@@ -165,6 +165,8 @@ class Channel(asyncio.Protocol):
         self.peer: str = peer
         self.writable: bool = True
         self.closed: bool = False
+        self.early_frames: int = MIN_EARLY_FRAMES
+        """When so many frames are gathered, most of them are written before the turn of the loop is over."""
         self.received_bytes: int = 0
         """All that was ever read from the peer."""
         self.taken_bytes: int = 0
@@ -227,7 +229,7 @@ class Channel(asyncio.Protocol):
         elif flush_soon and not self._flush_scheduled:
             self._flush_scheduled = True
             self._loop.call_soon(self._flush_scheduled_frames)
-        elif len(gathered) >= _MANY_FRAMES:
+        elif len(gathered) >= self.early_frames:
             self._flush_most()
 
     def send_keep_alive(self) -> None:
@@ -257,9 +259,9 @@ class Channel(asyncio.Protocol):
             self._transport.writelines(gathered)
 
     def _flush_most(self) -> None:
-        kept = self._gathered[-_KEPT_FRAMES:]
+        kept = self._gathered[2 * len(self._gathered) // 3 :]
         kept_bytes = sum(map(len, kept))
-        del self._gathered[-_KEPT_FRAMES:]
+        del self._gathered[-len(kept) :]
         self._gathered_bytes -= kept_bytes
         self.flush()
         self._gathered, self._gathered_bytes = kept, kept_bytes

@@ -265,6 +265,20 @@ async def test_an_answer_from_before_the_fence_does_not_end_its_session(world: W
     assert carried(server) == [7]
 
 
+async def test_an_exclusive_session_is_ended_while_its_number_is_asked_for_again(world: World) -> None:
+    client, server, sessions = await start(world)
+    async with client.exclusive(0) as session:
+        held = server.hold(HeartbeatRequest, count=1)
+        server.stream().close()
+        await until(lambda: held)
+        assert client.write_session(0) is None
+        server.filter = sessions.filter
+    ending = server.of(LastTransactionIdRequest)[-1]
+    assert isinstance(ending, LastTransactionIdRequest)
+    assert (ending.fence, ending.expected_session) == (FenceOption.FENCE, session.number)
+    assert client.write_session(0) == session.number + 1
+
+
 async def test_calls_for_one_partition_are_made_one_after_the_other(world: World) -> None:
     client, server, sessions = await start(world)
     marks = await asyncio.gather(*(client.last_transaction_id(0, fence=True) for _ in range(5)))

@@ -195,6 +195,23 @@ async def test_only_the_holder_of_an_exclusive_session_writes() -> None:
         assert await holder.append(0, b"shared") == 4
 
 
+async def test_an_exclusive_session_whose_block_is_never_entered_is_ended() -> None:
+    partition, (one, two) = drivers()
+    environment = one.environment(waltz.ClientOptions(), enableSessionWrite=True, sessionTimeout=200)
+    async with waltz.Client(environment) as holder, waltz.connect(two) as other:
+        await holder.append(0, b"a")
+        one.suspend_feed()
+        undecided = asyncio.create_task(holder.append(0, b"b"))
+        await until(lambda: partition.high_water_mark == 1)
+        with pytest.raises(waltz.DeadlineExceededError, match="is begun, but what came before"):
+            async with holder.exclusive(0):
+                pass
+        assert partition.session_holder is None
+        await other.append(0, b"c")
+        one.resume_feed()
+        assert await undecided == 1
+
+
 async def test_whoever_takes_over_from_a_holder_ends_its_session() -> None:
     partition, (one, two) = drivers()
     async with waltz.connect(one, session_write=True) as old, waltz.connect(two, session_write=True) as new:

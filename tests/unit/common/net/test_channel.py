@@ -144,6 +144,10 @@ async def test_of_very_many_sends_the_first_do_not_wait_for_the_end_of_the_turn(
     await transport.written.wait()
     assert transport.writes[3:] == [b"".join(frames[384:])]
     assert channel.unsent_bytes == 0
+    channel.early_frames = 300
+    for each in frames[:400]:
+        channel.send(each)
+    assert transport.writes[4:] == [b"".join(frames[:200])]
     channel.connection_lost(None)
 
 
