@@ -5,7 +5,7 @@ from tests.simulation.checker import Checker
 from tests.simulation.cluster import World
 from tests.simulation.database_application import DatabaseHost
 from tests.simulation.plain_application import PlainHost
-from tests.simulation.session_application import SessionHost
+from tests.simulation.session_application import PlainSessionHost, SessionHost
 
 
 def make_applications(world: World, checker: Checker) -> list[ApplicationHost]:
@@ -21,6 +21,6 @@ def make_applications(world: World, checker: Checker) -> list[ApplicationHost]:
         elif share < options.plain_share + options.database_share:
             kind = DatabaseHost
         elif share < options.plain_share + options.database_share + options.session_share:
-            kind = SessionHost
+            kind = PlainSessionHost if share < options.session_share / 3 else SessionHost
         made.append(kind(world, f"client-{number}", checker, quota))
     return made

@@ -575,7 +575,7 @@ MUTANTS: dict[str, Mutant] = {
     "W-kept-by-a-returning-owner": Mutant(
         "an owner keeps its number whoever came between two of its store sessions",
         20,
-        6,
+        0,
         sessions.broken_by_nothing,
         ("boomerang",),
         _RETURNING,
@@ -583,7 +583,7 @@ MUTANTS: dict[str, Mutant] = {
     "W-kept-over-a-generation": Mutant(
         "the number survives a raise of the generation",
         20,
-        6,
+        0,
         sessions.trust_every_generation,
         ("boomerang", "begin-in-the-dark"),
         _RETURNING,
@@ -605,7 +605,7 @@ MUTANTS: dict[str, Mutant] = {
     "W-checked-by-order": Mutant(
         "an append under a number that is to come is admitted",
         20,
-        0,
+        5,
         _patch(WriteSession, "admits", sessions.admit_newer_numbers),
         conditions=CONDITIONS["write-sessions"],
     ),
@@ -626,14 +626,14 @@ MUTANTS: dict[str, Mutant] = {
     "W-exclusive-ends-with-the-connection": Mutant(
         "a holder that mounts again has lost its exclusivity",
         20,
-        5,
+        1,
         sessions.exclusive_ends_with_the_connection,
         conditions=CONDITIONS["write-sessions"],
     ),
     "W-exclusive-for-a-connection": Mutant(
         "the holder of an exclusive session is known by its connection",
         20,
-        0,
+        1,
         sessions.exclusive_for_a_connection,
         conditions=CONDITIONS["write-sessions"],
     ),
@@ -683,7 +683,7 @@ MUTANTS: dict[str, Mutant] = {
     "W-lost-attempted-again": Mutant(
         "a client sends again what a flush has shown to be lost",
         20,
-        1,
+        9,
         _patch(PartitionAppends, "_lost", sessions.attempt_lost_again),
         ("break-connections", "kill-server", "prefer-partitions"),
         {**CONDITIONS["write-sessions"], "session_share": 1.0, "fault_count": 16},

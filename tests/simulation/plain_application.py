@@ -30,13 +30,23 @@ class PlainHost(ApplicationHost):
         self.plain = None
         zookeeper = await self.connect_zookeeper(process)
         run = f"{self.name} run {self.runs}"
-        async with Client(client_environment(self.world, run, zookeeper, self.version)) as client:
+        async with Client(client_environment(self.world, run, zookeeper, self.version, **self.settings())) as client:
             self.world.trace.line(self.name, f"is client {client.client_id}")
             self.plain = client
             async with asyncio.TaskGroup() as group:
                 for partition_id in range(self.world.options.partitions):
                     group.create_task(self._follow(client, partition_id))
+                for work in self.beside(client):
+                    group.create_task(work)
                 await self.submit_all(lambda count: group.create_task(self._submit_some(client, count)))
+
+    def settings(self) -> dict[str, object]:
+        """The configuration of its clients, where it is not that of all."""
+        return {}
+
+    def beside(self, client: Client) -> list[Coroutine[Any, Any, None]]:
+        """What it does beside appending and following."""
+        return []
 
     @property
     def up(self) -> bool:

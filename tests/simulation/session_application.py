@@ -5,66 +5,67 @@ import contextlib
 from collections.abc import AsyncIterator, Coroutine
 from typing import Any
 
-from tests.simulation.application import ClientHost, Context
+from tests.simulation.application import ApplicationHost, ClientHost, Context
 from tests.simulation.checker import Checker, Submitted
 from tests.simulation.clients import NEWEST
 from tests.simulation.cluster import World
+from tests.simulation.plain_application import PlainHost
 from waltz.client.builder import TransactionBuilder
 from waltz.client.callbacks import WaltzClient
 from waltz.client.context import TransactionContext
 from waltz.client.errors import ClientClosedError
+from waltz.client.plain.client import Client
 from waltz.common.errors import WaltzError
 from waltz.common.ids import ReqId
 
 _EXCLUSIVE_SHARE = 0.25
 
 
-class SessionHost(ClientHost):
-    """Its transactions are not attempted again but for locks."""
+class Sessions:
+    """What an application does with its write sessions, on whatever face of its client."""
 
-    def __init__(self, world: World, name: str, checker: Checker, quota: int) -> None:
-        super().__init__(world, name, checker, quota)
-        self.version = NEWEST
-        self._fences = world.random(f"fences of {name}")
-        self._always_exclusive = self._fences.random() < _EXCLUSIVE_SHARE
+    def __init__(self, host: ApplicationHost) -> None:
+        host.version = NEWEST
+        self._host = host
+        self._world = host.world
+        self._draw = host.world.random(f"fences of {host.name}")
+        self._always_exclusive = self._draw.random() < _EXCLUSIVE_SHARE
 
+    @property
     def settings(self) -> dict[str, object]:
+        """The configuration of its clients, as far as it is about sessions."""
         return {
-            **super().settings(),
             "client.enableSessionWrite": True,
             "client.enableExclusiveSession": self._always_exclusive,
             "client.sessionTimeout": 5_000,
         }
 
-    def beside(self, client: WaltzClient) -> list[Coroutine[Any, Any, None]]:
-        partitions = range(self.world.options.partitions)
-        return [self._keep_session(client, partition_id) for partition_id in partitions]
+    def keep(self, client: WaltzClient | Client) -> list[Coroutine[Any, Any, None]]:
+        """What goes on for as long as a client is open."""
+        return [self._keep(client, partition_id) for partition_id in range(self._world.options.partitions)]
 
-    def context(self, submitted: Submitted) -> TransactionContext:
-        return SessionContext(self, submitted)
-
-    async def _keep_session(self, client: WaltzClient, partition_id: int) -> None:
+    async def _keep(self, client: WaltzClient | Client, partition_id: int) -> None:
         """Begin a session now and then, and go on when somebody else has begun one."""
         while True:
-            await asyncio.sleep(self._fences.choice((0.02, 0.3, 1.0, 3.0)) * self._fences.random())
-            over = self.world.loop.time() >= self.world.options.duration_s - 1.0
+            await asyncio.sleep(self._draw.choice((0.02, 0.3, 1.0, 3.0)) * self._draw.random())
+            over = self._world.loop.time() >= self._world.options.duration_s - 1.0
             try:
                 held = client.write_session(partition_id)
-                if held is None:
-                    if not over and self._fences.random() < 0.4:
-                        await self._fence(client, partition_id, None)
-                    elif not over or not self.idle:
-                        async with self._asking(client, partition_id):
-                            await client.renew_session(partition_id)
-                elif not over:
-                    await self._use_session(client, partition_id, held)
+                if held is not None:
+                    if not over:
+                        await self._use(client, partition_id, held)
+                elif not over and self._draw.random() < 0.4:
+                    await self._fence(client, partition_id, None)
+                elif not over or not self._host.idle:
+                    async with self._asking(client, partition_id):
+                        await client.renew_session(partition_id)
             except ClientClosedError:
                 return
             except WaltzError as error:
-                self.world.trace.line(self.name, f"has no session of partition {partition_id}: {error}")
+                self._world.trace.line(self._host.name, f"has no session of partition {partition_id}: {error}")
 
-    async def _use_session(self, client: WaltzClient, partition_id: int, held: int) -> None:
-        way = self._fences.random()
+    async def _use(self, client: WaltzClient | Client, partition_id: int, held: int) -> None:
+        way = self._draw.random()
         if way < 0.3:
             await self._fence(client, partition_id, None if way < 0.1 else held)
         elif way < 0.4:
@@ -73,49 +74,87 @@ class SessionHost(ClientHost):
         elif way < 0.6:
             await client.last_transaction_id(partition_id)
         elif way < 0.75:
-            exclusive = client.exclusive(partition_id)
-            registered = self._registered_last(client, partition_id)
-            async with self._asking(client, partition_id):
-                session = await exclusive.__aenter__()
-            self._check_decided(client, partition_id, session.transaction_id, registered)
-            await asyncio.sleep(self._fences.random())
-            async with self._asking(client, partition_id):
-                await exclusive.__aexit__(None, None, None)
+            await self._write_alone(client, partition_id)
 
-    async def _fence(self, client: WaltzClient, partition_id: int, expected: int | None) -> None:
-        registered = self._registered_last(client, partition_id)
+    async def _fence(self, client: WaltzClient | Client, partition_id: int, expected: int | None) -> None:
+        registered = _registered_last(client, partition_id)
         async with self._asking(client, partition_id):
             last = await client.last_transaction_id(partition_id, fence=True, if_session=expected)
         self._check_decided(client, partition_id, last, registered)
 
-    def _registered_last(self, client: WaltzClient, partition_id: int) -> bytes | None:
-        """The append that was sent last."""
-        return client._engine.partitions[partition_id].appends.monitor.last_enqueued
+    async def _write_alone(self, client: WaltzClient | Client, partition_id: int) -> None:
+        exclusive = client.exclusive(partition_id)
+        registered = _registered_last(client, partition_id)
+        async with self._asking(client, partition_id):
+            session = await exclusive.__aenter__()
+        self._check_decided(client, partition_id, session.transaction_id, registered)
+        await asyncio.sleep(self._draw.random())
+        async with self._asking(client, partition_id):
+            await exclusive.__aexit__(None, None, None)
 
-    def _check_decided(self, client: WaltzClient, partition_id: int, last: int, registered: bytes | None) -> None:
+    def _check_decided(
+        self, client: WaltzClient | Client, partition_id: int, last: int, registered: bytes | None
+    ) -> None:
         """A session has begun: what came before is applied, and what was sent before is decided."""
-        if registered is not None and registered in client._engine.partitions[partition_id].appends.monitor:
-            self.world.fail(
-                f"{self.name} has begun a session of partition {partition_id}; {ReqId(registered)} is not decided"
-            )
-        if self.applied(partition_id) < last:
-            self.world.fail(
-                f"{self.name} has begun a session of partition {partition_id} behind {last}, and has applied "
-                f"{self.applied(partition_id)}"
-            )
+        host, what = self._host, f"{self._host.name} has begun a session of partition {partition_id}"
+        if registered is not None and registered in _engine(client).partitions[partition_id].appends.monitor:
+            self._world.fail(f"{what}; {ReqId(registered)} is not decided")
+        if isinstance(client, WaltzClient) and host.applied(partition_id) < last:
+            self._world.fail(f"{what} behind {last}, and has applied {host.applied(partition_id)}")
 
     @contextlib.asynccontextmanager
-    async def _asking(self, client: WaltzClient, partition_id: int) -> AsyncIterator[None]:
+    async def _asking(self, client: WaltzClient | Client, partition_id: int) -> AsyncIterator[None]:
         """Meanwhile the client may take another number."""
-        checks = self.world.session_checks
-        checks.client_asks(client.client_id, partition_id)
+        checks, client_id = self._world.session_checks, client.client_id
+        checks.client_asks(client_id, partition_id)
         try:
             yield
         finally:
             number = None
             with contextlib.suppress(WaltzError):
                 number = client.write_session(partition_id)
-            checks.client_asked(client.client_id, partition_id, number)
+            checks.client_asked(client_id, partition_id, number)
+
+
+def _engine(client: WaltzClient | Client) -> Any:
+    return client._engine
+
+
+def _registered_last(client: WaltzClient | Client, partition_id: int) -> bytes | None:
+    """The append that was sent last."""
+    last: bytes | None = _engine(client).partitions[partition_id].appends.monitor.last_enqueued
+    return last
+
+
+class SessionHost(ClientHost):
+    """Its transactions are not attempted again but for locks."""
+
+    def __init__(self, world: World, name: str, checker: Checker, quota: int) -> None:
+        super().__init__(world, name, checker, quota)
+        self._sessions = Sessions(self)
+
+    def settings(self) -> dict[str, object]:
+        return {**super().settings(), **self._sessions.settings}
+
+    def beside(self, client: WaltzClient) -> list[Coroutine[Any, Any, None]]:
+        return self._sessions.keep(client)
+
+    def context(self, submitted: Submitted) -> TransactionContext:
+        return SessionContext(self, submitted)
+
+
+class PlainSessionHost(PlainHost):
+    """The same without callbacks."""
+
+    def __init__(self, world: World, name: str, checker: Checker, quota: int) -> None:
+        super().__init__(world, name, checker, quota)
+        self._sessions = Sessions(self)
+
+    def settings(self) -> dict[str, object]:
+        return self._sessions.settings
+
+    def beside(self, client: Client) -> list[Coroutine[Any, Any, None]]:
+        return self._sessions.keep(client)
 
 
 class SessionContext(Context):
