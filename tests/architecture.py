@@ -98,6 +98,14 @@ ARROWS: dict[str, tuple[str, ...]] = {
         "common.wire",
         "common.zk",
     ),
+    "table": (
+        "common",
+        "table.stores",
+    ),
+    "table.stores": (
+        "common",
+        "table",
+    ),
     "blocking": (
         "client",
         "client.engine",
@@ -150,7 +158,8 @@ ARROWS: dict[str, tuple[str, ...]] = {
 """What the modules of each room import: an arrow that is not listed is forbidden, and so is one that nobody uses.
 
 Some walls are meant to stay: ``common.wire`` knows no network and no ZooKeeper, ``storage.disk`` nothing of what serves
-it, ``storage.remote`` nothing of a node; servers and local clusters meet a storage through ``storage.remote`` only.
+it, ``storage.remote`` nothing of a node, ``table.stores`` nothing of clients; servers and local clusters meet a storage
+through ``storage.remote`` only.
 """
 
 PROCESSES = {"local": ("cli", "server", "storage")}

@@ -91,6 +91,9 @@ WITHOUT_OWN_TEST = {
     "storage/node/request_queue.py": "through the partition in unit/storage/node/test_partition.py",
     "storage/node/scrubber.py": "beside the scan in unit/storage/disk/test_scan.py",
     "storage/remote/pending_calls.py": "through the client in unit/storage/remote/test_client.py",
+    "table/errors.py": DECLARATIONS,
+    "table/stores/engine.py": DECLARATIONS,
+    "table/stores/interface.py": DECLARATIONS,
 }
 """Modules that are tested in another place, which is named, or hold nothing to be tested."""
 

@@ -1,0 +1,56 @@
+"""When rows are hidden, and when they are removed. Pure.
+
+Readers hide by the clock; what is removed is said by sweep marks in the log, so that all views stay equal.
+"""
+
+from typing import NamedTuple
+
+from waltz.table.envelope import NO_BOUND, SweepMark
+from waltz.table.rows import RowHead
+
+
+class Ages(NamedTuple):
+    """From which age rows are hidden or may be removed, in milliseconds; 0 is never."""
+
+    tombstone_timestamp_ms: int = 0
+    """Of a tombstone, by its timestamp."""
+    tombstone_written_at_ms: int = 0
+    """Of a tombstone, by when it was written."""
+    row_timestamp_ms: int = 0
+    """Of any row, by its timestamp: its time to live."""
+    row_written_at_ms: int = 0
+    """Of any row, by when it was written."""
+
+
+NO_AGES = Ages()
+
+
+def is_expired(row: RowHead, now_ms: int, ages: Ages) -> bool:
+    """Whether a row is past its time to live, and so hidden from readers."""
+    return bool(
+        (ages.row_timestamp_ms and now_ms - row.timestamp_ms >= ages.row_timestamp_ms)
+        or (ages.row_written_at_ms and now_ms - row.written_at_ms >= ages.row_written_at_ms)
+    )
+
+
+def is_swept(row: RowHead, mark: SweepMark) -> bool:
+    """Whether a sweep mark removes a row that wins."""
+    return (
+        row.timestamp_ms < mark.row_timestamp_ms
+        or row.written_at_ms < mark.row_written_at_ms
+        or (
+            row.tombstone
+            and (row.timestamp_ms < mark.tombstone_timestamp_ms or row.written_at_ms < mark.tombstone_written_at_ms)
+        )
+    )
+
+
+def sweep_mark(now_ms: int, ages: Ages) -> SweepMark | None:
+    """The mark that removes what has reached its age; ``None`` when no age is set.
+
+    A bound is one behind the youngest that goes, since marks remove what is *older*: what is hidden at an instant is
+    what the mark of that instant removes.
+    """
+    if ages == NO_AGES:
+        return None
+    return SweepMark(now_ms, *(now_ms - age + 1 if age else NO_BOUND for age in ages))

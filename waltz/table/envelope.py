@@ -1,0 +1,212 @@
+"""The envelope of a table in the data of a transaction: a pure codec.
+
+Big endian: mark ``WT``, u8 version, u8 codec; the size of the body (u32) when it is compressed; the body. The body is
+when it was written (i64, milliseconds), what it is (u8), and by that: a batch of rows, nothing (truncate), or the four
+bounds of a sweep mark. Everything else is not an envelope of this version: :class:`EnvelopeError`.
+
+Every size is compared with the bytes that are there, or with the limit, before anything is reserved for it.
+"""
+
+import struct
+from collections.abc import Sequence
+from typing import NamedTuple, TypeAlias
+
+from waltz.common.ids import LONG_MIN
+from waltz.table.codecs import Codec, compress, decompress
+from waltz.table.errors import EnvelopeError
+
+MARK = b"WT"
+VERSION = 1
+
+MAX_PREFIX_BYTES = 0x7FFF
+DEFAULT_MAX_BODY_BYTES = 64 << 20
+"""Of a decompressed body."""
+
+NO_BOUND = LONG_MIN
+"""In place of a bound of a sweep mark: it removes nothing."""
+
+TOMBSTONE = 1
+HAS_PREFIX = 2
+HAS_TIMESTAMP = 4
+HAS_VALUE = 8
+_FLAGS = TOMBSTONE | HAS_PREFIX | HAS_TIMESTAMP | HAS_VALUE
+
+_BATCH, _TRUNCATE, _SWEEP_MARK = range(3)
+
+_START = struct.Struct(">2sBB")
+_BODY_SIZE = _COUNT = _SIZE = struct.Struct(">I")
+_BODY_START = struct.Struct(">qB")
+_PREFIX_SIZE = struct.Struct(">H")
+_TIMESTAMP = struct.Struct(">q")
+_BOUNDS = struct.Struct(">4q")
+_MIN_ROW_BYTES = 5
+
+
+class Row(NamedTuple):
+    """One row of a batch as it is written. No prefix is the empty one; the null value is not the empty one."""
+
+    prefix: bytes
+    key: bytes
+    value: bytes | None
+    timestamp_ms: int | None = None
+    """Since the epoch; ``None`` stands for when the batch was written."""
+    tombstone: bool = False
+    """The key is deleted. There is no value then."""
+
+
+class Batch(NamedTuple):
+    """Rows that are applied together."""
+
+    written_at_ms: int
+    rows: Sequence[Row]
+
+
+class Truncate(NamedTuple):
+    """All rows of smaller transaction ids are void."""
+
+    written_at_ms: int
+
+
+class SweepMark(NamedTuple):
+    """Removes rows that win and are older than a bound: each by itself, :data:`NO_BOUND` removes nothing.
+
+    Two bounds are for tombstones only, two for every row.
+    """
+
+    written_at_ms: int
+    tombstone_timestamp_ms: int = NO_BOUND
+    tombstone_written_at_ms: int = NO_BOUND
+    row_timestamp_ms: int = NO_BOUND
+    row_written_at_ms: int = NO_BOUND
+
+
+Envelope: TypeAlias = Batch | Truncate | SweepMark
+
+
+def encode(envelope: Envelope, codec: Codec = Codec.NONE, max_body_bytes: int = DEFAULT_MAX_BODY_BYTES) -> bytes:
+    """The data of a transaction. Bodies that compression does not make worth-while smaller go as they are.
+
+    Raises :class:`EnvelopeError` when something does not fit into its field, or when the body is larger than
+    ``max_body_bytes``, and :class:`~waltz.table.errors.CodecUnavailableError`.
+    """
+    try:
+        body = _encode_body(envelope)
+    except struct.error as error:
+        raise EnvelopeError(f"an envelope that cannot be written: {error}") from None
+    if len(body) > max_body_bytes:
+        raise EnvelopeError(f"a body of {len(body)} bytes; at most {max_body_bytes} are read again")
+    compressed = compress(codec, body)
+    if compressed is None:
+        return _START.pack(MARK, VERSION, Codec.NONE) + body
+    return b"".join((_START.pack(MARK, VERSION, codec), _BODY_SIZE.pack(len(body)), compressed))
+
+
+def decode(data: bytes, max_body_bytes: int = DEFAULT_MAX_BODY_BYTES) -> Envelope:
+    """The envelope in the data of a transaction.
+
+    Raises :class:`EnvelopeError` when there is none of this version, or its body would be larger than
+    ``max_body_bytes`` when decompressed, and :class:`~waltz.table.errors.CodecUnavailableError`.
+    """
+    if len(data) < _START.size:
+        raise EnvelopeError(f"{len(data)} bytes are no envelope")
+    mark, version, codec_number = _START.unpack_from(data)
+    if mark != MARK or version != VERSION:
+        raise EnvelopeError("no mark of an envelope of this version")
+    if codec_number == 0:
+        return _decode_body(data, _START.size)
+    if codec_number > max(Codec):
+        raise EnvelopeError(f"the unknown codec {codec_number}")
+    body_start = _START.size + _BODY_SIZE.size
+    if len(data) < body_start:
+        raise EnvelopeError("it ends before its body")
+    (size,) = _BODY_SIZE.unpack_from(data, _START.size)
+    if size > max_body_bytes:
+        raise EnvelopeError(f"a body of {size} bytes, more than {max_body_bytes}")
+    return _decode_body(decompress(Codec(codec_number), data[body_start:], size), 0)
+
+
+def _encode_body(envelope: Envelope) -> bytes:
+    if isinstance(envelope, Truncate):
+        return _BODY_START.pack(envelope.written_at_ms, _TRUNCATE)
+    if isinstance(envelope, SweepMark):
+        return _BODY_START.pack(envelope.written_at_ms, _SWEEP_MARK) + _BOUNDS.pack(*envelope[1:])
+    parts = [_BODY_START.pack(envelope.written_at_ms, _BATCH), _COUNT.pack(len(envelope.rows))]
+    for prefix, key, value, timestamp_ms, tombstone in envelope.rows:
+        if tombstone and value is not None:
+            raise EnvelopeError("a tombstone with a value")
+        if len(prefix) > MAX_PREFIX_BYTES:
+            raise EnvelopeError(f"a prefix of {len(prefix)} bytes; at most {MAX_PREFIX_BYTES} are possible")
+        flags = (
+            (TOMBSTONE if tombstone else 0)
+            | (HAS_PREFIX if prefix else 0)
+            | (HAS_TIMESTAMP if timestamp_ms is not None else 0)
+            | (HAS_VALUE if value is not None else 0)
+        )
+        parts.append(bytes((flags,)))
+        if prefix:
+            parts += _PREFIX_SIZE.pack(len(prefix)), prefix
+        parts += _SIZE.pack(len(key)), key
+        if timestamp_ms is not None:
+            parts.append(_TIMESTAMP.pack(timestamp_ms))
+        if value is not None:
+            parts += _SIZE.pack(len(value)), value
+    return b"".join(parts)
+
+
+def _decode_body(body: bytes, position: int) -> Envelope:
+    end = len(body)
+    start = position + _BODY_START.size
+    if start > end:
+        raise EnvelopeError("it ends before it says what it is")
+    written_at_ms, kind = _BODY_START.unpack_from(body, position)
+    if kind == _BATCH:
+        return Batch(written_at_ms, _decode_rows(body, start))
+    if kind == _TRUNCATE and start == end:
+        return Truncate(written_at_ms)
+    if kind == _SWEEP_MARK and start + _BOUNDS.size == end:
+        return SweepMark(written_at_ms, *_BOUNDS.unpack_from(body, start))
+    raise EnvelopeError(f"{end - start} bytes of the kind {kind}")
+
+
+def _decode_rows(body: bytes, position: int) -> list[Row]:
+    """The rows up to the end of the body: flat, since a view decodes every row of a log here."""
+    end = len(body)
+    rows: list[Row] = []
+    add, make, unpack_size, unpack_timestamp = rows.append, Row._make, _SIZE.unpack_from, _TIMESTAMP.unpack_from
+    try:
+        (count,) = _COUNT.unpack_from(body, position)
+        position += _COUNT.size
+        if count * _MIN_ROW_BYTES > end - position:
+            raise EnvelopeError(f"{count} rows in {end - position} bytes")
+        for _ in range(count):
+            flags = body[position]
+            position += 1
+            if flags & ~_FLAGS or (flags & TOMBSTONE and flags & HAS_VALUE):
+                raise EnvelopeError(f"a row with the flags {flags:#x}")
+            prefix = b""
+            if flags & HAS_PREFIX:
+                (size,) = _PREFIX_SIZE.unpack_from(body, position)
+                if size > MAX_PREFIX_BYTES:
+                    raise EnvelopeError(f"a prefix of {size} bytes")
+                position += 2 + size
+                prefix = body[position - size : position]
+            (size,) = unpack_size(body, position)
+            position += 4 + size
+            key = body[position - size : position]
+            timestamp_ms = None
+            if flags & HAS_TIMESTAMP:
+                (timestamp_ms,) = unpack_timestamp(body, position)
+                position += 8
+            value = None
+            if flags & HAS_VALUE:
+                (size,) = unpack_size(body, position)
+                position += 4 + size
+                value = body[position - size : position]
+            if position > end:
+                raise EnvelopeError("it ends inside a row")
+            add(make((prefix, key, value, timestamp_ms, flags & TOMBSTONE != 0)))
+    except (IndexError, struct.error):
+        raise EnvelopeError("it ends inside a row") from None
+    if position != end:
+        raise EnvelopeError(f"{end - position} bytes behind the last row")
+    return rows

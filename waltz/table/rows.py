@@ -1,0 +1,129 @@
+"""How rows stand in a view: the order of their keys, and which of two rows of a key wins. Pure.
+
+A row's key is its prefix with every 00 escaped as 00 FF, then 00 01, then the key as it is: plain comparison of bytes
+then compares prefixes first, and keys after. A row itself begins with its timestamp (the sign bit flipped), transaction
+id and index in its batch, all big endian: of two rows of a key, the one whose bytes are greater wins.
+"""
+
+import struct
+from typing import NamedTuple
+
+from waltz.common.ids import LONG_MIN
+from waltz.table.envelope import HAS_VALUE, TOMBSTONE
+
+_ESCAPED = b"\x00\xff"
+_END = b"\x00\x01"
+_BEHIND_END = b"\x00\x02"
+
+NO_PREFIX_START = _END
+"""How row keys without a prefix begin; they come before all others."""
+
+_ROW_HEAD = struct.Struct(">QQIqB")
+_POSITION = struct.Struct(">QI")
+POSITION_BYTES = _POSITION.size
+"""Transaction id and index in its batch, at the end of a key of the index by prefix."""
+
+_SIGN = -LONG_MIN
+
+
+class Version(NamedTuple):
+    """Where a row stands in its log; unique and increasing within a partition."""
+
+    transaction_id: int
+    row: int
+    """Its place in the batch of that transaction."""
+
+
+class TableRow(NamedTuple):
+    """A row that wins, as readers see it."""
+
+    prefix: bytes
+    key: bytes
+    value: bytes | None
+    timestamp_ms: int
+    version: Version
+    written_at_ms: int
+    """When the batch was written, by the writer's clock."""
+    tombstone: bool
+
+
+class RowHead(NamedTuple):
+    """What is to be known of a row to decide whether it is seen or removed."""
+
+    timestamp_ms: int
+    written_at_ms: int
+    tombstone: bool
+
+
+def prefix_start(prefix: bytes) -> bytes:
+    """How the row keys of a prefix begin, and those of no other prefix."""
+    return prefix.replace(b"\x00", _ESCAPED) + _END
+
+
+def prefix_end(prefix: bytes) -> bytes:
+    """The smallest row key behind all those of a prefix; not one itself."""
+    return prefix.replace(b"\x00", _ESCAPED) + _BEHIND_END
+
+
+def row_key(prefix: bytes, key: bytes) -> bytes:
+    """Prefix and key as one, in the order of (prefix, key) under plain comparison of bytes."""
+    return prefix_start(prefix) + key if prefix else _END + key
+
+
+def split_row_key(joined: bytes) -> tuple[bytes, bytes]:
+    """Prefix and key again. Raises ``ValueError`` for bytes that :func:`row_key` does not make."""
+    position = joined.find(b"\x00")
+    while joined[position : position + 2] == _ESCAPED:
+        position = joined.find(b"\x00", position + 2)
+    if position < 0 or joined[position : position + 2] != _END:
+        raise ValueError(f"no key of a row: {joined[:40].hex()}")
+    return joined[:position].replace(_ESCAPED, b"\x00"), joined[position + 2 :]
+
+
+def pack_row(
+    timestamp_ms: int, transaction_id: int, place: int, written_at_ms: int, tombstone: bool, value: bytes | None
+) -> bytes:
+    """A row as it stands in a store; the greater of two rows of a key wins."""
+    head = _ROW_HEAD.pack(
+        timestamp_ms + _SIGN,
+        transaction_id,
+        place,
+        written_at_ms,
+        (TOMBSTONE if tombstone else 0) if value is None else HAS_VALUE,
+    )
+    return head if value is None else head + value
+
+
+def unpack_row(joined: bytes, packed: bytes) -> TableRow:
+    """The row again, from its joined key and itself."""
+    timestamp, transaction_id, place, written_at_ms, flags = _ROW_HEAD.unpack_from(packed)
+    prefix, key = split_row_key(joined)
+    value = packed[_ROW_HEAD.size :] if flags & HAS_VALUE else None
+    version = Version(transaction_id, place)
+    return TableRow(prefix, key, value, timestamp - _SIGN, version, written_at_ms, flags & TOMBSTONE != 0)
+
+
+def unpack_head(packed: bytes) -> RowHead:
+    """As much of a row as decides whether it is seen."""
+    timestamp, _, _, written_at_ms, flags = _ROW_HEAD.unpack_from(packed)
+    return RowHead(timestamp - _SIGN, written_at_ms, flags & TOMBSTONE != 0)
+
+
+def value_size_bytes(packed: bytes) -> int:
+    """Of the value of a row; 0 also for the null value."""
+    return len(packed) - _ROW_HEAD.size
+
+
+def is_tombstone(packed: bytes) -> bool:
+    """Whether a row deletes its key."""
+    return packed[_ROW_HEAD.size - 1] & TOMBSTONE != 0
+
+
+def position_key(prefix: bytes, transaction_id: int, row: int) -> bytes:
+    """The key of a row in the index by prefix: in the order of the log within each prefix."""
+    return prefix_start(prefix) + _POSITION.pack(transaction_id, row)
+
+
+def split_position_key(joined: bytes) -> Version:
+    """Where in the log a key of the index by prefix points."""
+    return Version(*_POSITION.unpack_from(joined, len(joined) - POSITION_BYTES))

@@ -1,0 +1,39 @@
+"""What a database has to do to become a store: four primitives over ordered key spaces."""
+
+import enum
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+
+
+class Space(enum.IntEnum):
+    """The key spaces."""
+
+    ROWS = 0
+    BY_PREFIX = 1
+    META = 2
+
+
+class Engine(ABC):
+    """Bytes by bytes, in the order of plain comparison.
+
+    An engine knows nothing of what it holds. Damage that it finds is a
+    :class:`~waltz.table.errors.StoreDamagedError`.
+    """
+
+    @abstractmethod
+    def get(self, space: Space, keys: Sequence[bytes]) -> list[bytes | None]:
+        """The values of the keys."""
+
+    @abstractmethod
+    def page(
+        self, space: Space, start: bytes, end: bytes | None, limit: int, *, reverse: bool = False
+    ) -> list[tuple[bytes, bytes]]:
+        """The first, or in reverse the last, ``limit`` entries of [``start``, ``end``). ``None`` is open."""
+
+    @abstractmethod
+    def write(self, puts: Iterable[tuple[Space, bytes, bytes]], deletes: Sequence[bytes] = ()) -> None:
+        """Put entries and delete keys of :attr:`Space.ROWS`: all or nothing, also when the process is killed."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close the files. May be called again."""

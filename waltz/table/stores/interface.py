@@ -1,0 +1,112 @@
+"""What a store does: seven operations, and the progress that it has made through the log."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from waltz.common.ids import NO_TRANSACTION
+from waltz.table.envelope import SweepMark
+from waltz.table.errors import ViewGapError
+
+
+class Progress(NamedTuple):
+    """How far through the log a store has come. Written together with what it is about, or not at all."""
+
+    applied: int = NO_TRANSACTION
+    """The last transaction whose effect the store holds."""
+    rows: int = 0
+    """Rows that win, tombstones included."""
+    tombstones: int = 0
+    skipped: int = 0
+    """Transactions that were no envelopes."""
+
+
+class IndexEntry(NamedTuple):
+    """Where one row of a prefix stands in the log, whether it wins or not."""
+
+    prefix: bytes
+    transaction_id: int
+    row: int
+    """Its place in the batch of that transaction."""
+    key: bytes
+
+
+class Changes(NamedTuple):
+    """The rows of consecutive transactions, to be written in one."""
+
+    after: int
+    """The transaction before the first of them."""
+    applied: int
+    """The last of them."""
+    rows: Mapping[bytes, bytes]
+    """By joined key, the row that wins among them (:mod:`waltz.table.rows`)."""
+    prefixed: Sequence[IndexEntry]
+    """All rows that have a prefix, in the order of the log."""
+    skipped: int
+    """How many of the transactions were no envelopes."""
+
+
+class Removal(NamedTuple):
+    """One transaction that removes rows."""
+
+    applied: int
+    mark: SweepMark | None
+    """``None`` removes every row."""
+
+    @property
+    def after(self) -> int:
+        """The transaction before it."""
+        return self.applied - 1
+
+
+class Snapshot(ABC):
+    """The rows as they were after one transaction."""
+
+    progress: Progress
+
+    @abstractmethod
+    def get(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        """The rows of these joined keys, in their order."""
+
+    @abstractmethod
+    def scan(self, start: bytes, end: bytes | None, *, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
+        """Joined keys and rows of the range [``start``, ``end``), in order. ``None`` is open.
+
+        Changes made meanwhile do not show.
+        """
+
+    @abstractmethod
+    def take_prefix(self, prefix: bytes, after: int, limit: int) -> list[IndexEntry]:
+        """Rows of a prefix in the order of the log, of whole transactions behind ``after``.
+
+        As many transactions as it takes to reach ``limit`` rows. The empty prefix is not indexed: ``ValueError``.
+        """
+
+    @abstractmethod
+    def close(self) -> None:
+        """Give up what is held for it. Reading raises :class:`~waltz.table.errors.StoreError` from now on."""
+
+
+class Store(Snapshot):
+    """Rows, the index by prefix, and the progress, which :meth:`apply` and :meth:`sweep` change all at once.
+
+    One thread at a time uses a store and its snapshots. ``StoreDamagedError`` may come from every operation.
+    """
+
+    @abstractmethod
+    def apply(self, changes: Changes) -> None:
+        """Write rows that win over those that are there. :class:`~waltz.table.errors.ViewGapError`."""
+
+    @abstractmethod
+    def sweep(self, removal: Removal) -> None:
+        """Remove rows. The index by prefix stays: it tells of the log. ``ViewGapError``."""
+
+    @abstractmethod
+    def snapshot(self) -> Snapshot:
+        """The present state, for as long as it is needed; it costs what changes meanwhile."""
+
+
+def check_follows(progress: Progress, step: Changes | Removal) -> None:
+    """Raise :class:`ViewGapError` unless the step begins where the store ends."""
+    if step.after != progress.applied:
+        raise ViewGapError(f"the view ends at transaction {progress.applied}, changes begin after {step.after}")

@@ -1,0 +1,110 @@
+"""Rows in LMDB: the fastest to read from files, with keys of at most 511 bytes."""
+
+from collections.abc import Iterable, Sequence
+from itertools import islice
+from pathlib import Path
+
+import lmdb
+
+from waltz.table.errors import KeyTooLongError, StoreDamagedError
+from waltz.table.rows import POSITION_BYTES
+from waltz.table.stores.engine import Engine, Space
+
+MAX_ENTRY_KEY_BYTES = 511
+"""What LMDB is built with."""
+
+MAX_ROW_KEY_BYTES = MAX_ENTRY_KEY_BYTES - POSITION_BYTES
+"""Of prefix (escaped) and key together, so that the index by prefix has room as well."""
+
+INITIAL_MAP_BYTES = 64 << 20
+
+_DAMAGE = (
+    lmdb.CorruptedError,
+    lmdb.InvalidError,
+    lmdb.PageNotFoundError,
+    lmdb.PanicError,
+    lmdb.VersionMismatchError,
+    lmdb.IncompatibleError,
+)
+
+
+class LmdbEngine(Engine):
+    """One database for each space.
+
+    The file is whole after every crash; after one of the machine the last write may be missing. The map grows when it
+    is full; no transaction is open between two calls, so it always can.
+    """
+
+    def __init__(self, directory: Path, map_bytes: int = INITIAL_MAP_BYTES) -> None:
+        """Open, or create, the files in the directory. Raises ``StoreDamagedError``."""
+        self._map_bytes = map_bytes
+        try:
+            self._environment = lmdb.open(
+                str(directory), map_size=map_bytes, max_dbs=len(Space), metasync=False, lock=False, readahead=False
+            )
+        except _DAMAGE as error:
+            raise StoreDamagedError(f"LMDB: {error}") from error
+        try:
+            self._databases = {space: self._environment.open_db(space.name.encode()) for space in Space}
+        except _DAMAGE as error:
+            self._environment.close()
+            raise StoreDamagedError(f"LMDB: {error}") from error
+        self._map_bytes = max(map_bytes, self._environment.info()["map_size"])
+
+    def get(self, space: Space, keys: Sequence[bytes]) -> list[bytes | None]:
+        database = self._databases[space]
+        try:
+            with self._environment.begin(database) as transaction:
+                get = transaction.get
+                return [get(key) if len(key) <= MAX_ENTRY_KEY_BYTES else None for key in keys]
+        except _DAMAGE as error:
+            raise StoreDamagedError(f"LMDB: {error}") from error
+
+    def page(
+        self, space: Space, start: bytes, end: bytes | None, limit: int, *, reverse: bool = False
+    ) -> list[tuple[bytes, bytes]]:
+        try:
+            with self._environment.begin(self._databases[space]) as transaction, transaction.cursor() as cursor:
+                if not reverse:
+                    if not cursor.set_range(start):
+                        return []
+                    entries = cursor.iternext()
+                    found = islice(entries, limit)
+                    return [(key, value) for key, value in found if end is None or key < end]
+                if not (cursor.last() if end is None or not cursor.set_range(end) else cursor.prev()):
+                    return []
+                return [(key, value) for key, value in islice(cursor.iterprev(), limit) if key >= start]
+        except _DAMAGE as error:
+            raise StoreDamagedError(f"LMDB: {error}") from error
+
+    def write(self, puts: Iterable[tuple[Space, bytes, bytes]], deletes: Sequence[bytes] = ()) -> None:
+        entries = list(puts)
+        while True:
+            try:
+                self._try_to_write(entries, deletes)
+            except lmdb.MapFullError:
+                self._map_bytes *= 2
+                self._environment.set_mapsize(self._map_bytes)
+            except lmdb.BadValsizeError:
+                longest = max(len(key) for _, key, _ in entries)
+                raise KeyTooLongError(
+                    f"LMDB cannot hold a key of {longest} bytes, prefix included; at most {MAX_ENTRY_KEY_BYTES}. "
+                    "Use another store for this table"
+                ) from None
+            except _DAMAGE as error:
+                raise StoreDamagedError(f"LMDB: {error}") from error
+            else:
+                return
+
+    def _try_to_write(self, entries: list[tuple[Space, bytes, bytes]], deletes: Sequence[bytes]) -> None:
+        databases = self._databases
+        with self._environment.begin(write=True) as transaction:
+            put = transaction.put
+            for space, key, value in entries:
+                put(key, value, db=databases[space])
+            rows = databases[Space.ROWS]
+            for key in deletes:
+                transaction.delete(key, db=rows)
+
+    def close(self) -> None:
+        self._environment.close()

@@ -1,0 +1,90 @@
+"""Rows in a file of SQLite. It comes with Python, and knows no limit of keys."""
+
+import sqlite3
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from waltz.table.errors import StoreDamagedError
+from waltz.table.stores.engine import Engine, Space
+
+FILE_NAME = "rows.sqlite"
+_CACHE_KIB = 64 << 10
+
+
+class SqliteEngine(Engine):
+    """One table for each space, ordered by its primary key.
+
+    The file is whole after every crash; after one of the machine the last write may be missing.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        """Open, or create, the file in the directory. Raises ``StoreDamagedError``."""
+        self._connection = sqlite3.connect(directory / FILE_NAME, isolation_level=None, check_same_thread=False)
+        try:
+            self._prepare()
+        except sqlite3.DatabaseError as error:
+            self._connection.close()
+            raise _damaged(error) from error
+
+    def _prepare(self) -> None:
+        execute = self._connection.execute
+        execute("PRAGMA journal_mode=WAL")
+        execute("PRAGMA synchronous=NORMAL")
+        execute(f"PRAGMA cache_size=-{_CACHE_KIB}")
+        for space in Space:
+            execute(
+                f"CREATE TABLE IF NOT EXISTS {space.name} "
+                "(key BLOB PRIMARY KEY NOT NULL, value BLOB NOT NULL) WITHOUT ROWID"
+            )
+
+    def get(self, space: Space, keys: Sequence[bytes]) -> list[bytes | None]:
+        execute = self._connection.execute
+        select = f"SELECT value FROM {space.name} WHERE key = ?"  # noqa: S608 - names of our own
+        try:
+            found = [execute(select, (key,)).fetchone() for key in keys]
+        except sqlite3.DatabaseError as error:
+            raise _damaged(error) from error
+        return [None if row is None else row[0] for row in found]
+
+    def page(
+        self, space: Space, start: bytes, end: bytes | None, limit: int, *, reverse: bool = False
+    ) -> list[tuple[bytes, bytes]]:
+        below, bounds = ("", (start,)) if end is None else (" AND key < ?", (start, end))
+        order = "DESC" if reverse else "ASC"
+        select = f"SELECT key, value FROM {space.name} WHERE key >= ?{below} ORDER BY key {order} LIMIT {limit:d}"  # noqa: S608
+        try:
+            return self._connection.execute(select, bounds).fetchall()
+        except sqlite3.DatabaseError as error:
+            raise _damaged(error) from error
+
+    def write(self, puts: Iterable[tuple[Space, bytes, bytes]], deletes: Sequence[bytes] = ()) -> None:
+        by_space: dict[Space, list[tuple[bytes, bytes]]] = {space: [] for space in Space}
+        for space, key, value in puts:
+            by_space[space].append((key, value))
+        connection = self._connection
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                for space, entries in by_space.items():
+                    replace = f"INSERT OR REPLACE INTO {space.name} VALUES (?, ?)"  # noqa: S608 - names of our own
+                    connection.executemany(replace, entries)
+                connection.executemany("DELETE FROM ROWS WHERE key = ?", ((key,) for key in deletes))
+                connection.execute("COMMIT")
+            except BaseException:
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
+                raise
+        except sqlite3.OperationalError:
+            raise
+        except sqlite3.DatabaseError as error:
+            raise _damaged(error) from error
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+def _damaged(error: sqlite3.DatabaseError) -> Exception:
+    """Full disks and the like are no damage, and come through as they are."""
+    if isinstance(error, sqlite3.OperationalError | sqlite3.ProgrammingError):
+        return error
+    return StoreDamagedError(f"SQLite: {error}")

@@ -1,0 +1,138 @@
+"""A view: the state of a table after a prefix of its log. Pure: time comes in from outside, and only hides rows."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from waltz.table.ages import NO_AGES, Ages, is_expired
+from waltz.table.envelope import DEFAULT_MAX_BODY_BYTES, Batch, SweepMark, decode
+from waltz.table.errors import EnvelopeError
+from waltz.table.rows import TableRow, pack_row, prefix_end, row_key, unpack_head, unpack_row
+from waltz.table.stores.interface import Changes, IndexEntry, Removal, Snapshot
+
+MAX_ROWS_PER_WRITE = 1000
+"""Behind which changes are cut, at the end of a transaction."""
+
+
+class KeyRange(NamedTuple):
+    """The keys from (``start_prefix``, ``start``) up to but not including (``end_prefix``, ``end``).
+
+    Prefixes are compared first. A range without ``end`` ends with its last prefix; one without ``end_prefix`` either
+    is that of one prefix.
+    """
+
+    prefix: bytes = b""
+    start: bytes = b""
+    end: bytes | None = None
+    end_prefix: bytes | None = None
+
+    def bounds(self) -> tuple[bytes, bytes]:
+        """The range as joined keys."""
+        last = self.prefix if self.end_prefix is None else self.end_prefix
+        return row_key(self.prefix, self.start), prefix_end(last) if self.end is None else row_key(last, self.end)
+
+
+def steps(
+    records: Iterable[tuple[int, bytes]],
+    after: int,
+    *,
+    max_body_bytes: int = DEFAULT_MAX_BODY_BYTES,
+    max_rows: int = MAX_ROWS_PER_WRITE,
+) -> Iterator[Changes | Removal]:
+    """What a store has to do for consecutive transactions behind ``after``, given as ids and data.
+
+    A transaction is whole in one step. Raises :class:`~waltz.table.errors.CodecUnavailableError` behind the steps
+    before the transaction that cannot be read.
+    """
+    folded = _Fold(after)
+    for transaction_id, data in records:
+        try:
+            envelope = decode(data, max_body_bytes)
+        except EnvelopeError:
+            folded.skip(transaction_id)
+            continue
+        except BaseException:
+            if folded.applied > folded.after:
+                yield folded.changes()
+            raise
+        if isinstance(envelope, Batch):
+            folded.add(transaction_id, envelope)
+            if folded.count < max_rows:
+                continue
+        if folded.applied > folded.after:
+            yield folded.changes()
+        folded = _Fold(transaction_id)
+        if not isinstance(envelope, Batch):
+            yield Removal(transaction_id, envelope if isinstance(envelope, SweepMark) else None)
+    if folded.applied > folded.after:
+        yield folded.changes()
+
+
+class _Fold:
+    """Changes in the making."""
+
+    def __init__(self, after: int) -> None:
+        self.after = self.applied = after
+        self.count = 0
+        self._skipped = 0
+        self._rows: dict[bytes, bytes] = {}
+        self._prefixed: list[IndexEntry] = []
+
+    def skip(self, transaction_id: int) -> None:
+        self.applied = transaction_id
+        self._skipped += 1
+
+    def add(self, transaction_id: int, batch: Batch) -> None:
+        written_at_ms, rows = batch
+        won = self._rows
+        for place, (prefix, key, value, timestamp_ms, tombstone) in enumerate(rows):
+            joined = row_key(prefix, key)
+            own_timestamp_ms = written_at_ms if timestamp_ms is None else timestamp_ms
+            row = pack_row(own_timestamp_ms, transaction_id, place, written_at_ms, tombstone, value)
+            if won.setdefault(joined, row) < row:
+                won[joined] = row
+            if prefix:
+                self._prefixed.append(IndexEntry(prefix, transaction_id, place, key))
+        self.count += len(rows)
+        self.applied = transaction_id
+
+    def changes(self) -> Changes:
+        return Changes(self.after, self.applied, self._rows, self._prefixed, self._skipped)
+
+
+class Reading(NamedTuple):
+    """Reads of a table as of one instant, from a store or a snapshot of it."""
+
+    rows: Snapshot
+    now_ms: int
+    ages: Ages = NO_AGES
+    raw: bool = False
+    """Tombstones and expired rows are given too."""
+
+    def get(self, prefix: bytes, keys: Sequence[bytes]) -> list[TableRow | None]:
+        """The rows of keys of one prefix, in their order."""
+        joined = [row_key(prefix, key) for key in keys]
+        found = self.rows.get(joined)
+        return [
+            None if row is None or self._hides(row) else unpack_row(key, row)
+            for key, row in zip(joined, found, strict=True)
+        ]
+
+    def scan(self, ranges: Iterable[KeyRange] | None = None, *, reverse: bool = False) -> Iterator[TableRow]:
+        """The rows of the ranges one after the other, each in order; of the whole table when ``None``."""
+        bounds: Iterable[tuple[bytes, bytes | None]]
+        bounds = [(b"", None)] if ranges is None else [key_range.bounds() for key_range in ranges]
+        for start, end in bounds:
+            for key, row in self.rows.scan(start, end, reverse=reverse):
+                if not self._hides(row):
+                    yield unpack_row(key, row)
+
+    def approximate_count(self) -> int:
+        """How many rows there are, without a look at them: expired ones are counted."""
+        progress = self.rows.progress
+        return progress.rows if self.raw else progress.rows - progress.tombstones
+
+    def _hides(self, row: bytes) -> bool:
+        if self.raw:
+            return False
+        head = unpack_head(row)
+        return head.tombstone or is_expired(head, self.now_ms, self.ages)
