@@ -100,6 +100,7 @@ ARROWS: dict[str, tuple[str, ...]] = {
     ),
     "table": (
         "common",
+        "common.zk",
         "table.stores",
     ),
     "table.stores": (

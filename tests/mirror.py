@@ -94,6 +94,7 @@ WITHOUT_OWN_TEST = {
     "table/errors.py": DECLARATIONS,
     "table/stores/engine.py": DECLARATIONS,
     "table/stores/interface.py": DECLARATIONS,
+    "table/stores/limits.py": "keys of exactly that size in unit/table/stores/test_lmdb.py",
 }
 """Modules that are tested in another place, which is named, or hold nothing to be tested."""
 

@@ -15,9 +15,6 @@ _ESCAPED = b"\x00\xff"
 _END = b"\x00\x01"
 _BEHIND_END = b"\x00\x02"
 
-NO_PREFIX_START = _END
-"""How row keys without a prefix begin; they come before all others."""
-
 _ROW_HEAD = struct.Struct(">QQIqB")
 _POSITION = struct.Struct(">QI")
 POSITION_BYTES = _POSITION.size
@@ -94,10 +91,9 @@ def pack_row(
     return head if value is None else head + value
 
 
-def unpack_row(joined: bytes, packed: bytes) -> TableRow:
-    """The row again, from its joined key and itself."""
+def unpack_row(prefix: bytes, key: bytes, packed: bytes) -> TableRow:
+    """The row again."""
     timestamp, transaction_id, place, written_at_ms, flags = _ROW_HEAD.unpack_from(packed)
-    prefix, key = split_row_key(joined)
     value = packed[_ROW_HEAD.size :] if flags & HAS_VALUE else None
     version = Version(transaction_id, place)
     return TableRow(prefix, key, value, timestamp - _SIGN, version, written_at_ms, flags & TOMBSTONE != 0)

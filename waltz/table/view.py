@@ -6,7 +6,16 @@ from typing import NamedTuple
 from waltz.table.ages import NO_AGES, Ages, is_expired
 from waltz.table.envelope import DEFAULT_MAX_BODY_BYTES, Batch, SweepMark, decode
 from waltz.table.errors import EnvelopeError
-from waltz.table.rows import TableRow, pack_row, prefix_end, row_key, unpack_head, unpack_row
+from waltz.table.rows import (
+    TableRow,
+    is_tombstone,
+    pack_row,
+    prefix_end,
+    row_key,
+    split_row_key,
+    unpack_head,
+    unpack_row,
+)
 from waltz.table.stores.interface import Changes, IndexEntry, Removal, Snapshot
 
 MAX_ROWS_PER_WRITE = 1000
@@ -112,9 +121,10 @@ class Reading(NamedTuple):
         """The rows of keys of one prefix, in their order."""
         joined = [row_key(prefix, key) for key in keys]
         found = self.rows.get(joined)
+        hides = self._hides
         return [
-            None if row is None or self._hides(row) else unpack_row(key, row)
-            for key, row in zip(joined, found, strict=True)
+            None if row is None or hides(row) else unpack_row(prefix, key, row)
+            for key, row in zip(keys, found, strict=True)
         ]
 
     def scan(self, ranges: Iterable[KeyRange] | None = None, *, reverse: bool = False) -> Iterator[TableRow]:
@@ -124,7 +134,7 @@ class Reading(NamedTuple):
         for start, end in bounds:
             for key, row in self.rows.scan(start, end, reverse=reverse):
                 if not self._hides(row):
-                    yield unpack_row(key, row)
+                    yield unpack_row(*split_row_key(key), row)
 
     def approximate_count(self) -> int:
         """How many rows there are, without a look at them: expired ones are counted."""
@@ -134,5 +144,4 @@ class Reading(NamedTuple):
     def _hides(self, row: bytes) -> bool:
         if self.raw:
             return False
-        head = unpack_head(row)
-        return head.tombstone or is_expired(head, self.now_ms, self.ages)
+        return is_tombstone(row) or (self.ages != NO_AGES and is_expired(unpack_head(row), self.now_ms, self.ages))

@@ -75,7 +75,7 @@ def test_rows_come_apart_again(
     for row_value in (None,) if dead else (None, value):
         packed = pack_row(timestamp, transaction_id, place, written, dead, row_value)
         row = TableRow(*pair, row_value, timestamp, Version(transaction_id, place), written, dead)
-        assert unpack_row(row_key(*pair), packed) == row
+        assert unpack_row(*pair, packed) == row
         assert unpack_head(packed) == RowHead(timestamp, written, dead)
         assert is_tombstone(packed) == dead
         assert value_size_bytes(packed) == len(row_value or b"")

@@ -82,3 +82,7 @@ class ClusterPaths(NamedTuple):
     def partition(self, partition_id: int) -> str:
         """Metadata of one partition."""
         return f"{self.root}/store/partition/{partition_id}"
+
+    def partition_properties(self, partition_id: int) -> str:
+        """Properties of one partition: our own, where the original never looks."""
+        return f"{self.root}/ext/partition/{partition_id}"

@@ -7,14 +7,8 @@ from pathlib import Path
 import lmdb
 
 from waltz.table.errors import KeyTooLongError, StoreDamagedError
-from waltz.table.rows import POSITION_BYTES
 from waltz.table.stores.engine import Engine, Space
-
-MAX_ENTRY_KEY_BYTES = 511
-"""What LMDB is built with."""
-
-MAX_ROW_KEY_BYTES = MAX_ENTRY_KEY_BYTES - POSITION_BYTES
-"""Of prefix (escaped) and key together, so that the index by prefix has room as well."""
+from waltz.table.stores.limits import LMDB_MAX_ENTRY_KEY_BYTES
 
 INITIAL_MAP_BYTES = 64 << 20
 
@@ -56,7 +50,7 @@ class LmdbEngine(Engine):
         try:
             with self._environment.begin(database) as transaction:
                 get = transaction.get
-                return [get(key) if len(key) <= MAX_ENTRY_KEY_BYTES else None for key in keys]
+                return [get(key) if len(key) <= LMDB_MAX_ENTRY_KEY_BYTES else None for key in keys]
         except _DAMAGE as error:
             raise StoreDamagedError(f"LMDB: {error}") from error
 
@@ -88,7 +82,7 @@ class LmdbEngine(Engine):
             except lmdb.BadValsizeError:
                 longest = max(len(key) for _, key, _ in entries)
                 raise KeyTooLongError(
-                    f"LMDB cannot hold a key of {longest} bytes, prefix included; at most {MAX_ENTRY_KEY_BYTES}. "
+                    f"LMDB cannot hold a key of {longest} bytes, prefix included; at most {LMDB_MAX_ENTRY_KEY_BYTES}. "
                     "Use another store for this table"
                 ) from None
             except _DAMAGE as error:

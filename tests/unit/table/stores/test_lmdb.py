@@ -9,7 +9,9 @@ from waltz.table.envelope import Batch, Row
 from waltz.table.errors import KeyTooLongError
 from waltz.table.stores.directory import DirectoryStore
 from waltz.table.stores.engine import Space
-from waltz.table.stores.lmdb import MAX_ENTRY_KEY_BYTES, MAX_ROW_KEY_BYTES, LmdbEngine
+from waltz.table.stores.limits import LMDB_MAX_ENTRY_KEY_BYTES as MAX_ENTRY_KEY_BYTES
+from waltz.table.stores.limits import LMDB_MAX_ROW_KEY_BYTES as MAX_ROW_KEY_BYTES
+from waltz.table.stores.lmdb import LmdbEngine
 
 
 def test_the_map_grows_as_often_as_it_has_to(tmp_path: Path) -> None:

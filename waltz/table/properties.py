@@ -1,0 +1,226 @@
+"""Properties of a partition: what they are called, what they may be, and the ZooKeeper node that holds them.
+
+The node is JSON: the properties that are not at their defaults, by Amza's names, and a counter of changes. It is
+changed by compare-and-set, and absent for a partition that nobody has configured.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, NamedTuple
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from waltz.common.zk.client import BadVersionError, NodeExistsError, NoNodeError, Watch, ZooKeeper
+from waltz.common.zk.paths import ClusterPaths
+from waltz.table.ages import Ages
+from waltz.table.codecs import Codec
+from waltz.table.envelope import DEFAULT_MAX_BODY_BYTES
+from waltz.table.errors import PropertiesError
+from waltz.table.stores.limits import LMDB_MAX_ROW_KEY_BYTES
+from waltz.table.stores.registry import canonical
+
+CHANGE = "change"
+"""The counter's key in the node."""
+
+_HOUR_MS = 3_600_000
+_CODECS = {
+    "primary": Codec.NONE,
+    "zlib": Codec.ZLIB,
+    "snappy_primary": Codec.SNAPPY,
+    "zstd": Codec.ZSTD,
+    "lz4": Codec.LZ4,
+}
+
+
+def _only(holds: object, reason: str) -> AfterValidator:
+    """A property whose default is what holds; anything else is refused, not accepted and ignored."""
+
+    def check(value: object) -> object:
+        if value != holds:
+            raise ValueError(f"only {holds} is possible: {reason}")
+        return value
+
+    return AfterValidator(check)
+
+
+_Age = Annotated[int, Field(ge=0, strict=True)]
+"""Milliseconds; 0 is never."""
+_Size = Annotated[int, Field(ge=1, strict=True)]
+
+
+class PartitionProperties(BaseModel):
+    """What is configured for a partition. The keys are Amza's where Amza has the property."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_by_name=True, validate_by_alias=True)
+
+    format: Literal["raw", "table"] = "raw"
+    """Whether the data of transactions is the application's, or envelopes."""
+    disabled: bool = Field(default=False, strict=True)
+    row_type: Literal["primary", "zlib", "snappy_primary", "zstd", "lz4"] = Field(default="primary", alias="rowType")
+    """The codec of new transactions."""
+    index_class_name: str | None = Field(default=None, min_length=1, alias="indexClassName")
+    """The store of views, by name or alias; ``None`` leaves it to whoever opens one."""
+
+    tombstone_timestamp_age_ms: _Age = Field(default=0, alias="tombstoneTimestampAgeInMillis")
+    tombstone_timestamp_interval_ms: _Age = Field(default=0, alias="tombstoneTimestampIntervalMillis")
+    tombstone_version_age_ms: _Age = Field(default=0, alias="tombstoneVersionAgeInMillis")
+    tombstone_version_interval_ms: _Age = Field(default=0, alias="tombstoneVersionIntervalMillis")
+    ttl_timestamp_age_ms: _Age = Field(default=0, alias="ttlTimestampAgeInMillis")
+    ttl_timestamp_interval_ms: _Age = Field(default=0, alias="ttlTimestampIntervalMillis")
+    ttl_version_age_ms: _Age = Field(default=0, alias="ttlVersionAgeInMillis")
+    ttl_version_interval_ms: _Age = Field(default=0, alias="ttlVersionIntervalMillis")
+
+    max_timestamp_skew_ms: _Age = Field(default=_HOUR_MS, alias="maxTimestampSkewInMillis")
+    """How far ahead of the writer's clock a timestamp may be."""
+    max_body_bytes: _Size = Field(default=DEFAULT_MAX_BODY_BYTES, alias="maxDecompressedSizeInBytes")
+    """Larger bodies are no envelopes. Views are rebuilt when it changes."""
+    max_key_bytes: _Size | None = Field(default=None, alias="maxKeySizeInBytes")
+    """Of prefix (as it is stored) and key together, for writers."""
+
+    durability: Annotated[str, _only("fsync_always", "storages know no other durability yet")] = "fsync_always"
+    consistency: Annotated[str, _only("leader_quorum", "servers know no other consistency yet")] = "leader_quorum"
+    require_consistency: Annotated[bool, _only(True, "it needs another consistency")] = Field(
+        default=True, alias="requireConsistency"
+    )
+    replicated: Annotated[bool, _only(True, "it needs another consistency")] = True
+    index_properties: Annotated[dict[str, str] | None, _only(None, "the stores have no properties")] = Field(
+        default=None, alias="indexProperties"
+    )
+    max_value_size_in_index: Annotated[int, _only(-1, "views hold whole values")] = Field(
+        default=-1, alias="maxValueSizeInIndex"
+    )
+    force_compaction_on_startup: Annotated[bool, _only(False, "logs are not compacted yet")] = Field(
+        default=False, alias="forceCompactionOnStartup"
+    )
+    view: Annotated[str, _only("client", "servers keep no views yet")] = "client"
+
+    @model_validator(mode="after")
+    def _check_store(self) -> "PartitionProperties":
+        longest = LMDB_MAX_ROW_KEY_BYTES
+        is_lmdb = canonical(self.index_class_name or "") == "lmdb"
+        if is_lmdb and (self.max_key_bytes is None or self.max_key_bytes > longest):
+            raise ValueError(
+                f"indexClassName {self.index_class_name} holds keys of at most {longest} bytes, prefix included: "
+                "set maxKeySizeInBytes to that or less"
+            )
+        return self
+
+    @property
+    def codec(self) -> Codec:
+        """Of new transactions."""
+        return _CODECS[self.row_type]
+
+    @property
+    def ages(self) -> Ages:
+        """From which age rows are hidden, or may be removed."""
+        return Ages(
+            self.tombstone_timestamp_age_ms,
+            self.tombstone_version_age_ms,
+            self.ttl_timestamp_age_ms,
+            self.ttl_version_age_ms,
+        )
+
+
+class StoredProperties(NamedTuple):
+    """Properties as they were read."""
+
+    properties: PartitionProperties
+    change: int
+    """How often they have been changed; 0 when there is no node."""
+    node_version: int | None
+    """For compare-and-set; ``None`` when there is no node."""
+
+
+def decode_properties(data: bytes | None, path: str) -> tuple[PartitionProperties, int]:
+    """Properties and change counter of a node. Raises :class:`PropertiesError`."""
+    try:
+        fields = json.loads(data or b"")
+        change = fields.pop(CHANGE)
+    except (ValueError, AttributeError, KeyError, TypeError, RecursionError):
+        raise PropertiesError(f"{path} does not hold properties of a partition") from None
+    if type(change) is not int or change < 1:
+        raise PropertiesError(f"{path} has the change counter {change!r}")
+    try:
+        return _validated(fields), change
+    except PropertiesError as error:
+        raise PropertiesError(f"{path}: {error}") from None
+
+
+def encode_properties(properties: PartitionProperties, change: int) -> bytes:
+    """The data of the node."""
+    fields = properties.model_dump(by_alias=True, exclude_defaults=True)
+    return json.dumps({**fields, CHANGE: change}, sort_keys=True).encode()
+
+
+def changed(properties: PartitionProperties, changes: Mapping[str, object]) -> PartitionProperties:
+    """The properties with some of them changed, by their keys; ``None`` takes one back to its default.
+
+    Raises :class:`PropertiesError`, which names the key.
+    """
+    fields: dict[str, object] = properties.model_dump(by_alias=True, exclude_defaults=True)
+    fields.update(changes)
+    known = _validated({key: value for key, value in fields.items() if value is not None})
+    _validated(dict.fromkeys(changes), only_names=True)
+    return known
+
+
+def _validated(fields: Mapping[str, Any], *, only_names: bool = False) -> PartitionProperties:
+    try:
+        return PartitionProperties.model_validate(fields, by_name=False)
+    except ValidationError as error:
+        problems = []
+        for problem in error.errors(include_url=False, include_input=False, include_context=False):
+            key = ".".join(map(str, problem["loc"]))
+            if problem["type"] == "extra_forbidden":
+                problems.append(f"there is no property {key!r}")
+            elif not only_names:
+                text = problem["msg"].removeprefix("Value error, ")
+                problems.append(f"{key}: {text}" if key else text)
+        if only_names and not problems:
+            return PartitionProperties()
+        raise PropertiesError("; ".join(problems)) from None
+
+
+async def read_properties(
+    zookeeper: ZooKeeper, root: str, partition_id: int, watch: Watch | None = None
+) -> StoredProperties:
+    """The properties of a partition, or the defaults when there is no node; the watch is left in either case.
+
+    Raises :class:`PropertiesError` when the node holds something else, also properties of a later version, and
+    ``ZooKeeperError``.
+    """
+    path = ClusterPaths.of(root).partition_properties(partition_id)
+    while True:
+        try:
+            data, stat = await zookeeper.get(path, watch)
+        except NoNodeError:
+            if watch is None or await zookeeper.exists(path, watch) is None:
+                return StoredProperties(PartitionProperties(), 0, None)
+        else:
+            return StoredProperties(*decode_properties(data, path), stat.version)
+
+
+async def change_properties(
+    zookeeper: ZooKeeper, root: str, partition_id: int, changes: Mapping[str, object]
+) -> StoredProperties:
+    """Change some properties of a partition, as :func:`changed` does, and leave those that others change meanwhile.
+
+    Nothing is written when nothing changes. Raises :class:`PropertiesError`, and ``ZooKeeperError``: after a
+    ``ConnectionLossError`` the change may have been made, and can be made again.
+    """
+    path = ClusterPaths.of(root).partition_properties(partition_id)
+    while True:
+        stored = await read_properties(zookeeper, root, partition_id)
+        properties = changed(stored.properties, changes)
+        if properties == stored.properties:
+            return stored
+        change = stored.change + 1
+        data = encode_properties(properties, change)
+        try:
+            if stored.node_version is None:
+                await zookeeper.create(path, data, make_path=True)
+                return StoredProperties(properties, change, 0)
+            stat = await zookeeper.set(path, data, stored.node_version)
+        except (NodeExistsError, BadVersionError, NoNodeError):
+            continue
+        return StoredProperties(properties, change, stat.version)
