@@ -99,6 +99,8 @@ ARROWS: dict[str, tuple[str, ...]] = {
         "common.zk",
     ),
     "table": (
+        "client",
+        "client.plain",
         "common",
         "common.zk",
         "table.stores",

@@ -44,3 +44,7 @@ class KeyTooLongError(StoreError):
 
 class ViewGapError(StoreError):
     """Changes do not begin where the store ends; nothing was applied."""
+
+
+class VersionConflict(TableError):  # the name says what happened
+    """The row has another version than the one on which a conditional write was to rest; nothing was written."""

@@ -43,6 +43,11 @@ def _only(holds: object, reason: str) -> AfterValidator:
     return AfterValidator(check)
 
 
+def _named(key: str, default: object) -> Any:
+    """A property that the node has under another name."""
+    return Field(default=default, validation_alias=key, serialization_alias=key)
+
+
 _Age = Annotated[int, Field(ge=0, strict=True)]
 """Milliseconds; 0 is never."""
 _Size = Annotated[int, Field(ge=1, strict=True)]
@@ -56,41 +61,39 @@ class PartitionProperties(BaseModel):
     format: Literal["raw", "table"] = "raw"
     """Whether the data of transactions is the application's, or envelopes."""
     disabled: bool = Field(default=False, strict=True)
-    row_type: Literal["primary", "zlib", "snappy_primary", "zstd", "lz4"] = Field(default="primary", alias="rowType")
+    row_type: Literal["primary", "zlib", "snappy_primary", "zstd", "lz4"] = _named("rowType", "primary")
     """The codec of new transactions."""
-    index_class_name: str | None = Field(default=None, min_length=1, alias="indexClassName")
+    index_class_name: Annotated[str, Field(min_length=1)] | None = _named("indexClassName", None)
     """The store of views, by name or alias; ``None`` leaves it to whoever opens one."""
 
-    tombstone_timestamp_age_ms: _Age = Field(default=0, alias="tombstoneTimestampAgeInMillis")
-    tombstone_timestamp_interval_ms: _Age = Field(default=0, alias="tombstoneTimestampIntervalMillis")
-    tombstone_version_age_ms: _Age = Field(default=0, alias="tombstoneVersionAgeInMillis")
-    tombstone_version_interval_ms: _Age = Field(default=0, alias="tombstoneVersionIntervalMillis")
-    ttl_timestamp_age_ms: _Age = Field(default=0, alias="ttlTimestampAgeInMillis")
-    ttl_timestamp_interval_ms: _Age = Field(default=0, alias="ttlTimestampIntervalMillis")
-    ttl_version_age_ms: _Age = Field(default=0, alias="ttlVersionAgeInMillis")
-    ttl_version_interval_ms: _Age = Field(default=0, alias="ttlVersionIntervalMillis")
+    tombstone_timestamp_age_ms: _Age = _named("tombstoneTimestampAgeInMillis", 0)
+    tombstone_timestamp_interval_ms: _Age = _named("tombstoneTimestampIntervalMillis", 0)
+    tombstone_version_age_ms: _Age = _named("tombstoneVersionAgeInMillis", 0)
+    tombstone_version_interval_ms: _Age = _named("tombstoneVersionIntervalMillis", 0)
+    ttl_timestamp_age_ms: _Age = _named("ttlTimestampAgeInMillis", 0)
+    ttl_timestamp_interval_ms: _Age = _named("ttlTimestampIntervalMillis", 0)
+    ttl_version_age_ms: _Age = _named("ttlVersionAgeInMillis", 0)
+    ttl_version_interval_ms: _Age = _named("ttlVersionIntervalMillis", 0)
 
-    max_timestamp_skew_ms: _Age = Field(default=_HOUR_MS, alias="maxTimestampSkewInMillis")
+    max_timestamp_skew_ms: _Age = _named("maxTimestampSkewInMillis", _HOUR_MS)
     """How far ahead of the writer's clock a timestamp may be."""
-    max_body_bytes: _Size = Field(default=DEFAULT_MAX_BODY_BYTES, alias="maxDecompressedSizeInBytes")
+    max_body_bytes: _Size = _named("maxDecompressedSizeInBytes", DEFAULT_MAX_BODY_BYTES)
     """Larger bodies are no envelopes. Views are rebuilt when it changes."""
-    max_key_bytes: _Size | None = Field(default=None, alias="maxKeySizeInBytes")
+    max_key_bytes: _Size | None = _named("maxKeySizeInBytes", None)
     """Of prefix (as it is stored) and key together, for writers."""
 
     durability: Annotated[str, _only("fsync_always", "storages know no other durability yet")] = "fsync_always"
     consistency: Annotated[str, _only("leader_quorum", "servers know no other consistency yet")] = "leader_quorum"
-    require_consistency: Annotated[bool, _only(True, "it needs another consistency")] = Field(
-        default=True, alias="requireConsistency"
+    require_consistency: Annotated[bool, _only(True, "it needs another consistency")] = _named(
+        "requireConsistency", True
     )
     replicated: Annotated[bool, _only(True, "it needs another consistency")] = True
-    index_properties: Annotated[dict[str, str] | None, _only(None, "the stores have no properties")] = Field(
-        default=None, alias="indexProperties"
+    index_properties: Annotated[dict[str, str] | None, _only(None, "the stores have no properties")] = _named(
+        "indexProperties", None
     )
-    max_value_size_in_index: Annotated[int, _only(-1, "views hold whole values")] = Field(
-        default=-1, alias="maxValueSizeInIndex"
-    )
-    force_compaction_on_startup: Annotated[bool, _only(False, "logs are not compacted yet")] = Field(
-        default=False, alias="forceCompactionOnStartup"
+    max_value_size_in_index: Annotated[int, _only(-1, "views hold whole values")] = _named("maxValueSizeInIndex", -1)
+    force_compaction_on_startup: Annotated[bool, _only(False, "logs are not compacted yet")] = _named(
+        "forceCompactionOnStartup", False
     )
     view: Annotated[str, _only("client", "servers keep no views yet")] = "client"
 

@@ -1,0 +1,267 @@
+"""The face over a cluster in memory: reads after writes, conditions, transactions, takes, and views that stop."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+
+import waltz
+from tests.unit.table.stores.cases import KEEPING
+from waltz.client.mock import MockDriver, MockServerPartition
+from waltz.table.envelope import Row
+from waltz.table.errors import KeyTooLongError, PropertiesError, TableError, VersionConflict
+from waltz.table.properties import PartitionProperties
+from waltz.table.rows import TableRow, Version
+from waltz.table.stores.memory import MemoryEngine
+from waltz.table.table import Table
+from waltz.table.transaction import TableTransaction
+from waltz.table.view import KeyRange
+
+pytestmark = pytest.mark.timeout(60)
+
+TABLE = PartitionProperties(format="table")
+
+
+class Clock:
+    """Milliseconds on command."""
+
+    now_ms = 1_000_000
+
+    def __call__(self) -> int:
+        return self.now_ms
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def partitions() -> list[MockServerPartition]:
+    return MockServerPartition.create(1)
+
+
+@pytest.fixture
+async def stack() -> AsyncIterator[AsyncExitStack]:
+    async with AsyncExitStack() as stack:
+        yield stack
+
+
+@pytest.fixture
+async def client(partitions: list[MockServerPartition], stack: AsyncExitStack) -> waltz.Client:
+    return await stack.enter_async_context(waltz.connect(MockDriver(partitions)))
+
+
+@pytest.fixture
+async def table(client: waltz.Client, clock: Clock, stack: AsyncExitStack) -> Table:
+    return await stack.enter_async_context(Table(client, 0, TABLE, clock=clock))
+
+
+def values(rows: list[TableRow | None]) -> list[bytes | None]:
+    return [None if row is None else row.value for row in rows]
+
+
+async def test_writes_are_read_at_once(table: Table) -> None:
+    assert await table.put(b"a", b"1") == 0
+    assert await table.put(b"a", b"2", prefix=b"p") == 1
+    assert values(await table.get([b"a", b"none"])) == [b"1", None]
+    assert values(await table.get([b"a"], prefix=b"p")) == [b"2"]
+    assert await table.batch([Row(b"", b"b", b"3"), Row(b"", b"a", None, tombstone=True)]) == 2
+    assert values(await table.get([b"a", b"b"])) == [None, b"3"]
+    (dead,) = await table.get([b"a"], raw=True)
+    assert dead is not None
+    assert (dead.tombstone, dead.version) == (True, Version(2, 1))
+    assert await table.delete(b"b") == 3
+    assert await table.approximate_count() == 1
+    assert await table.approximate_count(raw=True) == 3
+    assert await table.get_slice(b"a", 0, 5, prefix=b"p") == b"2"
+    await table.put(b"long", b"0123456789")
+    assert await table.get_slice(b"long", 3, 4) == b"3456"
+    assert await table.get_slice(b"none", 0, 4) is None
+
+
+@pytest.mark.parametrize("store", KEEPING)
+async def test_a_table_goes_on_from_its_store(client: waltz.Client, store: str, tmp_path: Path) -> None:
+    for round_ in range(3):
+        async with Table(client, 0, TABLE, store=store, directory=tmp_path) as table:
+            await table.put(b"%d" % round_, b"v")
+            assert [row.key async for row in table.scan(fresh=True)] == [b"%d" % number for number in range(round_ + 1)]
+
+
+async def test_scans_are_of_one_state(table: Table) -> None:
+    await table.batch([Row(b"", b"%04d" % number, b"") for number in range(1000)])
+    seen: list[bytes] = []
+    async for row in table.scan():
+        if len(seen) == 100:
+            await table.truncate()
+            await table.get([b""])
+        seen.append(row.key)
+    assert seen == [b"%04d" % number for number in range(1000)]
+    assert [row async for row in table.scan()] == []
+    await table.batch([Row(b"", b"a", b""), Row(b"", b"b", b""), Row(b"", b"c", b"")])
+    assert [row.key async for row in table.scan(reverse=True, limit=2)] == [b"c", b"b"]
+    assert [row.key async for row in table.scan([KeyRange(start=b"b", end=b"c")])] == [b"b"]
+
+
+async def test_fresh_reads_see_what_others_have_written(
+    table: Table, partitions: list[MockServerPartition], stack: AsyncExitStack
+) -> None:
+    other = await stack.enter_async_context(waltz.connect(MockDriver(partitions)))
+    other_table = await stack.enter_async_context(Table(other, 0, TABLE))
+    for number in range(20):
+        await other_table.put(b"k", b"%d" % number)
+        assert values(await table.get([b"k"], fresh=True)) == [b"%d" % number]
+
+
+async def test_rows_are_hidden_at_their_age_and_swept(client: waltz.Client, clock: Clock) -> None:
+    properties = PartitionProperties(format="table", ttl_timestamp_age_ms=10_000)
+    async with Table(client, 0, properties, clock=clock) as table:
+        await table.put(b"k", b"v")
+        clock.now_ms += 9_999
+        assert values(await table.get([b"k"])) == [b"v"]
+        clock.now_ms += 1
+        assert values(await table.get([b"k"])) == [None]
+        await table.sweep()
+        assert values(await table.get([b"k"], raw=True)) == [b"v"]
+        clock.now_ms += 1000
+        await table.sweep()
+        assert values(await table.get([b"k"], raw=True)) == [None]
+
+
+async def test_conditions(table: Table, clock: Clock) -> None:
+    first = await table.put_if(b"k", b"1", None)
+    with pytest.raises(VersionConflict, match=r"has the version Version\(transaction_id=0"):
+        await table.put_if(b"k", b"2", None)
+    clock.now_ms -= 500
+    await table.put_if(b"k", b"2", Version(first, 0))
+    assert values(await table.get([b"k"])) == [b"2"]
+    with pytest.raises(VersionConflict):
+        await table.put_if(b"k", b"3", Version(first, 0))
+    await table.delete(b"k", timestamp_ms=clock.now_ms + 600)
+    await table.put_if(b"k", b"4", None)
+    assert values(await table.get([b"k"])) == [b"4"]
+
+
+async def test_no_update_of_a_counter_is_lost(partitions: list[MockServerPartition], stack: AsyncExitStack) -> None:
+    """Eight writers, whose clocks differ and whose appends get lost now and then."""
+
+    async def writer(number: int) -> None:
+        driver = MockDriver(partitions)
+        driver.fault_rate = 0.1
+        clock = Clock()
+        clock.now_ms += 1000 * number
+        async with waltz.connect(driver) as client, Table(client, 0, TABLE, clock=clock) as table:
+
+            async def add_one(transaction: TableTransaction) -> None:
+                row = transaction.get(b"counter")
+                await asyncio.sleep(0)
+                transaction.put(b"counter", b"%d" % (int(row.value or b"0") + 1 if row is not None else 1))
+
+            for _ in range(10):
+                await table.transaction(add_one)
+
+    await asyncio.gather(*map(writer, range(8)))
+    client = await stack.enter_async_context(waltz.connect(MockDriver(partitions)))
+    async with Table(client, 0, TABLE) as table:
+        assert values(await table.get([b"counter"], fresh=True)) == [b"80"]
+
+
+async def test_a_transaction_notices_plain_writes_and_truncates(table: Table) -> None:
+    attempts: list[int] = []
+
+    async def move(transaction: TableTransaction) -> None:
+        row = transaction.get(b"from")
+        attempts.append(0)
+        if len(attempts) == 1:
+            await table.put(b"from", b"changed")
+        elif len(attempts) == 2:
+            await table.truncate()
+        elif len(attempts) == 3:
+            await table.batch([Row(b"", b"%d" % number, b"") for number in range(2000)])
+        transaction.put(b"to", row.value if row is not None else b"nothing")
+
+    await table.put(b"from", b"first")
+    await table.transaction(move)
+    assert len(attempts) == 4
+    assert values(await table.get([b"to"])) == [b"nothing"]
+    with pytest.raises(ZeroDivisionError):
+        await table.transaction(lambda transaction: print(1 // 0))
+    assert await table.transaction(lambda transaction: None) is None
+
+
+async def test_takes_are_the_log(table: Table) -> None:
+    for number in range(30):
+        prefix = b"p" if number % 3 == 0 else b""
+        await table.batch([Row(prefix, b"k", b"%d" % number), Row(b"other", b"k", b"")])
+    rows: list[TableRow] = []
+    taken, cursor = None, -1
+    while taken is None or not taken.at_end:
+        taken = await table.take(cursor, 7)
+        assert len(taken.rows) in (8, 60 - len(rows))
+        rows += taken.rows
+        cursor = taken.cursor
+    assert cursor == 29
+    assert [row.value for row in rows if row.prefix != b"other"] == [b"%d" % number for number in range(30)]
+    assert await table.take(29) == ([], 29, True)
+    for limit in (1, 3, 100):
+        found: list[TableRow] = []
+        taken, cursor = None, -1
+        while taken is None or not taken.at_end:
+            taken = await table.take(cursor, limit, prefix=b"p")
+            assert len(taken.rows) <= limit
+            found += taken.rows
+            cursor = taken.cursor
+        assert found == [row for row in rows if row.prefix == b"p"]
+    assert (await table.take(-1, 100, prefix=b"none")) == ([], 29, True)
+    assert [row.prefix for row in (await table.take(-1, 3, prefix=b"")).rows] == [b"", b"", b""]
+    followed: list[TableRow] = []
+    async for part in table.follow(9, prefix=b"p"):
+        followed += part.rows
+        if part.cursor == 29:
+            break
+    assert followed == [row for row in rows if row.prefix == b"p" and row.version.transaction_id > 9]
+
+
+async def test_what_cannot_be_written_is_refused(client: waltz.Client, clock: Clock) -> None:
+    properties = PartitionProperties(format="table", max_key_bytes=10)
+    async with Table(client, 0, properties, clock=clock) as table:
+        with pytest.raises(ValueError, match="no rows"):
+            await table.batch([])
+        for timestamp_ms in (0, -5):
+            with pytest.raises(ValueError, match="positive"):
+                await table.put(b"k", b"v", timestamp_ms=timestamp_ms)
+        with pytest.raises(ValueError, match="too far ahead"):
+            await table.put(b"k", b"v", timestamp_ms=clock.now_ms + 3_600_001)
+        with pytest.raises(KeyTooLongError, match="10 bytes"):
+            await table.put(b"k" * 9, b"v")
+        assert await table.put(b"k" * 8, b"v", timestamp_ms=clock.now_ms + 3_600_000) == 0
+        assert await table.batch([Row(b"", b"k", b"v", 1 << 60)], any_timestamp=True) == 1
+
+
+def test_a_raw_partition_is_no_table(client: waltz.Client) -> None:
+    with pytest.raises(PropertiesError, match="partition 0 is not a table"):
+        Table(client, 0, PartitionProperties())
+
+
+async def test_a_view_that_stops_says_why(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*arguments: object) -> None:
+        raise OSError("no space left")
+
+    await table.put(b"k", b"v")
+    await table.get([b"k"])
+    monkeypatch.setattr(MemoryEngine, "write", fail)
+    await table.put(b"k", b"v2")
+    for _ in range(2):
+        with pytest.raises(TableError, match="has stopped: no space left"):
+            await table.get([b"k"])
+
+
+async def test_a_closed_table_says_so(client: waltz.Client) -> None:
+    async with Table(client, 0, TABLE) as table:
+        transaction_id = await table.put(b"k", b"v")
+        await table.get([b"k"])
+        follower = table._follower
+    with pytest.raises(TableError, match="has stopped: it is closed"):
+        await follower.reached(transaction_id + 1)

@@ -1,0 +1,97 @@
+"""Keeps the store of a table up with its log, and lets others wait for how far it has come."""
+
+import asyncio
+import bisect
+import contextlib
+from collections.abc import Sequence
+from itertools import count
+from operator import itemgetter
+
+from waltz.client.plain.client import Client
+from waltz.common.records import Record
+from waltz.table.errors import StoreDamagedError, TableError
+from waltz.table.stores.directory import DirectoryStore
+from waltz.table.stores.interface import Changes, Store
+from waltz.table.view import steps
+
+_first = itemgetter(0)
+
+
+class Follower:
+    """Reads the log of a partition from where the store ends, on the loop of its client."""
+
+    def __init__(self, client: Client, partition_id: int, store: Store, max_body_bytes: int) -> None:
+        self._client = client
+        self._partition_id = partition_id
+        self._store = store
+        self._max_body_bytes = max_body_bytes
+        self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []
+        self._numbers = count()
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin to follow."""
+        self._task = asyncio.create_task(self._follow(), name=f"table of partition {self._partition_id}")
+        self._task.add_done_callback(self._ended)
+
+    async def stop(self) -> None:
+        """End it. Whoever waits is told."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+
+    async def reached(self, transaction_id: int) -> None:
+        """Return when the store holds the effect of that transaction.
+
+        Raises :class:`TableError` when the view has stopped, with what stopped it as its cause.
+        """
+        if self._store.progress.applied >= transaction_id:
+            return
+        task = self._task
+        if task is None or task.done():
+            raise self._stopped()
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        bisect.insort(self._waiting, (transaction_id, next(self._numbers), future), key=_first)
+        await future
+
+    async def _follow(self) -> None:
+        async with self._client.feed_batches(self._partition_id, after=self._store.progress.applied) as feed:
+            async for records in feed:
+                await self._apply(records)
+
+    async def _apply(self, records: Sequence[Record]) -> None:
+        pairs = [(record.transaction_id, record.data) for record in records]
+        for step in steps(pairs, self._store.progress.applied, max_body_bytes=self._max_body_bytes):
+            try:
+                if isinstance(step, Changes):
+                    self._store.apply(step)
+                else:
+                    self._store.sweep(step)
+            except StoreDamagedError:
+                if isinstance(self._store, DirectoryStore):
+                    self._store.condemn()
+                raise
+            self._wake()
+            await asyncio.sleep(0)  # a write takes milliseconds; others have a turn between two
+
+    def _wake(self) -> None:
+        behind = bisect.bisect_right(self._waiting, self._store.progress.applied, key=_first)
+        for _, _, future in self._waiting[:behind]:
+            if not future.done():
+                future.set_result(None)
+        del self._waiting[:behind]
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        waiting, self._waiting = self._waiting, []
+        for _, _, future in waiting:
+            if not future.done():
+                future.set_exception(self._stopped())
+
+    def _stopped(self) -> TableError:
+        cause: BaseException | None = None
+        if self._task is not None and self._task.done():
+            with contextlib.suppress(asyncio.CancelledError):
+                cause = self._task.exception()
+        error = TableError(f"the view of partition {self._partition_id} has stopped: {cause or 'it is closed'}")
+        error.__cause__ = cause
+        return error

@@ -1,0 +1,21 @@
+"""The locks of rows: hashes of (prefix, key), taken by every write, so that transactions notice it. Pure."""
+
+from hashlib import blake2b
+
+from waltz.client.locks import PartitionLocalLock
+from waltz.table.rows import row_key
+
+ROW_LOCK = "waltz.table.row"
+"""Name of the locks of rows; the id is the first eight bytes of BLAKE2b (digest of 8) over the joined key, signed."""
+
+TABLE_LOCK = PartitionLocalLock("waltz.table", 0)
+"""Of the table as a whole: changed by what removes rows and by batches of more rows than may have locks."""
+
+MAX_ROW_LOCKS = 1000
+"""Of one batch; a larger one locks the whole table instead."""
+
+
+def row_lock(prefix: bytes, key: bytes) -> PartitionLocalLock:
+    """The lock of one row."""
+    digest = blake2b(row_key(prefix, key), digest_size=8).digest()
+    return PartitionLocalLock(ROW_LOCK, int.from_bytes(digest, "big", signed=True))

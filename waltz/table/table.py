@@ -1,0 +1,362 @@
+"""The asynchronous face of a table: writes through the log, reads from a view beside the process."""
+
+import asyncio
+import inspect
+import random
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from contextlib import aclosing
+from itertools import islice
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from waltz.client.errors import LockConflict, NotAppendedError
+from waltz.client.locks import PartitionLocalLock
+from waltz.client.plain.client import Client
+from waltz.client.retry_policy import RetryPolicy
+from waltz.table.ages import sweep_mark
+from waltz.table.codecs import check_available
+from waltz.table.envelope import Batch, Envelope, Row, Truncate, encode
+from waltz.table.errors import KeyTooLongError, PropertiesError, VersionConflict
+from waltz.table.follower import Follower
+from waltz.table.locks import MAX_ROW_LOCKS, TABLE_LOCK, row_lock
+from waltz.table.properties import PartitionProperties
+from waltz.table.rows import TableRow, Version, row_key
+from waltz.table.stores.directory import StoreIdentity
+from waltz.table.stores.interface import Snapshot, Store
+from waltz.table.stores.registry import open_store
+from waltz.table.taking import Taken, rows_of
+from waltz.table.transaction import TableTransaction
+from waltz.table.view import KeyRange, Reading
+
+TIMEOUT_S = 30.0
+DEFAULT_STORE = "memory"
+SKEW_MARGIN_MS = 1000
+"""By so much readers' clocks may be behind that of who sweeps, and still not miss what they do not hide."""
+
+_YIELD_ROWS = 256
+_PACE = RetryPolicy()
+
+
+def _system_clock() -> int:
+    return time.time_ns() // 1_000_000
+
+
+class Table:
+    """A table in one partition: ``async with Table(client, 0, properties) as table: ...``.
+
+    Used on the loop of its client, which has to outlive it. Every write returns the id of its transaction; reads see
+    at least what was written through this object before. Writes raise what ``Client.append`` raises; reads raise
+    ``TableError`` when the view has stopped.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        partition_id: int,
+        properties: PartitionProperties,
+        *,
+        store: str | None = None,
+        directory: Path | None = None,
+        incarnation: str = "",
+        clock: Callable[[], int] = _system_clock,
+    ) -> None:
+        """``store`` is the name of one, by default that of the properties; ``directory`` is the table's own.
+
+        ``incarnation`` tells one log from another of the same cluster's name and partition. ``clock`` gives
+        milliseconds since the epoch. Raises :class:`PropertiesError` for a partition that is no table, and
+        ``CodecUnavailableError``.
+        """
+        if properties.format != "table":
+            raise PropertiesError(f"partition {partition_id} is not a table; set its property format to table")
+        check_available(properties.codec)
+        self._client = client
+        self._partition_id = partition_id
+        self._properties = properties
+        self._store_name = store or properties.index_class_name or DEFAULT_STORE
+        self._directory = directory
+        self._incarnation = incarnation
+        self._clock = clock
+        self._written = -1
+        self._store: Store
+        self._follower: Follower
+
+    async def __aenter__(self) -> Self:
+        options = {"max_body_bytes": self._properties.max_body_bytes}
+        identity = StoreIdentity(self._partition_id, f"{self._client.cluster_name}/{self._incarnation}", options)
+        self._store = open_store(self._store_name, self._directory, identity)
+        self._follower = Follower(self._client, self._partition_id, self._store, self._properties.max_body_bytes)
+        self._follower.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        try:
+            await self._follower.stop()
+        finally:
+            self._store.close()
+
+    # Writes
+
+    async def put(
+        self, key: bytes, value: bytes | None, *, prefix: bytes = b"", timestamp_ms: int | None = None
+    ) -> int:
+        """Write one row. Raises as :meth:`batch`."""
+        return await self.batch([Row(prefix, key, value, timestamp_ms)])
+
+    async def delete(self, key: bytes, *, prefix: bytes = b"", timestamp_ms: int | None = None) -> int:
+        """Delete one row, whether there is one or not. Raises as :meth:`batch`."""
+        return await self.batch([Row(prefix, key, None, timestamp_ms, tombstone=True)])
+
+    async def batch(self, rows: Sequence[Row], *, any_timestamp: bool = False) -> int:
+        """Write rows in one transaction.
+
+        Raises ``ValueError`` when there are none, and for timestamps that are not positive or, unless
+        ``any_timestamp``, further ahead than the partition allows: they would win over all that is written until then.
+        Raises ``KeyTooLongError``, and ``EnvelopeError`` for what does not fit into the envelope.
+        """
+        now_ms = self._clock()
+        if not rows:
+            raise ValueError("a batch of no rows")
+        self._check(rows, None if any_timestamp else now_ms + self._properties.max_timestamp_skew_ms)
+        locks = [row_lock(row.prefix, row.key) for row in rows] if len(rows) <= MAX_ROW_LOCKS else [TABLE_LOCK]
+        return await self._append(Batch(now_ms, rows), append_locks=locks)
+
+    async def truncate(self) -> int:
+        """Void every row that is in the log before this."""
+        return await self._append(Truncate(self._clock()), append_locks=[TABLE_LOCK])
+
+    async def sweep(self) -> int | None:
+        """Have all views remove what has reached its age; ``None`` when the partition has no ages."""
+        mark = sweep_mark(self._clock() - SKEW_MARGIN_MS, self._properties.ages)
+        return None if mark is None else await self._append(mark, append_locks=[TABLE_LOCK])
+
+    async def put_if(
+        self,
+        key: bytes,
+        value: bytes | None,
+        version: Version | None,
+        *,
+        prefix: bytes = b"",
+        timeout_s: float = TIMEOUT_S,
+    ) -> int:
+        """Write a row if the present one has that version; ``None``: if readers see none.
+
+        Raises :class:`VersionConflict`.
+        """
+
+        def check_and_put(transaction: TableTransaction) -> None:
+            row = transaction.get(key, prefix=prefix)
+            present = None if row is None else row.version
+            if present != version:
+                raise VersionConflict(f"the row has the version {present}, not {version}")
+            transaction.put(key, value, prefix=prefix)
+
+        try:
+            transaction_id = await self.transaction(check_and_put, timeout_s=timeout_s)
+        except VersionConflict:  # by a view that may be behind
+            await self.refresh()
+            transaction_id = await self.transaction(check_and_put, timeout_s=timeout_s)
+        assert transaction_id is not None
+        return transaction_id
+
+    async def transaction(
+        self,
+        work: Callable[[TableTransaction], Awaitable[None] | None],
+        *,
+        timeout_s: float = TIMEOUT_S,
+        max_attempts: int | None = None,
+    ) -> int | None:
+        """Read and write rows as if nobody else did; ``None`` when nothing was written.
+
+        ``work`` is called again, on a newer state, when what it read or wrote was changed meanwhile by this or any
+        other writer of tables. It must have no other effects. Raises what ``work`` raises, ``LockConflict`` when there
+        are no attempts left, and ``NotAppendedError`` at the deadline.
+        """
+        deadline_s = asyncio.get_running_loop().time() + timeout_s
+        attempt = 0
+        while True:
+            attempt += 1
+            await self._in_time(self._follower.reached(self._written), deadline_s)
+            snapshot = self._store.snapshot()
+            try:
+                now_ms = self._clock()
+                transaction = TableTransaction(Reading(snapshot, now_ms, self._properties.ages, raw=True))
+                working = work(transaction)
+                if inspect.isawaitable(working):
+                    await self._in_time(working, deadline_s)
+            finally:
+                snapshot.close()
+            intent = transaction.intent()
+            if intent is None:
+                return None
+            self._check(intent.rows, None)
+            try:
+                return await self._append(
+                    Batch(now_ms, intent.rows),
+                    write_locks=intent.write_locks,
+                    read_locks=intent.read_locks,
+                    high_water_mark=snapshot.progress.applied,
+                    timeout_s=max(deadline_s - asyncio.get_running_loop().time(), 0.0),
+                )
+            except LockConflict as conflict:
+                if attempt == max_attempts:
+                    raise
+                await self._in_time(self._follower.reached(conflict.transaction_id), deadline_s)
+                await self._in_time(asyncio.sleep(_PACE.delay_s(attempt, random.random())), deadline_s)
+
+    async def _append(
+        self,
+        envelope: Envelope,
+        *,
+        append_locks: Iterable[PartitionLocalLock] = (),
+        write_locks: Iterable[PartitionLocalLock] = (),
+        read_locks: Iterable[PartitionLocalLock] = (),
+        high_water_mark: int | None = None,
+        timeout_s: float = TIMEOUT_S,
+    ) -> int:
+        data = encode(envelope, self._properties.codec, self._properties.max_body_bytes)
+        transaction_id = await self._client.append(
+            self._partition_id,
+            data,
+            append_locks=append_locks,
+            write_locks=write_locks,
+            read_locks=read_locks,
+            high_water_mark=high_water_mark,
+            timeout_s=timeout_s,
+        )
+        self._written = max(self._written, transaction_id)
+        return transaction_id
+
+    def _check(self, rows: Sequence[Row], latest_ms: int | None) -> None:
+        longest = self._properties.max_key_bytes
+        for row in rows:
+            if longest is not None and len(row_key(row.prefix, row.key)) > longest:
+                raise KeyTooLongError(f"prefix and key take more than the {longest} bytes that this table allows")
+            if row.timestamp_ms is not None:
+                if row.timestamp_ms <= 0:
+                    raise ValueError(f"a timestamp must be positive, not {row.timestamp_ms}")
+                if latest_ms is not None and row.timestamp_ms > latest_ms:
+                    raise ValueError(f"the timestamp {row.timestamp_ms} is too far ahead; at most {latest_ms}")
+
+    @staticmethod
+    async def _in_time(awaitable: Awaitable[None], deadline_s: float) -> None:
+        try:
+            async with asyncio.timeout_at(deadline_s) as limit:
+                await awaitable
+        except TimeoutError as error:
+            if not limit.expired():
+                raise
+            raise NotAppendedError("no outcome in time; the transaction is not in the log") from error
+
+    # Reads
+
+    async def refresh(self) -> None:
+        """Return when the view has everything that was committed when this was called."""
+        await self._follower.reached(await self._client.high_water_mark(self._partition_id))
+
+    async def get(
+        self, keys: Sequence[bytes], *, prefix: bytes = b"", raw: bool = False, fresh: bool = False
+    ) -> list[TableRow | None]:
+        """The rows of keys, in their order. With ``raw`` tombstones and expired rows are given too.
+
+        With ``fresh`` the view first catches up with what the owner of the partition has committed at this moment.
+        """
+        return (await self._reading(raw=raw, fresh=fresh)).get(prefix, keys)
+
+    async def get_slice(
+        self, key: bytes, offset: int, size: int, *, prefix: bytes = b"", fresh: bool = False
+    ) -> bytes | None:
+        """Part of a value; ``None`` when there is no row, or its value is null."""
+        if offset < 0 or size < 0:
+            raise ValueError("offset and size must not be negative")
+        (row,) = await self.get([key], prefix=prefix, fresh=fresh)
+        return None if row is None or row.value is None else row.value[offset : offset + size]
+
+    async def scan(
+        self,
+        ranges: Iterable[KeyRange] | None = None,
+        *,
+        reverse: bool = False,
+        limit: int | None = None,
+        raw: bool = False,
+        fresh: bool = False,
+    ) -> AsyncIterator[TableRow]:
+        """The rows of ranges of keys, or of the whole table, in order; all of one state of the table."""
+        await self._catch_up(fresh)
+        snapshot = self._store.snapshot()
+        try:
+            rows = self._reading_of(snapshot, raw).scan(ranges, reverse=reverse)
+            for number, row in enumerate(islice(rows, limit), 1):
+                yield row
+                if number % _YIELD_ROWS == 0:
+                    await asyncio.sleep(0)
+        finally:
+            snapshot.close()
+
+    async def approximate_count(self, *, raw: bool = False) -> int:
+        """How many rows there are: expired ones are counted, tombstones only with ``raw``."""
+        return (await self._reading(raw=raw, fresh=False)).approximate_count()
+
+    async def take(self, after: int, limit: int = 1000, *, prefix: bytes | None = None) -> Taken:
+        """Rows in the order of the log, overwritten ones included, of whole transactions behind ``after``.
+
+        As many transactions as it takes to reach ``limit`` rows. With a prefix only its rows; the view then knows
+        where to begin and where to end.
+        """
+        if limit < 1:
+            raise ValueError(f"limit must be at least 1, not {limit}")
+        mark = await self._client.high_water_mark(self._partition_id)
+        if mark <= after:
+            return Taken([], after, at_end=True)
+        until = mark
+        if prefix:
+            await self._follower.reached(mark)
+            entries = self._store.take_prefix(prefix, after, limit)
+            if not entries:
+                return Taken([], mark, at_end=True)
+            after = entries[0].transaction_id - 1
+            until = entries[-1].transaction_id if len(entries) >= limit else mark
+        rows: list[TableRow] = []
+        async with aclosing(self._transactions(after, until, prefix)) as batches:
+            async for batch in batches:
+                for transaction_id, found in batch:
+                    rows += found
+                    after = transaction_id
+                    if len(rows) >= limit:
+                        return Taken(rows, after, at_end=after >= mark)
+        return Taken(rows, after, at_end=after >= mark)
+
+    async def follow(self, after: int, *, prefix: bytes | None = None) -> AsyncIterator[Taken]:
+        """What :meth:`take` gives, as it comes, without an end. ``at_end`` is not known, and false."""
+        async with aclosing(self._transactions(after, None, prefix)) as batches:
+            async for batch in batches:
+                yield Taken([row for _, rows in batch for row in rows], batch[-1][0], at_end=False)
+
+    async def _transactions(
+        self, after: int, until: int | None, prefix: bytes | None
+    ) -> AsyncGenerator[list[tuple[int, list[TableRow]]], None]:
+        """As they come from the log: ids, and the rows that are wanted of each."""
+        max_body_bytes = self._properties.max_body_bytes
+        async with self._client.feed_batches(self._partition_id, after=after, until=until) as feed:
+            async for records in feed:
+                batch = [
+                    (each.transaction_id, rows_of(each.transaction_id, each.data, max_body_bytes)) for each in records
+                ]
+                if prefix is not None:
+                    batch = [(number, [row for row in rows if row.prefix == prefix]) for number, rows in batch]
+                yield batch
+
+    async def _catch_up(self, fresh: bool) -> None:
+        await self._follower.reached(self._written)
+        if fresh:
+            await self.refresh()
+
+    async def _reading(self, *, raw: bool, fresh: bool) -> Reading:
+        await self._catch_up(fresh)
+        return self._reading_of(self._store, raw)
+
+    def _reading_of(self, rows: Snapshot, raw: bool) -> Reading:
+        return Reading(rows, self._clock(), self._properties.ages, raw)

@@ -1,0 +1,40 @@
+"""Rows in the order of the log: every one that was written, whether it won or not. Pure."""
+
+from typing import NamedTuple
+
+from waltz.table.envelope import DEFAULT_MAX_BODY_BYTES, Batch, decode
+from waltz.table.errors import EnvelopeError
+from waltz.table.rows import TableRow, Version
+
+
+class Taken(NamedTuple):
+    """Rows of whole transactions, and where to go on."""
+
+    rows: list[TableRow]
+    cursor: int
+    """The last transaction that was looked at: ``after`` of the next take."""
+    at_end: bool
+    """Whether that was the end of the log when the take began."""
+
+
+def rows_of(transaction_id: int, data: bytes, max_body_bytes: int = DEFAULT_MAX_BODY_BYTES) -> list[TableRow]:
+    """The rows that a transaction wrote; none if it is something else."""
+    try:
+        envelope = decode(data, max_body_bytes)
+    except EnvelopeError:
+        return []
+    if not isinstance(envelope, Batch):
+        return []
+    written_at_ms = envelope.written_at_ms
+    return [
+        TableRow(
+            row.prefix,
+            row.key,
+            row.value,
+            written_at_ms if row.timestamp_ms is None else row.timestamp_ms,
+            Version(transaction_id, place),
+            written_at_ms,
+            row.tombstone,
+        )
+        for place, row in enumerate(envelope.rows)
+    ]

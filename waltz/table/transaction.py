@@ -1,0 +1,67 @@
+"""One attempt of a transaction over a table: what it reads, what it writes, and the locks that follow. Pure."""
+
+from typing import NamedTuple
+
+from waltz.client.locks import PartitionLocalLock
+from waltz.table.envelope import Row
+from waltz.table.locks import TABLE_LOCK, row_lock
+from waltz.table.rows import TableRow, Version
+from waltz.table.view import Reading
+
+NOT_COMMITTED = Version(-1, -1)
+"""The version of a row that the transaction itself has written."""
+
+
+class Intent(NamedTuple):
+    """What a transaction comes to."""
+
+    rows: list[Row]
+    write_locks: list[PartitionLocalLock]
+    read_locks: list[PartitionLocalLock]
+
+
+class TableTransaction:
+    """Reads the table as of one transaction of the log, and its own writes before that."""
+
+    def __init__(self, reading: Reading) -> None:
+        """The reading has to be raw: to see what the rows to be written have to win over."""
+        self._reading = reading
+        self._visible = reading._replace(raw=False)
+        self._read: set[tuple[bytes, bytes]] = set()
+        self._written: dict[tuple[bytes, bytes], Row] = {}
+
+    def get(self, key: bytes, *, prefix: bytes = b"") -> TableRow | None:
+        """The row of a key, as this transaction sees it."""
+        own = self._written.get((prefix, key))
+        if own is not None:
+            now_ms = self._reading.now_ms
+            row = TableRow(prefix, key, own.value, own.timestamp_ms or now_ms, NOT_COMMITTED, now_ms, own.tombstone)
+            return None if own.tombstone else row
+        self._read.add((prefix, key))
+        return self._visible.get(prefix, [key])[0]
+
+    def put(self, key: bytes, value: bytes | None, *, prefix: bytes = b"") -> None:
+        """Write a row when the transaction is committed."""
+        self._write(Row(prefix, key, value))
+
+    def delete(self, key: bytes, *, prefix: bytes = b"") -> None:
+        """Delete a row when the transaction is committed."""
+        self._write(Row(prefix, key, None, tombstone=True))
+
+    def _write(self, row: Row) -> None:
+        """A row of a later timestamp, by a clock that is ahead, must not win over what is written on top of it."""
+        (old,) = self._reading.get(row.prefix, [row.key])
+        if old is not None and old.timestamp_ms > self._reading.now_ms:
+            row = row._replace(timestamp_ms=old.timestamp_ms)
+        self._written[row.prefix, row.key] = row
+
+    def intent(self) -> Intent | None:
+        """What to append; ``None`` when nothing is written."""
+        if not self._written:
+            return None
+        only_read = self._read - self._written.keys()
+        return Intent(
+            list(self._written.values()),
+            [row_lock(*pair) for pair in self._written],
+            [TABLE_LOCK, *(row_lock(*pair) for pair in only_read)],
+        )
