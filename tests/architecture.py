@@ -99,10 +99,15 @@ ARROWS: dict[str, tuple[str, ...]] = {
         "common.zk",
     ),
     "table": (
+        "common",
+        "common.zk",
+        "table.stores",
+    ),
+    "table.face": (
         "client",
         "client.plain",
         "common",
-        "common.zk",
+        "table",
         "table.stores",
     ),
     "table.stores": (
@@ -161,8 +166,8 @@ ARROWS: dict[str, tuple[str, ...]] = {
 """What the modules of each room import: an arrow that is not listed is forbidden, and so is one that nobody uses.
 
 Some walls are meant to stay: ``common.wire`` knows no network and no ZooKeeper, ``storage.disk`` nothing of what serves
-it, ``storage.remote`` nothing of a node, ``table.stores`` nothing of clients; servers and local clusters meet a storage
-through ``storage.remote`` only.
+it, ``storage.remote`` nothing of a node, ``table`` and its stores nothing of clients; servers and local clusters meet a
+storage through ``storage.remote`` only.
 """
 
 PROCESSES = {"local": ("cli", "server", "storage")}

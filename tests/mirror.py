@@ -92,7 +92,7 @@ WITHOUT_OWN_TEST = {
     "storage/node/scrubber.py": "beside the scan in unit/storage/disk/test_scan.py",
     "storage/remote/pending_calls.py": "through the client in unit/storage/remote/test_client.py",
     "table/errors.py": DECLARATIONS,
-    "table/follower.py": "through the face in unit/table/test_table.py",
+    "table/face/follower.py": "through the face in unit/table/face/test_table.py",
     "table/stores/engine.py": DECLARATIONS,
     "table/stores/interface.py": DECLARATIONS,
     "table/stores/limits.py": "keys of exactly that size in unit/table/stores/test_lmdb.py",

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from waltz.client.locks import PartitionLocalLock
 from waltz.table.envelope import Row
-from waltz.table.locks import TABLE_LOCK, row_lock
+from waltz.table.face.locks import TABLE_LOCK, row_lock
 from waltz.table.rows import TableRow, Version
 from waltz.table.view import Reading
 

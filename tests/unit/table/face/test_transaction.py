@@ -3,11 +3,11 @@
 from tests.unit.table.stores.cases import feed
 from waltz.table.ages import NO_AGES, Ages
 from waltz.table.envelope import Batch, Row
-from waltz.table.locks import TABLE_LOCK, row_lock
+from waltz.table.face.locks import TABLE_LOCK, row_lock
+from waltz.table.face.transaction import NOT_COMMITTED, TableTransaction
 from waltz.table.rows import Version
 from waltz.table.stores.memory import MemoryEngine
 from waltz.table.stores.ordered import OrderedStore
-from waltz.table.transaction import NOT_COMMITTED, TableTransaction
 from waltz.table.view import Reading
 
 NOW_MS = 1000

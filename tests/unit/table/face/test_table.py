@@ -12,11 +12,11 @@ from tests.unit.table.stores.cases import KEEPING
 from waltz.client.mock import MockDriver, MockServerPartition
 from waltz.table.envelope import Row
 from waltz.table.errors import KeyTooLongError, PropertiesError, TableError, VersionConflict
+from waltz.table.face.table import Table
+from waltz.table.face.transaction import TableTransaction
 from waltz.table.properties import PartitionProperties
 from waltz.table.rows import TableRow, Version
 from waltz.table.stores.memory import MemoryEngine
-from waltz.table.table import Table
-from waltz.table.transaction import TableTransaction
 from waltz.table.view import KeyRange
 
 pytestmark = pytest.mark.timeout(60)

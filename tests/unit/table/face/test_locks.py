@@ -2,7 +2,7 @@
 
 from hashlib import blake2b
 
-from waltz.table.locks import TABLE_LOCK, row_lock
+from waltz.table.face.locks import TABLE_LOCK, row_lock
 
 
 def test_a_lock_is_the_published_hash() -> None:

@@ -19,15 +19,15 @@ from waltz.table.ages import sweep_mark
 from waltz.table.codecs import check_available
 from waltz.table.envelope import Batch, Envelope, Row, Truncate, encode
 from waltz.table.errors import KeyTooLongError, PropertiesError, VersionConflict
-from waltz.table.follower import Follower
-from waltz.table.locks import MAX_ROW_LOCKS, TABLE_LOCK, row_lock
+from waltz.table.face.follower import Follower
+from waltz.table.face.locks import MAX_ROW_LOCKS, TABLE_LOCK, row_lock
+from waltz.table.face.transaction import TableTransaction
 from waltz.table.properties import PartitionProperties
 from waltz.table.rows import TableRow, Version, row_key
 from waltz.table.stores.directory import StoreIdentity
 from waltz.table.stores.interface import Snapshot, Store
 from waltz.table.stores.registry import open_store
 from waltz.table.taking import Taken, rows_of
-from waltz.table.transaction import TableTransaction
 from waltz.table.view import KeyRange, Reading
 
 TIMEOUT_S = 30.0

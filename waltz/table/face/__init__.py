@@ -1,0 +1,1 @@
+"""What applications use of tables: over a client of the log, with a view beside the process."""
