@@ -14,7 +14,7 @@ CURVES := log-length idle-partitions idle-clients readers
 
 .DEFAULT_GOAL := help
 .PHONY: help install java demo test unit coverage lint format types bench bench-full bench-curves bench-page \
-	bench-storage bench-client bench-spark bench-availability bench-peers simulate simulate-mutants smoke package wheel fuzz lock clean
+	bench-storage bench-client bench-table bench-spark bench-availability bench-peers simulate simulate-mutants smoke package wheel fuzz lock clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 28
@@ -80,6 +80,9 @@ bench-storage: $(STAMP) ## one storage node: records/s and MB/s over connections
 
 bench-client: $(STAMP) ## CPU per transaction of the client library
 	@$(BIN)/python -m benchmarks.client
+
+bench-table: $(STAMP) ## tables: rows/s applied, got and scanned, store by store
+	@$(BIN)/python -m benchmarks.table
 
 bench-spark: java ## rows/s of the log in Spark, as a batch and as a stream, beside a source that makes its rows up
 	@$(BIN)/python -m benchmarks.spark

@@ -16,11 +16,14 @@ _END = b"\x00\x01"
 _BEHIND_END = b"\x00\x02"
 
 _ROW_HEAD = struct.Struct(">QQIqB")
+_ROW_HEAD_BYTES = _ROW_HEAD.size
 _POSITION = struct.Struct(">QI")
 POSITION_BYTES = _POSITION.size
 """Transaction id and index in its batch, at the end of a key of the index by prefix."""
 
 _SIGN = -LONG_MIN
+_FLAGS_AT = _ROW_HEAD.size - 1
+_new_tuple = tuple.__new__  # what a named tuple's own constructor calls, at half of its price
 
 
 class Version(NamedTuple):
@@ -94,9 +97,10 @@ def pack_row(
 def unpack_row(prefix: bytes, key: bytes, packed: bytes) -> TableRow:
     """The row again."""
     timestamp, transaction_id, place, written_at_ms, flags = _ROW_HEAD.unpack_from(packed)
-    value = packed[_ROW_HEAD.size :] if flags & HAS_VALUE else None
-    version = Version(transaction_id, place)
-    return TableRow(prefix, key, value, timestamp - _SIGN, version, written_at_ms, flags & TOMBSTONE != 0)
+    value = packed[_ROW_HEAD_BYTES:] if flags & HAS_VALUE else None
+    version = _new_tuple(Version, (transaction_id, place))
+    dead = flags & TOMBSTONE != 0
+    return _new_tuple(TableRow, (prefix, key, value, timestamp - _SIGN, version, written_at_ms, dead))
 
 
 def unpack_head(packed: bytes) -> RowHead:
@@ -112,7 +116,7 @@ def value_size_bytes(packed: bytes) -> int:
 
 def is_tombstone(packed: bytes) -> bool:
     """Whether a row deletes its key."""
-    return packed[_ROW_HEAD.size - 1] & TOMBSTONE != 0
+    return packed[_FLAGS_AT] & TOMBSTONE != 0
 
 
 def position_key(prefix: bytes, transaction_id: int, row: int) -> bytes:

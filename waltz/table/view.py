@@ -11,6 +11,7 @@ from waltz.table.rows import (
     is_tombstone,
     pack_row,
     prefix_end,
+    prefix_start,
     row_key,
     split_row_key,
     unpack_head,
@@ -119,8 +120,8 @@ class Reading(NamedTuple):
 
     def get(self, prefix: bytes, keys: Sequence[bytes]) -> list[TableRow | None]:
         """The rows of keys of one prefix, in their order."""
-        joined = [row_key(prefix, key) for key in keys]
-        found = self.rows.get(joined)
+        start = prefix_start(prefix)
+        found = self.rows.get([start + key for key in keys])
         hides = self._hides
         return [
             None if row is None or hides(row) else unpack_row(prefix, key, row)
@@ -144,4 +145,7 @@ class Reading(NamedTuple):
     def _hides(self, row: bytes) -> bool:
         if self.raw:
             return False
-        return is_tombstone(row) or (self.ages != NO_AGES and is_expired(unpack_head(row), self.now_ms, self.ages))
+        if is_tombstone(row):
+            return True
+        ages = self.ages
+        return ages is not NO_AGES and is_expired(unpack_head(row), self.now_ms, ages)

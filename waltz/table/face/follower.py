@@ -82,6 +82,8 @@ class Follower:
         del self._waiting[:behind]
 
     def _ended(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled():
+            task.exception()  # whoever reads next is told of it
         waiting, self._waiting = self._waiting, []
         for _, _, future in waiting:
             if not future.done():

@@ -15,7 +15,7 @@ from waltz.client.errors import LockConflict, NotAppendedError
 from waltz.client.locks import PartitionLocalLock
 from waltz.client.plain.client import Client
 from waltz.client.retry_policy import RetryPolicy
-from waltz.table.ages import sweep_mark
+from waltz.table.ages import NO_AGES, sweep_mark
 from waltz.table.codecs import check_available
 from waltz.table.envelope import Batch, Envelope, Row, Truncate, encode
 from waltz.table.errors import KeyTooLongError, PropertiesError, VersionConflict
@@ -78,6 +78,7 @@ class Table:
         self._directory = directory
         self._incarnation = incarnation
         self._clock = clock
+        self._ages = NO_AGES if properties.ages == NO_AGES else properties.ages  # compared by identity for every row
         self._written = -1
         self._store: Store
         self._follower: Follower
@@ -130,7 +131,7 @@ class Table:
 
     async def sweep(self) -> int | None:
         """Have all views remove what has reached its age; ``None`` when the partition has no ages."""
-        mark = sweep_mark(self._clock() - SKEW_MARGIN_MS, self._properties.ages)
+        mark = sweep_mark(self._clock() - SKEW_MARGIN_MS, self._ages)
         return None if mark is None else await self._append(mark, append_locks=[TABLE_LOCK])
 
     async def put_if(
@@ -183,7 +184,7 @@ class Table:
             snapshot = self._store.snapshot()
             try:
                 now_ms = self._clock()
-                transaction = TableTransaction(Reading(snapshot, now_ms, self._properties.ages, raw=True))
+                transaction = TableTransaction(Reading(snapshot, now_ms, self._ages, raw=True))
                 working = work(transaction)
                 if inspect.isawaitable(working):
                     await self._in_time(working, deadline_s)
@@ -359,4 +360,4 @@ class Table:
         return self._reading_of(self._store, raw)
 
     def _reading_of(self, rows: Snapshot, raw: bool) -> Reading:
-        return Reading(rows, self._clock(), self._properties.ages, raw)
+        return Reading(rows, self._clock(), self._ages, raw)

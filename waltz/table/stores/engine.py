@@ -16,8 +16,8 @@ class Space(enum.IntEnum):
 class Engine(ABC):
     """Bytes by bytes, in the order of plain comparison.
 
-    An engine knows nothing of what it holds. Damage that it finds is a
-    :class:`~waltz.table.errors.StoreDamagedError`.
+    An engine knows nothing of what it holds. Every operation may raise :class:`~waltz.table.errors.StoreError`: for
+    damage ``StoreDamagedError``, which is a reason to begin anew, as a full disk is not.
     """
 
     @abstractmethod

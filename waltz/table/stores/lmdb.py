@@ -6,7 +6,7 @@ from pathlib import Path
 
 import lmdb
 
-from waltz.table.errors import KeyTooLongError, StoreDamagedError
+from waltz.table.errors import KeyTooLongError, StoreDamagedError, StoreError
 from waltz.table.stores.engine import Engine, Space
 from waltz.table.stores.limits import LMDB_MAX_ENTRY_KEY_BYTES
 
@@ -30,19 +30,19 @@ class LmdbEngine(Engine):
     """
 
     def __init__(self, directory: Path, map_bytes: int = INITIAL_MAP_BYTES) -> None:
-        """Open, or create, the files in the directory. Raises ``StoreDamagedError``."""
+        """Open, or create, the files in the directory. Raises ``StoreError``."""
         self._map_bytes = map_bytes
         try:
             self._environment = lmdb.open(
                 str(directory), map_size=map_bytes, max_dbs=len(Space), metasync=False, lock=False, readahead=False
             )
-        except _DAMAGE as error:
-            raise StoreDamagedError(f"LMDB: {error}") from error
+        except lmdb.Error as error:
+            raise _translated(error) from error
         try:
             self._databases = {space: self._environment.open_db(space.name.encode()) for space in Space}
-        except _DAMAGE as error:
+        except lmdb.Error as error:
             self._environment.close()
-            raise StoreDamagedError(f"LMDB: {error}") from error
+            raise _translated(error) from error
         self._map_bytes = max(map_bytes, self._environment.info()["map_size"])
 
     def get(self, space: Space, keys: Sequence[bytes]) -> list[bytes | None]:
@@ -51,8 +51,8 @@ class LmdbEngine(Engine):
             with self._environment.begin(database) as transaction:
                 get = transaction.get
                 return [get(key) if len(key) <= LMDB_MAX_ENTRY_KEY_BYTES else None for key in keys]
-        except _DAMAGE as error:
-            raise StoreDamagedError(f"LMDB: {error}") from error
+        except lmdb.Error as error:
+            raise _translated(error) from error
 
     def page(
         self, space: Space, start: bytes, end: bytes | None, limit: int, *, reverse: bool = False
@@ -68,8 +68,8 @@ class LmdbEngine(Engine):
                 if not (cursor.last() if end is None or not cursor.set_range(end) else cursor.prev()):
                     return []
                 return [(key, value) for key, value in islice(cursor.iterprev(), limit) if key >= start]
-        except _DAMAGE as error:
-            raise StoreDamagedError(f"LMDB: {error}") from error
+        except lmdb.Error as error:
+            raise _translated(error) from error
 
     def write(self, puts: Iterable[tuple[Space, bytes, bytes]], deletes: Sequence[bytes] = ()) -> None:
         entries = list(puts)
@@ -85,8 +85,8 @@ class LmdbEngine(Engine):
                     f"LMDB cannot hold a key of {longest} bytes, prefix included; at most {LMDB_MAX_ENTRY_KEY_BYTES}. "
                     "Use another store for this table"
                 ) from None
-            except _DAMAGE as error:
-                raise StoreDamagedError(f"LMDB: {error}") from error
+            except lmdb.Error as error:
+                raise _translated(error) from error
             else:
                 return
 
@@ -102,3 +102,7 @@ class LmdbEngine(Engine):
 
     def close(self) -> None:
         self._environment.close()
+
+
+def _translated(error: lmdb.Error) -> StoreError:
+    return StoreDamagedError(f"LMDB: {error}") if isinstance(error, _DAMAGE) else StoreError(f"LMDB: {error}")

@@ -69,14 +69,18 @@ class OrderedStore(Store):
     def sweep(self, removal: Removal) -> None:
         check_follows(self.progress, removal)
         rows, tombstones = self.progress.rows, self.progress.tombstones
-        gone: dict[bytes, bytes | None] = {}
+        gone: list[bytes] = []
+        before: dict[bytes, bytes | None] = {}
+        remembered = len(self._snapshots) > 0
         for key, row in self._live(b"", None):
             if removal.mark is None or is_swept(unpack_head(row), removal.mark):
-                gone[key] = row
+                gone.append(key)
+                if remembered:
+                    before[key] = row
                 rows -= 1
                 tombstones -= is_tombstone(row)
         progress = Progress(removal.applied, rows, tombstones, self.progress.skipped)
-        self._write([], list(gone), progress, gone)
+        self._write([], gone, progress, before)
 
     def _write(
         self,

@@ -26,7 +26,7 @@ class RocksDbEngine(Engine):
     """
 
     def __init__(self, directory: Path) -> None:
-        """Open, or create, the database in the directory. Raises ``StoreDamagedError``."""
+        """Open, or create, the database in the directory. Raises ``StoreError``."""
         try:
             self._database = rocksdict.Rdict(str(directory), _options())
         except Exception as error:
@@ -91,7 +91,7 @@ def _options() -> rocksdict.Options:
     return options
 
 
-def _translated(error: Exception) -> Exception:
+def _translated(error: Exception) -> StoreError:
     """RocksDB's errors come as plain exceptions that only their text tells apart."""
     text = str(error)
     if isinstance(error, rocksdict.DbClosedError):

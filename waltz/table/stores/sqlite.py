@@ -4,7 +4,7 @@ import sqlite3
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from waltz.table.errors import StoreDamagedError
+from waltz.table.errors import StoreDamagedError, StoreError
 from waltz.table.stores.engine import Engine, Space
 
 FILE_NAME = "rows.sqlite"
@@ -18,13 +18,16 @@ class SqliteEngine(Engine):
     """
 
     def __init__(self, directory: Path) -> None:
-        """Open, or create, the file in the directory. Raises ``StoreDamagedError``."""
-        self._connection = sqlite3.connect(directory / FILE_NAME, isolation_level=None, check_same_thread=False)
+        """Open, or create, the file in the directory. Raises ``StoreError``."""
+        try:
+            self._connection = sqlite3.connect(directory / FILE_NAME, isolation_level=None, check_same_thread=False)
+        except sqlite3.Error as error:
+            raise _translated(error) from error
         try:
             self._prepare()
-        except sqlite3.DatabaseError as error:
+        except sqlite3.Error as error:
             self._connection.close()
-            raise _damaged(error) from error
+            raise _translated(error) from error
 
     def _prepare(self) -> None:
         execute = self._connection.execute
@@ -42,8 +45,8 @@ class SqliteEngine(Engine):
         select = f"SELECT value FROM {space.name} WHERE key = ?"  # noqa: S608 - names of our own
         try:
             found = [execute(select, (key,)).fetchone() for key in keys]
-        except sqlite3.DatabaseError as error:
-            raise _damaged(error) from error
+        except sqlite3.Error as error:
+            raise _translated(error) from error
         return [None if row is None else row[0] for row in found]
 
     def page(
@@ -54,8 +57,8 @@ class SqliteEngine(Engine):
         select = f"SELECT key, value FROM {space.name} WHERE key >= ?{below} ORDER BY key {order} LIMIT {limit:d}"  # noqa: S608
         try:
             return self._connection.execute(select, bounds).fetchall()
-        except sqlite3.DatabaseError as error:
-            raise _damaged(error) from error
+        except sqlite3.Error as error:
+            raise _translated(error) from error
 
     def write(self, puts: Iterable[tuple[Space, bytes, bytes]], deletes: Sequence[bytes] = ()) -> None:
         by_space: dict[Space, list[tuple[bytes, bytes]]] = {space: [] for space in Space}
@@ -74,17 +77,14 @@ class SqliteEngine(Engine):
                 if connection.in_transaction:
                     connection.execute("ROLLBACK")
                 raise
-        except sqlite3.OperationalError:
-            raise
-        except sqlite3.DatabaseError as error:
-            raise _damaged(error) from error
+        except sqlite3.Error as error:
+            raise _translated(error) from error
 
     def close(self) -> None:
         self._connection.close()
 
 
-def _damaged(error: sqlite3.DatabaseError) -> Exception:
-    """Full disks and the like are no damage, and come through as they are."""
-    if isinstance(error, sqlite3.OperationalError | sqlite3.ProgrammingError):
-        return error
-    return StoreDamagedError(f"SQLite: {error}")
+def _translated(error: sqlite3.Error) -> StoreError:
+    """Full disks and the like are no damage."""
+    harmless = isinstance(error, sqlite3.OperationalError | sqlite3.ProgrammingError | sqlite3.InterfaceError)
+    return StoreError(f"SQLite: {error}") if harmless else StoreDamagedError(f"SQLite: {error}")

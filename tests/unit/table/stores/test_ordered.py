@@ -210,3 +210,13 @@ StoreMachine.TestCase.settings = settings(
     max_examples=60, stateful_step_count=20, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 TestStoreMachine = StoreMachine.TestCase
+
+
+@pytest.mark.parametrize("name", ON_DISK)
+def test_a_closed_store_says_so(name: str, tmp_path: Path) -> None:
+    store = opened(name, tmp_path)
+    store.close()
+    with pytest.raises(StoreError):
+        store.get(joined(b"k"))
+    with pytest.raises(StoreError):
+        feed(store, [None])

@@ -1,12 +1,11 @@
 """The engine on SQLite."""
 
-import sqlite3
 from pathlib import Path
 
 import pytest
 
 from tests.unit.table.stores.engine_cases import check_engine
-from waltz.table.errors import StoreDamagedError
+from waltz.table.errors import StoreDamagedError, StoreError
 from waltz.table.stores.engine import Space
 from waltz.table.stores.sqlite import FILE_NAME, SqliteEngine
 
@@ -32,10 +31,11 @@ def test_a_file_of_something_else_is_damage(tmp_path: Path) -> None:
         SqliteEngine(tmp_path)
 
 
-def test_what_is_no_damage_comes_as_it_is(tmp_path: Path) -> None:
+def test_a_full_disk_is_no_damage(tmp_path: Path) -> None:
     engine = SqliteEngine(tmp_path)
     engine._connection.execute("PRAGMA max_page_count=10")
-    with pytest.raises(sqlite3.OperationalError, match="full"):
+    with pytest.raises(StoreError, match="full") as raised:
         engine.write([(Space.ROWS, b"%d" % number, bytes(4000)) for number in range(100)])
+    assert not isinstance(raised.value, StoreDamagedError)
     assert engine.page(Space.ROWS, b"", None, 10) == []
     engine.close()

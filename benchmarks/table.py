@@ -1,0 +1,83 @@
+"""Rows per second of tables: applied from a log in memory, got one by one, scanned; and opening a store again.
+
+    python -m benchmarks.table [--rows 200000] [--batch 1] [--stores memory rocksdb lmdb sqlite]
+
+Keys are random, of 16 bytes, values have 100. Rows per second of CPU time of this process, with the background threads
+of a store, and of wall-clock time; opening is wall-clock time.
+"""
+
+import argparse
+import random
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from waltz.table.envelope import Batch, Row, encode
+from waltz.table.stores.directory import StoreIdentity
+from waltz.table.stores.interface import Changes, Store
+from waltz.table.stores.registry import open_store
+from waltz.table.view import Reading, steps
+
+IDENTITY = StoreIdentity(0, "benchmark")
+GETS = 100_000
+
+
+def log_of(rows: int, batch: int) -> tuple[list[bytes], list[tuple[int, bytes]]]:
+    """Keys, and the transactions that write them."""
+    chance = random.Random(1)
+    keys = [chance.randbytes(16) for _ in range(rows)]
+    records = []
+    for transaction_id, start in enumerate(range(0, rows, batch)):
+        written = [Row(b"", key, b"v" * 100) for key in keys[start : start + batch]]
+        records.append((transaction_id, encode(Batch(1_000_000 + start, written))))
+    return keys, records
+
+
+def timed(count: int, what: Callable[[], object]) -> tuple[float, float]:
+    """Things per second of CPU time and of wall-clock time."""
+    wall, cpu = time.perf_counter(), time.process_time()
+    what()
+    return count / (time.process_time() - cpu), count / (time.perf_counter() - wall)
+
+
+def apply_all(store: Store, records: list[tuple[int, bytes]]) -> None:
+    """Everything, in the writes that a view makes."""
+    for step in steps(records, -1):
+        assert isinstance(step, Changes)
+        store.apply(step)
+
+
+def get_each(reading: Reading, keys: list[bytes]) -> None:
+    """One key at a time."""
+    for key in keys:
+        assert reading.get(b"", [key])[0] is not None
+
+
+def main() -> None:
+    """Print a table."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.table")
+    parser.add_argument("--rows", type=int, default=200_000)
+    parser.add_argument("--batch", type=int, default=1, help="rows of each transaction")
+    parser.add_argument("--stores", nargs="+", default=["memory", "rocksdb", "lmdb", "sqlite"])
+    options = parser.parse_args()
+    keys, records = log_of(options.rows, options.batch)
+    some = random.Random(2).sample(keys, min(GETS, len(keys)))
+    print(f"{'store':<10}{'apply/s':>22}{'get/s':>22}{'scan/s':>22}{'open ms':>10}   (CPU, wall)")
+    for name in options.stores:
+        with tempfile.TemporaryDirectory(prefix="waltz-bench-") as directory:
+            store = open_store(name, Path(directory), IDENTITY)
+            applied = timed(len(keys), lambda: apply_all(store, records))  # noqa: B023 - called at once
+            reading = Reading(store, 0)
+            got = timed(len(some), lambda: get_each(reading, some))  # noqa: B023
+            scanned = timed(len(keys), lambda: sum(1 for _ in reading.scan()))  # noqa: B023
+            store.close()
+            begun = time.perf_counter()
+            open_store(name, Path(directory), IDENTITY).close()
+            opened_ms = 1000 * (time.perf_counter() - begun)
+        figures = "".join(f"{f'{cpu:,.0f} {wall:,.0f}':>22}" for cpu, wall in (applied, got, scanned))
+        print(f"{name:<10}{figures}{opened_ms:>10.1f}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
