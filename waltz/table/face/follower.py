@@ -9,8 +9,7 @@ from operator import itemgetter
 
 from waltz.client.plain.client import Client
 from waltz.common.records import Record
-from waltz.table.errors import StoreDamagedError, TableError
-from waltz.table.stores.directory import DirectoryStore
+from waltz.table.errors import TableError
 from waltz.table.stores.interface import Changes, Store
 from waltz.table.view import steps
 
@@ -62,15 +61,10 @@ class Follower:
     async def _apply(self, records: Sequence[Record]) -> None:
         pairs = [(record.transaction_id, record.data) for record in records]
         for step in steps(pairs, self._store.progress.applied, max_body_bytes=self._max_body_bytes):
-            try:
-                if isinstance(step, Changes):
-                    self._store.apply(step)
-                else:
-                    self._store.sweep(step)
-            except StoreDamagedError:
-                if isinstance(self._store, DirectoryStore):
-                    self._store.condemn()
-                raise
+            if isinstance(step, Changes):
+                self._store.apply(step)
+            else:
+                self._store.sweep(step)
             self._wake()
             await asyncio.sleep(0)  # a write takes milliseconds; others have a turn between two
 

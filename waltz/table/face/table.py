@@ -16,7 +16,7 @@ from waltz.client.locks import PartitionLocalLock
 from waltz.client.plain.client import Client
 from waltz.client.retry_policy import RetryPolicy
 from waltz.table.ages import NO_AGES, sweep_mark
-from waltz.table.codecs import check_available
+from waltz.table.codecs import Codec, check_available
 from waltz.table.envelope import Batch, Envelope, Row, Truncate, encode
 from waltz.table.errors import KeyTooLongError, PropertiesError, VersionConflict
 from waltz.table.face.follower import Follower
@@ -36,6 +36,8 @@ SKEW_MARGIN_MS = 1000
 """By so much readers' clocks may be behind that of who sweeps, and still not miss what they do not hide."""
 
 _YIELD_ROWS = 256
+_LOOP_BYTES = 64 << 10
+"""More is not compressed on the event loop."""
 _PACE = RetryPolicy()
 
 
@@ -218,7 +220,7 @@ class Table:
         high_water_mark: int | None = None,
         timeout_s: float = TIMEOUT_S,
     ) -> int:
-        data = encode(envelope, self._properties.codec, self._properties.max_body_bytes)
+        data = await self._encoded(envelope)
         transaction_id = await self._client.append(
             self._partition_id,
             data,
@@ -230,6 +232,14 @@ class Table:
         )
         self._written = max(self._written, transaction_id)
         return transaction_id
+
+    async def _encoded(self, envelope: Envelope) -> bytes:
+        codec, max_body_bytes = self._properties.codec, self._properties.max_body_bytes
+        if codec is Codec.NONE or not isinstance(envelope, Batch):
+            return encode(envelope, codec, max_body_bytes)
+        if sum(len(row.key) + len(row.value or b"") for row in envelope.rows) <= _LOOP_BYTES:
+            return encode(envelope, codec, max_body_bytes)
+        return await asyncio.to_thread(encode, envelope, codec, max_body_bytes)
 
     def _check(self, rows: Sequence[Row], latest_ms: int | None) -> None:
         longest = self._properties.max_key_bytes
@@ -286,6 +296,13 @@ class Table:
         fresh: bool = False,
     ) -> AsyncIterator[TableRow]:
         """The rows of ranges of keys, or of the whole table, in order; all of one state of the table."""
+        async with aclosing(self._scan(ranges, reverse, limit, raw, fresh)) as rows:
+            async for row in rows:
+                yield row
+
+    async def _scan(
+        self, ranges: Iterable[KeyRange] | None, reverse: bool, limit: int | None, raw: bool, fresh: bool
+    ) -> AsyncGenerator[TableRow, None]:
         await self._catch_up(fresh)
         snapshot = self._store.snapshot()
         try:
@@ -296,6 +313,20 @@ class Table:
                     await asyncio.sleep(0)
         finally:
             snapshot.close()
+
+    async def scan_keys(
+        self,
+        ranges: Iterable[KeyRange] | None = None,
+        *,
+        reverse: bool = False,
+        limit: int | None = None,
+        raw: bool = False,
+        fresh: bool = False,
+    ) -> AsyncIterator[tuple[bytes, bytes]]:
+        """Prefix and key of what :meth:`scan` gives."""
+        async with aclosing(self._scan(ranges, reverse, limit, raw, fresh)) as rows:
+            async for row in rows:
+                yield row.prefix, row.key
 
     async def approximate_count(self, *, raw: bool = False) -> int:
         """How many rows there are: expired ones are counted, tombstones only with ``raw``."""

@@ -3,7 +3,7 @@
 A checksum covers key and value, and begins with the store's identity: files of another table do not pass either.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from waltz.common.checksum import crc32
 from waltz.table.errors import StoreDamagedError
@@ -15,31 +15,43 @@ CHECKSUM_BYTES = 4
 class SealedEngine(Engine):
     """An engine whose values carry checksums. Verified whenever one is read."""
 
-    def __init__(self, engine: Engine, identity: bytes) -> None:
+    def __init__(self, engine: Engine, identity: bytes, on_damage: Callable[[], None]) -> None:
+        """``on_damage`` is called before damage is told of, by this or by the engine."""
         self._engine = engine
         self._seed = crc32(identity)
+        self._on_damage = on_damage
 
     def get(self, space: Space, keys: Sequence[bytes]) -> list[bytes | None]:
         unseal = self._unseal
-        found = self._engine.get(space, keys)
-        return [None if sealed is None else unseal(key, sealed) for key, sealed in zip(keys, found, strict=True)]
+        try:
+            found = self._engine.get(space, keys)
+            return [None if sealed is None else unseal(key, sealed) for key, sealed in zip(keys, found, strict=True)]
+        except StoreDamagedError:
+            self._on_damage()
+            raise
 
     def page(
         self, space: Space, start: bytes, end: bytes | None, limit: int, *, reverse: bool = False
     ) -> list[tuple[bytes, bytes]]:
         unseal = self._unseal
-        page = self._engine.page(space, start, end, limit, reverse=reverse)
-        return [(key, unseal(key, sealed)) for key, sealed in page]
+        try:
+            page = self._engine.page(space, start, end, limit, reverse=reverse)
+            return [(key, unseal(key, sealed)) for key, sealed in page]
+        except StoreDamagedError:
+            self._on_damage()
+            raise
 
     def write(self, puts: Iterable[tuple[Space, bytes, bytes]], deletes: Sequence[bytes] = ()) -> None:
         seed = self._seed
-        self._engine.write(
-            [
-                (space, key, value + crc32(value, crc32(key, seed)).to_bytes(CHECKSUM_BYTES, "big"))
-                for space, key, value in puts
-            ],
-            deletes,
-        )
+        sealed = [
+            (space, key, value + crc32(value, crc32(key, seed)).to_bytes(CHECKSUM_BYTES, "big"))
+            for space, key, value in puts
+        ]
+        try:
+            self._engine.write(sealed, deletes)
+        except StoreDamagedError:
+            self._on_damage()
+            raise
 
     def close(self) -> None:
         self._engine.close()

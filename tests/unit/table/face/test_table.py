@@ -14,7 +14,7 @@ from waltz.table.envelope import Row
 from waltz.table.errors import KeyTooLongError, PropertiesError, TableError, VersionConflict
 from waltz.table.face.table import Table
 from waltz.table.face.transaction import TableTransaction
-from waltz.table.properties import PartitionProperties
+from waltz.table.properties import PartitionProperties, changed
 from waltz.table.rows import TableRow, Version
 from waltz.table.stores.memory import MemoryEngine
 from waltz.table.view import KeyRange
@@ -103,6 +103,7 @@ async def test_scans_are_of_one_state(table: Table) -> None:
     await table.batch([Row(b"", b"a", b""), Row(b"", b"b", b""), Row(b"", b"c", b"")])
     assert [row.key async for row in table.scan(reverse=True, limit=2)] == [b"c", b"b"]
     assert [row.key async for row in table.scan([KeyRange(start=b"b", end=b"c")])] == [b"b"]
+    assert [pair async for pair in table.scan_keys(limit=2)] == [(b"", b"a"), (b"", b"b")]
 
 
 async def test_fresh_reads_see_what_others_have_written(
@@ -256,6 +257,18 @@ async def test_a_view_that_stops_says_why(table: Table, monkeypatch: pytest.Monk
     for _ in range(2):
         with pytest.raises(TableError, match="has stopped: no space left"):
             await table.get([b"k"])
+
+
+@pytest.mark.parametrize("row_type", ["primary", "zlib", "snappy_primary", "zstd", "lz4"])
+async def test_codecs_of_one_partition_may_differ(client: waltz.Client, row_type: str) -> None:
+    async with Table(client, 0, TABLE) as plain:
+        await plain.put(b"plain", b"v")
+    properties = changed(TABLE, {"rowType": row_type})
+    async with Table(client, 0, properties) as table:
+        await table.put(b"small", b"v" * 1000)
+        await table.put(b"large", b"v" * 100_000)
+        found = await table.get([b"plain", b"small", b"large"], fresh=True)
+        assert values(found) == [b"v", b"v" * 1000, b"v" * 100_000]
 
 
 async def test_a_closed_table_says_so(client: waltz.Client) -> None:

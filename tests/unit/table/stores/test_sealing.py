@@ -10,12 +10,13 @@ from waltz.table.stores.sealing import SealedEngine
 
 
 def test_it_does_what_an_engine_does() -> None:
-    check_engine(SealedEngine(MemoryEngine(), b"identity"))
+    check_engine(SealedEngine(MemoryEngine(), b"identity", lambda: None))
 
 
 def test_changed_values_are_found() -> None:
     inner = MemoryEngine()
-    engine = SealedEngine(inner, b"identity")
+    told: list[int] = []
+    engine = SealedEngine(inner, b"identity", lambda: told.append(1))
     engine.write([(Space.ROWS, b"k", b"value")])
     (sealed,) = inner.get(Space.ROWS, [b"k"])
     assert sealed is not None
@@ -31,11 +32,13 @@ def test_changed_values_are_found() -> None:
         inner.write([(Space.ROWS, b"k", sealed[:size])])
         with pytest.raises(StoreDamagedError):
             engine.get(Space.ROWS, [b"k"])
+    assert len(told) == 2 * 8 * len(sealed) + len(sealed)
 
 
 def test_values_of_other_keys_and_other_tables_are_found() -> None:
     inner = MemoryEngine()
-    engine = SealedEngine(inner, b"identity")
+    told: list[int] = []
+    engine = SealedEngine(inner, b"identity", lambda: told.append(1))
     engine.write([(Space.ROWS, b"k", b"value")])
     (sealed,) = inner.get(Space.ROWS, [b"k"])
     assert sealed is not None
@@ -43,4 +46,4 @@ def test_values_of_other_keys_and_other_tables_are_found() -> None:
     with pytest.raises(StoreDamagedError):
         engine.get(Space.ROWS, [b"other"])
     with pytest.raises(StoreDamagedError):
-        SealedEngine(inner, b"another").get(Space.ROWS, [b"k"])
+        SealedEngine(inner, b"another", lambda: told.append(1)).get(Space.ROWS, [b"k"])
