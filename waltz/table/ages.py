@@ -54,3 +54,8 @@ def sweep_mark(now_ms: int, ages: Ages) -> SweepMark | None:
     if ages == NO_AGES:
         return None
     return SweepMark(now_ms, *(now_ms - age + 1 if age else NO_BOUND for age in ages))
+
+
+def due_mark(now_ms: int, ages: Ages, intervals: Ages) -> SweepMark | None:
+    """The mark of ages that are later by their intervals: a sweep is due when this one would remove a row."""
+    return sweep_mark(now_ms, Ages(*(age and age + interval for age, interval in zip(ages, intervals, strict=True))))

@@ -123,6 +123,16 @@ class PartitionProperties(BaseModel):
             self.ttl_version_age_ms,
         )
 
+    @property
+    def intervals(self) -> Ages:
+        """How much later than at each age a sweep is due."""
+        return Ages(
+            self.tombstone_timestamp_interval_ms,
+            self.tombstone_version_interval_ms,
+            self.ttl_timestamp_interval_ms,
+            self.ttl_version_interval_ms,
+        )
+
 
 class StoredProperties(NamedTuple):
     """Properties as they were read."""

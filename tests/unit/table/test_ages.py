@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.unit.table.strategies import clock
-from waltz.table.ages import NO_AGES, Ages, is_expired, is_swept, sweep_mark
+from waltz.table.ages import NO_AGES, Ages, due_mark, is_expired, is_swept, sweep_mark
 from waltz.table.envelope import NO_BOUND, SweepMark
 from waltz.table.rows import RowHead
 
@@ -55,3 +55,12 @@ def test_what_is_expired_is_what_the_mark_of_that_instant_removes(row: RowHead, 
     alive = row._replace(tombstone=False)
     mark = sweep_mark(now_ms, ages)
     assert is_expired(alive, now_ms, ages) == (mark is not None and is_swept(alive, mark))
+
+
+@given(heads, clock, ages, ages)
+def test_a_sweep_is_due_an_interval_after_the_age(row: RowHead, now_ms: int, ages: Ages, intervals: Ages) -> None:
+    due = due_mark(now_ms, ages, intervals)
+    by_timestamp_ms, by_writing_ms = now_ms - row.timestamp_ms, now_ms - row.written_at_ms
+    past = (by_timestamp_ms, by_writing_ms, by_timestamp_ms, by_writing_ms)
+    reached = [age > 0 and ms >= age + interval for ms, age, interval in zip(past, ages, intervals, strict=True)]
+    assert (due is not None and is_swept(row, due)) == (any(reached[2:]) or (row.tombstone and any(reached[:2])))

@@ -46,6 +46,8 @@ def test_ages_have_their_places() -> None:
     keys = ("tombstoneTimestamp", "tombstoneVersion", "ttlTimestamp", "ttlVersion")
     properties = changed(RAW, {f"{key}AgeInMillis": number for number, key in enumerate(keys, 1)})
     assert properties.ages == Ages(1, 2, 3, 4)
+    properties = changed(RAW, {f"{key}IntervalMillis": number for number, key in enumerate(keys, 1)})
+    assert properties.intervals == Ages(1, 2, 3, 4)
 
 
 @pytest.mark.parametrize(

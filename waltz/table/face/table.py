@@ -15,7 +15,7 @@ from waltz.client.errors import LockConflict, NotAppendedError
 from waltz.client.locks import PartitionLocalLock
 from waltz.client.plain.client import Client
 from waltz.client.retry_policy import RetryPolicy
-from waltz.table.ages import NO_AGES, sweep_mark
+from waltz.table.ages import NO_AGES, due_mark, is_swept, sweep_mark
 from waltz.table.codecs import Codec, check_available
 from waltz.table.envelope import Batch, Envelope, Row, Truncate, encode
 from waltz.table.errors import KeyTooLongError, PropertiesError, VersionConflict
@@ -23,7 +23,7 @@ from waltz.table.face.follower import Follower
 from waltz.table.face.locks import MAX_ROW_LOCKS, TABLE_LOCK, row_lock
 from waltz.table.face.transaction import TableTransaction
 from waltz.table.properties import PartitionProperties
-from waltz.table.rows import TableRow, Version, row_key
+from waltz.table.rows import TableRow, Version, row_key, unpack_head
 from waltz.table.stores.directory import StoreIdentity
 from waltz.table.stores.interface import Snapshot, Store
 from waltz.table.stores.registry import open_store
@@ -66,9 +66,9 @@ class Table:
     ) -> None:
         """``store`` is the name of one, by default that of the properties; ``directory`` is the table's own.
 
-        ``incarnation`` tells one log from another of the same cluster's name and partition. ``clock`` gives
-        milliseconds since the epoch. Raises :class:`PropertiesError` for a partition that is no table, and
-        ``CodecUnavailableError``.
+        ``incarnation`` tells one log from another of the same cluster's name and partition, as the cluster's key does.
+        ``clock`` gives milliseconds since the epoch. Raises :class:`PropertiesError` for a partition that is no table,
+        and ``CodecUnavailableError``.
         """
         if properties.format != "table":
             raise PropertiesError(f"partition {partition_id} is not a table; set its property format to table")
@@ -135,6 +135,26 @@ class Table:
         """Have all views remove what has reached its age; ``None`` when the partition has no ages."""
         mark = sweep_mark(self._clock() - SKEW_MARGIN_MS, self._ages)
         return None if mark is None else await self._append(mark, append_locks=[TABLE_LOCK])
+
+    async def sweep_if_due(self) -> int | None:
+        """Sweep if some row has been past its age for the interval that the partition's properties give it.
+
+        Looks at rows until one is found; ``None`` when there is none.
+        """
+        due = due_mark(self._clock() - SKEW_MARGIN_MS, self._ages, self._properties.intervals)
+        if due is None:
+            return None
+        await self._catch_up(fresh=False)
+        snapshot = self._store.snapshot()
+        try:
+            for number, (_, row) in enumerate(snapshot.scan(b"", None), 1):
+                if is_swept(unpack_head(row), due):
+                    return await self.sweep()
+                if number % _YIELD_ROWS == 0:
+                    await asyncio.sleep(0)
+        finally:
+            snapshot.close()
+        return None
 
     async def put_if(
         self,

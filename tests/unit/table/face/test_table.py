@@ -131,6 +131,19 @@ async def test_rows_are_hidden_at_their_age_and_swept(client: waltz.Client, cloc
         assert values(await table.get([b"k"], raw=True)) == [None]
 
 
+async def test_a_sweep_is_due_an_interval_after_the_age(client: waltz.Client, clock: Clock) -> None:
+    properties = changed(TABLE, {"ttlVersionAgeInMillis": 10_000, "ttlVersionIntervalMillis": 5_000})
+    async with Table(client, 0, properties, clock=clock) as table:
+        await table.put(b"k", b"v")
+        clock.now_ms += 15_999
+        assert await table.sweep_if_due() is None
+        clock.now_ms += 1
+        await table.put(b"young", b"v")
+        assert await table.sweep_if_due() == 2
+        assert [row.key async for row in table.scan(raw=True)] == [b"young"]
+        assert await table.sweep_if_due() is None
+
+
 async def test_conditions(table: Table, clock: Clock) -> None:
     first = await table.put_if(b"k", b"1", None)
     with pytest.raises(VersionConflict, match=r"has the version Version\(transaction_id=0"):
