@@ -12,6 +12,8 @@ from waltz.table.stores.limits import LMDB_MAX_ENTRY_KEY_BYTES
 
 INITIAL_MAP_BYTES = 64 << 20
 
+_FILE_NAME = "data.mdb"
+
 _DAMAGE = (
     lmdb.CorruptedError,
     lmdb.InvalidError,
@@ -39,11 +41,22 @@ class LmdbEngine(Engine):
         except lmdb.Error as error:
             raise _translated(error) from error
         try:
+            self._check_size(directory)
             self._databases = {space: self._environment.open_db(space.name.encode()) for space in Space}
         except lmdb.Error as error:
             self._environment.close()
             raise _translated(error) from error
+        except BaseException:
+            self._environment.close()
+            raise
         self._map_bytes = max(map_bytes, self._environment.info()["map_size"])
+
+    def _check_size(self, directory: Path) -> None:
+        """Reading a page that is mapped but not in the file would end the process."""
+        needed = (self._environment.info()["last_pgno"] + 1) * self._environment.stat()["psize"]
+        size = (directory / _FILE_NAME).stat().st_size
+        if size < needed:
+            raise StoreDamagedError(f"LMDB: the file has {size} bytes, not {needed}")
 
     def get(self, space: Space, keys: Sequence[bytes]) -> list[bytes | None]:
         database = self._databases[space]

@@ -19,6 +19,12 @@ from waltz.table.stores.interface import Progress
 EMPTY = Progress()
 
 
+def data_file(database: Path) -> Path:
+    """The file that holds the rows."""
+    (found,) = [path for path in database.iterdir() if path.suffix in (".sqlite", ".mdb", ".sst")]
+    return found
+
+
 def filled(name: str, directory: Path, identity: StoreIdentity = IDENTITY, rows: int = 500) -> None:
     """Leave a store with some rows behind."""
     store = opened(name, directory, identity)
@@ -88,6 +94,22 @@ def test_files_that_are_no_database_are_rebuilt(name: str, damage: bytes, tmp_pa
 
 
 @pytest.mark.parametrize("name", ON_DISK)
+@pytest.mark.parametrize("part", [0.95, 0.5, 0.1, 0.01])
+def test_files_that_are_cut_are_rebuilt(name: str, part: float, tmp_path: Path) -> None:
+    """Also where a database maps its file: what is not there must not be touched."""
+    filled(name, tmp_path)
+    file = data_file(tmp_path / name / DATABASE)
+    os.truncate(file, int(part * len(file.read_bytes().rstrip(b"\0"))))
+    store = opened(name, tmp_path)
+    assert store.progress == EMPTY
+    feed(store, [None])
+    store.close()
+    store = opened(name, tmp_path)
+    assert store.progress.applied == 0
+    store.close()
+
+
+@pytest.mark.parametrize("name", ON_DISK)
 def test_a_database_without_an_identity_is_not_believed(name: str, tmp_path: Path) -> None:
     filled(name, tmp_path)
     (tmp_path / name / "identity").unlink()
@@ -98,16 +120,16 @@ def test_a_database_without_an_identity_is_not_believed(name: str, tmp_path: Pat
 
 @pytest.mark.parametrize("name", ON_DISK)
 def test_no_damage_gives_a_value_that_was_never_written(name: str, tmp_path: Path) -> None:
-    """A byte here and there in the largest file."""
+    """A byte here and there in the file that holds the rows."""
     filled(name, tmp_path / "whole")
-    largest = max((tmp_path / "whole" / name / DATABASE).iterdir(), key=lambda path: path.stat().st_size).name
-    content_end = len((tmp_path / "whole" / name / DATABASE / largest).read_bytes().rstrip(b"\0"))
+    file_name = data_file(tmp_path / "whole" / name / DATABASE).name
+    content_end = len((tmp_path / "whole" / name / DATABASE / file_name).read_bytes().rstrip(b"\0"))
     for position in range(0, content_end, max(1, content_end // 25)):
         copy = tmp_path / str(position)
         shutil.copytree(tmp_path / "whole", copy)
-        damaged = bytearray((copy / name / DATABASE / largest).read_bytes())
+        damaged = bytearray((copy / name / DATABASE / file_name).read_bytes())
         damaged[position] ^= 0x55
-        (copy / name / DATABASE / largest).write_bytes(damaged)
+        (copy / name / DATABASE / file_name).write_bytes(damaged)
         store = opened(name, copy)
         try:
             found = store.get(joined(*(b"%d" % number for number in range(500))))
