@@ -61,7 +61,7 @@ def test_ages_have_their_places() -> None:
         ({"ttlTimestampAgeInMillis": -1}, "ttlTimestampAgeInMillis: "),
         ({"ttlTimestampAgeInMillis": True}, "ttlTimestampAgeInMillis: "),
         ({"ttlTimestampAgeInMillis": "1d"}, "ttlTimestampAgeInMillis: "),
-        ({"disabled": "no"}, "disabled: "),
+        ({"disabled": True}, "disabled: only False is possible"),
         ({"durability": "fsync_never"}, "durability: only fsync_always is possible: storages know"),
         ({"consistency": "quorum"}, "consistency: only leader_quorum is possible: servers know"),
         ({"replicated": False}, "replicated: only True is possible"),
@@ -114,9 +114,9 @@ async def test_changes_are_counted(zk: MemoryZooKeeper) -> None:
     assert first == await read_properties(zk, ROOT, 3)
     assert (first.properties.format, first.change) == ("table", 1)
     assert await change_properties(zk, ROOT, 3, {"format": "table"}) == first
-    second = await change_properties(zk, ROOT, 3, {"disabled": True})
+    second = await change_properties(zk, ROOT, 3, {"rowType": "zlib"})
     assert second == await read_properties(zk, ROOT, 3)
-    assert (second.properties.format, second.properties.disabled, second.change) == ("table", True, 2)
+    assert (second.properties.format, second.properties.row_type, second.change) == ("table", "zlib", 2)
     with pytest.raises(PropertiesError):
         await change_properties(zk, ROOT, 3, {"format": "json"})
     assert await read_properties(zk, ROOT, 3) == second
@@ -144,6 +144,6 @@ async def test_a_watch_is_left_with_and_without_a_node(zk: MemoryZooKeeper) -> N
     await asyncio.sleep(0)
     assert fired == [1]
     await read_properties(zk, ROOT, 3, lambda: fired.append(2))
-    await change_properties(zk, ROOT, 3, {"disabled": True})
+    await change_properties(zk, ROOT, 3, {"rowType": "zlib"})
     await asyncio.sleep(0)
     assert fired == [1, 2]
