@@ -101,18 +101,29 @@ ARROWS: dict[str, tuple[str, ...]] = {
     "table": (
         "common",
         "common.zk",
+        "table.face",
         "table.stores",
     ),
     "table.face": (
         "client",
         "client.plain",
         "common",
+        "common.zk",
         "table",
         "table.stores",
     ),
     "table.stores": (
         "common",
         "table",
+    ),
+    "asynchronous": (
+        "client",
+        "client.engine",
+        "client.plain",
+        "common",
+        "common.zk",
+        "table",
+        "table.face",
     ),
     "blocking": (
         "client",
@@ -121,12 +132,13 @@ ARROWS: dict[str, tuple[str, ...]] = {
         "common",
     ),
     "__init__": (
+        "asynchronous",
         "blocking",
         "client",
         "client.engine",
-        "client.plain",
         "common",
         "common.zk",
+        "table",
     ),
     "spark": (
         "client",
@@ -166,8 +178,9 @@ ARROWS: dict[str, tuple[str, ...]] = {
 """What the modules of each room import: an arrow that is not listed is forbidden, and so is one that nobody uses.
 
 Some walls are meant to stay: ``common.wire`` knows no network and no ZooKeeper, ``storage.disk`` nothing of what serves
-it, ``storage.remote`` nothing of a node, ``table`` and its stores nothing of clients; servers and local clusters meet a
-storage through ``storage.remote`` only.
+it, ``storage.remote`` nothing of a node, ``client`` nothing of tables, ``table`` and its stores nothing of clients
+(``table`` only names what ``table.face`` offers); servers and local clusters meet a storage through ``storage.remote``
+only.
 """
 
 PROCESSES = {"local": ("cli", "server", "storage")}
@@ -251,7 +264,7 @@ def picture() -> str:
         package = room.split(".")[0]
         arrows.setdefault(package, set()).update({target.split(".")[0] for target in targets} - {package})
     lines = [
-        *('__init__["waltz"]', 'blocking["waltz.blocking"]'),
+        *('__init__["waltz"]', 'asynchronous["waltz.asynchronous"]', 'blocking["waltz.blocking"]'),
         *(f"{package} --> {' & '.join(sorted(targets))}" for package, targets in arrows.items() if targets),
         *(f"{package} -. starts .-> {' & '.join(started)}" for package, started in PROCESSES.items()),
     ]

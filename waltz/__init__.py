@@ -6,14 +6,16 @@
             ...
 
 The names of the client library can be imported from here. They are loaded when they are first used, so that a process
-that needs something else of this package does not load the client. ``waltz.blocking`` has the same client for threads.
+that needs something else of this package does not load the client. ``waltz.blocking`` has the same client for threads,
+``waltz.table`` what belongs to tables on the log.
 """
 
 import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from waltz import blocking
+    from waltz import blocking, table
+    from waltz.asynchronous import Client, connect
     from waltz.client.builder import Append, TransactionBuilder
     from waltz.client.callbacks import WaltzClient, open_client
     from waltz.client.context import TransactionContext, WaltzClientCallbacks
@@ -44,7 +46,6 @@ if TYPE_CHECKING:
     )
     from waltz.client.locks import PartitionLocalLock
     from waltz.client.options import ClientOptions
-    from waltz.client.plain.client import Client, connect
     from waltz.client.retry_policy import RetryPolicy
     from waltz.client.serializer import BytesSerializer, Deserializer, Serializer, StringSerializer
     from waltz.client.transaction import Transaction
@@ -120,9 +121,11 @@ __all__ = [
     "blocking",
     "connect",
     "open_client",
+    "table",
 ]
 
 _HOMES = {
+    "waltz.asynchronous": ("Client", "connect"),
     "waltz.client.builder": ("Append", "TransactionBuilder"),
     "waltz.client.callbacks": ("WaltzClient", "open_client"),
     "waltz.client.context": ("TransactionContext", "WaltzClientCallbacks"),
@@ -151,7 +154,6 @@ _HOMES = {
     ),
     "waltz.client.locks": ("PartitionLocalLock",),
     "waltz.client.options": ("ClientOptions",),
-    "waltz.client.plain.client": ("Client", "connect"),
     "waltz.client.retry_policy": ("RetryPolicy",),
     "waltz.client.engine.rpc": ("RpcClient",),
     "waltz.client.engine.sessions": ("ExclusiveSession",),
@@ -174,7 +176,7 @@ _HOMES = {
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 
 
-_SUBMODULES = ("blocking",)
+_SUBMODULES = ("blocking", "table")
 
 
 def __getattr__(name: str) -> object:

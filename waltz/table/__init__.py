@@ -1,4 +1,93 @@
 """Tables on the log: an envelope in the data of transactions, and views that are built from them.
 
-Servers and storages know nothing of it; a table works on any cluster, the original's included.
+    async with waltz.connect("client.yml") as client:
+        await waltz.table.configure(client, 0, {"format": "table"})
+        async with client.table(0) as table:
+            await table.put(b"key", b"value")
+
+Servers and storages know nothing of it; a table works on any cluster, the original's included. What applications need
+can be imported from here, and is loaded when it is first used.
 """
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from waltz.table.envelope import Row
+    from waltz.table.errors import (
+        CodecUnavailableError,
+        EnvelopeError,
+        KeyTooLongError,
+        PropertiesError,
+        StoreDamagedError,
+        StoreError,
+        StoreLockedError,
+        StoreUnavailableError,
+        TableError,
+        VersionConflict,
+    )
+    from waltz.table.face.configured import configure, properties_of
+    from waltz.table.face.table import Table
+    from waltz.table.face.transaction import TableTransaction
+    from waltz.table.properties import PartitionProperties
+    from waltz.table.rows import TableRow, Version
+    from waltz.table.taking import Taken
+    from waltz.table.view import KeyRange
+
+__all__ = [
+    "CodecUnavailableError",
+    "EnvelopeError",
+    "KeyRange",
+    "KeyTooLongError",
+    "PartitionProperties",
+    "PropertiesError",
+    "Row",
+    "StoreDamagedError",
+    "StoreError",
+    "StoreLockedError",
+    "StoreUnavailableError",
+    "Table",
+    "TableError",
+    "TableRow",
+    "TableTransaction",
+    "Taken",
+    "Version",
+    "VersionConflict",
+    "configure",
+    "properties_of",
+]
+
+_HOMES = {
+    "waltz.table.envelope": ("Row",),
+    "waltz.table.errors": (
+        "CodecUnavailableError",
+        "EnvelopeError",
+        "KeyTooLongError",
+        "PropertiesError",
+        "StoreDamagedError",
+        "StoreError",
+        "StoreLockedError",
+        "StoreUnavailableError",
+        "TableError",
+        "VersionConflict",
+    ),
+    "waltz.table.face.configured": ("configure", "properties_of"),
+    "waltz.table.face.table": ("Table",),
+    "waltz.table.face.transaction": ("TableTransaction",),
+    "waltz.table.properties": ("PartitionProperties",),
+    "waltz.table.rows": ("TableRow", "Version"),
+    "waltz.table.taking": ("Taken",),
+    "waltz.table.view": ("KeyRange",),
+}
+_HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
+
+
+def __getattr__(name: str) -> object:
+    module = _HOME_OF.get(name)
+    if module is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(module), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOME_OF})

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from waltz.common.zk.client import BadVersionError, NodeExistsError, NoNodeError, Watch, ZooKeeper
+from waltz.common.zk.client import BadVersionError, NodeExistsError, Nodes, NoNodeError, Watch
 from waltz.common.zk.paths import ClusterPaths
 from waltz.table.ages import Ages
 from waltz.table.codecs import Codec
@@ -194,9 +194,7 @@ def _validated(fields: Mapping[str, Any], *, only_names: bool = False) -> Partit
         raise PropertiesError("; ".join(problems)) from None
 
 
-async def read_properties(
-    zookeeper: ZooKeeper, root: str, partition_id: int, watch: Watch | None = None
-) -> StoredProperties:
+async def read_properties(nodes: Nodes, root: str, partition_id: int, watch: Watch | None = None) -> StoredProperties:
     """The properties of a partition, or the defaults when there is no node; the watch is left in either case.
 
     Raises :class:`PropertiesError` when the node holds something else, also properties of a later version, and
@@ -205,16 +203,16 @@ async def read_properties(
     path = ClusterPaths.of(root).partition_properties(partition_id)
     while True:
         try:
-            data, stat = await zookeeper.get(path, watch)
+            data, stat = await nodes.get(path, watch)
         except NoNodeError:
-            if watch is None or await zookeeper.exists(path, watch) is None:
+            if watch is None or await nodes.exists(path, watch) is None:
                 return StoredProperties(PartitionProperties(), 0, None)
         else:
             return StoredProperties(*decode_properties(data, path), stat.version)
 
 
 async def change_properties(
-    zookeeper: ZooKeeper, root: str, partition_id: int, changes: Mapping[str, object]
+    nodes: Nodes, root: str, partition_id: int, changes: Mapping[str, object]
 ) -> StoredProperties:
     """Change some properties of a partition, as :func:`changed` does, and leave those that others change meanwhile.
 
@@ -223,7 +221,7 @@ async def change_properties(
     """
     path = ClusterPaths.of(root).partition_properties(partition_id)
     while True:
-        stored = await read_properties(zookeeper, root, partition_id)
+        stored = await read_properties(nodes, root, partition_id)
         properties = changed(stored.properties, changes)
         if properties == stored.properties:
             return stored
@@ -231,9 +229,9 @@ async def change_properties(
         data = encode_properties(properties, change)
         try:
             if stored.node_version is None:
-                await zookeeper.create(path, data, make_path=True)
+                await nodes.create(path, data, make_path=True)
                 return StoredProperties(properties, change, 0)
-            stat = await zookeeper.set(path, data, stored.node_version)
+            stat = await nodes.set(path, data, stored.node_version)
         except (NodeExistsError, BadVersionError, NoNodeError):
             continue
         return StoredProperties(properties, change, stat.version)

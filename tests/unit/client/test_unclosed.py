@@ -34,7 +34,7 @@ async def test_a_plain_client() -> None:
         del client
         gc.collect()
     assert [each.category for each in caught] == [ResourceWarning]
-    assert "unclosed <waltz.client.plain.client.Client" in str(caught[0].message)
+    assert "unclosed <waltz.asynchronous.Client" in str(caught[0].message)
     await engine.close()
 
 

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Self
+from typing import NamedTuple, Self
 
 from waltz.client.engine.links import Connector
 from waltz.client.options import ClientOptions
@@ -14,14 +14,31 @@ from waltz.common.cluster.managed import ManagedClient
 from waltz.common.cluster.manager import ClusterManager
 from waltz.common.config import ClientConfig, from_mapping, load
 from waltz.common.net.channel import connect
-from waltz.common.zk.client import ZooKeeper
+from waltz.common.zk.client import Nodes, ZooKeeper
 from waltz.common.zk.kazoo_client import connect_configured
+from waltz.common.zk.store_admin import read_store_params
 
 _CONNECT_TIMEOUT_S = 30.0
 
 
+class Directory(NamedTuple):
+    """Where a cluster keeps what it knows of itself."""
+
+    nodes: Nodes
+    root: str
+
+
 class Cluster(ABC):
     """Tells its members who they are, and which server owns which partition."""
+
+    @property
+    @abstractmethod
+    def directory(self) -> Directory:
+        """Of ZooKeeper, or what stands in for it; there as long as there are members."""
+
+    @abstractmethod
+    async def key(self) -> str:
+        """Tells the logs of this cluster from those of every other that ever had its name; for members."""
 
     @abstractmethod
     async def join(self, member: ManagedClient) -> None:
@@ -45,6 +62,18 @@ class ZooKeeperCluster(Cluster):
         self._zookeeper = zookeeper
         self._own_zookeeper: ZooKeeper | None = None
         self._managers: dict[ManagedClient, ClusterManager] = {}
+
+    @property
+    def directory(self) -> Directory:
+        return Directory(self._connected(), self._config.cluster_root)
+
+    async def key(self) -> str:
+        """Raises ``ZooKeeperError``, and ``StoreAdminError`` when the cluster is gone."""
+        return str((await read_store_params(self._connected(), self._config.cluster_root)).key)
+
+    def _connected(self) -> ZooKeeper:
+        assert self._zookeeper is not None, "there are members"
+        return self._zookeeper
 
     async def join(self, member: ManagedClient) -> None:
         """Raises ``ZooKeeperError``, and ``WaltzError`` when there is no such cluster."""

@@ -3,11 +3,13 @@
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 
-from waltz.client.engine.environment import Cluster
+from waltz.client.engine.environment import Cluster, Directory
+from waltz.client.mock.nodes import MockNodes
 from waltz.common.cluster.managed import ManagedClient
 from waltz.common.ids import Endpoint
 from waltz.common.zk.znodes import PartitionGeneration
 
+_ROOT = "/mock"
 _client_ids = itertools.count()
 
 
@@ -21,12 +23,24 @@ class FixedCluster(Cluster):
         endpoints: Mapping[Endpoint, Sequence[PartitionGeneration]],
         *,
         client_ids: Iterable[int] = (),
+        nodes: MockNodes | None = None,
     ) -> None:
-        """``client_ids`` are those of its first members; others have ids that nobody else in this process has."""
+        """``client_ids`` are those of its first members; others have ids that nobody else in this process has.
+
+        Clusters that are given the same ``nodes`` are one.
+        """
         self._name = name
         self._partition_count = partition_count
         self._endpoints = {endpoint: list(partitions) for endpoint, partitions in endpoints.items()}
         self._client_ids = itertools.chain(client_ids, _client_ids)
+        self._nodes = nodes or MockNodes()
+
+    @property
+    def directory(self) -> Directory:
+        return Directory(self._nodes, _ROOT)
+
+    async def key(self) -> str:
+        return self._nodes.key
 
     async def join(self, member: ManagedClient) -> None:
         member.cluster_joined(self._name, next(self._client_ids), self._partition_count)

@@ -129,7 +129,9 @@ class MockDriver(Driver):
             client_id, self._client_id = self._client_id, None
         partitions = [PartitionGeneration(partition.partition_id, 0) for partition in self.partitions]
         client_ids = () if client_id is None else (client_id,)
-        cluster = FixedCluster(CLUSTER_NAME, len(partitions), {_ENDPOINT: partitions}, client_ids=client_ids)
+        endpoints = {_ENDPOINT: partitions}
+        nodes = self.partitions[0].nodes if self.partitions else None
+        cluster = FixedCluster(CLUSTER_NAME, len(partitions), endpoints, client_ids=client_ids, nodes=nodes)
         connector = MemoryConnector(self._versions, self._connection)
         return Environment(_config(**settings), cluster, connector, options)
 

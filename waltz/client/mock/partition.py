@@ -4,6 +4,7 @@ import threading
 from collections.abc import Callable
 from typing import Self
 
+from waltz.client.mock.nodes import MockNodes
 from waltz.common.checksum import checksum
 from waltz.common.ids import NO_TRANSACTION, ReqId
 from waltz.common.records import Record
@@ -17,8 +18,10 @@ _OTHERS_CLIENT_ID = -2
 class MockServerPartition:
     """Commits at once. Locks are compared by their exact hash: there are no conflicts without a need."""
 
-    def __init__(self, partition_id: int) -> None:
+    def __init__(self, partition_id: int, nodes: MockNodes | None = None) -> None:
         self.partition_id = partition_id
+        self.nodes = nodes or MockNodes()
+        """What the cluster of the partition keeps in ZooKeeper, where that counts: that of its first partition."""
         self._records: list[Record] = []
         self._locks: dict[int, int] = {}
         self.write_session = 1
@@ -31,7 +34,8 @@ class MockServerPartition:
     @classmethod
     def create(cls, count: int) -> list[Self]:
         """Partitions 0 to ``count`` - 1, to be shared by several drivers."""
-        return [cls(partition_id) for partition_id in range(count)]
+        nodes = MockNodes()
+        return [cls(partition_id, nodes) for partition_id in range(count)]
 
     @property
     def high_water_mark(self) -> int:

@@ -17,7 +17,7 @@ from waltz.client.arguments import check_integer, check_loop, check_mark, check_
 from waltz.client.builder import Append, append_fields, fields_of
 from waltz.client.decisions import Decide, check_attempts, chosen_append
 from waltz.client.engine.engine import Engine
-from waltz.client.engine.environment import Driver, Environment, environment_of
+from waltz.client.engine.environment import Directory, Driver, Environment, environment_of
 from waltz.client.engine.feed import Applier
 from waltz.client.engine.partition import StreamPartition
 from waltz.client.engine.sessions import ExclusiveSession
@@ -63,11 +63,33 @@ def connect(
     nobody else may write; ``None`` leaves that to the configuration. ``zookeeper`` is used if given, and left open.
     Raises ``ConfigError``.
     """
+    return Client(
+        environment_for(
+            config,
+            max_in_flight=max_in_flight,
+            session_write=session_write,
+            exclusive_session=exclusive_session,
+            zookeeper=zookeeper,
+            options=options,
+        )
+    )
+
+
+def environment_for(
+    config: ClientConfig | Mapping[str, object] | str | os.PathLike[str] | Driver,
+    *,
+    max_in_flight: int,
+    session_write: bool | None,
+    exclusive_session: bool | None,
+    zookeeper: ZooKeeper | None,
+    options: ClientOptions | None,
+) -> Environment:
+    """What a client is made of; the arguments are those of :func:`connect`."""
     if max_in_flight < 1:
         raise ValueError(f"max_in_flight must be at least 1, not {max_in_flight}")
     environment = environment_of(config, zookeeper, options).with_sessions(session_write, exclusive_session)
     config = environment.config.model_copy(update={"max_concurrent_transactions": max_in_flight})
-    return Client(dataclasses.replace(environment, config=config))
+    return dataclasses.replace(environment, config=config)
 
 
 class Client:
@@ -163,6 +185,20 @@ class Client:
     def partition_count(self) -> int:
         """Number of partitions of the cluster."""
         return len(self._open_engine().partitions)
+
+    @property
+    def directory(self) -> Directory:
+        """The nodes of the cluster in ZooKeeper, or in the mock driver, and the cluster's root there."""
+        self._open_engine()
+        return self._environment.cluster.directory
+
+    async def cluster_key(self) -> str:
+        """Tells the logs of this cluster from those of every other that ever had its name.
+
+        Raises ``ZooKeeperError``, and ``StoreAdminError`` when the cluster is gone.
+        """
+        self._own_engine()
+        return await self._environment.cluster.key()
 
     async def append(
         self,

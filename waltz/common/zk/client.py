@@ -89,7 +89,30 @@ class Stat(NamedTuple):
     children_count: int
 
 
-class ZooKeeper(Protocol):
+class Nodes(Protocol):
+    """Data in nodes, by compare-and-set: as much of :class:`ZooKeeper` as those need who only keep something there."""
+
+    async def get(self, path: str, watch: Watch | None = None) -> tuple[bytes | None, Stat]:
+        """Data and stat. The watch fires on a data change or deletion. :class:`NoNodeError` (no watch is left)."""
+        ...
+
+    async def exists(self, path: str, watch: Watch | None = None) -> Stat | None:
+        """Stat or ``None``. The watch fires on creation, data change or deletion, and is left in either case."""
+        ...
+
+    async def create(self, path: str, data: bytes | None, *, make_path: bool = False) -> str:
+        """Create a node open to all and return its path. ``make_path`` creates missing ancestors with null data.
+
+        :class:`NodeExistsError`; :class:`NoNodeError` when the parent is missing.
+        """
+        ...
+
+    async def set(self, path: str, data: bytes | None, version: int = ANY_VERSION) -> Stat:
+        """Replace the data if ``version`` matches. :class:`NoNodeError`, :class:`BadVersionError`."""
+        ...
+
+
+class ZooKeeper(Nodes, Protocol):
     """One client of a ZooKeeper ensemble.
 
     Paths are absolute. Every call has a deadline (:class:`ConnectionLossError`); after :meth:`close` every call raises
@@ -104,14 +127,6 @@ class ZooKeeper(Protocol):
     @property
     def session_id(self) -> int | None:
         """Id of the present session, also while suspended; ``None`` when lost."""
-        ...
-
-    async def get(self, path: str, watch: Watch | None = None) -> tuple[bytes | None, Stat]:
-        """Data and stat. The watch fires on a data change or deletion. :class:`NoNodeError` (no watch is left)."""
-        ...
-
-    async def exists(self, path: str, watch: Watch | None = None) -> Stat | None:
-        """Stat or ``None``. The watch fires on creation, data change or deletion, and is left in either case."""
         ...
 
     async def children(self, path: str, watch: Watch | None = None) -> list[str]:
@@ -143,10 +158,6 @@ class ZooKeeper(Protocol):
         ``make_path`` creates missing ancestors with null data. :class:`NodeExistsError`; :class:`NoNodeError` when the
         parent is missing.
         """
-        ...
-
-    async def set(self, path: str, data: bytes | None, version: int = ANY_VERSION) -> Stat:
-        """Replace the data if ``version`` matches. :class:`NoNodeError`, :class:`BadVersionError`."""
         ...
 
     async def delete(self, path: str, version: int = ANY_VERSION) -> None:

@@ -86,3 +86,7 @@ class ClusterPaths(NamedTuple):
     def partition_properties(self, partition_id: int) -> str:
         """Properties of one partition: our own, where the original never looks."""
         return f"{self.root}/ext/partition/{partition_id}"
+
+    def cursor(self, group: str, partition_id: int) -> str:
+        """Where a group of consumers is in a partition: our own, too."""
+        return f"{self.root}/ext/cursor/{group}/{partition_id}"

@@ -15,10 +15,11 @@ from waltz.client.errors import LockConflict, NotAppendedError
 from waltz.client.locks import PartitionLocalLock
 from waltz.client.plain.client import Client
 from waltz.client.retry_policy import RetryPolicy
-from waltz.table.ages import NO_AGES, due_mark, is_swept, sweep_mark
-from waltz.table.codecs import Codec, check_available
+from waltz.table.ages import due_mark, is_swept, sweep_mark
+from waltz.table.codecs import Codec
 from waltz.table.envelope import Batch, Envelope, Row, Truncate, encode
-from waltz.table.errors import KeyTooLongError, PropertiesError, VersionConflict
+from waltz.table.errors import KeyTooLongError, VersionConflict
+from waltz.table.face.configured import Configured
 from waltz.table.face.follower import Follower
 from waltz.table.face.locks import MAX_ROW_LOCKS, TABLE_LOCK, row_lock
 from waltz.table.face.transaction import TableTransaction
@@ -46,7 +47,7 @@ def _system_clock() -> int:
 
 
 class Table:
-    """A table in one partition: ``async with Table(client, 0, properties) as table: ...``.
+    """A table in one partition: ``async with client.table(0) as table: ...``.
 
     Used on the loop of its client, which has to outlive it. Every write returns the id of its transaction; reads see
     at least what was written through this object before. Writes raise what ``Client.append`` raises; reads raise
@@ -57,39 +58,40 @@ class Table:
         self,
         client: Client,
         partition_id: int,
-        properties: PartitionProperties,
+        properties: PartitionProperties | None = None,
         *,
         store: str | None = None,
         directory: Path | None = None,
-        incarnation: str = "",
         clock: Callable[[], int] = _system_clock,
     ) -> None:
-        """``store`` is the name of one, by default that of the properties; ``directory`` is the table's own.
+        """``properties`` are those of the partition in the cluster, and follow their changes, unless some are given.
 
-        ``incarnation`` tells one log from another of the same cluster's name and partition, as the cluster's key does.
-        ``clock`` gives milliseconds since the epoch. Raises :class:`PropertiesError` for a partition that is no table,
-        and ``CodecUnavailableError``.
+        ``store`` is the name of one, by default that of the properties; ``directory`` is the table's own. ``clock``
+        gives milliseconds since the epoch. Raises :class:`PropertiesError` for properties of a partition that is no
+        table, and ``CodecUnavailableError``; without properties, opening does so.
         """
-        if properties.format != "table":
-            raise PropertiesError(f"partition {partition_id} is not a table; set its property format to table")
-        check_available(properties.codec)
         self._client = client
         self._partition_id = partition_id
-        self._properties = properties
-        self._store_name = store or properties.index_class_name or DEFAULT_STORE
+        self._configured = Configured(client, partition_id, properties)
+        self._store_name = store
         self._directory = directory
-        self._incarnation = incarnation
         self._clock = clock
-        self._ages = NO_AGES if properties.ages == NO_AGES else properties.ages  # compared by identity for every row
         self._written = -1
         self._store: Store
         self._follower: Follower
 
     async def __aenter__(self) -> Self:
-        options = {"max_body_bytes": self._properties.max_body_bytes}
-        identity = StoreIdentity(self._partition_id, f"{self._client.cluster_name}/{self._incarnation}", options)
-        self._store = open_store(self._store_name, self._directory, identity)
-        self._follower = Follower(self._client, self._partition_id, self._store, self._properties.max_body_bytes)
+        await self._configured.open()
+        try:
+            properties = self._configured.properties
+            log = f"{self._client.cluster_name}/{await self._client.cluster_key()}"
+            identity = StoreIdentity(self._partition_id, log, {"max_body_bytes": properties.max_body_bytes})
+            name = self._store_name or properties.index_class_name or DEFAULT_STORE
+            self._store = open_store(name, self._directory, identity)
+        except BaseException:
+            await self._configured.close()
+            raise
+        self._follower = Follower(self._client, self._partition_id, self._store, properties.max_body_bytes)
         self._follower.start()
         return self
 
@@ -97,9 +99,15 @@ class Table:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         try:
+            await self._configured.close()
             await self._follower.stop()
         finally:
             self._store.close()
+
+    @property
+    def properties(self) -> PartitionProperties:
+        """Those that hold at present. Raises ``TableError`` when they have changed so that the table cannot go on."""
+        return self._configured.properties
 
     # Writes
 
@@ -123,7 +131,7 @@ class Table:
         now_ms = self._clock()
         if not rows:
             raise ValueError("a batch of no rows")
-        self._check(rows, None if any_timestamp else now_ms + self._properties.max_timestamp_skew_ms)
+        self._check(rows, None if any_timestamp else now_ms + self.properties.max_timestamp_skew_ms)
         locks = [row_lock(row.prefix, row.key) for row in rows] if len(rows) <= MAX_ROW_LOCKS else [TABLE_LOCK]
         return await self._append(Batch(now_ms, rows), append_locks=locks)
 
@@ -133,7 +141,7 @@ class Table:
 
     async def sweep(self) -> int | None:
         """Have all views remove what has reached its age; ``None`` when the partition has no ages."""
-        mark = sweep_mark(self._clock() - SKEW_MARGIN_MS, self._ages)
+        mark = sweep_mark(self._clock() - SKEW_MARGIN_MS, self._configured.ages)
         return None if mark is None else await self._append(mark, append_locks=[TABLE_LOCK])
 
     async def sweep_if_due(self) -> int | None:
@@ -141,7 +149,7 @@ class Table:
 
         Looks at rows until one is found; ``None`` when there is none.
         """
-        due = due_mark(self._clock() - SKEW_MARGIN_MS, self._ages, self._properties.intervals)
+        due = due_mark(self._clock() - SKEW_MARGIN_MS, self._configured.ages, self.properties.intervals)
         if due is None:
             return None
         await self._catch_up(fresh=False)
@@ -206,7 +214,7 @@ class Table:
             snapshot = self._store.snapshot()
             try:
                 now_ms = self._clock()
-                transaction = TableTransaction(Reading(snapshot, now_ms, self._ages, raw=True))
+                transaction = TableTransaction(Reading(snapshot, now_ms, self._configured.ages, raw=True))
                 working = work(transaction)
                 if inspect.isawaitable(working):
                     await self._in_time(working, deadline_s)
@@ -254,7 +262,7 @@ class Table:
         return transaction_id
 
     async def _encoded(self, envelope: Envelope) -> bytes:
-        codec, max_body_bytes = self._properties.codec, self._properties.max_body_bytes
+        codec, max_body_bytes = self.properties.codec, self.properties.max_body_bytes
         if codec is Codec.NONE or not isinstance(envelope, Batch):
             return encode(envelope, codec, max_body_bytes)
         if sum(len(row.key) + len(row.value or b"") for row in envelope.rows) <= _LOOP_BYTES:
@@ -262,7 +270,7 @@ class Table:
         return await asyncio.to_thread(encode, envelope, codec, max_body_bytes)
 
     def _check(self, rows: Sequence[Row], latest_ms: int | None) -> None:
-        longest = self._properties.max_key_bytes
+        longest = self.properties.max_key_bytes
         for row in rows:
             if longest is not None and len(row_key(row.prefix, row.key)) > longest:
                 raise KeyTooLongError(f"prefix and key take more than the {longest} bytes that this table allows")
@@ -391,7 +399,7 @@ class Table:
         self, after: int, until: int | None, prefix: bytes | None
     ) -> AsyncGenerator[list[tuple[int, list[TableRow]]], None]:
         """As they come from the log: ids, and the rows that are wanted of each."""
-        max_body_bytes = self._properties.max_body_bytes
+        max_body_bytes = self.properties.max_body_bytes
         async with self._client.feed_batches(self._partition_id, after=after, until=until) as feed:
             async for records in feed:
                 batch = [
@@ -402,6 +410,7 @@ class Table:
                 yield batch
 
     async def _catch_up(self, fresh: bool) -> None:
+        _ = self.properties  # refused when they do not fit the view
         await self._follower.reached(self._written)
         if fresh:
             await self.refresh()
@@ -411,4 +420,4 @@ class Table:
         return self._reading_of(self._store, raw)
 
     def _reading_of(self, rows: Snapshot, raw: bool) -> Reading:
-        return Reading(rows, self._clock(), self._ages, raw)
+        return Reading(rows, self._clock(), self._configured.ages, raw)

@@ -1,0 +1,157 @@
+"""Properties of partitions from Python, and tables that follow them."""
+
+import asyncio
+import dataclasses
+from collections.abc import AsyncIterator
+
+import pytest
+
+import waltz
+from tests.memory_zookeeper import MemoryZooKeeper, MemoryZooKeeperServer
+from waltz.client.engine.environment import Directory, Environment
+from waltz.client.mock import MockDriver, MockServerPartition
+from waltz.client.mock.cluster import FixedCluster
+from waltz.client.options import ClientOptions
+from waltz.common.zk.client import ConnectionLossError
+from waltz.table.errors import PropertiesError, TableError
+from waltz.table.face import configured
+from waltz.table.face.table import Table
+from waltz.table.properties import change_properties
+
+pytestmark = pytest.mark.timeout(60)
+
+TABLE = {"format": "table"}
+
+
+@pytest.fixture
+def partitions() -> list[MockServerPartition]:
+    return MockServerPartition.create(2)
+
+
+@pytest.fixture
+async def client(partitions: list[MockServerPartition]) -> AsyncIterator[waltz.Client]:
+    async with waltz.connect(MockDriver(partitions)) as client:
+        yield client
+
+
+async def until_changed(table: Table, key: str, value: object) -> None:
+    async with asyncio.timeout(30):
+        while getattr(table.properties, key) != value:
+            await asyncio.sleep(0.001)
+
+
+async def test_a_raw_partition_is_refused_and_the_error_says_what_to_do(client: waltz.Client) -> None:
+    with pytest.raises(
+        PropertiesError, match=r"partition 0 is not a table.*waltz\.table\.configure\(client, 0"
+    ) as error:
+        async with client.table(0):
+            pass
+    assert str(error.value).count("\n") == 0
+    assert (await waltz.table.configure(client, 0, TABLE)).format == "table"
+    async with client.table(0) as table:
+        await table.put(b"k", b"v")
+    assert (await waltz.table.properties_of(client, 0)).format == "table"
+    assert (await waltz.table.properties_of(client, 1)).format == "raw"
+
+
+async def test_other_clients_see_them(partitions: list[MockServerPartition], client: waltz.Client) -> None:
+    await waltz.table.configure(client, 1, {**TABLE, "ttlTimestampAgeInMillis": 5})
+    async with waltz.connect(MockDriver(partitions)) as other, other.table(1) as table:
+        assert table.properties.ttl_timestamp_age_ms == 5
+        assert await other.cluster_key() == await client.cluster_key()
+    async with waltz.connect(MockDriver(2)) as stranger:
+        assert (await waltz.table.properties_of(stranger, 1)).format == "raw"
+        assert await stranger.cluster_key() != await client.cluster_key()
+
+
+async def test_what_cannot_be_configured(client: waltz.Client) -> None:
+    with pytest.raises(PropertiesError, match="no partition 2; the cluster has 2"):
+        await waltz.table.configure(client, 2, TABLE)
+    with pytest.raises(PropertiesError, match="there is no property 'nonsense'"):
+        await waltz.table.configure(client, 0, {"nonsense": 1})
+    with pytest.raises(PropertiesError, match="no partition -1"):
+        async with client.table(-1):
+            pass
+    with pytest.raises(PropertiesError, match="at most 499 bytes"):
+        await waltz.table.configure(client, 0, {**TABLE, "indexClassName": "lmdb"})
+
+
+async def test_an_open_table_follows_changes(client: waltz.Client) -> None:
+    await waltz.table.configure(client, 0, TABLE)
+    async with client.table(0) as table:
+        await table.put(b"k", b"v", timestamp_ms=1)
+        assert (await table.get([b"k"])) != [None]
+        await waltz.table.configure(client, 0, {"ttlTimestampAgeInMillis": 1000})
+        await until_changed(table, "ttl_timestamp_age_ms", 1000)
+        assert await table.get([b"k"]) == [None]
+        await waltz.table.configure(client, 0, {"ttlTimestampAgeInMillis": None})
+        await until_changed(table, "ttl_timestamp_age_ms", 0)
+        assert await table.get([b"k"]) != [None]
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [({"format": None}, "is not a table"), ({"maxDecompressedSizeInBytes": 1000}, "open the table again")],
+)
+async def test_a_table_refuses_to_go_on_with_properties_that_its_view_does_not_fit(
+    client: waltz.Client, changes: dict[str, object], text: str
+) -> None:
+    await waltz.table.configure(client, 0, TABLE)
+    async with client.table(0) as table:
+        await table.put(b"k", b"v")
+        await waltz.table.configure(client, 0, changes)
+
+        async def refused() -> None:
+            while True:
+                await table.get([b"k"])
+                await asyncio.sleep(0.001)
+
+        with pytest.raises(TableError, match=text):
+            await asyncio.wait_for(refused(), 30)
+        with pytest.raises(TableError, match=text):
+            await table.put(b"k", b"v2")
+        await waltz.table.configure(client, 0, {**TABLE, "maxDecompressedSizeInBytes": None, "rowType": "zlib"})
+
+        async def accepted() -> None:
+            while True:
+                try:
+                    await table.put(b"k", b"v3")
+                except TableError:
+                    await asyncio.sleep(0.001)
+                else:
+                    return
+
+        await asyncio.wait_for(accepted(), 30)
+
+
+async def test_changes_made_while_zookeeper_was_away_are_followed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(configured, "RETRY_S", 0.001)
+    server = MemoryZooKeeperServer()
+    zookeeper, other = await server.connect(operation_timeout_s=0.01), await server.connect()
+
+    class Driver(MockDriver):
+        def environment(self, options: ClientOptions, **settings: object) -> Environment:
+            environment = super().environment(options, **settings)
+            assert isinstance(environment.cluster, FixedCluster)
+            return dataclasses.replace(environment, cluster=InZooKeeper("mock", 1, environment.cluster._endpoints))
+
+    class InZooKeeper(FixedCluster):
+        @property
+        def directory(self) -> Directory:
+            return Directory(zookeeper, "/waltz")
+
+    async with waltz.connect(Driver()) as client:
+        await waltz.table.configure(client, 0, TABLE)
+        async with client.table(0) as table:
+            server.disconnect(zookeeper)
+            with pytest.raises(ConnectionLossError):
+                await waltz.table.configure(client, 0, {"rowType": "zlib"})
+            await change(other)
+            server.reconnect(zookeeper)
+            await until_changed(table, "ttl_version_age_ms", 7)
+    await zookeeper.close()
+    await other.close()
+
+
+async def change(zookeeper: MemoryZooKeeper) -> None:
+    await change_properties(zookeeper, "/waltz", 0, {"ttlVersionAgeInMillis": 7})

@@ -1,0 +1,74 @@
+"""The client that :func:`waltz.connect` makes: the plain one, and tables over it.
+
+``waltz.client`` knows nothing of tables, and tables know the client; so what has both stands above them.
+"""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from waltz.client.engine.environment import Driver
+from waltz.client.options import ClientOptions
+from waltz.client.plain import client as plain
+from waltz.client.plain.client import MAX_IN_FLIGHT, environment_for
+from waltz.common.config import ClientConfig
+from waltz.common.zk.client import ZooKeeper
+
+if TYPE_CHECKING:
+    from waltz.table.face.table import Table
+    from waltz.table.properties import PartitionProperties
+
+
+def connect(
+    config: ClientConfig | Mapping[str, object] | str | os.PathLike[str] | Driver,
+    *,
+    max_in_flight: int = MAX_IN_FLIGHT,
+    session_write: bool | None = None,
+    exclusive_session: bool | None = None,
+    zookeeper: ZooKeeper | None = None,
+    options: ClientOptions | None = None,
+) -> "Client":
+    """A client of the cluster that ``config`` describes, to be opened with ``async with``.
+
+    ``config`` is the path of a configuration file, its content as a mapping, a ``ClientConfig``, or a mock driver. At
+    most ``max_in_flight`` appends of each partition are under way; ``client.maxConcurrentTransactions`` does not count.
+    With ``session_write`` appends belong to write sessions, and with ``exclusive_session``, too, to sessions in which
+    nobody else may write; ``None`` leaves that to the configuration. ``zookeeper`` is used if given, and left open.
+    Raises ``ConfigError``.
+    """
+    return Client(
+        environment_for(
+            config,
+            max_in_flight=max_in_flight,
+            session_write=session_write,
+            exclusive_session=exclusive_session,
+            zookeeper=zookeeper,
+            options=options,
+        )
+    )
+
+
+class Client(plain.Client):
+    """The plain client, and tables."""
+
+    def table(
+        self,
+        partition_id: int,
+        *,
+        store: str | None = None,
+        directory: str | os.PathLike[str] | None = None,
+        properties: "PartitionProperties | None" = None,
+    ) -> "Table":
+        """The table in a partition, to be opened with ``async with`` while the client is open.
+
+        ``store`` is the name of one, by default that of the partition's properties, or else ``memory``; ``directory``
+        is where it keeps its files, of this table only. ``properties`` count instead of those that the cluster has for
+        the partition. Opening raises ``PropertiesError`` for a partition that is no table, ``StoreError`` when the
+        store cannot be used, ``CodecUnavailableError``, and ``ZooKeeperError``.
+        """
+        from waltz.table.face.table import Table  # for those only who use tables
+
+        return Table(
+            self, partition_id, properties, store=store, directory=None if directory is None else Path(directory)
+        )

@@ -1,0 +1,133 @@
+"""The properties of an open table: those of its partition's node as they change, or those that were given."""
+
+import asyncio
+import logging
+from collections.abc import Mapping
+
+from waltz.client.plain.client import Client
+from waltz.common.tasks import owned
+from waltz.common.zk.client import SessionExpiredError, ZooKeeperError
+from waltz.table.ages import NO_AGES, Ages
+from waltz.table.codecs import check_available
+from waltz.table.errors import PropertiesError, TableError
+from waltz.table.properties import PartitionProperties, change_properties, read_properties
+
+logger = logging.getLogger(__name__)
+
+RETRY_S = 1.0
+
+
+async def configure(client: Client, partition_id: int, changes: Mapping[str, object]) -> PartitionProperties:
+    """Change properties of a partition, by their keys; ``None`` takes one back to its default. Returns all of them.
+
+    May be called whenever a program starts: nothing is written when nothing changes, and what others change meanwhile
+    stays. Raises ``PropertiesError``, and ``ZooKeeperError``: after a ``ConnectionLossError`` the change may have been
+    made, and can be made again.
+    """
+    _check_partition(client, partition_id)
+    nodes, root = client.directory
+    return (await change_properties(nodes, root, partition_id, changes)).properties
+
+
+async def properties_of(client: Client, partition_id: int) -> PartitionProperties:
+    """The properties of a partition. Raises ``PropertiesError`` and ``ZooKeeperError``."""
+    _check_partition(client, partition_id)
+    nodes, root = client.directory
+    return (await read_properties(nodes, root, partition_id)).properties
+
+
+def _check_partition(client: Client, partition_id: int) -> None:
+    if not 0 <= partition_id < client.partition_count:
+        raise PropertiesError(f"there is no partition {partition_id}; the cluster has {client.partition_count}")
+
+
+def check_table(properties: PartitionProperties, partition_id: int) -> None:
+    """Raise ``PropertiesError`` for a partition that is no table, ``CodecUnavailableError`` for one of no use here."""
+    if properties.format != "table":
+        raise PropertiesError(
+            f"partition {partition_id} is not a table: its format is {properties.format}. If nobody else uses it, make "
+            f'it one with waltz.table.configure(client, {partition_id}, {{"format": "table"}})'
+        )
+    check_available(properties.codec)
+
+
+class Configured:
+    """What holds for a table at present."""
+
+    def __init__(self, client: Client, partition_id: int, given: PartitionProperties | None) -> None:
+        """Properties that are ``given`` stay as they are; else those of the partition's node count."""
+        self._client = client
+        self._partition_id = partition_id
+        self._given = given
+        self._properties: PartitionProperties | None = None
+        self._refused: TableError | None = None
+        self._changed = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self.ages: Ages = NO_AGES
+        """Of rows; that very object if there are none."""
+        if given is not None:
+            check_table(given, partition_id)
+            self._use(given)
+
+    @property
+    def properties(self) -> PartitionProperties:
+        """Those of this moment. Raises ``TableError`` when the open table cannot go on with them."""
+        if self._refused is not None:
+            raise self._refused
+        assert self._properties is not None, "it is open"
+        return self._properties
+
+    async def open(self) -> None:
+        """Read them, and watch their node. Raises as :func:`properties_of` and :func:`check_table`."""
+        if self._given is not None:
+            return
+        properties = await self._read()
+        check_table(properties, self._partition_id)
+        self._use(properties)
+        self._task = owned(self._watch(), f"watch of the properties of partition {self._partition_id}", self._failed)
+
+    async def close(self) -> None:
+        """Watch no more."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+
+    async def _read(self) -> PartitionProperties:
+        _check_partition(self._client, self._partition_id)
+        nodes, root = self._client.directory
+        return (await read_properties(nodes, root, self._partition_id, self._changed.set)).properties
+
+    def _use(self, properties: PartitionProperties) -> None:
+        self._properties = properties
+        self.ages = NO_AGES if properties.ages == NO_AGES else properties.ages  # compared by identity for every row
+
+    async def _watch(self) -> None:
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            try:
+                properties = await self._read()
+                check_table(properties, self._partition_id)
+                self._check_same_view(properties)
+            except TableError as error:
+                self._refused = error
+            except SessionExpiredError:
+                return  # the client is closed
+            except ZooKeeperError as error:
+                logger.info("properties of partition %d cannot be read: %s", self._partition_id, error)
+                await asyncio.sleep(RETRY_S)
+                self._changed.set()
+            else:
+                self._refused = None
+                self._use(properties)
+
+    def _check_same_view(self, properties: PartitionProperties) -> None:
+        present = self._properties
+        if present is not None and properties.max_body_bytes != present.max_body_bytes:
+            raise TableError(
+                f"maxDecompressedSizeInBytes of partition {self._partition_id} has changed; open the table again, to "
+                "have its view rebuilt"
+            )
+
+    def _failed(self, error: Exception) -> None:
+        self._refused = TableError(f"the properties of partition {self._partition_id} are not watched: {error}")
