@@ -130,6 +130,8 @@ ARROWS: dict[str, tuple[str, ...]] = {
         "client.engine",
         "client.plain",
         "common",
+        "table",
+        "table.face",
     ),
     "__init__": (
         "asynchronous",

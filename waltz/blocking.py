@@ -16,8 +16,9 @@ import os
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import uvloop
 
@@ -32,6 +33,10 @@ from waltz.client.plain.client import APPEND_TIMEOUT_S, MAX_IN_FLIGHT, Data, Loc
 from waltz.client.plain.feed import Feed
 from waltz.common.config import ClientConfig
 from waltz.common.records import Record
+
+if TYPE_CHECKING:
+    from waltz.table.face.blocking import BlockingTable
+    from waltz.table.properties import PartitionProperties
 
 T = TypeVar("T")
 
@@ -300,6 +305,30 @@ class Client:
         finally:
             if not self._closed:
                 self.run(exclusive.__aexit__(None, None, None))
+
+    def table(
+        self,
+        partition_id: int,
+        *,
+        store: str | None = None,
+        directory: str | os.PathLike[str] | None = None,
+        properties: "PartitionProperties | None" = None,
+    ) -> "BlockingTable":
+        """The table in a partition, to be opened with ``with`` while the client is open."""
+        from waltz.table.face.blocking import BlockingTable  # for those only who use tables
+        from waltz.table.face.table import Table
+
+        async def made() -> Table:
+            path = None if directory is None else Path(directory)
+            return Table(self._client, partition_id, properties, store=store, directory=path)
+
+        return BlockingTable(self.run(made()), self.run)
+
+    def configure_table(self, partition_id: int, changes: Mapping[str, object]) -> "PartitionProperties":
+        """Change properties of a partition, as :func:`waltz.table.configure` does."""
+        from waltz.table.face.configured import configure
+
+        return self.run(configure(self._client, partition_id, changes))
 
     async def _opened(self, partition_id: int, after: int, until: int | None) -> Feed:
         return self._client.feed_batches(partition_id, after=after, until=until)

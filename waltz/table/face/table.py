@@ -206,37 +206,21 @@ class Table:
         other writer of tables. It must have no other effects. Raises what ``work`` raises, ``LockConflict`` when there
         are no attempts left, and ``NotAppendedError`` at the deadline.
         """
-        deadline_s = asyncio.get_running_loop().time() + timeout_s
-        attempt = 0
+        steps = self.transacting(timeout_s=timeout_s, max_attempts=max_attempts)
         while True:
-            attempt += 1
-            await self._in_time(self._follower.reached(self._written), deadline_s)
-            snapshot = self._store.snapshot()
+            attempt = await steps.begin()
             try:
-                now_ms = self._clock()
-                transaction = TableTransaction(Reading(snapshot, now_ms, self._configured.ages, raw=True))
-                working = work(transaction)
+                working = work(attempt)
                 if inspect.isawaitable(working):
-                    await self._in_time(working, deadline_s)
+                    await _in_time(working, steps.deadline_s)
             finally:
-                snapshot.close()
-            intent = transaction.intent()
-            if intent is None:
-                return None
-            self._check(intent.rows, None)
-            try:
-                return await self._append(
-                    Batch(now_ms, intent.rows),
-                    write_locks=intent.write_locks,
-                    read_locks=intent.read_locks,
-                    high_water_mark=snapshot.progress.applied,
-                    timeout_s=max(deadline_s - asyncio.get_running_loop().time(), 0.0),
-                )
-            except LockConflict as conflict:
-                if attempt == max_attempts:
-                    raise
-                await self._in_time(self._follower.reached(conflict.transaction_id), deadline_s)
-                await self._in_time(asyncio.sleep(_PACE.delay_s(attempt, random.random())), deadline_s)
+                steps.end()
+            if await steps.commit():
+                return steps.transaction_id
+
+    def transacting(self, *, timeout_s: float = TIMEOUT_S, max_attempts: int | None = None) -> "Transacting":
+        """A transaction step by step, for those whose work is not done on this loop."""
+        return Transacting(self, timeout_s, max_attempts)
 
     async def _append(
         self,
@@ -279,16 +263,6 @@ class Table:
                     raise ValueError(f"a timestamp must be positive, not {row.timestamp_ms}")
                 if latest_ms is not None and row.timestamp_ms > latest_ms:
                     raise ValueError(f"the timestamp {row.timestamp_ms} is too far ahead; at most {latest_ms}")
-
-    @staticmethod
-    async def _in_time(awaitable: Awaitable[None], deadline_s: float) -> None:
-        try:
-            async with asyncio.timeout_at(deadline_s) as limit:
-                await awaitable
-        except TimeoutError as error:
-            if not limit.expired():
-                raise
-            raise NotAppendedError("no outcome in time; the transaction is not in the log") from error
 
     # Reads
 
@@ -421,3 +395,69 @@ class Table:
 
     def _reading_of(self, rows: Snapshot, raw: bool) -> Reading:
         return Reading(rows, self._clock(), self._configured.ages, raw)
+
+
+class Transacting:
+    """The attempts of one transaction: each is begun, worked on, ended, and committed unless its work failed."""
+
+    def __init__(self, table: Table, timeout_s: float, max_attempts: int | None) -> None:
+        self.deadline_s = asyncio.get_running_loop().time() + timeout_s
+        self.transaction_id: int | None = None
+        """Of what was committed, if anything was written."""
+        self._table = table
+        self._max_attempts = max_attempts
+        self._count = 0
+        self._now_ms = 0
+        self._snapshot: Snapshot
+        self._attempt: TableTransaction
+
+    async def begin(self) -> TableTransaction:
+        """An attempt on the present state. Raises ``TableError``, and ``NotAppendedError`` at the deadline."""
+        table = self._table
+        await _in_time(table._catch_up(fresh=False), self.deadline_s)
+        self._count += 1
+        self._snapshot = table._store.snapshot()
+        self._now_ms = table._clock()
+        reading = Reading(self._snapshot, self._now_ms, table._configured.ages, raw=True)
+        self._attempt = TableTransaction(reading)
+        return self._attempt
+
+    def end(self) -> None:
+        """Nothing more is read by it."""
+        self._snapshot.close()
+
+    async def commit(self) -> bool:
+        """Append what is to be written; false when it was overtaken, and is to be begun again.
+
+        Raises as :meth:`Table.transaction`.
+        """
+        table = self._table
+        intent = self._attempt.intent()
+        if intent is None:
+            return True
+        table._check(intent.rows, None)
+        try:
+            self.transaction_id = await table._append(
+                Batch(self._now_ms, intent.rows),
+                write_locks=intent.write_locks,
+                read_locks=intent.read_locks,
+                high_water_mark=self._snapshot.progress.applied,
+                timeout_s=max(self.deadline_s - asyncio.get_running_loop().time(), 0.0),
+            )
+        except LockConflict as conflict:
+            if self._count == self._max_attempts:
+                raise
+            await _in_time(table._follower.reached(conflict.transaction_id), self.deadline_s)
+            await _in_time(asyncio.sleep(_PACE.delay_s(self._count, random.random())), self.deadline_s)
+            return False
+        return True
+
+
+async def _in_time(awaitable: Awaitable[None], deadline_s: float) -> None:
+    try:
+        async with asyncio.timeout_at(deadline_s) as limit:
+            await awaitable
+    except TimeoutError as error:
+        if not limit.expired():
+            raise
+        raise NotAppendedError("no outcome in time; the transaction is not in the log") from error

@@ -1,0 +1,302 @@
+"""Tables for threads: every call blocks until it is done on the loop of a client."""
+
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Callable,
+    Coroutine,
+    ItemsView,
+    Iterable,
+    Iterator,
+    MutableMapping,
+    Sequence,
+    ValuesView,
+)
+from contextlib import suppress
+from types import TracebackType
+from typing import Any, Protocol, Self, TypeVar
+
+from waltz.client.errors import ClientClosedError
+from waltz.table.envelope import Row
+from waltz.table.face.table import TIMEOUT_S, Table, Transacting
+from waltz.table.face.transaction import TableTransaction
+from waltz.table.properties import PartitionProperties
+from waltz.table.rows import TableRow, Version
+from waltz.table.taking import Taken
+from waltz.table.view import KeyRange
+
+T = TypeVar("T")
+
+_PAGE_ROWS = 500
+
+
+class Run(Protocol):
+    """Runs a coroutine on the loop of a client while the caller waits."""
+
+    def __call__(self, work: Coroutine[Any, Any, T], /) -> T: ...
+
+
+class BlockingTransaction:
+    """What a transaction of threads reads and writes; used by one thread at a time, until its work is done."""
+
+    def __init__(self, attempt: TableTransaction, run: Run) -> None:
+        self._attempt = attempt
+        self._run = run
+
+    def get(self, key: bytes, *, prefix: bytes = b"") -> TableRow | None:
+        """The row of a key, as this transaction sees it."""
+        return self._on_loop(lambda: self._attempt.get(key, prefix=prefix))
+
+    def put(self, key: bytes, value: bytes | None, *, prefix: bytes = b"") -> None:
+        """Write a row when the transaction is committed."""
+        self._on_loop(lambda: self._attempt.put(key, value, prefix=prefix))
+
+    def delete(self, key: bytes, *, prefix: bytes = b"") -> None:
+        """Delete a row when the transaction is committed."""
+        self._on_loop(lambda: self._attempt.delete(key, prefix=prefix))
+
+    def _on_loop(self, call: Callable[[], T]) -> T:
+        """Stores are for one thread, that of the loop."""
+
+        async def called() -> T:
+            return call()
+
+        return self._run(called())
+
+
+class BlockingTable:
+    """The calls of :class:`~waltz.table.face.table.Table`, each blocking until it is done, with the same errors.
+
+    Made by ``waltz.blocking.Client.table``, opened by ``with``; any number of threads may use it.
+    """
+
+    def __init__(self, table: Table, run: Run) -> None:
+        self._table = table
+        self._run = run
+
+    def __enter__(self) -> Self:
+        self._run(self._table.__aenter__())
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._run(self._table.__aexit__(kind, error, traceback))
+
+    @property
+    def properties(self) -> PartitionProperties:
+        """Those that hold at present."""
+        return self._table.properties
+
+    def put(self, key: bytes, value: bytes | None, *, prefix: bytes = b"", timestamp_ms: int | None = None) -> int:
+        """Write one row."""
+        return self._run(self._table.put(key, value, prefix=prefix, timestamp_ms=timestamp_ms))
+
+    def delete(self, key: bytes, *, prefix: bytes = b"", timestamp_ms: int | None = None) -> int:
+        """Delete one row, whether there is one or not."""
+        return self._run(self._table.delete(key, prefix=prefix, timestamp_ms=timestamp_ms))
+
+    def batch(self, rows: Sequence[Row], *, any_timestamp: bool = False) -> int:
+        """Write rows in one transaction."""
+        return self._run(self._table.batch(rows, any_timestamp=any_timestamp))
+
+    def put_if(
+        self,
+        key: bytes,
+        value: bytes | None,
+        version: Version | None,
+        *,
+        prefix: bytes = b"",
+        timeout_s: float = TIMEOUT_S,
+    ) -> int:
+        """Write a row if the present one has that version; ``None``: if readers see none."""
+        return self._run(self._table.put_if(key, value, version, prefix=prefix, timeout_s=timeout_s))
+
+    def transaction(
+        self,
+        work: Callable[[BlockingTransaction], None],
+        *,
+        timeout_s: float = TIMEOUT_S,
+        max_attempts: int | None = None,
+    ) -> int | None:
+        """Read and write rows as if nobody else did; ``work`` is called on the thread of the caller."""
+        table, run = self._table, self._run
+
+        async def began() -> Transacting:
+            return table.transacting(timeout_s=timeout_s, max_attempts=max_attempts)
+
+        async def ended() -> None:
+            steps.end()
+
+        steps = run(began())
+        while True:
+            attempt = run(steps.begin())
+            try:
+                work(BlockingTransaction(attempt, run))
+            finally:
+                run(ended())
+            if run(steps.commit()):
+                return steps.transaction_id
+
+    def truncate(self) -> int:
+        """Void every row that is in the log before this."""
+        return self._run(self._table.truncate())
+
+    def sweep(self) -> int | None:
+        """Have all views remove what has reached its age."""
+        return self._run(self._table.sweep())
+
+    def sweep_if_due(self) -> int | None:
+        """Sweep if some row has been past its age for the interval of the partition's properties."""
+        return self._run(self._table.sweep_if_due())
+
+    def refresh(self) -> None:
+        """Return when the view has everything that was committed when this was called."""
+        self._run(self._table.refresh())
+
+    def get(
+        self, keys: Sequence[bytes], *, prefix: bytes = b"", raw: bool = False, fresh: bool = False
+    ) -> list[TableRow | None]:
+        """The rows of keys, in their order."""
+        return self._run(self._table.get(keys, prefix=prefix, raw=raw, fresh=fresh))
+
+    def get_slice(
+        self, key: bytes, offset: int, size: int, *, prefix: bytes = b"", fresh: bool = False
+    ) -> bytes | None:
+        """Part of a value; ``None`` when there is no row, or its value is null."""
+        return self._run(self._table.get_slice(key, offset, size, prefix=prefix, fresh=fresh))
+
+    def scan(
+        self,
+        ranges: Iterable[KeyRange] | None = None,
+        *,
+        reverse: bool = False,
+        limit: int | None = None,
+        raw: bool = False,
+        fresh: bool = False,
+    ) -> Iterator[TableRow]:
+        """The rows of ranges of keys, or of the whole table, in order; all of one state of the table."""
+        return self._iterated(self._table.scan(ranges, reverse=reverse, limit=limit, raw=raw, fresh=fresh), _PAGE_ROWS)
+
+    def scan_keys(
+        self,
+        ranges: Iterable[KeyRange] | None = None,
+        *,
+        reverse: bool = False,
+        limit: int | None = None,
+        raw: bool = False,
+        fresh: bool = False,
+    ) -> Iterator[tuple[bytes, bytes]]:
+        """Prefix and key of what :meth:`scan` gives."""
+        keys = self._table.scan_keys(ranges, reverse=reverse, limit=limit, raw=raw, fresh=fresh)
+        return self._iterated(keys, _PAGE_ROWS)
+
+    def approximate_count(self, *, raw: bool = False) -> int:
+        """How many rows there are: expired ones are counted, tombstones only with ``raw``."""
+        return self._run(self._table.approximate_count(raw=raw))
+
+    def take(self, after: int, limit: int = 1000, *, prefix: bytes | None = None) -> Taken:
+        """Rows in the order of the log, overwritten ones included, of whole transactions behind ``after``."""
+        return self._run(self._table.take(after, limit, prefix=prefix))
+
+    def follow(self, after: int, *, prefix: bytes | None = None) -> Iterator[Taken]:
+        """What :meth:`take` gives, as it comes, without an end."""
+        return self._iterated(self._table.follow(after, prefix=prefix), 1)
+
+    def mapping(self, prefix: bytes = b"") -> "TableMapping":
+        """The rows of one prefix as a dictionary of bytes."""
+        return TableMapping(self, prefix)
+
+    def _iterated(self, source: AsyncIterator[T], page_size: int) -> Iterator[T]:
+        async def page() -> list[T]:
+            found: list[T] = []
+            async for item in source:
+                found.append(item)
+                if len(found) == page_size:
+                    break
+            return found
+
+        async def closed() -> None:
+            if isinstance(source, AsyncGenerator):
+                await source.aclose()
+
+        try:
+            while items := self._run(page()):
+                yield from items
+        finally:
+            with suppress(ClientClosedError):  # which has ended the reading
+                self._run(closed())
+
+
+class TableMapping(MutableMapping[bytes, bytes | None]):
+    """The rows of one prefix as a dictionary, in the order of their keys.
+
+    Every reading call sees at least what was written through the table; every writing one is a transaction. ``len``
+    looks at all keys of the prefix. ``pop``, ``popitem``, ``setdefault`` and ``clear`` read, and then write: others
+    may write in between, unless all of it is done in :meth:`BlockingTable.transaction`.
+    """
+
+    def __init__(self, table: BlockingTable, prefix: bytes) -> None:
+        self._table = table
+        self._prefix = prefix
+
+    def __getitem__(self, key: bytes) -> bytes | None:
+        (row,) = self._table.get([key], prefix=self._prefix)
+        if row is None:
+            raise KeyError(key)
+        return row.value
+
+    def __setitem__(self, key: bytes, value: bytes | None) -> None:
+        self._table.put(key, value, prefix=self._prefix)
+
+    def __delitem__(self, key: bytes) -> None:
+        prefix = self._prefix
+
+        def delete(transaction: BlockingTransaction) -> None:
+            if transaction.get(key, prefix=prefix) is None:
+                raise KeyError(key)
+            transaction.delete(key, prefix=prefix)
+
+        self._table.transaction(delete)
+
+    def __contains__(self, key: object) -> bool:
+        return isinstance(key, bytes) and self._table.get([key], prefix=self._prefix) != [None]
+
+    def __iter__(self) -> Iterator[bytes]:
+        return (key for _, key in self._table.scan_keys([KeyRange(self._prefix)]))
+
+    def __reversed__(self) -> Iterator[bytes]:
+        return (key for _, key in self._table.scan_keys([KeyRange(self._prefix)], reverse=True))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def items(self) -> ItemsView[bytes, bytes | None]:
+        """Keys and values; each iteration is of one state of the table."""
+        return _Items(self)
+
+    def values(self) -> ValuesView[bytes | None]:
+        """Values in the order of the keys; each iteration is of one state of the table."""
+        return _Values(self)
+
+    def rows(self) -> Iterator[TableRow]:
+        """The rows in the order of their keys, of one state of the table."""
+        return self._table.scan([KeyRange(self._prefix)])
+
+
+class _Items(ItemsView[bytes, bytes | None]):
+    """Read in one scan, not key by key."""
+
+    _mapping: TableMapping
+
+    def __iter__(self) -> Iterator[tuple[bytes, bytes | None]]:
+        return ((row.key, row.value) for row in self._mapping.rows())
+
+
+class _Values(ValuesView[bytes | None]):
+    """Read in one scan, not key by key."""
+
+    _mapping: TableMapping
+
+    def __iter__(self) -> Iterator[bytes | None]:
+        return (row.value for row in self._mapping.rows())
