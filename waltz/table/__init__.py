@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from waltz.table.envelope import Row
     from waltz.table.errors import (
         CodecUnavailableError,
+        CursorConflict,
         EnvelopeError,
         KeyTooLongError,
         PropertiesError,
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
         VersionConflict,
     )
     from waltz.table.face.configured import configure, properties_of
+    from waltz.table.face.cursors import NamedCursor
+    from waltz.table.face.several import PartitionedTable, PrefixedTable
     from waltz.table.face.table import Table
     from waltz.table.face.transaction import TableTransaction
     from waltz.table.properties import PartitionProperties
@@ -36,10 +39,14 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CodecUnavailableError",
+    "CursorConflict",
     "EnvelopeError",
     "KeyRange",
     "KeyTooLongError",
+    "NamedCursor",
     "PartitionProperties",
+    "PartitionedTable",
+    "PrefixedTable",
     "PropertiesError",
     "Row",
     "StoreDamagedError",
@@ -61,6 +68,7 @@ _HOMES = {
     "waltz.table.envelope": ("Row",),
     "waltz.table.errors": (
         "CodecUnavailableError",
+        "CursorConflict",
         "EnvelopeError",
         "KeyTooLongError",
         "PropertiesError",
@@ -72,6 +80,8 @@ _HOMES = {
         "VersionConflict",
     ),
     "waltz.table.face.configured": ("configure", "properties_of"),
+    "waltz.table.face.cursors": ("NamedCursor",),
+    "waltz.table.face.several": ("PartitionedTable", "PrefixedTable"),
     "waltz.table.face.table": ("Table",),
     "waltz.table.face.transaction": ("TableTransaction",),
     "waltz.table.properties": ("PartitionProperties",),

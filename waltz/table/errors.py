@@ -48,3 +48,7 @@ class ViewGapError(StoreError):
 
 class VersionConflict(TableError):  # the name says what happened
     """The row has another version than the one on which a conditional write was to rest; nothing was written."""
+
+
+class CursorConflict(TableError):  # the name says what happened
+    """Somebody else has moved a named cursor since it was read; it was left as it is."""

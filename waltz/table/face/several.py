@@ -1,0 +1,219 @@
+"""Several tables in one partition, by prefix, and one table in several partitions, by a hash of the key."""
+
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from contextlib import AsyncExitStack, aclosing
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+from zlib import crc32
+
+from waltz.client.plain.client import Client
+from waltz.table.envelope import Row
+from waltz.table.face.table import TIMEOUT_S, Table
+from waltz.table.face.transaction import TableTransaction
+from waltz.table.properties import PartitionProperties
+from waltz.table.rows import TableRow, Version
+from waltz.table.taking import Taken
+from waltz.table.view import KeyRange
+
+
+def place_of(key: bytes, count: int) -> int:
+    """Which of ``count`` partitions holds a key: its CRC-32 (that of zlib) modulo their number.
+
+    The Spark sink places the payloads of transactions alike.
+    """
+    return crc32(key) % count
+
+
+class PrefixedTable:
+    """The rows of one prefix of a table, as a table of its own."""
+
+    def __init__(self, table: Table, prefix: bytes) -> None:
+        """The table is opened and closed by others."""
+        self._table = table
+        self._prefix = prefix
+
+    async def put(self, key: bytes, value: bytes | None, *, timestamp_ms: int | None = None) -> int:
+        """As :meth:`Table.put`."""
+        return await self._table.put(key, value, prefix=self._prefix, timestamp_ms=timestamp_ms)
+
+    async def delete(self, key: bytes, *, timestamp_ms: int | None = None) -> int:
+        """As :meth:`Table.delete`."""
+        return await self._table.delete(key, prefix=self._prefix, timestamp_ms=timestamp_ms)
+
+    async def put_if(self, key: bytes, value: bytes | None, version: Version | None) -> int:
+        """As :meth:`Table.put_if`."""
+        return await self._table.put_if(key, value, version, prefix=self._prefix)
+
+    async def get(self, keys: Sequence[bytes], *, raw: bool = False, fresh: bool = False) -> list[TableRow | None]:
+        """As :meth:`Table.get`."""
+        return await self._table.get(keys, prefix=self._prefix, raw=raw, fresh=fresh)
+
+    def scan(
+        self,
+        start: bytes = b"",
+        end: bytes | None = None,
+        *,
+        reverse: bool = False,
+        limit: int | None = None,
+        raw: bool = False,
+        fresh: bool = False,
+    ) -> AsyncIterator[TableRow]:
+        """The rows from ``start`` up to but not including ``end``, as :meth:`Table.scan`."""
+        ranges = [KeyRange(self._prefix, start, end)]
+        return self._table.scan(ranges, reverse=reverse, limit=limit, raw=raw, fresh=fresh)
+
+    async def take(self, after: int, limit: int = 1000) -> Taken:
+        """As :meth:`Table.take`."""
+        return await self._table.take(after, limit, prefix=self._prefix)
+
+    def follow(self, after: int) -> AsyncIterator[Taken]:
+        """As :meth:`Table.follow`."""
+        return self._table.follow(after, prefix=self._prefix)
+
+
+class PartitionedTable:
+    """One table in several partitions: ``async with PartitionedTable(client, [0, 1, 2]) as table: ...``.
+
+    Which partitions these are, and in which order, decides where a key is: every program has to give the same ones, for
+    as long as the table is used. All rows of a key are in one partition, whatever their prefix.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        partition_ids: Sequence[int],
+        properties: PartitionProperties | None = None,
+        *,
+        store: str | None = None,
+        directory: Path | None = None,
+    ) -> None:
+        """Each partition has a folder of its own in the ``directory``; the rest is as for :class:`Table`."""
+        if not partition_ids or len(set(partition_ids)) < len(partition_ids):
+            raise ValueError(f"a table is in one partition or in several different ones, not in {list(partition_ids)}")
+        self.tables = tuple(
+            Table(
+                client,
+                partition_id,
+                properties,
+                store=store,
+                directory=None if directory is None else directory / str(partition_id),
+            )
+            for partition_id in partition_ids
+        )
+        """Those of the partitions, in the order given."""
+        self._stack = AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        async with AsyncExitStack() as opened:
+            for table in self.tables:
+                await opened.enter_async_context(table)
+            self._stack = opened.pop_all()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self._stack.__aexit__(kind, error, traceback)
+
+    def table_of(self, key: bytes) -> Table:
+        """The table that holds a key."""
+        return self.tables[place_of(key, len(self.tables))]
+
+    async def put(
+        self, key: bytes, value: bytes | None, *, prefix: bytes = b"", timestamp_ms: int | None = None
+    ) -> int:
+        """As :meth:`Table.put`; the id is one of the key's partition."""
+        return await self.table_of(key).put(key, value, prefix=prefix, timestamp_ms=timestamp_ms)
+
+    async def delete(self, key: bytes, *, prefix: bytes = b"", timestamp_ms: int | None = None) -> int:
+        """As :meth:`Table.delete`; the id is one of the key's partition."""
+        return await self.table_of(key).delete(key, prefix=prefix, timestamp_ms=timestamp_ms)
+
+    async def put_if(self, key: bytes, value: bytes | None, version: Version | None, *, prefix: bytes = b"") -> int:
+        """As :meth:`Table.put_if`; the version is one of the key's partition."""
+        return await self.table_of(key).put_if(key, value, version, prefix=prefix)
+
+    async def batch(self, rows: Sequence[Row], *, any_timestamp: bool = False) -> int:
+        """As :meth:`Table.batch`. Raises ``ValueError`` for keys of several partitions: that would not be atomic."""
+        return await self._only([row.key for row in rows]).batch(rows, any_timestamp=any_timestamp)
+
+    async def transaction(
+        self,
+        keys: Iterable[bytes],
+        work: Callable[[TableTransaction], Awaitable[None] | None],
+        *,
+        timeout_s: float = TIMEOUT_S,
+    ) -> int | None:
+        """As :meth:`Table.transaction`, over keys of one partition; ``ValueError`` if these are of several.
+
+        ``work`` may only read and write keys that are in the partition of ``keys``.
+        """
+        return await self._only(list(keys)).transaction(work, timeout_s=timeout_s)
+
+    async def get(
+        self, keys: Sequence[bytes], *, prefix: bytes = b"", raw: bool = False, fresh: bool = False
+    ) -> list[TableRow | None]:
+        """As :meth:`Table.get`; each partition by itself."""
+        count = len(self.tables)
+        places = [place_of(key, count) for key in keys]
+        found: dict[bytes, TableRow | None] = {}
+        for place in sorted(set(places)):
+            wanted = [key for key, at in zip(keys, places, strict=True) if at == place]
+            rows = await self.tables[place].get(wanted, prefix=prefix, raw=raw, fresh=fresh)
+            found.update(zip(wanted, rows, strict=True))
+        return [found[key] for key in keys]
+
+    async def scan(
+        self,
+        key_range: KeyRange | None = None,
+        *,
+        reverse: bool = False,
+        limit: int | None = None,
+        raw: bool = False,
+        fresh: bool = False,
+    ) -> AsyncIterator[TableRow]:
+        """The rows of a range, or all, in order over all partitions; those of one partition are of one state of it."""
+        ranges = None if key_range is None else [key_range]
+        scans = [table.scan(ranges, reverse=reverse, limit=limit, raw=raw, fresh=fresh) for table in self.tables]
+        async with aclosing(_merged(scans, reverse=reverse)) as rows:
+            number = 0
+            while limit is None or number < limit:
+                try:
+                    row = await anext(rows)
+                except StopAsyncIteration:
+                    return
+                yield row
+                number += 1
+
+    async def approximate_count(self, *, raw: bool = False) -> int:
+        """As :meth:`Table.approximate_count`, of all partitions."""
+        return sum([await table.approximate_count(raw=raw) for table in self.tables])
+
+    def _only(self, keys: Sequence[bytes]) -> Table:
+        places = {place_of(key, len(self.tables)) for key in keys}
+        if len(places) != 1:
+            raise ValueError(f"keys of {len(places)} partitions; a transaction is in one")
+        return self.tables[places.pop()]
+
+
+async def _merged(scans: Sequence[AsyncIterator[TableRow]], *, reverse: bool) -> AsyncGenerator[TableRow, None]:
+    """The rows of scans, each of which is in order."""
+    choose = max if reverse else min
+    async with AsyncExitStack() as stack:
+        for scan in scans:
+            if isinstance(scan, AsyncGenerator):
+                await stack.enter_async_context(aclosing(scan))
+        heads = {place: row for place, scan in enumerate(scans) if (row := await anext(scan, None)) is not None}
+        while heads:
+            place, row = choose(heads.items(), key=_by_key)
+            yield row
+            following = await anext(scans[place], None)
+            if following is None:
+                del heads[place]
+            else:
+                heads[place] = following
+
+
+def _by_key(head: tuple[int, TableRow]) -> tuple[bytes, bytes]:
+    return head[1].prefix, head[1].key
