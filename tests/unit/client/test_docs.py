@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -47,16 +48,17 @@ def test_type_checkers_accept_the_examples(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("page", ["client.md", "migration-from-java.md", "write-sessions.md"])
+@pytest.mark.parametrize("page", ["client.md", "migration-from-java.md", "write-sessions.md", "tables.md"])
 def test_the_names_are_there(page: str) -> None:
     text = (DOCS / page).read_text()
     for name in set(re.findall(r"\bwaltz\.([A-Za-z_]+)", text)) - {"client", "yml"}:
         assert hasattr(waltz, name), name
 
 
-def test_everything_that_the_package_offers_is_loaded_on_demand() -> None:
-    for name in waltz.__all__:
-        assert getattr(waltz, name) is not None
-        assert name in dir(waltz)
+@pytest.mark.parametrize("package", [waltz, waltz.table])
+def test_everything_that_the_package_offers_is_loaded_on_demand(package: ModuleType) -> None:
+    for name in package.__all__:
+        assert getattr(package, name) is not None
+        assert name in dir(package)
     with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
-        _ = waltz.nonsense
+        _ = package.nonsense
