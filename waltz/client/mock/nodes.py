@@ -40,6 +40,9 @@ class MockNodes(Nodes):
             node = self._nodes.get(path)
         return None if node is None else _stat(node)
 
+    async def sync(self, path: str) -> None:
+        """Nothing is ever behind."""
+
     async def create(self, path: str, data: bytes | None, *, make_path: bool = False) -> str:
         with self._mutex:
             if path in self._nodes:

@@ -100,6 +100,14 @@ class Nodes(Protocol):
         """Stat or ``None``. The watch fires on creation, data change or deletion, and is left in either case."""
         ...
 
+    async def sync(self, path: str) -> None:
+        """Have what is read after it, in this session, be at least as new as every write that anyone was told before.
+
+        A plain read may be answered by a member of the ensemble that lags. ``path`` is one that may be read; the
+        promise is for the whole tree. :class:`NoNodeError`.
+        """
+        ...
+
     async def create(self, path: str, data: bytes | None, *, make_path: bool = False) -> str:
         """Create a node open to all and return its path. ``make_path`` creates missing ancestors with null data.
 
@@ -133,14 +141,6 @@ class ZooKeeper(Nodes, Protocol):
         """Names (not paths), unordered. The watch fires when a child comes or goes, or the node itself is deleted.
 
         :class:`NoNodeError` (no watch is left).
-        """
-        ...
-
-    async def sync(self, path: str) -> None:
-        """Have what is read after it, in this session, be at least as new as every write that anyone was told before.
-
-        A plain read may be answered by a member of the ensemble that lags. ``path`` is one that may be read; the
-        promise is for the whole tree. :class:`NoNodeError`.
         """
         ...
 

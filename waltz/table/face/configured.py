@@ -4,9 +4,10 @@ import asyncio
 import logging
 from collections.abc import Mapping
 
+from waltz.client.errors import ClientClosedError
 from waltz.client.plain.client import Client
 from waltz.common.tasks import owned
-from waltz.common.zk.client import SessionExpiredError, ZooKeeperError
+from waltz.common.zk.client import ZooKeeperError
 from waltz.table.ages import NO_AGES, Ages
 from waltz.table.codecs import check_available
 from waltz.table.errors import PropertiesError, TableError
@@ -82,6 +83,10 @@ class Configured:
         if self._given is not None:
             return
         properties = await self._read()
+        if properties.format != "table":  # it may have become one a moment ago, which a member that lags has not seen
+            nodes, root = self._client.directory
+            await nodes.sync(root)
+            properties = await self._read()
         check_table(properties, self._partition_id)
         self._use(properties)
         self._task = owned(self._watch(), f"watch of the properties of partition {self._partition_id}", self._failed)
@@ -111,8 +116,8 @@ class Configured:
                 self._check_same_view(properties)
             except TableError as error:
                 self._refused = error
-            except SessionExpiredError:
-                return  # the client is closed
+            except ClientClosedError:
+                return
             except ZooKeeperError as error:
                 logger.info("properties of partition %d cannot be read: %s", self._partition_id, error)
                 await asyncio.sleep(RETRY_S)

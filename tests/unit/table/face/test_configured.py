@@ -2,6 +2,7 @@
 
 import asyncio
 import dataclasses
+import logging
 from collections.abc import AsyncIterator
 
 import pytest
@@ -11,8 +12,9 @@ from tests.memory_zookeeper import MemoryZooKeeper, MemoryZooKeeperServer
 from waltz.client.engine.environment import Directory, Environment
 from waltz.client.mock import MockDriver, MockServerPartition
 from waltz.client.mock.cluster import FixedCluster
+from waltz.client.mock.nodes import MockNodes
 from waltz.client.options import ClientOptions
-from waltz.common.zk.client import ConnectionLossError
+from waltz.common.zk.client import ConnectionLossError, NoNodeError, Stat, Watch
 from waltz.table.errors import PropertiesError, TableError
 from waltz.table.face import configured
 from waltz.table.face.table import Table
@@ -124,11 +126,48 @@ async def test_a_table_refuses_to_go_on_with_properties_that_its_view_does_not_f
         await asyncio.wait_for(accepted(), 30)
 
 
-async def test_changes_made_while_zookeeper_was_away_are_followed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(configured, "RETRY_S", 0.001)
-    server = MemoryZooKeeperServer()
-    zookeeper, other = await server.connect(operation_timeout_s=0.01), await server.connect()
+class LaggingNodes(MockNodes):
+    """Shows what has been written when it is told to catch up."""
 
+    caught_up = False
+
+    async def sync(self, path: str) -> None:
+        self.caught_up = True
+
+    async def get(self, path: str, watch: Watch | None = None) -> tuple[bytes | None, Stat]:
+        if not self.caught_up:
+            raise NoNodeError(path)
+        return await super().get(path, watch)
+
+    async def exists(self, path: str, watch: Watch | None = None) -> Stat | None:
+        return await super().exists(path, watch) if self.caught_up else None
+
+
+async def test_a_partition_that_has_just_become_a_table_is_one() -> None:
+    nodes = LaggingNodes()
+    await nodes.create("/mock/ext/partition/0", b'{"change": 1, "format": "table"}')
+    async with waltz.connect(MockDriver([MockServerPartition(0, nodes)])) as client:
+        assert (await waltz.table.properties_of(client, 0)).format == "raw"
+        async with client.table(0) as table:
+            assert await table.put(b"k", b"v") == 0
+
+
+@pytest.fixture
+async def server() -> MemoryZooKeeperServer:
+    return MemoryZooKeeperServer()
+
+
+@pytest.fixture
+async def zookeeper(server: MemoryZooKeeperServer) -> AsyncIterator[MemoryZooKeeper]:
+    """That of the client in ZooKeeper."""
+    zookeeper = await server.connect(operation_timeout_s=0.01)
+    await zookeeper.create("/waltz", None)
+    yield zookeeper
+    await zookeeper.close()
+
+
+@pytest.fixture
+async def zookeeper_client(zookeeper: MemoryZooKeeper) -> AsyncIterator[waltz.Client]:
     class Driver(MockDriver):
         def environment(self, options: ClientOptions, **settings: object) -> Environment:
             environment = super().environment(options, **settings)
@@ -142,14 +181,41 @@ async def test_changes_made_while_zookeeper_was_away_are_followed(monkeypatch: p
 
     async with waltz.connect(Driver()) as client:
         await waltz.table.configure(client, 0, TABLE)
-        async with client.table(0) as table:
-            server.disconnect(zookeeper)
-            with pytest.raises(ConnectionLossError):
-                await waltz.table.configure(client, 0, {"rowType": "zlib"})
-            await change(other)
-            server.reconnect(zookeeper)
-            await until_changed(table, "ttl_version_age_ms", 7)
-    await zookeeper.close()
+        yield client
+
+
+@pytest.mark.parametrize("expires", [False, True])
+async def test_changes_made_while_zookeeper_was_away_are_followed(
+    server: MemoryZooKeeperServer,
+    zookeeper: MemoryZooKeeper,
+    zookeeper_client: waltz.Client,
+    monkeypatch: pytest.MonkeyPatch,
+    expires: bool,
+) -> None:
+    monkeypatch.setattr(configured, "RETRY_S", 0.001)
+    other = await server.connect()
+    async with zookeeper_client.table(0) as table:
+        server.disconnect(zookeeper)
+        with pytest.raises(ConnectionLossError):
+            await waltz.table.configure(zookeeper_client, 0, {"rowType": "zlib"})
+        await change(other)
+        if expires:
+            server.expire(zookeeper)
+        server.reconnect(zookeeper)
+        await until_changed(table, "ttl_version_age_ms", 7)
+    await other.close()
+
+
+async def test_a_client_that_is_closed_first_ends_the_watch_quietly(
+    zookeeper_client: waltz.Client, server: MemoryZooKeeperServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    other = await server.connect()
+    table = zookeeper_client.table(0)
+    await table.__aenter__()
+    await zookeeper_client.close()
+    await change(other)
+    await table.__aexit__(None, None, None)
+    assert [each.getMessage() for each in caplog.records if each.levelno >= logging.ERROR] == []
     await other.close()
 
 
