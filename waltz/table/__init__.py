@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from waltz.table.face.several import PartitionedTable, PrefixedTable
     from waltz.table.face.table import Table
     from waltz.table.face.transaction import TableTransaction
+    from waltz.table.face.values import JsonSerializer, ModelSerializer, TypedTable
     from waltz.table.properties import PartitionProperties
     from waltz.table.rows import TableRow, Version
     from waltz.table.taking import Taken
@@ -41,8 +42,10 @@ __all__ = [
     "CodecUnavailableError",
     "CursorConflict",
     "EnvelopeError",
+    "JsonSerializer",
     "KeyRange",
     "KeyTooLongError",
+    "ModelSerializer",
     "NamedCursor",
     "PartitionProperties",
     "PartitionedTable",
@@ -58,6 +61,7 @@ __all__ = [
     "TableRow",
     "TableTransaction",
     "Taken",
+    "TypedTable",
     "Version",
     "VersionConflict",
     "configure",
@@ -84,6 +88,7 @@ _HOMES = {
     "waltz.table.face.several": ("PartitionedTable", "PrefixedTable"),
     "waltz.table.face.table": ("Table",),
     "waltz.table.face.transaction": ("TableTransaction",),
+    "waltz.table.face.values": ("JsonSerializer", "ModelSerializer", "TypedTable"),
     "waltz.table.properties": ("PartitionProperties",),
     "waltz.table.rows": ("TableRow", "Version"),
     "waltz.table.taking": ("Taken",),

@@ -2,7 +2,6 @@
 
 from collections.abc import (
     AsyncGenerator,
-    AsyncIterator,
     Callable,
     Coroutine,
     ItemsView,
@@ -207,7 +206,7 @@ class BlockingTable:
         """The rows of one prefix as a dictionary of bytes."""
         return TableMapping(self, prefix)
 
-    def _iterated(self, source: AsyncIterator[T], page_size: int) -> Iterator[T]:
+    def _iterated(self, source: AsyncGenerator[T, None], page_size: int) -> Iterator[T]:
         async def page() -> list[T]:
             found: list[T] = []
             async for item in source:
@@ -217,8 +216,7 @@ class BlockingTable:
             return found
 
         async def closed() -> None:
-            if isinstance(source, AsyncGenerator):
-                await source.aclose()
+            await source.aclose()
 
         try:
             while items := self._run(page()):

@@ -1,6 +1,6 @@
 """Several tables in one partition, by prefix, and one table in several partitions, by a hash of the key."""
 
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
 from contextlib import AsyncExitStack, aclosing
 from pathlib import Path
 from types import TracebackType
@@ -58,7 +58,7 @@ class PrefixedTable:
         limit: int | None = None,
         raw: bool = False,
         fresh: bool = False,
-    ) -> AsyncIterator[TableRow]:
+    ) -> AsyncGenerator[TableRow, None]:
         """The rows from ``start`` up to but not including ``end``, as :meth:`Table.scan`."""
         ranges = [KeyRange(self._prefix, start, end)]
         return self._table.scan(ranges, reverse=reverse, limit=limit, raw=raw, fresh=fresh)
@@ -67,7 +67,7 @@ class PrefixedTable:
         """As :meth:`Table.take`."""
         return await self._table.take(after, limit, prefix=self._prefix)
 
-    def follow(self, after: int) -> AsyncIterator[Taken]:
+    def follow(self, after: int) -> AsyncGenerator[Taken, None]:
         """As :meth:`Table.follow`."""
         return self._table.follow(after, prefix=self._prefix)
 
@@ -172,7 +172,7 @@ class PartitionedTable:
         limit: int | None = None,
         raw: bool = False,
         fresh: bool = False,
-    ) -> AsyncIterator[TableRow]:
+    ) -> AsyncGenerator[TableRow, None]:
         """The rows of a range, or all, in order over all partitions; those of one partition are of one state of it."""
         ranges = None if key_range is None else [key_range]
         scans = [table.scan(ranges, reverse=reverse, limit=limit, raw=raw, fresh=fresh) for table in self.tables]
@@ -197,13 +197,12 @@ class PartitionedTable:
         return self.tables[places.pop()]
 
 
-async def _merged(scans: Sequence[AsyncIterator[TableRow]], *, reverse: bool) -> AsyncGenerator[TableRow, None]:
+async def _merged(scans: Sequence[AsyncGenerator[TableRow, None]], *, reverse: bool) -> AsyncGenerator[TableRow, None]:
     """The rows of scans, each of which is in order."""
     choose = max if reverse else min
     async with AsyncExitStack() as stack:
         for scan in scans:
-            if isinstance(scan, AsyncGenerator):
-                await stack.enter_async_context(aclosing(scan))
+            await stack.enter_async_context(aclosing(scan))
         heads = {place: row for place, scan in enumerate(scans) if (row := await anext(scan, None)) is not None}
         while heads:
             place, row = choose(heads.items(), key=_by_key)

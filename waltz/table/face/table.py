@@ -4,7 +4,7 @@ import asyncio
 import inspect
 import random
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
 from contextlib import aclosing
 from itertools import islice
 from pathlib import Path
@@ -296,7 +296,7 @@ class Table:
         limit: int | None = None,
         raw: bool = False,
         fresh: bool = False,
-    ) -> AsyncIterator[TableRow]:
+    ) -> AsyncGenerator[TableRow, None]:
         """The rows of ranges of keys, or of the whole table, in order; all of one state of the table."""
         async with aclosing(self._scan(ranges, reverse, limit, raw, fresh)) as rows:
             async for row in rows:
@@ -324,7 +324,7 @@ class Table:
         limit: int | None = None,
         raw: bool = False,
         fresh: bool = False,
-    ) -> AsyncIterator[tuple[bytes, bytes]]:
+    ) -> AsyncGenerator[tuple[bytes, bytes], None]:
         """Prefix and key of what :meth:`scan` gives."""
         async with aclosing(self._scan(ranges, reverse, limit, raw, fresh)) as rows:
             async for row in rows:
@@ -363,7 +363,7 @@ class Table:
                         return Taken(rows, after, at_end=after >= mark)
         return Taken(rows, after, at_end=after >= mark)
 
-    async def follow(self, after: int, *, prefix: bytes | None = None) -> AsyncIterator[Taken]:
+    async def follow(self, after: int, *, prefix: bytes | None = None) -> AsyncGenerator[Taken, None]:
         """What :meth:`take` gives, as it comes, without an end. ``at_end`` is not known, and false."""
         async with aclosing(self._transactions(after, None, prefix)) as batches:
             async for batch in batches:

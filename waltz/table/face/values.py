@@ -1,0 +1,116 @@
+"""Values that are not bytes: JSON, models of pydantic, and whatever a serializer makes bytes of."""
+
+import json
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
+from typing import Generic, TypeVar
+
+from pydantic import BaseModel
+
+from waltz.client.serializer import Serializer
+from waltz.table.face.table import TIMEOUT_S, Table
+from waltz.table.face.transaction import TableTransaction
+from waltz.table.rows import Version
+from waltz.table.view import KeyRange
+
+T = TypeVar("T")
+Model = TypeVar("Model", bound=BaseModel)
+
+
+class JsonSerializer:
+    """Values of JSON, compact and in UTF-8; members keep their order.
+
+    Raises ``TypeError`` and ``ValueError`` for what JSON does not know, not-a-number and the infinities included.
+    """
+
+    def serialize(self, value: object) -> bytes:
+        """The document."""
+        return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
+
+    def deserialize(self, data: bytes) -> object:
+        """The value of a document."""
+        value: object = json.loads(data)
+        return value
+
+
+class ModelSerializer(Generic[Model]):
+    """Models of pydantic as JSON. Reading raises pydantic's ``ValidationError`` for what the model does not accept."""
+
+    def __init__(self, model: type[Model]) -> None:
+        self._model = model
+
+    def serialize(self, value: Model) -> bytes:
+        """The document, with the members' aliases."""
+        return value.model_dump_json(by_alias=True).encode()
+
+    def deserialize(self, data: bytes) -> Model:
+        """The model of a document."""
+        return self._model.model_validate_json(data)
+
+
+class TypedTable(Generic[T]):
+    """The rows of one prefix of a table, with values that a serializer turns into bytes and back.
+
+    A row whose value is null is like none. What the serializer raises comes out of the call that needed it.
+    """
+
+    def __init__(self, table: Table, serializer: Serializer[T], prefix: bytes = b"") -> None:
+        """The table is opened and closed by others."""
+        self._table = table
+        self._serializer = serializer
+        self._prefix = prefix
+
+    async def put(self, key: bytes, value: T) -> int:
+        """As :meth:`Table.put`."""
+        return await self._table.put(key, self._serializer.serialize(value), prefix=self._prefix)
+
+    async def put_if(self, key: bytes, value: T, version: Version | None) -> int:
+        """As :meth:`Table.put_if`."""
+        return await self._table.put_if(key, self._serializer.serialize(value), version, prefix=self._prefix)
+
+    async def delete(self, key: bytes) -> int:
+        """As :meth:`Table.delete`."""
+        return await self._table.delete(key, prefix=self._prefix)
+
+    async def update(
+        self, key: bytes, change: Callable[[T | None], T | None], *, timeout_s: float = TIMEOUT_S
+    ) -> int | None:
+        """Replace a value by what ``change`` makes of it; ``None`` stands for no row, before and after.
+
+        ``change`` is called again when it was overtaken, and must have no other effects. Returns the transaction's id,
+        ``None`` if there was no row and is to be none; raises as :meth:`Table.transaction`.
+        """
+        prefix = self._prefix
+
+        def work(transaction: TableTransaction) -> None:
+            row = transaction.get(key, prefix=prefix)
+            value = change(None if row is None else self._value(row.value))
+            if value is not None:
+                transaction.put(key, self._serializer.serialize(value), prefix=prefix)
+            elif row is not None:
+                transaction.delete(key, prefix=prefix)
+
+        return await self._table.transaction(work, timeout_s=timeout_s)
+
+    async def get(self, keys: Sequence[bytes], *, fresh: bool = False) -> list[T | None]:
+        """The values of keys, in their order; ``None`` where there is no row."""
+        rows = await self._table.get(keys, prefix=self._prefix, fresh=fresh)
+        return [None if row is None else self._value(row.value) for row in rows]
+
+    async def scan(
+        self,
+        start: bytes = b"",
+        end: bytes | None = None,
+        *,
+        reverse: bool = False,
+        limit: int | None = None,
+        fresh: bool = False,
+    ) -> AsyncGenerator[tuple[bytes, T | None], None]:
+        """Keys and values from ``start`` up to but not including ``end``, as :meth:`Table.scan`."""
+        ranges = [KeyRange(self._prefix, start, end)]
+        async with aclosing(self._table.scan(ranges, reverse=reverse, limit=limit, fresh=fresh)) as rows:
+            async for row in rows:
+                yield row.key, self._value(row.value)
+
+    def _value(self, data: bytes | None) -> T | None:
+        return None if data is None else self._serializer.deserialize(data)
