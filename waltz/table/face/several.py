@@ -1,5 +1,6 @@
 """Several tables in one partition, by prefix, and one table in several partitions, by a hash of the key."""
 
+import inspect
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
 from contextlib import AsyncExitStack, aclosing
 from pathlib import Path
@@ -145,11 +146,19 @@ class PartitionedTable:
         *,
         timeout_s: float = TIMEOUT_S,
     ) -> int | None:
-        """As :meth:`Table.transaction`, over keys of one partition; ``ValueError`` if these are of several.
+        """As :meth:`Table.transaction`, in the partition of these keys.
 
-        ``work`` may only read and write keys that are in the partition of ``keys``.
+        Raises ``ValueError``, and writes nothing, when they or the keys that ``work`` has used are of several.
         """
-        return await self._only(list(keys)).transaction(work, timeout_s=timeout_s)
+        keys = list(keys)
+
+        async def checked(transaction: TableTransaction) -> None:
+            working = work(transaction)
+            if inspect.isawaitable(working):
+                await working
+            self._only([*keys, *transaction.keys])
+
+        return await self._only(keys).transaction(checked, timeout_s=timeout_s)
 
     async def get(
         self, keys: Sequence[bytes], *, prefix: bytes = b"", raw: bool = False, fresh: bool = False

@@ -30,6 +30,11 @@ class TableTransaction:
         self._read: set[tuple[bytes, bytes]] = set()
         self._written: dict[tuple[bytes, bytes], Row] = {}
 
+    @property
+    def keys(self) -> set[bytes]:
+        """The keys that were read or written until this moment, without their prefixes."""
+        return {key for _, key in self._read | self._written.keys()}
+
     def get(self, key: bytes, *, prefix: bytes = b"") -> TableRow | None:
         """The row of a key, as this transaction sees it."""
         own = self._written.get((prefix, key))

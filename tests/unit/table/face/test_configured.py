@@ -91,6 +91,20 @@ async def test_an_open_table_follows_changes(client: waltz.Client) -> None:
         assert await table.get([b"k"]) != [None]
 
 
+async def test_changes_from_another_thread_are_followed(
+    partitions: list[MockServerPartition], client: waltz.Client
+) -> None:
+    await waltz.table.configure(client, 0, TABLE)
+
+    def change_elsewhere() -> None:
+        with waltz.blocking.connect(MockDriver(partitions)) as other:
+            other.configure_table(0, {"rowType": "zlib"})
+
+    async with client.table(0) as table:
+        await asyncio.to_thread(change_elsewhere)
+        await until_changed(table, "row_type", "zlib")
+
+
 @pytest.mark.parametrize(
     ("changes", "text"),
     [({"format": None}, "is not a table"), ({"maxDecompressedSizeInBytes": 1000}, "open the table again")],

@@ -100,6 +100,13 @@ async def test_transactions_are_of_one_partition(client: waltz.Client) -> None:
             await table.batch([Row(b"", key, b"1") for key in apart])
         with pytest.raises(ValueError, match="keys of 2 partitions"):
             await table.transaction(apart, swap)
+        for touch in (
+            lambda transaction: transaction.get(apart[1]),
+            lambda transaction: transaction.put(apart[1], b"v"),
+        ):
+            with pytest.raises(ValueError, match="keys of 2 partitions"):
+                await table.transaction(apart[:1], touch)
+        assert [await each.approximate_count() for each in table.tables] == [0, 2, 0]
         with pytest.raises(ValueError, match="keys of 0 partitions"):
             await table.batch([])
 
