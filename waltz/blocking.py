@@ -35,7 +35,7 @@ from waltz.common.config import ClientConfig
 from waltz.common.records import Record
 
 if TYPE_CHECKING:
-    from waltz.table.face.blocking import BlockingTable
+    from waltz.table.face.blocking import BlockingCursor, BlockingTable
     from waltz.table.properties import PartitionProperties
 
 T = TypeVar("T")
@@ -329,6 +329,13 @@ class Client:
         from waltz.table.face.configured import configure
 
         return self.run(configure(self._client, partition_id, changes))
+
+    def named_cursor(self, group: str, partition_id: int) -> "BlockingCursor":
+        """How far a group of consumers has come in a partition, as :class:`waltz.table.NamedCursor`."""
+        from waltz.table.face.blocking import BlockingCursor
+        from waltz.table.face.cursors import NamedCursor
+
+        return BlockingCursor(NamedCursor(self._client, group, partition_id), self.run)
 
     async def _opened(self, partition_id: int, after: int, until: int | None) -> Feed:
         return self._client.feed_batches(partition_id, after=after, until=until)

@@ -17,6 +17,7 @@ from typing import Any, Protocol, Self, TypeVar
 
 from waltz.client.errors import ClientClosedError
 from waltz.table.envelope import Row
+from waltz.table.face.cursors import NamedCursor
 from waltz.table.face.table import TIMEOUT_S, Table, Transacting
 from waltz.table.face.transaction import TableTransaction
 from waltz.table.properties import PartitionProperties
@@ -224,6 +225,22 @@ class BlockingTable:
         finally:
             with suppress(ClientClosedError):  # which has ended the reading
                 self._run(closed())
+
+
+class BlockingCursor:
+    """A named cursor for threads, one at a time."""
+
+    def __init__(self, cursor: NamedCursor, run: Run) -> None:
+        self._cursor = cursor
+        self._run = run
+
+    def read(self) -> int:
+        """The last transaction that the group is done with, -1 at first."""
+        return self._run(self._cursor.read())
+
+    def advance(self, transaction_id: int) -> None:
+        """Say that the group is done with everything up to a transaction."""
+        self._run(self._cursor.advance(transaction_id))
 
 
 class TableMapping(MutableMapping[bytes, bytes | None]):

@@ -9,7 +9,7 @@ import pytest
 import waltz
 from waltz.client.mock import MockDriver, MockServerPartition
 from waltz.table.envelope import Row
-from waltz.table.errors import PropertiesError, VersionConflict
+from waltz.table.errors import CursorConflict, PropertiesError, VersionConflict
 from waltz.table.face.blocking import BlockingTable, BlockingTransaction
 from waltz.table.properties import PartitionProperties
 from waltz.table.rows import Version
@@ -115,6 +115,15 @@ def test_a_scan_that_is_left_gives_up_its_snapshot(table: BlockingTable) -> None
     assert next(rows).value == b"v"
     rows.close()  # type: ignore[attr-defined]  # it is a generator
     assert not list(table._table._store._snapshots)  # type: ignore[attr-defined]
+
+
+def test_cursors(client: waltz.blocking.Client) -> None:
+    one, two = client.named_cursor("mails", 0), client.named_cursor("mails", 0)
+    assert [one.read(), two.read()] == [-1, -1]
+    one.advance(3)
+    with pytest.raises(CursorConflict):
+        two.advance(4)
+    assert two.read() == 3
 
 
 def test_a_dictionary(table: BlockingTable) -> None:
