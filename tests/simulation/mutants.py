@@ -99,7 +99,7 @@ _RECOVERY = {**CONDITIONS["recover-partition"], "fault_count": 6}
 MUTANTS: dict[str, Mutant] = {
     "quorum-off-by-one": Mutant("half of the replicas are taken for a majority", 10, 2, storage.quorum_off_by_one),
     "live-counted-as-quorum": Mutant(
-        "a majority of the replicas that are live is taken for a majority of all", 20, 5, storage.count_live_replicas
+        "a majority of the replicas that are live is taken for a majority of all", 20, 11, storage.count_live_replicas
     ),
     "ack-before-sync": Mutant(
         "a storage syncs no file", 10, 0, _patch(SimulatedFile, "datasync", storage.sync_nothing)
@@ -119,7 +119,7 @@ MUTANTS: dict[str, Mutant] = {
     "stale-session-accepted": Mutant(
         "a storage serves every session",
         30,
-        1,
+        3,
         _patch(session_rule, "fence", storage.accept_every_session),
         ("depose", "pause-server", "flap"),
         {"fault_count": 30},
@@ -127,14 +127,14 @@ MUTANTS: dict[str, Mutant] = {
     "S1-fence-checked-once": Mutant(
         "a storage answers a newer session before the write of an older one has ended, and acknowledges both",
         60,
-        13,
+        16,
         storage.answer_before_the_write_ends,
         ("flap", "depose", "slow-disk"),
     ),
     "S2-slips-back": Mutant(
         "a replica whose connection broke goes on where it was, without joining again",
         40,
-        11,
+        3,
         storage.slip_back,
         ("break-connections", "cut", "kill-storage"),
         {"checkpoint_interval": 250_000},
@@ -142,7 +142,7 @@ MUTANTS: dict[str, Mutant] = {
     "S3-provisional-ids-kept": Mutant(
         "a new session raises the locks to its mark, instead of assigning it: void ids stay",
         20,
-        0,
+        1,
         _patch(LockTable, "reset", borders.raise_instead_of_assign),
         ("power-off-all-storages", "crash-while-writing"),
         {
@@ -167,7 +167,7 @@ MUTANTS: dict[str, Mutant] = {
         _patch(Sequencer, "look", borders.answer_at_once),
     ),
     "S5-fail-with-connection": Mutant(
-        "a client takes a lost connection for a failure", 10, 1, borders.fail_with_the_connection
+        "a client takes a lost connection for a failure", 10, 8, borders.fail_with_the_connection
     ),
     "S6-any-replica": Mutant(
         "a bulk reader takes any replica, whatever the metadata say of it",
@@ -225,7 +225,7 @@ MUTANTS: dict[str, Mutant] = {
     "S9-zeros-taken-for-a-lost-sector": Mutant(
         "a record with a flipped bit and a sector of zeros in its payload is cut off as a torn write",
         20,
-        0,
+        1,
         _patch(storage_recovery, "is_torn", storage.cut_at_a_sector_of_zeros),
         ("bit-rot",),
         {"zero_bytes": 2_000, "fault_count": 24},
@@ -233,7 +233,7 @@ MUTANTS: dict[str, Mutant] = {
     "S9-everything-is-torn": Mutant(
         "whatever is not intact behind the last checkpoint is cut off as a torn write",
         20,
-        0,
+        1,
         _patch(storage_recovery, "is_torn", lambda *_: True),
         ("bit-rot",),
         {"fault_count": 24},
@@ -250,7 +250,7 @@ MUTANTS: dict[str, Mutant] = {
     "H1-settle-by-id": Mutant(
         "after a change of session ids alone decide what became of appends",
         30,
-        2,
+        1,
         _patch(log, "settle", storage.settle_by_id),
         ("flap",),
     ),
@@ -272,7 +272,7 @@ MUTANTS: dict[str, Mutant] = {
     "H3-dirty-tail-kept": Mutant(
         "a storage that is assigned again is cut to the mark of the log, not to its own",
         30,
-        23,
+        0,
         storage.trust_below_the_mark,
         ("re-add-stranded",),
         {"storages": 6, "replicas": 3, "fault_count": 4},
@@ -280,7 +280,7 @@ MUTANTS: dict[str, Mutant] = {
     "H4-open-before-metadata": Mutant(
         "a session opens before its metadata are written",
         30,
-        9,
+        1,
         storage.open_before_metadata,
         ("crash-at-opening",),
         {
@@ -310,7 +310,7 @@ MUTANTS: dict[str, Mutant] = {
     "ready-of-an-older-generation": Mutant(
         "an owner answers a mount that knows a newer generation than its session's",
         60,
-        10,
+        15,
         borders.serve_future_generations,
         ("boomerang",),
         {
@@ -328,7 +328,7 @@ MUTANTS: dict[str, Mutant] = {
             "fault_count": 12,
         },
     ),
-    "trust-everything": Mutant("no replica is cut to what can be trusted", 10, 5, storage.trust_everything),
+    "trust-everything": Mutant("no replica is cut to what can be trusted", 10, 2, storage.trust_everything),
     "older-storage-trusted": Mutant(
         "a storage whose disk was rolled back votes as if it were not older than the metadata",
         20,
@@ -380,7 +380,7 @@ MUTANTS: dict[str, Mutant] = {
     "S4-lock-failure-behind-the-settlement": Mutant(
         "a lock failure leaves when all that an ended session had left undecided has been fed",
         10,
-        0,
+        2,
         liveness.conflicts_forgotten_with_the_session,
     ),
     "L1-deadline-of-the-whole": Mutant(
@@ -428,7 +428,7 @@ MUTANTS: dict[str, Mutant] = {
     "L4-memory-without-bound": Mutant(
         "appends to a partition that is dead pile up",
         10,
-        0,
+        1,
         _patch(MemoryAccount, "admits", liveness.admit_everything),
         conditions=_LITTLE_MEMORY,
     ),
@@ -463,7 +463,7 @@ MUTANTS: dict[str, Mutant] = {
     "mark-of-an-older-generation": Mutant(
         "an owner tells its mark to who has heard of a newer generation",
         20,
-        0,
+        13,
         borders.marks_of_any_generation,
         ("boomerang",),
         {
@@ -525,7 +525,7 @@ MUTANTS: dict[str, Mutant] = {
     "recovery-beyond-the-mark": Mutant(
         "all that the source of a recovery has is taken for certain",
         20,
-        0,
+        1,
         borders.copy_what_is_uncertain,
         ("recover-partition",),
         _RECOVERY,

@@ -17,6 +17,7 @@ from waltz.client.errors import ClientClosedError
 from waltz.client.plain.client import Client
 from waltz.common.errors import WaltzError
 from waltz.common.ids import ReqId
+from waltz.common.wire.write_sessions import NO_WRITE_SESSION
 
 _EXCLUSIVE_SHARE = 0.25
 
@@ -110,10 +111,9 @@ class Sessions:
         try:
             yield
         finally:
-            number = None
-            with contextlib.suppress(WaltzError):
-                number = client.write_session(partition_id)
-            checks.client_asked(client_id, partition_id, number)
+            # What it has taken, even if it is finding out just then, after another mount, whether that still holds.
+            number = _engine(client).partitions[partition_id].appends.session.number
+            checks.client_asked(client_id, partition_id, None if number == NO_WRITE_SESSION else number)
 
 
 def _engine(client: WaltzClient | Client) -> Any:

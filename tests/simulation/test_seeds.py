@@ -57,6 +57,11 @@ REGRESSIONS = (
         ("--set", "recover-partition", "--set", "fault_count=6"),
         "a storage that an operator had filled before any session reached it was never taken in",
     ),
+    (
+        104611,
+        ("--set", "write-sessions"),
+        "a renewed session was called not supported when the partition was mounted again at that moment",
+    ),
 )
 """Seeds that once found a defect, and which. Their courses have changed with the code; they still cost little."""
 

@@ -142,11 +142,11 @@ class PartitionSession:
                     await self._appends.changed()
             finally:
                 state.end_renewal()
+        if state.renewed != NO_WRITE_SESSION:
+            return state.renewed  # also if the partition is being mounted again by now
         if state.state is SessionState.FENCED:
             raise SessionFencedError(self._partition_id, state.number, "another client holds an exclusive session")
-        if state.carried == NO_WRITE_SESSION:
-            raise SessionNotSupportedError(self._partition_id)
-        return state.carried
+        raise SessionNotSupportedError(self._partition_id)
 
     async def fence(self, *, exclusive: bool, expected_session: int | None) -> BegunSession:
         """Begin a new session and return when all that came before is settled: :meth:`begin` and :meth:`settle`."""

@@ -31,13 +31,15 @@ class SessionState(Enum):
 class ClientWriteSession:
     """State and number. Without sessions it stays ``OFF``."""
 
-    __slots__ = ("_ask_exclusive", "_may_go_without", "_partition_id", "_renewing", "number", "state")
+    __slots__ = ("_ask_exclusive", "_may_go_without", "_partition_id", "_renewing", "number", "renewed", "state")
 
     def __init__(self, partition_id: int, *, enabled: bool, exclusive: bool, may_go_without: bool) -> None:
         """``may_go_without``: a server that knows no sessions is served all the same."""
         self.state = SessionState.ASKING if enabled else SessionState.OFF
         self.number = NO_WRITE_SESSION
         """What was told or adopted last."""
+        self.renewed = NO_WRITE_SESSION
+        """What the last renewal has brought, whatever has become of that session since."""
         self._partition_id = partition_id
         self._ask_exclusive = exclusive
         self._may_go_without = may_go_without
@@ -95,6 +97,7 @@ class ClientWriteSession:
         """The application wants the present number, whatever it is."""
         self._renewing = True
         self._ask_exclusive = exclusive
+        self.renewed = NO_WRITE_SESSION
 
     def end_renewal(self) -> None:
         """The application waits no longer: on its behalf no other number may be taken, and no exclusive session begun,
@@ -117,6 +120,8 @@ class ClientWriteSession:
         if response.heartbeat_state is HeartbeatState.HELD_BY_ANOTHER:
             self.state = SessionState.FENCED
         elif self._renewing or self.number in (NO_WRITE_SESSION, response.write_session):
+            if self._renewing:
+                self.renewed = response.write_session
             if self._renewing or self.state is not SessionState.FENCED:
                 self.adopt(response.write_session)
         else:

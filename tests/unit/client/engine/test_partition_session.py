@@ -138,6 +138,29 @@ async def test_a_renewal_goes_on_over_the_next_connection(world: World) -> None:
     assert await renewing == 9
 
 
+async def test_a_renewal_has_come_through_when_the_connection_breaks_right_behind_its_answer(world: World) -> None:
+    client, server, sessions = await start(world)
+    await submitted(client)
+    held = server.hold(HeartbeatRequest, count=1)
+    renewing = asyncio.create_task(client.renew_session(0))
+    await until(lambda: held)
+    sessions.number = 7
+    partition = client._engine.partitions[0]
+    answered = partition.session.response
+
+    def answered_and_mounted_again(message: HeartbeatResponse) -> None:
+        answered(message)
+        partition.session.mounted()  # before the renewal has heard of its end
+
+    handlers = dict(partition.handlers)
+    partition.handlers = {**handlers, HeartbeatResponse: answered_and_mounted_again}
+    held[0][0].send(HeartbeatResponse(held[0][1].req_id, HeartbeatState.OK, -1, 7, SessionFlag(0)))
+    await until(renewing.done)
+    partition.handlers = handlers
+    server.filter = sessions.filter
+    assert await renewing == 7
+
+
 async def test_a_renewal_that_was_given_up_takes_no_number(world: World) -> None:
     client, server, sessions = await start(world)
     await submitted(client)

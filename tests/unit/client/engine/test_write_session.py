@@ -58,6 +58,20 @@ def test_a_server_with_an_older_number_is_not_believed() -> None:
     assert session.carried == 6
 
 
+def test_what_a_renewal_has_brought_is_known_whatever_comes_then() -> None:
+    session = new()
+    session.mounted(5)
+    session.answered(answer(6))
+    session.renew(exclusive=False)
+    assert session.renewed == NO_WRITE_SESSION
+    session.answered(answer(7))
+    session.mounted(5)
+    assert (session.renewing, session.renewed) == (False, 7)
+    session.renew(exclusive=False)
+    session.answered(answer(-1, HeartbeatState.HELD_BY_ANOTHER))
+    assert (session.renewing, session.renewed) == (False, NO_WRITE_SESSION)
+
+
 def test_a_renewal_that_nobody_waits_for_takes_no_number() -> None:
     session = new()
     session.mounted(5)

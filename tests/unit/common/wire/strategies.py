@@ -80,7 +80,7 @@ _FIELDS: dict[str, st.SearchStrategy[Any]] = {
 }
 
 
-APPEND_REQUESTS = st.builds(AppendRequest, REQ_IDS, LONGS, LOCKS, LOCKS, LOCKS, INTS, DATA, st.just(0)).map(
+APPEND_REQUESTS = st.builds(AppendRequest, REQ_IDS, LONGS, LOCKS, LOCKS, LOCKS, INTS, DATA, st.just(0), LONGS).map(
     lambda message: message._replace(checksum=checksum(message.data))
 )
 
