@@ -25,7 +25,9 @@ _T = TypeVar("_T")
 _Ts = TypeVarTuple("_Ts")
 
 STEPS_PER_INSTANT_MAX = 100_000
-"""So many turns of the loop without any passing of time are taken for a process that spins."""
+"""So many turns of the loop within an instant are taken for a process that spins."""
+INSTANT_S = 1e-6
+"""Timers that come a rounding error after each other are none that let time pass."""
 
 
 class SimulationStalledError(Exception):
@@ -396,10 +398,13 @@ class SimulatedLoop(BaseEventLoop):
         runnable, timers = self._runnable, self._timers
         next_runnable, pop_timer = runnable.popleft, heapq.heappop
         running, paused = ProcessState.RUNNING, ProcessState.PAUSED
+        instant_ends_s, turns_before = self.now_s, self.turns
         while True:
             if not runnable and not self._stop_requested:
                 self.now_s = max(self.now_s, self._next_timer_s())
-            now_s, observed, turns_before = self.now_s, self.observed, self.turns
+            now_s, observed = self.now_s, self.observed
+            if now_s >= instant_ends_s:
+                instant_ends_s, turns_before = now_s + INSTANT_S, self.turns
             while True:
                 self.turns += 1
                 while timers and timers[0][0] <= now_s:
@@ -426,10 +431,11 @@ class SimulatedLoop(BaseEventLoop):
                             self._callback_failed(handle, error)
                     elif process.state is paused:
                         process.keep(cast("_Handle", handle))
+                if self.turns - turns_before > STEPS_PER_INSTANT_MAX:
+                    spinning = list(runnable) or [timer[2] for timer in timers]
+                    raise SpinningError(f"time stands still at {now_s:.6f} s; running: {spinning[:5]}")
                 if not runnable or self._stopping:
                     break
-                if self.turns - turns_before > STEPS_PER_INSTANT_MAX:
-                    raise SpinningError(f"time stands still at {now_s:.6f} s; running: {list(runnable)[:5]}")
             if self._stopping:
                 return
 

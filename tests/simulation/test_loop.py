@@ -1,6 +1,7 @@
 """The loop: virtual time, order, and processes that end or stand still."""
 
 import asyncio
+import math
 
 import pytest
 
@@ -57,6 +58,22 @@ def test_spinning_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
             await asyncio.sleep(0)
 
     with pytest.raises(SpinningError):
+        run(0, main)
+
+
+def test_timers_a_rounding_error_apart_are_spinning(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loop_module, "STEPS_PER_INSTANT_MAX", 100)
+
+    async def main(world: SmallWorld) -> None:
+        await asyncio.sleep(1000)
+
+        def again() -> None:
+            world.loop.call_at(math.nextafter(world.loop.time(), math.inf), again)
+
+        again()
+        await asyncio.sleep(1)
+
+    with pytest.raises(SpinningError, match="again"):
         run(0, main)
 
 

@@ -62,6 +62,17 @@ REGRESSIONS = (
         ("--set", "write-sessions"),
         "a renewed session was called not supported when the partition was mounted again at that moment",
     ),
+    (
+        116648,
+        ("--set", "write-sessions"),
+        "a connection to a storage was looked at for ever within one instant, by a deadline a rounding error away",
+    ),
+    (
+        200817,
+        (),
+        "a replica was refused for the rest of an interrupted write where its log had been cut below its mark before",
+    ),
+    (200116, (), "too little time for an application far away that loses every race for a lock"),
 )
 """Seeds that once found a defect, and which. Their courses have changed with the code; they still cost little."""
 

@@ -9,7 +9,9 @@ scan in the background). Where one is not intact,
   behind synced records. The segment opens with all its records, and reading the damaged ones fails; they have to come
   from another replica;
 - at or below the local low-water mark, or before a known end: damage as well. Where records go on is found by
-  searching; where nothing follows and the end is not known, the segment is refused;
+  searching; where nothing follows and the end is not known, the segment is refused. Only an index that ends before the
+  mark tells otherwise: it reached the mark when that was set, so the log was cut since, and what is there was written
+  after that;
 - it is what an interrupted write leaves, and nothing but that: nobody was told of it, nor of anything behind it, even
   of records that are intact because pieces of the write reached the medium in another order. It is cut from there on;
 - else it may have been acknowledged, although the index does not know it: the segment is refused (rule S9).
@@ -59,6 +61,13 @@ class SegmentContents:
         """The last transaction id that has an index entry."""
         entries = max(self.index_size - HEADER_SIZE_BYTES, 0) // INDEX_ENTRY_SIZE_BYTES
         return self.first_transaction_id + entries - 1
+
+    def was_cut_before(self, transaction_id: int) -> bool:
+        """Whether the index, which a low-water mark makes durable up to itself, ends before a record below the mark.
+
+        Then the log was cut there after the mark was set. An index without its header tells nothing.
+        """
+        return self.index_size >= HEADER_SIZE_BYTES and self.index_max < transaction_id
 
     def index_entries(self, first_id: int, end_id: int) -> Sequence[int]:
         """The index entries of ids that are known to have one."""
@@ -187,6 +196,8 @@ def _after_damage(contents: SegmentContents, known: Known, offset: int, transact
             return later
         if known.following_first_id is not None:
             return None  # the segment turns out not to reach the next one
+        if contents.was_cut_before(transaction_id) and is_torn(contents.data, offset, size, transaction_id):
+            return None
         raise CorruptionError(
             contents.partition_id,
             transaction_id,

@@ -42,6 +42,9 @@ SILENT_AFTER_S = 5.0
 LOOK_INTERVAL_S = 0.25
 """How often a connection on which something is owed is looked at."""
 
+_SHORTEST_LOOK_S = 0.001
+"""Between two looks: what is due a rounding error later must not be looked at for ever in one instant."""
+
 LATE_S = 1.0
 """A deadline whose timer comes so late says something about this process, not about the peer."""
 
@@ -304,7 +307,7 @@ class StorageClient(StorageConnection[wire.Message]):
         if verdict.probe:
             self._probe(channel)
         if self._owed and not channel.closed:
-            self._look_by(min(max(verdict.next_look_s - now_s, 0), self._look_interval_s))
+            self._look_by(min(max(verdict.next_look_s - now_s, _SHORTEST_LOOK_S), self._look_interval_s))
 
     def _probe(self, channel: Channel) -> None:
         """Ask something that every storage refuses at once, whatever its partitions and disks are busy with."""
