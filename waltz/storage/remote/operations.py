@@ -1,5 +1,6 @@
 """What operators do to storage nodes, one or several at once."""
 
+import asyncio
 import ssl
 from collections.abc import AsyncIterator, Callable, Iterator, Set
 from contextlib import asynccontextmanager
@@ -58,19 +59,26 @@ async def sync_partitions(zookeeper: ZooKeeper, root: str, tls: ssl.SSLContext |
     """Make every storage node hold exactly the partitions that the cluster's assignment gives it.
 
     Partitions that are offline are assigned once more, which opens those anew that a disk failure had put out of
-    service. Files of partitions that are taken away are kept.
+    service. Files of partitions that are taken away are kept. Nodes are told side by side, and one that does not answer
+    keeps no other from being told; the error is that of the first one then.
     """
     await sync_cluster(zookeeper, root)
     assignments = await read_replica_assignments(zookeeper, root)
-    for storage, partitions in sorted(assignments.partitions.items()):
+
+    async def sync_storage(storage: str, partitions: Set[int]) -> None:
         endpoint = await admin_endpoint(zookeeper, root, storage)
         async with connection(StorageAdminClient, zookeeper, root, endpoint, tls) as client:
             status = await client.assigned_partition_status()
             online = {partition_id for partition_id, is_online in status.items() if is_online}
-            for portion in _portions(set(partitions) - online):
+            for portion in _portions(partitions - online):
                 await client.set_assigned(portion, True)
-            for portion in _portions(set(status) - set(partitions)):
+            for portion in _portions(set(status) - partitions):
                 await client.set_assigned(portion, False)
+
+    told = [sync_storage(storage, set(partitions)) for storage, partitions in sorted(assignments.partitions.items())]
+    for failure in await asyncio.gather(*told, return_exceptions=True):
+        if failure is not None:
+            raise failure
 
 
 def _portions(partition_ids: Set[int]) -> Iterator[list[int]]:

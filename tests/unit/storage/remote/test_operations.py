@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from tests.memory_zookeeper import MemoryZooKeeperServer
+from waltz.common.errors import ConnectFailedError
 from waltz.common.ids import Endpoint
 from waltz.common.zk.ensure import StorageAddress, ensure_cluster
 from waltz.storage.remote import operations
@@ -54,3 +55,23 @@ async def test_no_request_is_for_more_than_can_be_opened_in_time(count: int, mon
     node.requests.clear()
     await sync_partitions(zookeeper, ROOT, None)
     assert not node.requests
+
+
+async def test_a_node_that_does_not_answer_keeps_no_other_from_being_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    zookeeper = await MemoryZooKeeperServer().connect()
+    storages = [StorageAddress(name, 1, 2) for name in ("a", "b", "c")]
+    await ensure_cluster(zookeeper, ROOT, "test", 3, storages)
+    nodes = {name: Node(online=(), offline=()) for name in ("b", "c")}
+
+    @asynccontextmanager
+    async def connection(
+        _kind: object, _zookeeper: object, _root: str, endpoint: Endpoint, _tls: object
+    ) -> AsyncIterator[Node]:
+        if endpoint.host == "a":
+            raise ConnectFailedError("a:2: is it running?")
+        yield nodes[endpoint.host]
+
+    monkeypatch.setattr(operations, "connection", connection)
+    with pytest.raises(ConnectFailedError, match="a:2: is it running"):
+        await sync_partitions(zookeeper, ROOT, None)
+    assert [node.status for node in nodes.values()] == [dict.fromkeys(range(3), True)] * 2
