@@ -72,6 +72,11 @@ REGRESSIONS = (
         (),
         "a replica was refused for the rest of an interrupted write where its log had been cut below its mark before",
     ),
+    (
+        300003,
+        (),
+        "an append that a server sent right after it had stood still made all later answers of that storage late",
+    ),
     (200116, (), "too little time for an application far away that loses every race for a lock"),
 )
 """Seeds that once found a defect, and which. Their courses have changed with the code; they still cost little."""

@@ -287,7 +287,9 @@ class StorageClient(StorageConnection[wire.Message]):
         late_s = self._loop.time() - self._look_due_s
         if late_s > LATE_S:
             # This process stood still. The answers may have come long ago: they are read before anything is judged.
+            # What was sent in this turn of the loop, before this look, was sent by the clock that has gone too far.
             self._stood_still_s += late_s
+            self._owed.set_back(self._loop.time() - self._stood_still_s)
             self._look_by(self._look_interval_s)
             return
         now_s = self._loop.time() - self._stood_still_s

@@ -151,6 +151,15 @@ class OwedAnswers(Generic[Waiter]):
             self._answer_s = took_s
         return waiter
 
+    def set_back(self, now_s: float) -> None:
+        """The caller's clock was set back to this, so nothing has happened later."""
+        self._moved_s, self._looked_s = min(self._moved_s, now_s), min(self._looked_s, now_s)
+        for seq_num in reversed(self._requests):
+            size_bytes, position, timeout_s, sent_s, waiter = self._requests[seq_num]
+            if sent_s <= now_s:
+                break
+            self._requests[seq_num] = size_bytes, position, timeout_s, now_s, waiter
+
     def give_up(self, seq_num: int) -> Waiter | None:
         """The waiter of a request that is late: its answer is still missed, but not for anybody."""
         waiter = self._missed[seq_num]

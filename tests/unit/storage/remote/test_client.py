@@ -283,6 +283,29 @@ async def test_a_process_that_stood_still_does_not_blame_the_peer(monkeypatch: p
         assert await outcomes.until(1) == [None]
 
 
+async def test_an_append_sent_right_after_a_stand_still_has_its_whole_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is sent before the timer notices the stand-still, and answered after that."""
+    monkeypatch.setattr(client_module, "LATE_S", 0.05)
+    answered = 0
+
+    def patient(channel: Channel, message: wire.Message) -> None:
+        nonlocal answered
+        answered += 1
+        delay_s = 0.0 if answered < 4 else 0.3
+        asyncio.get_running_loop().call_later(delay_s, channel.send, wire.encode(wire.SuccessResponse(*message[:3])))
+
+    async with client_of(patient, append_timeout_s=5.0) as client:
+        outcomes = Outcomes()
+        client.append_encoded(1, 0, b"", 0, outcomes.done)
+        time.sleep(1.5)  # the process stands still
+        client.append_encoded(1, 0, b"", 0, outcomes.done)
+        assert await outcomes.until(2) == [None, None]
+        assert client._owed._answer_s >= 0
+        for count in range(3, 6):
+            client.append_encoded(1, 0, b"", 0, outcomes.done)
+            assert await outcomes.until(count) == [None] * count
+
+
 async def test_a_connection_that_has_fallen_silent_closes_whoever_waits_and_for_how_long() -> None:
     async with client_of(silence, silent_after_s=0.05) as client:
         outcomes = Outcomes()

@@ -246,3 +246,27 @@ def test_a_late_request_has_its_waiter_told_once_and_its_answer_is_missed_until_
     assert owed
     assert owed.answered(0, 21.0) is None
     assert not owed
+
+
+def test_what_was_sent_before_the_clock_was_set_back_was_sent_then() -> None:
+    """An answer that seems to come before its request would make every allowance negative, and rising."""
+    owed: OwedAnswers[None] = OwedAnswers(SILENT_AFTER_S)
+    owed.sent(0, 100, 100, 30.0, 1.0)
+    owed.sent(1, 100, 200, 30.0, 4.0)
+    owed.set_back(1.5)
+    owed.answered(0, 1.75)
+    owed.answered(1, 1.75)
+    owed.sent(2, 100, 300, 1.0, 1.75)
+    assert 0.5 <= owed.transfer(300, 300).allowance_s < 1
+    assert not owed.look(2.7, 300, 40, receiving=False).late
+    verdict = owed.look(60.0, 300, 40, receiving=False)
+    assert verdict.late == [2]
+
+
+def test_a_first_request_before_the_clock_was_set_back_does_not_hide_silence() -> None:
+    owed: OwedAnswers[None] = OwedAnswers(SILENT_AFTER_S)
+    owed.sent(0, 100, 100, 30.0, 1000.0)
+    owed.set_back(1.0)
+    owed.look(1.25, 100, 0, receiving=False)
+    assert owed.look(5.0, 100, 0, receiving=False).probe
+    assert owed.look(8.0, 100, 0, receiving=False).silent
