@@ -18,7 +18,7 @@ from waltz.client.retry_policy import RetryPolicy
 from waltz.table.ages import due_mark, is_swept, sweep_mark
 from waltz.table.codecs import Codec
 from waltz.table.envelope import Batch, Envelope, Row, Truncate, encode
-from waltz.table.errors import KeyTooLongError, VersionConflict
+from waltz.table.errors import KeyTooLongError, PropertiesError, VersionConflict
 from waltz.table.face.configured import Configured
 from waltz.table.face.follower import Follower
 from waltz.table.face.locks import MAX_ROW_LOCKS, TABLE_LOCK, row_lock
@@ -50,8 +50,8 @@ class Table:
     """A table in one partition: ``async with client.table(0) as table: ...``.
 
     Used on the loop of its client, which has to outlive it. Every write returns the id of its transaction; reads see
-    at least what was written through this object before. Writes raise what ``Client.append`` raises; reads raise
-    ``TableError`` when the view has stopped.
+    at least what was written through this object before. Writes raise what ``Client.append`` raises, and
+    ``PropertiesError`` while the partition is disabled; reads raise ``TableError`` when the view has stopped.
     """
 
     def __init__(
@@ -232,6 +232,10 @@ class Table:
         high_water_mark: int | None = None,
         timeout_s: float = TIMEOUT_S,
     ) -> int:
+        if self.properties.disabled:
+            raise PropertiesError(
+                f"partition {self._partition_id} is disabled: nothing is written until its property `disabled` is false"
+            )
         data = await self._encoded(envelope)
         transaction_id = await self._client.append(
             self._partition_id,
