@@ -18,6 +18,7 @@ from typing import Any, Protocol, Self, TypeVar
 from waltz.client.errors import ClientClosedError
 from waltz.table.envelope import Row
 from waltz.table.face.cursors import NamedCursor
+from waltz.table.face.sweeping import SweepCheck
 from waltz.table.face.table import TIMEOUT_S, Table, Transacting
 from waltz.table.face.transaction import TableTransaction
 from waltz.table.properties import PartitionProperties
@@ -88,6 +89,11 @@ class BlockingTable:
         """Those that hold at present."""
         return self._table.properties
 
+    @property
+    def applied(self) -> int:
+        """The last transaction whose effect the view holds, -1 at first."""
+        return self._table.applied
+
     def put(self, key: bytes, value: bytes | None, *, prefix: bytes = b"", timestamp_ms: int | None = None) -> int:
         """Write one row."""
         return self._run(self._table.put(key, value, prefix=prefix, timestamp_ms=timestamp_ms))
@@ -146,13 +152,21 @@ class BlockingTable:
         """Have all views remove what has reached its age."""
         return self._run(self._table.sweep())
 
-    def sweep_if_due(self) -> int | None:
+    def sweep_if_due(self, *, timeout_s: float = TIMEOUT_S) -> int | None:
         """Sweep if some row has been past its age for the interval of the partition's properties."""
-        return self._run(self._table.sweep_if_due())
+        return self._run(self._table.sweep_if_due(timeout_s=timeout_s))
+
+    def check_sweep(self) -> SweepCheck:
+        """What a sweep would find at this moment; looks at all rows of the view."""
+        return self._run(self._table.check_sweep())
 
     def refresh(self) -> None:
         """Return when the view has everything that was committed when this was called."""
         self._run(self._table.refresh())
+
+    def high_water_mark(self) -> int:
+        """The last transaction that the owner of the partition has committed at this moment, -1 if there is none."""
+        return self._run(self._table.high_water_mark())
 
     def get(
         self, keys: Sequence[bytes], *, prefix: bytes = b"", raw: bool = False, fresh: bool = False
