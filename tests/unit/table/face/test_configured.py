@@ -192,7 +192,7 @@ async def server() -> MemoryZooKeeperServer:
 @pytest.fixture
 async def zookeeper(server: MemoryZooKeeperServer) -> AsyncIterator[MemoryZooKeeper]:
     """That of the client in ZooKeeper."""
-    zookeeper = await server.connect(operation_timeout_s=0.01)
+    zookeeper = await server.connect()
     await zookeeper.create("/waltz", None)
     yield zookeeper
     await zookeeper.close()
@@ -228,8 +228,10 @@ async def test_changes_made_while_zookeeper_was_away_are_followed(
     other = await server.connect()
     async with zookeeper_client.table(0) as table:
         server.disconnect(zookeeper)
-        with pytest.raises(ConnectionLossError):
-            await waltz.table.configure(zookeeper_client, 0, {"rowType": "zlib"})
+        with monkeypatch.context() as impatience:
+            impatience.setattr(zookeeper, "_operation_timeout_s", 0.01)
+            with pytest.raises(ConnectionLossError):
+                await waltz.table.configure(zookeeper_client, 0, {"rowType": "zlib"})
         await change(other)
         if expires:
             server.expire(zookeeper)
