@@ -165,6 +165,7 @@ ARROWS: dict[str, tuple[str, ...]] = {
         "local",
     ),
     "cli": (
+        "asynchronous",
         "common",
         "common.cluster",
         "common.net",
@@ -175,6 +176,8 @@ ARROWS: dict[str, tuple[str, ...]] = {
         "storage",
         "storage.disk",
         "storage.remote",
+        "table",
+        "table.face",
     ),
 }
 """What the modules of each room import: an arrow that is not listed is forbidden, and so is one that nobody uses.

@@ -95,6 +95,7 @@ WITHOUT_OWN_TEST = {
     "storage/remote/pending_calls.py": "through the client in unit/storage/remote/test_client.py",
     "table/errors.py": DECLARATIONS,
     "table/face/follower.py": "through the face in unit/table/face/test_table.py",
+    "table/face/threads.py": "what the blocking faces are made of, in unit/table/face/test_blocking.py",
     "table/stores/engine.py": DECLARATIONS,
     "table/stores/interface.py": DECLARATIONS,
     "table/stores/limits.py": "keys of exactly that size in unit/table/stores/test_lmdb.py",

@@ -14,7 +14,7 @@ client may be used by any number of threads at a time. Calls are bounded by the 
 import asyncio
 import os
 import threading
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -36,6 +36,7 @@ from waltz.common.records import Record
 
 if TYPE_CHECKING:
     from waltz.table.face.blocking import BlockingCursor, BlockingTable
+    from waltz.table.face.blocking_several import BlockingPartitionedTable
     from waltz.table.properties import PartitionProperties
 
 T = TypeVar("T")
@@ -323,6 +324,24 @@ class Client:
             return Table(self._client, partition_id, properties, store=store, directory=path)
 
         return BlockingTable(self.run(made()), self.run)
+
+    def partitioned_table(
+        self,
+        partition_ids: Sequence[int],
+        *,
+        store: str | None = None,
+        directory: str | os.PathLike[str] | None = None,
+        properties: "PartitionProperties | None" = None,
+    ) -> "BlockingPartitionedTable":
+        """One table in several partitions, as :class:`waltz.table.PartitionedTable`, to be opened with ``with``."""
+        from waltz.table.face.blocking_several import BlockingPartitionedTable
+        from waltz.table.face.several import PartitionedTable
+
+        async def made() -> PartitionedTable:
+            path = None if directory is None else Path(directory)
+            return PartitionedTable(self._client, partition_ids, properties, store=store, directory=path)
+
+        return BlockingPartitionedTable(self.run(made()), self.run)
 
     def configure_table(self, partition_id: int, changes: Mapping[str, object]) -> "PartitionProperties":
         """Change properties of a partition, as :func:`waltz.table.configure` does."""

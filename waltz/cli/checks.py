@@ -5,7 +5,7 @@ from enum import Enum
 
 from waltz.cli.survey import ServerReport, Survey
 from waltz.common.errors import WaltzError
-from waltz.common.wire.versions import FIRST_WITH_WRITE_SESSION
+from waltz.common.wire.versions import FIRST_WITH_APPEND_FAILED, FIRST_WITH_WRITE_SESSION
 from waltz.common.zk.znodes import UNRESOLVED
 
 
@@ -180,5 +180,21 @@ def find_session_warnings(survey: Survey, partition_ids: Collection[int]) -> lis
             warnings.append(
                 f"partition {partition_id} has clients with write sessions, and may move to servers that know none: "
                 f"{names}. Make it a preferred partition of a server with version 5"
+            )
+    return warnings
+
+
+def find_disabled_warnings(survey: Survey, partition_ids: Collection[int]) -> list[str]:
+    """Which of these partitions, which are disabled, take appends all the same."""
+    warnings = []
+    for partition_id in sorted(partition_ids):
+        owner = next((each for each in survey.owners.get(partition_id, ()) if each in survey.servers), None)
+        version = None if owner is None else survey.server_reports[owner].version
+        if owner is not None and version is not None and version < FIRST_WITH_APPEND_FAILED:
+            endpoint = survey.servers[owner].endpoint
+            warnings.append(
+                f"partition {partition_id} is disabled, and its owner, server {owner} ({endpoint}), takes appends all "
+                f"the same: it speaks version {version}, and knows no properties. Make the partition a preferred one "
+                "of a server with version 5"
             )
     return warnings

@@ -2,16 +2,21 @@
 
 import argparse
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable, Collection
 
-from waltz.cli.checks import Check, find_failures, find_session_warnings
+from waltz.cli.checks import Check, find_disabled_warnings, find_failures, find_session_warnings
 from waltz.cli.server_metrics import add_http_option, read_metrics
 from waltz.cli.session import Nouns, Session, cluster_command, noun, number, partition_ranges
 from waltz.cli.survey import Survey, ask_server, read_survey
 from waltz.common.errors import WaltzError
+from waltz.common.zk.client import NoNodeError
 from waltz.common.zk.ensure import StorageAddress, ensure_cluster
+from waltz.common.zk.paths import ClusterPaths
 from waltz.common.zk.store_admin import read_server_descriptors, read_store_params
+from waltz.table.errors import PropertiesError
+from waltz.table.properties import read_properties
 
 logger = logging.getLogger(__name__)
 
@@ -113,10 +118,26 @@ async def _verify(options: argparse.Namespace, session: Session) -> None:
                 output(f"  {reason}")
     for warning in await _session_warnings(options, survey, partition_ids):
         output(f"Warning: {warning}")
+    for warning in find_disabled_warnings(survey, await _disabled(session, partition_ids)):
+        output(f"Warning: {warning}")
     checks = len(Check) * len(partition_ids)
     output(f"Failed: {failed} of {checks} checks" if failed else f"Passed: all {checks} checks")
     if failed and options.exit_code:
         raise WaltzError(f"{failed} of {checks} checks failed")
+
+
+async def _disabled(session: Session, partition_ids: Collection[int]) -> list[int]:
+    """Those of the partitions that are disabled by their properties; nodes that cannot be read say nothing."""
+    try:
+        names = await session.zookeeper.children(ClusterPaths.of(session.root).all_partition_properties)
+    except NoNodeError:
+        return []
+    disabled = []
+    for partition_id in {int(name) for name in names if name.isdecimal()}.intersection(partition_ids):
+        with contextlib.suppress(PropertiesError):
+            if (await read_properties(session.zookeeper, session.root, partition_id)).properties.disabled:
+                disabled.append(partition_id)
+    return disabled
 
 
 async def _session_warnings(options: argparse.Namespace, survey: Survey, partition_ids: Collection[int]) -> list[str]:

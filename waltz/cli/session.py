@@ -7,7 +7,8 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
-from waltz.common.config import CliConfig, load
+from waltz.asynchronous import Client, connect
+from waltz.common.config import CliConfig, ClientConfig, load
 from waltz.common.errors import WaltzError
 from waltz.common.ids import Endpoint
 from waltz.common.net.tls import client_context
@@ -24,8 +25,11 @@ class Session(NamedTuple):
     zookeeper: ZooKeeper
     root: str
     tls: ssl.SSLContext | None
+    config: CliConfig | None = None
+    """From which it was made."""
 
 
+ClientCommand = Callable[[argparse.Namespace, Client], Awaitable[None]]
 Command = Callable[[argparse.Namespace, Session], Awaitable[None]]
 
 
@@ -46,13 +50,30 @@ def cluster_command(verbs: Nouns, name: str, help_text: str, command: Command) -
     return parser
 
 
+def client_command(verbs: Nouns, name: str, help_text: str, command: ClientCommand) -> argparse.ArgumentParser:
+    """Add a verb that reads and writes the log of the cluster named by ``-c``, as an application does."""
+
+    async def run(options: argparse.Namespace, session: Session) -> None:
+        assert session.config is not None
+        config = ClientConfig(
+            zookeeper_connect_string=session.config.zookeeper_connect_string,
+            cluster_root=session.root,
+            zookeeper_session_timeout_ms=session.config.zookeeper_session_timeout_ms,
+            tls=session.config.tls,
+        )
+        async with connect(config, zookeeper=session.zookeeper) as client:
+            await command(options, client)
+
+    return cluster_command(verbs, name, help_text, run)
+
+
 def _run(options: argparse.Namespace, command: Command) -> int:
     async def run() -> None:
         config = load(options.cli_config_path, CliConfig)
         tls = client_context(config.tls)
         zookeeper = await connect_configured(config, connect_timeout_s=config.zookeeper_connect_timeout_ms / 1000)
         try:
-            await command(options, Session(zookeeper, config.cluster_root, tls))
+            await command(options, Session(zookeeper, config.cluster_root, tls, config))
         finally:
             await zookeeper.close()
 

@@ -26,6 +26,7 @@ from waltz.common.zk.store_admin import read_store_params
 from waltz.common.zk.znodes import PartitionGeneration, ReplicaAssignments, StoreParams
 from waltz.server.appends import AppendLimits
 from waltz.server.caches import FeedCache, TransactionCache
+from waltz.server.disabled_watch import DisabledWatch
 from waltz.server.partition import PartitionOptions, ServerPartition
 from waltz.server.partition_metrics import SERVER_GROUP, PartitionMetrics
 from waltz.server.replica_journal import ReplicaJournal, under_replicated
@@ -108,6 +109,7 @@ class WaltzServer:
         self._replicas: dict[int, frozenset[str]] = {}
         """Storages of the partitions, as the watch has told them."""
         self._service: ServerService | None = None
+        self._disabled: frozenset[int] = frozenset()
         self._listener: Listener | None = None
         self._guard = TrafficGuard(traffic_limits(config.connections))
         self._http: HttpServer | None = None
@@ -154,6 +156,7 @@ class WaltzServer:
             check_storages=self._check_storages,
             set_preferred=self._set_preferred,
         )
+        self._service.set_disabled(self._disabled)
         await self._listen(self._service)
         self._add_gauges()
         await manager.manage_server(self)
@@ -232,6 +235,12 @@ class WaltzServer:
     def partitions(self) -> Mapping[int, ServerPartition]:
         """The partitions that are open, by id."""
         return {} if self._service is None else self._service.partitions
+
+    def set_disabled(self, partition_ids: frozenset[int]) -> None:
+        """Take no appends for exactly these partitions."""
+        self._disabled = partition_ids
+        if self._service is not None:
+            self._service.set_disabled(partition_ids)
 
     def _make_partition(self, partition_id: int, generation: int) -> ServerPartition:
         connections = self._connections
@@ -365,7 +374,9 @@ async def _serve(config: ServerConfig, stop: asyncio.Event) -> None:
         return
     try:
         server = WaltzServer(config, zookeeper)
+        watch = DisabledWatch(zookeeper, config.cluster_root, server.set_disabled, random.Random())
         try:
+            await unless_stopped(stop, watch.start())  # before the first append is taken
             await unless_stopped(stop, server.start())
             if not stop.is_set():
                 calm_garbage_collection()
@@ -376,5 +387,6 @@ async def _serve(config: ServerConfig, stop: asyncio.Event) -> None:
             logger.info("stopping")
         finally:
             await server.close()
+            await close_step("ending the watch of the partitions' properties", watch.close())
     finally:
         await close_step("closing ZooKeeper", zookeeper.close())

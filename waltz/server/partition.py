@@ -250,7 +250,8 @@ class ServerPartition:
         else:
             turned_away = [request for request in requests if not self._line_up(Pending(link, request, write_session))]
             if turned_away:
-                self._refuse_appends(link, turned_away)
+                state = "do not keep up" if self._sequencer.session_open else "cannot be written"
+                self.refuse_appends(link, turned_away, f"the storages {state} at present")
 
     def mount(self, link: ClientLink, request: MountRequest) -> None:
         """Register the connection, and answer when every earlier append is decided.
@@ -422,11 +423,9 @@ class ServerPartition:
         if used_bytes != self._memory.used_bytes:
             self._memory.set(used_bytes)
 
-    def _refuse_appends(self, link: ClientLink, appends: Sequence[AppendCall]) -> None:
-        """There is no room for them to wait. Clients that cannot be told find out by a flush."""
+    def refuse_appends(self, link: ClientLink, appends: Sequence[AppendCall], text: str) -> None:
+        """They are not looked at. Clients that cannot be told find out by a flush."""
         self._metrics.refused_append.mark(len(appends))
-        state = "do not keep up" if self._sequencer.session_open else "cannot be written"
-        text = f"the storages {state} at present"
         self._log_quietly.warning(
             "partition %d: refused %d appends of %s: %s", self.partition_id, len(appends), link.channel.peer, text
         )

@@ -91,6 +91,8 @@ class ServerService:
         self._preferred: tuple[int, ...] = ()
         self._preferred_lock = asyncio.Lock()
         self._by_key: dict[bytes, ServerPartition] = {}
+        self._disabled: frozenset[int] = frozenset()
+        self._taking_appends: dict[bytes, ServerPartition] = {}  # those of them that are not disabled
         self._link_numbers = itertools.count()
         self.links: dict[ClientLink, int] = {}  # with the number of admin requests under way
         self._closing: dict[int, asyncio.Task[None]] = {}
@@ -134,6 +136,15 @@ class ServerService:
             self._close(partition_id)
         self._ask_parked()
 
+    def set_disabled(self, partition_ids: frozenset[int]) -> None:
+        """Take no appends for exactly these partitions, whether they are here or not. Everything else goes on."""
+        for partition_id in sorted(partition_ids ^ self._disabled):
+            logger.info("partition %d is %s", partition_id, "disabled" if partition_id in partition_ids else "enabled")
+        self._disabled = partition_ids
+        self._taking_appends = {
+            key: partition for key, partition in self._by_key.items() if partition.partition_id not in partition_ids
+        }
+
     async def close(self) -> None:
         """Close all partitions and end what is under way. Clients are told "not ready" from now on."""
         self.closed = True
@@ -150,6 +161,8 @@ class ServerService:
         partition = self._partition_factory(partition_id, generation)
         self.partitions[partition_id] = partition
         self._by_key[_key(partition_id)] = partition
+        if partition_id not in self._disabled:
+            self._taking_appends[_key(partition_id)] = partition
         predecessor = self._closing.get(partition_id)
         if predecessor is None:
             partition.start()
@@ -160,6 +173,7 @@ class ServerService:
         logger.info("closing partition %d", partition_id)
         partition = self.partitions.pop(partition_id)
         del self._by_key[_key(partition_id)]
+        self._taking_appends.pop(_key(partition_id), None)
         partition.leave(self._closing_reason)
         predecessor = self._closing.get(partition_id)
         task = asyncio.get_running_loop().create_task(
@@ -200,10 +214,14 @@ class ServerService:
         link.mounts.clear()
 
     def append(self, link: ClientLink, requests: Sequence[AppendCall], write_session: int = NO_WRITE_SESSION) -> None:
-        """Appends to one partition; when it is not here they are refused, silently before version 5."""
-        partition = self._by_key.get(requests[0].req_id[PARTITION_PART])
+        """Appends to one partition; when it is not here, or disabled, they are refused, silently before version 5."""
+        partition = self._taking_appends.get(requests[0].req_id[PARTITION_PART])
         if partition is not None:
             partition.append(link, requests, write_session)
+            return
+        disabled = self._by_key.get(requests[0].req_id[PARTITION_PART])
+        if disabled is not None:
+            disabled.refuse_appends(link, requests, "the partition is disabled by its properties")
         else:
             req_ids = [request.req_id for request in requests]
             tell_failed(link, req_ids, self._closing_reason, None, "the partition is not at this server")

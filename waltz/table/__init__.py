@@ -25,11 +25,13 @@ if TYPE_CHECKING:
         StoreLockedError,
         StoreUnavailableError,
         TableError,
+        TimestampError,
         VersionConflict,
     )
     from waltz.table.face.configured import configure, properties_of
     from waltz.table.face.cursors import NamedCursor
     from waltz.table.face.several import PartitionedTable, PrefixedTable
+    from waltz.table.face.sweeping import SweepCheck
     from waltz.table.face.table import Table
     from waltz.table.face.transaction import TableTransaction
     from waltz.table.face.values import JsonSerializer, ModelSerializer, TypedTable
@@ -56,11 +58,13 @@ __all__ = [
     "StoreError",
     "StoreLockedError",
     "StoreUnavailableError",
+    "SweepCheck",
     "Table",
     "TableError",
     "TableRow",
     "TableTransaction",
     "Taken",
+    "TimestampError",
     "TypedTable",
     "Version",
     "VersionConflict",
@@ -81,11 +85,13 @@ _HOMES = {
         "StoreLockedError",
         "StoreUnavailableError",
         "TableError",
+        "TimestampError",
         "VersionConflict",
     ),
     "waltz.table.face.configured": ("configure", "properties_of"),
     "waltz.table.face.cursors": ("NamedCursor",),
     "waltz.table.face.several": ("PartitionedTable", "PrefixedTable"),
+    "waltz.table.face.sweeping": ("SweepCheck",),
     "waltz.table.face.table": ("Table",),
     "waltz.table.face.transaction": ("TableTransaction",),
     "waltz.table.face.values": ("JsonSerializer", "ModelSerializer", "TypedTable"),

@@ -42,6 +42,10 @@ class KeyTooLongError(StoreError):
     """Prefix and key of a row are longer than the store can hold."""
 
 
+class TimestampError(TableError, ValueError):
+    """A timestamp that is not positive, or further ahead of the writer's clock than the partition allows."""
+
+
 class ViewGapError(StoreError):
     """Changes do not begin where the store ends; nothing was applied."""
 

@@ -60,7 +60,8 @@ class PartitionProperties(BaseModel):
 
     format: Literal["raw", "table"] = "raw"
     """Whether the data of transactions is the application's, or envelopes."""
-    disabled: Annotated[bool, _only(False, "servers refuse no appends for it yet")] = False
+    disabled: Annotated[bool, Field(strict=True)] = False
+    """Nothing is appended: tables refuse to write, and servers of this package refuse what others append."""
     row_type: Literal["primary", "zlib", "snappy_primary", "zstd", "lz4"] = _named("rowType", "primary")
     """The codec of new transactions."""
     index_class_name: Annotated[str, Field(min_length=1)] | None = _named("indexClassName", None)

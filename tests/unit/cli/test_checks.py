@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from waltz.cli.checks import Check, find_failures, find_session_warnings
+from waltz.cli.checks import Check, find_disabled_warnings, find_failures, find_session_warnings
 from waltz.cli.survey import ServerReport, Survey
 from waltz.common.errors import WaltzError
 from waltz.common.ids import Endpoint
@@ -215,3 +215,13 @@ def test_servers_that_know_write_sessions_or_cannot_be_asked_are_no_cause_for_a_
 def test_a_partition_without_an_owner_may_get_one() -> None:
     assert len(find_session_warnings(mixed(1)._replace(owners={}), [0])) == 1
     assert find_session_warnings(WELL._replace(owners={}), [0]) == []
+
+
+def test_disabled_partitions_at_a_server_that_knows_no_properties() -> None:
+    (warning,) = find_disabled_warnings(mixed(owner=2), [0])
+    assert warning.startswith(
+        "partition 0 is disabled, and its owner, server 2 (host2:5000), takes appends all the same"
+    )
+    assert find_disabled_warnings(mixed(owner=2), []) == []
+    for survey in (mixed(owner=1), mixed(2, other_version=None), mixed(2)._replace(owners={}), mixed(owner=9)):
+        assert find_disabled_warnings(survey, [0]) == []

@@ -5,13 +5,15 @@ import logging
 
 import pytest
 
-from tests.unit.cli.nodes import ORIGINAL, OURS, STORAGES, Nodes, running
+from tests.unit.cli.nodes import ORIGINAL, OURS, ROOT, STORAGES, Nodes, running
 from tests.unit.cli.test_server_metrics import server_registry
 from waltz.cli import cluster
 from waltz.cli.checks import Check
 from waltz.cli.main import parser
 from waltz.common.errors import WaltzError
 from waltz.common.net.http import HttpServer
+from waltz.common.zk.paths import ClusterPaths
+from waltz.table.properties import change_properties
 
 REACHED = ("127.0.0.1:6000=true", "127.0.0.1:6001=false", "127.0.0.1:6002=true")
 
@@ -46,6 +48,19 @@ async def test_a_cluster_that_passes(capsys: pytest.CaptureFixture[str]) -> None
         assert capsys.readouterr().out == f"Passed: all {2 * len(Check)} checks\n"
         await verify(nodes, "-p", "1", "--exit-code")
         assert capsys.readouterr().out == f"Passed: all {len(Check)} checks\n"
+
+
+async def test_disabled_partitions_of_the_original_are_a_warning(capsys: pytest.CaptureFixture[str]) -> None:
+    async with running(ORIGINAL, OURS) as nodes:
+        for partition_id in (0, 1):
+            await change_properties(nodes.zookeeper, ROOT, partition_id, {"disabled": True})
+        await nodes.zookeeper.create(ClusterPaths.of(ROOT).partition_properties(7), b"something else")
+        await verify(nodes, "--exit-code")
+        warning, passed = capsys.readouterr().out.splitlines()
+        assert warning.startswith("Warning: partition 0 is disabled, and its owner, server 1 (")
+        assert passed == f"Passed: all {2 * len(Check)} checks"
+        await verify(nodes, "-p", "1")
+        assert "Warning" not in capsys.readouterr().out
 
 
 async def test_a_cluster_that_fails(capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture) -> None:

@@ -27,6 +27,7 @@ from waltz.common.wire.client_server import (
     AddPreferredPartitionResponse,
     CheckStorageConnectivityRequest,
     CheckStorageConnectivityResponse,
+    FlushResponse,
     HighWaterMarkRequest,
     HighWaterMarkResponse,
     MountResponse,
@@ -314,6 +315,36 @@ async def test_appends_and_lists_for_a_partition_that_is_not_here(setup: Setup) 
     await setup.service.close()
     setup.service.append(new, [append(4)])
     assert [tuple(message)[1] for message in take(new)] == [AppendFailure.STOPPING]
+
+
+async def test_a_disabled_partition_takes_no_appends_and_all_else_goes_on(setup: Setup) -> None:
+    setup.service.set_disabled(frozenset({0, 7}))
+    setup.service.set_partitions({0: GENERATION})
+    (made,) = setup.made
+    made.log.open_session()
+    old, new = setup.link(), setup.link()
+    new.channel.version, new.client_id = 5, 2
+    for link in (old, new):
+        setup.service.received(link, mount(0, -1, link.client_id or 0))
+        take(link)
+        setup.service.append(link, [append(1, client_id=link.client_id or 0)])
+        setup.service.received(link, flush(3))
+    assert [type(message) for message in take(old)] == [FlushResponse], "its client finds out by a flush"
+    assert take(new) == [
+        AppendFailed(req_id(1, 2), AppendFailure.MOVED, -1, "the partition is disabled by its properties"),
+        FlushResponse(req_id(3), -1),
+    ]
+    setup.service.set_disabled(frozenset({7}))
+    for link in (old, new):
+        setup.service.append(link, [append(2, client_id=link.client_id or 0)])
+    assert len(made.log.undecided) == 2
+    setup.service.set_disabled(frozenset({0}))
+    setup.service.append(new, [append(3, client_id=2)])
+    assert len(made.log.undecided) == 2
+    setup.service.set_partitions({})
+    setup.service.set_partitions({0: GENERATION + 1})
+    setup.service.append(new, [append(4, client_id=2, generation=GENERATION + 1)])
+    assert [message.reason for message in take(new) if isinstance(message, AppendFailed)] == [AppendFailure.MOVED] * 2
 
 
 async def test_clients_are_told_at_once_that_a_partition_has_left(setup: Setup) -> None:

@@ -61,7 +61,7 @@ def test_ages_have_their_places() -> None:
         ({"ttlTimestampAgeInMillis": -1}, "ttlTimestampAgeInMillis: "),
         ({"ttlTimestampAgeInMillis": True}, "ttlTimestampAgeInMillis: "),
         ({"ttlTimestampAgeInMillis": "1d"}, "ttlTimestampAgeInMillis: "),
-        ({"disabled": True}, "disabled: only False is possible"),
+        ({"disabled": 1}, "disabled: "),
         ({"durability": "fsync_never"}, "durability: only fsync_always is possible: storages know"),
         ({"consistency": "quorum"}, "consistency: only leader_quorum is possible: servers know"),
         ({"replicated": False}, "replicated: only True is possible"),
@@ -81,6 +81,7 @@ def test_what_cannot_be_is_refused_with_its_name(changes: dict[str, object], tex
 def test_what_holds_anyway_may_be_said() -> None:
     assert changed(RAW, {"durability": "fsync_always", "consistency": "leader_quorum", "view": "client"}) == RAW
     assert changed(RAW, {"indexClassName": "lmdb", "maxKeySizeInBytes": 499}).max_key_bytes == 499
+    assert changed(changed(RAW, {"disabled": True}), {"disabled": None}) == RAW
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,7 @@ from waltz.client.errors import (
     ClientTimeoutError,
     NotAppendedError,
     PartitionInactiveError,
+    ServerError,
     SessionFencedError,
     TransactionTooLargeError,
 )
@@ -67,7 +68,7 @@ class PartitionAppends:
         self._refusals = Backoff(
             settings.options.refused_initial_s, settings.options.refused_maximum_s, settings.random_source
         )
-        self._refused = False
+        self._refusal: ServerError | None = None  # what the server said of appends that it refused last
         self._pause: asyncio.TimerHandle | None = None
         sessions = settings.sessions
         self.session = ClientWriteSession(
@@ -117,7 +118,7 @@ class PartitionAppends:
         if mount.channel is not None:
             if self.session.state is SessionState.ASKING:
                 return ClientError("the server has not told the number of the write session")
-            return None
+            return self._refusal
         if mount.ahead:
             return ClientAheadError(self._partition_id)
         if mount.link is None:
@@ -397,6 +398,7 @@ class PartitionAppends:
         if message.reason is not AppendFailure.TOO_LARGE:
             logger.debug("partition %d: an append failed: %s", self._partition_id, message.reason.name)
             if message.reason is AppendFailure.MOVED:
+                self._refusal = ServerError(message.text or "the server cannot write the partition at present")
                 self._begin_pause()
             self._abort(message.req_id, self._lost)
             return
@@ -431,8 +433,8 @@ class PartitionAppends:
                 return None
             submission, failed = commit
             self._lost(failed)
-        if self._refused:
-            self._refused = False
+        if self._refusal is not None:
+            self._refusal = None
             self._refusals.reset()
             self._end_pause()
         if self.signal.waited_for:
@@ -510,7 +512,6 @@ class PartitionAppends:
 
     def _begin_pause(self) -> None:
         """The partition cannot be written at present: asking again at once would only keep its server busy."""
-        self._refused = True
         if self._pause is None:
             self._pause = self._loop.call_later(self._refusals.next_delay_s(), self._end_pause)
             self._held_back = True

@@ -83,8 +83,13 @@ class ClusterPaths(NamedTuple):
         """Metadata of one partition."""
         return f"{self.root}/store/partition/{partition_id}"
 
+    @property
+    def all_partition_properties(self) -> str:
+        """Parent of the properties of partitions: our own, where the original never looks. May be missing."""
+        return f"{self.root}/ext/partition"
+
     def partition_properties(self, partition_id: int) -> str:
-        """Properties of one partition: our own, where the original never looks."""
+        """Properties of one partition."""
         return f"{self.root}/ext/partition/{partition_id}"
 
     def cursor(self, group: str, partition_id: int) -> str:

@@ -1,67 +1,23 @@
 """Tables for threads: every call blocks until it is done on the loop of a client."""
 
-from collections.abc import (
-    AsyncGenerator,
-    Callable,
-    Coroutine,
-    ItemsView,
-    Iterable,
-    Iterator,
-    MutableMapping,
-    Sequence,
-    ValuesView,
-)
-from contextlib import suppress
+from collections.abc import Callable, ItemsView, Iterable, Iterator, MutableMapping, Sequence, ValuesView
 from types import TracebackType
-from typing import Any, Protocol, Self, TypeVar
+from typing import Self, TypeVar
 
-from waltz.client.errors import ClientClosedError
+from waltz.client.serializer import Serializer
 from waltz.table.envelope import Row
+from waltz.table.face.blocking_parts import BlockingPrefixedTable, BlockingTypedTable
 from waltz.table.face.cursors import NamedCursor
-from waltz.table.face.table import TIMEOUT_S, Table, Transacting
-from waltz.table.face.transaction import TableTransaction
+from waltz.table.face.several import PrefixedTable
+from waltz.table.face.sweeping import SweepCheck
+from waltz.table.face.table import TIMEOUT_S, Table
+from waltz.table.face.threads import BlockingTransaction, Run, iterated, transact
 from waltz.table.properties import PartitionProperties
 from waltz.table.rows import TableRow, Version
 from waltz.table.taking import Taken
 from waltz.table.view import KeyRange
 
 T = TypeVar("T")
-
-_PAGE_ROWS = 500
-
-
-class Run(Protocol):
-    """Runs a coroutine on the loop of a client while the caller waits."""
-
-    def __call__(self, work: Coroutine[Any, Any, T], /) -> T: ...
-
-
-class BlockingTransaction:
-    """What a transaction of threads reads and writes; used by one thread at a time, until its work is done."""
-
-    def __init__(self, attempt: TableTransaction, run: Run) -> None:
-        self._attempt = attempt
-        self._run = run
-
-    def get(self, key: bytes, *, prefix: bytes = b"") -> TableRow | None:
-        """The row of a key, as this transaction sees it."""
-        return self._on_loop(lambda: self._attempt.get(key, prefix=prefix))
-
-    def put(self, key: bytes, value: bytes | None, *, prefix: bytes = b"") -> None:
-        """Write a row when the transaction is committed."""
-        self._on_loop(lambda: self._attempt.put(key, value, prefix=prefix))
-
-    def delete(self, key: bytes, *, prefix: bytes = b"") -> None:
-        """Delete a row when the transaction is committed."""
-        self._on_loop(lambda: self._attempt.delete(key, prefix=prefix))
-
-    def _on_loop(self, call: Callable[[], T]) -> T:
-        """Stores are for one thread, that of the loop."""
-
-        async def called() -> T:
-            return call()
-
-        return self._run(called())
 
 
 class BlockingTable:
@@ -87,6 +43,11 @@ class BlockingTable:
     def properties(self) -> PartitionProperties:
         """Those that hold at present."""
         return self._table.properties
+
+    @property
+    def applied(self) -> int:
+        """The last transaction whose effect the view holds, -1 at first."""
+        return self._table.applied
 
     def put(self, key: bytes, value: bytes | None, *, prefix: bytes = b"", timestamp_ms: int | None = None) -> int:
         """Write one row."""
@@ -120,23 +81,7 @@ class BlockingTable:
         max_attempts: int | None = None,
     ) -> int | None:
         """Read and write rows as if nobody else did; ``work`` is called on the thread of the caller."""
-        table, run = self._table, self._run
-
-        async def began() -> Transacting:
-            return table.transacting(timeout_s=timeout_s, max_attempts=max_attempts)
-
-        async def ended() -> None:
-            steps.end()
-
-        steps = run(began())
-        while True:
-            attempt = run(steps.begin())
-            try:
-                work(BlockingTransaction(attempt, run))
-            finally:
-                run(ended())
-            if run(steps.commit()):
-                return steps.transaction_id
+        return transact(self._table, self._run, work, timeout_s=timeout_s, max_attempts=max_attempts)
 
     def truncate(self) -> int:
         """Void every row that is in the log before this."""
@@ -146,13 +91,21 @@ class BlockingTable:
         """Have all views remove what has reached its age."""
         return self._run(self._table.sweep())
 
-    def sweep_if_due(self) -> int | None:
+    def sweep_if_due(self, *, timeout_s: float = TIMEOUT_S) -> int | None:
         """Sweep if some row has been past its age for the interval of the partition's properties."""
-        return self._run(self._table.sweep_if_due())
+        return self._run(self._table.sweep_if_due(timeout_s=timeout_s))
+
+    def check_sweep(self) -> SweepCheck:
+        """What a sweep would find at this moment; looks at all rows of the view."""
+        return self._run(self._table.check_sweep())
 
     def refresh(self) -> None:
         """Return when the view has everything that was committed when this was called."""
         self._run(self._table.refresh())
+
+    def high_water_mark(self) -> int:
+        """The last transaction that the owner of the partition has committed at this moment, -1 if there is none."""
+        return self._run(self._table.high_water_mark())
 
     def get(
         self, keys: Sequence[bytes], *, prefix: bytes = b"", raw: bool = False, fresh: bool = False
@@ -176,7 +129,8 @@ class BlockingTable:
         fresh: bool = False,
     ) -> Iterator[TableRow]:
         """The rows of ranges of keys, or of the whole table, in order; all of one state of the table."""
-        return self._iterated(self._table.scan(ranges, reverse=reverse, limit=limit, raw=raw, fresh=fresh), _PAGE_ROWS)
+        rows = self._table.scan(ranges, reverse=reverse, limit=limit, raw=raw, fresh=fresh)
+        return iterated(self._run, rows)
 
     def scan_keys(
         self,
@@ -189,7 +143,7 @@ class BlockingTable:
     ) -> Iterator[tuple[bytes, bytes]]:
         """Prefix and key of what :meth:`scan` gives."""
         keys = self._table.scan_keys(ranges, reverse=reverse, limit=limit, raw=raw, fresh=fresh)
-        return self._iterated(keys, _PAGE_ROWS)
+        return iterated(self._run, keys)
 
     def approximate_count(self, *, raw: bool = False) -> int:
         """How many rows there are: expired ones are counted, tombstones only with ``raw``."""
@@ -201,30 +155,19 @@ class BlockingTable:
 
     def follow(self, after: int, *, prefix: bytes | None = None) -> Iterator[Taken]:
         """What :meth:`take` gives, as it comes, without an end."""
-        return self._iterated(self._table.follow(after, prefix=prefix), 1)
+        return iterated(self._run, self._table.follow(after, prefix=prefix), 1)
 
     def mapping(self, prefix: bytes = b"") -> "TableMapping":
         """The rows of one prefix as a dictionary of bytes."""
         return TableMapping(self, prefix)
 
-    def _iterated(self, source: AsyncGenerator[T, None], page_size: int) -> Iterator[T]:
-        async def page() -> list[T]:
-            found: list[T] = []
-            async for item in source:
-                found.append(item)
-                if len(found) == page_size:
-                    break
-            return found
+    def prefixed(self, prefix: bytes) -> BlockingPrefixedTable:
+        """The rows of one prefix as a table of their own, as :class:`~waltz.table.face.several.PrefixedTable`."""
+        return BlockingPrefixedTable(PrefixedTable(self._table, prefix), self._run)
 
-        async def closed() -> None:
-            await source.aclose()
-
-        try:
-            while items := self._run(page()):
-                yield from items
-        finally:
-            with suppress(ClientClosedError):  # which has ended the reading
-                self._run(closed())
+    def typed(self, serializer: Serializer[T], prefix: bytes = b"") -> BlockingTypedTable[T]:
+        """The rows of one prefix with values that are not bytes, as :class:`~waltz.table.face.values.TypedTable`."""
+        return BlockingTypedTable(self._table, serializer, prefix, self._run)
 
 
 class BlockingCursor:

@@ -47,7 +47,8 @@ def check_table(properties: PartitionProperties, partition_id: int) -> None:
     if properties.format != "table":
         raise PropertiesError(
             f"partition {partition_id} is not a table: its format is {properties.format}. If nobody else uses it, make "
-            f'it one with waltz.table.configure(client, {partition_id}, {{"format": "table"}})'
+            f'it one with waltz.table.configure(client, {partition_id}, {{"format": "table"}}), or on the command line '
+            f"with waltz partition configure -p {partition_id} format=table"
         )
     check_available(properties.codec)
 

@@ -119,7 +119,18 @@ class PartitionedTable:
 
     def table_of(self, key: bytes) -> Table:
         """The table that holds a key."""
-        return self.tables[place_of(key, len(self.tables))]
+        return self.tables[self.place_of(key)]
+
+    def place_of(self, key: bytes) -> int:
+        """Which of :attr:`tables` holds a key."""
+        return place_of(key, len(self.tables))
+
+    def table_of_all(self, keys: Sequence[bytes]) -> Table:
+        """The table that holds all of these keys. Raises ``ValueError`` when they are of several."""
+        places = {self.place_of(key) for key in keys}
+        if len(places) != 1:
+            raise ValueError(f"keys of {len(places)} partitions; a transaction is in one")
+        return self.tables[places.pop()]
 
     async def put(
         self, key: bytes, value: bytes | None, *, prefix: bytes = b"", timestamp_ms: int | None = None
@@ -137,7 +148,7 @@ class PartitionedTable:
 
     async def batch(self, rows: Sequence[Row], *, any_timestamp: bool = False) -> int:
         """As :meth:`Table.batch`. Raises ``ValueError`` for keys of several partitions: that would not be atomic."""
-        return await self._only([row.key for row in rows]).batch(rows, any_timestamp=any_timestamp)
+        return await self.table_of_all([row.key for row in rows]).batch(rows, any_timestamp=any_timestamp)
 
     async def transaction(
         self,
@@ -156,16 +167,15 @@ class PartitionedTable:
             working = work(transaction)
             if inspect.isawaitable(working):
                 await working
-            self._only([*keys, *transaction.keys])
+            self.table_of_all([*keys, *transaction.keys])
 
-        return await self._only(keys).transaction(checked, timeout_s=timeout_s)
+        return await self.table_of_all(keys).transaction(checked, timeout_s=timeout_s)
 
     async def get(
         self, keys: Sequence[bytes], *, prefix: bytes = b"", raw: bool = False, fresh: bool = False
     ) -> list[TableRow | None]:
         """As :meth:`Table.get`; each partition by itself."""
-        count = len(self.tables)
-        places = [place_of(key, count) for key in keys]
+        places = [self.place_of(key) for key in keys]
         found: dict[bytes, TableRow | None] = {}
         for place in sorted(set(places)):
             wanted = [key for key, at in zip(keys, places, strict=True) if at == place]
@@ -198,12 +208,6 @@ class PartitionedTable:
     async def approximate_count(self, *, raw: bool = False) -> int:
         """As :meth:`Table.approximate_count`, of all partitions."""
         return sum([await table.approximate_count(raw=raw) for table in self.tables])
-
-    def _only(self, keys: Sequence[bytes]) -> Table:
-        places = {place_of(key, len(self.tables)) for key in keys}
-        if len(places) != 1:
-            raise ValueError(f"keys of {len(places)} partitions; a transaction is in one")
-        return self.tables[places.pop()]
 
 
 async def _merged(scans: Sequence[AsyncGenerator[TableRow, None]], *, reverse: bool) -> AsyncGenerator[TableRow, None]:

@@ -15,16 +15,16 @@ from waltz.client.errors import LockConflict, NotAppendedError
 from waltz.client.locks import PartitionLocalLock
 from waltz.client.plain.client import Client
 from waltz.client.retry_policy import RetryPolicy
-from waltz.table.ages import due_mark, is_swept, sweep_mark
 from waltz.table.codecs import Codec
 from waltz.table.envelope import Batch, Envelope, Row, Truncate, encode
-from waltz.table.errors import KeyTooLongError, VersionConflict
+from waltz.table.errors import KeyTooLongError, PropertiesError, TimestampError, VersionConflict
 from waltz.table.face.configured import Configured
 from waltz.table.face.follower import Follower
 from waltz.table.face.locks import MAX_ROW_LOCKS, TABLE_LOCK, row_lock
+from waltz.table.face.sweeping import SweepCheck, check_rows, present_mark
 from waltz.table.face.transaction import TableTransaction
 from waltz.table.properties import PartitionProperties
-from waltz.table.rows import TableRow, Version, row_key, unpack_head
+from waltz.table.rows import TableRow, Version, row_key
 from waltz.table.stores.directory import StoreIdentity
 from waltz.table.stores.interface import Snapshot, Store
 from waltz.table.stores.registry import open_store
@@ -33,9 +33,6 @@ from waltz.table.view import KeyRange, Reading
 
 TIMEOUT_S = 30.0
 DEFAULT_STORE = "memory"
-SKEW_MARGIN_MS = 1000
-"""By so much readers' clocks may be behind that of who sweeps, and still not miss what they do not hide."""
-
 _YIELD_ROWS = 256
 _LOOP_BYTES = 64 << 10
 """More is not compressed on the event loop."""
@@ -50,8 +47,8 @@ class Table:
     """A table in one partition: ``async with client.table(0) as table: ...``.
 
     Used on the loop of its client, which has to outlive it. Every write returns the id of its transaction; reads see
-    at least what was written through this object before. Writes raise what ``Client.append`` raises; reads raise
-    ``TableError`` when the view has stopped.
+    at least what was written through this object before. Writes raise what ``Client.append`` raises, and
+    ``PropertiesError`` while the partition is disabled; reads raise ``TableError`` when the view has stopped.
     """
 
     def __init__(
@@ -109,6 +106,11 @@ class Table:
         """Those that hold at present. Raises ``TableError`` when they have changed so that the table cannot go on."""
         return self._configured.properties
 
+    @property
+    def applied(self) -> int:
+        """The last transaction whose effect the view holds, -1 at first."""
+        return self._store.progress.applied
+
     # Writes
 
     async def put(
@@ -124,9 +126,9 @@ class Table:
     async def batch(self, rows: Sequence[Row], *, any_timestamp: bool = False) -> int:
         """Write rows in one transaction.
 
-        Raises ``ValueError`` when there are none, and for timestamps that are not positive or, unless
-        ``any_timestamp``, further ahead than the partition allows: they would win over all that is written until then.
-        Raises ``KeyTooLongError``, and ``EnvelopeError`` for what does not fit into the envelope.
+        Raises ``ValueError`` when there are none, and ``TimestampError`` for timestamps that are not positive or,
+        unless ``any_timestamp``, further ahead than the partition allows: they would win over all that is written until
+        then. Raises ``KeyTooLongError``, and ``EnvelopeError`` for what does not fit into the envelope.
         """
         now_ms = self._clock()
         if not rows:
@@ -141,28 +143,53 @@ class Table:
 
     async def sweep(self) -> int | None:
         """Have all views remove what has reached its age; ``None`` when the partition has no ages."""
-        mark = sweep_mark(self._clock() - SKEW_MARGIN_MS, self._configured.ages)
+        mark = present_mark(self._clock(), self._configured.ages)
         return None if mark is None else await self._append(mark, append_locks=[TABLE_LOCK])
 
-    async def sweep_if_due(self) -> int | None:
+    async def sweep_if_due(self, *, timeout_s: float = TIMEOUT_S) -> int | None:
         """Sweep if some row has been past its age for the interval that the partition's properties give it.
 
-        Looks at rows until one is found; ``None`` when there is none.
+        Looks at the rows of the view until one is found; ``None`` when there is none. Of several programs that do so at
+        a time one sweeps: the others are told of its mark by the lock of the table, and look again. Raises
+        ``NotAppendedError`` at the deadline.
         """
-        due = due_mark(self._clock() - SKEW_MARGIN_MS, self._configured.ages, self.properties.intervals)
-        if due is None:
-            return None
+        deadline_s = asyncio.get_running_loop().time() + timeout_s
+        await _in_time(self._catch_up(fresh=False), deadline_s)
+        attempt = 0
+        while True:
+            attempt += 1
+            snapshot = self._store.snapshot()
+            try:
+                due = (await self._aged(snapshot, only_due=True)).due
+            finally:
+                snapshot.close()
+            mark = present_mark(self._clock(), self._configured.ages)
+            if mark is None or not due:
+                return None
+            try:
+                return await self._append(
+                    mark,
+                    write_locks=[TABLE_LOCK],
+                    high_water_mark=snapshot.progress.applied,
+                    timeout_s=max(deadline_s - asyncio.get_running_loop().time(), 0.0),
+                )
+            except LockConflict as conflict:
+                await _in_time(self._follower.reached(conflict.transaction_id), deadline_s)
+                await _in_time(asyncio.sleep(_PACE.delay_s(attempt, random.random())), deadline_s)
+
+    async def check_sweep(self) -> SweepCheck:
+        """What a sweep would find at this moment; looks at all rows of the view."""
         await self._catch_up(fresh=False)
         snapshot = self._store.snapshot()
         try:
-            for number, (_, row) in enumerate(snapshot.scan(b"", None), 1):
-                if is_swept(unpack_head(row), due):
-                    return await self.sweep()
-                if number % _YIELD_ROWS == 0:
-                    await asyncio.sleep(0)
+            return await self._aged(snapshot, only_due=False)
         finally:
             snapshot.close()
-        return None
+
+    async def _aged(self, snapshot: Snapshot, *, only_due: bool) -> SweepCheck:
+        return await check_rows(
+            snapshot, self._clock(), self._configured.ages, self.properties.intervals, only_due=only_due
+        )
 
     async def put_if(
         self,
@@ -232,6 +259,10 @@ class Table:
         high_water_mark: int | None = None,
         timeout_s: float = TIMEOUT_S,
     ) -> int:
+        if self.properties.disabled:
+            raise PropertiesError(
+                f"partition {self._partition_id} is disabled: nothing is written until its property `disabled` is false"
+            )
         data = await self._encoded(envelope)
         transaction_id = await self._client.append(
             self._partition_id,
@@ -260,15 +291,22 @@ class Table:
                 raise KeyTooLongError(f"prefix and key take more than the {longest} bytes that this table allows")
             if row.timestamp_ms is not None:
                 if row.timestamp_ms <= 0:
-                    raise ValueError(f"a timestamp must be positive, not {row.timestamp_ms}")
+                    raise TimestampError(f"a timestamp must be positive, not {row.timestamp_ms}")
                 if latest_ms is not None and row.timestamp_ms > latest_ms:
-                    raise ValueError(f"the timestamp {row.timestamp_ms} is too far ahead; at most {latest_ms}")
+                    raise TimestampError(
+                        f"the timestamp {row.timestamp_ms} is too far ahead of this clock; at most {latest_ms} is "
+                        "possible, by maxTimestampSkewInMillis"
+                    )
 
     # Reads
 
     async def refresh(self) -> None:
         """Return when the view has everything that was committed when this was called."""
-        await self._follower.reached(await self._client.high_water_mark(self._partition_id))
+        await self._follower.reached(await self.high_water_mark())
+
+    async def high_water_mark(self) -> int:
+        """The last transaction that the owner of the partition has committed at this moment, -1 if there is none."""
+        return await self._client.high_water_mark(self._partition_id)
 
     async def get(
         self, keys: Sequence[bytes], *, prefix: bytes = b"", raw: bool = False, fresh: bool = False
@@ -342,7 +380,7 @@ class Table:
         """
         if limit < 1:
             raise ValueError(f"limit must be at least 1, not {limit}")
-        mark = await self._client.high_water_mark(self._partition_id)
+        mark = await self.high_water_mark()
         if mark <= after:
             return Taken([], after, at_end=True)
         until = mark

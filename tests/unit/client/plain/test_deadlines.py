@@ -193,6 +193,24 @@ async def test_too_large_for_the_server_is_one_error_at_the_first_try(world: Wor
         assert (raised.value.not_appended, raised.value.unknown, raised.value.other) == (0, 0, 1)
 
 
+async def test_what_the_server_says_of_refused_appends_is_told_at_the_deadline(wide_world: World) -> None:
+    server = await wide_world.server(versions=ALL)
+    refusing = True
+
+    def refuse(connection: Connection, message: Message) -> bool:
+        if isinstance(message, AppendRequest) and refusing:
+            connection.send(AppendFailed(message.req_id, AppendFailure.MOVED, -1, "the partition is disabled"))
+            return True
+        return False
+
+    server.filter = refuse
+    async with plain_client(server, refused_initial_s=0.01, refused_maximum_s=0.02) as client:
+        with pytest.raises(waltz.NotAppendedError, match="the partition is disabled; the transaction is not in"):
+            await client.append(0, b"x", timeout_s=0.3)
+        refusing = False
+        assert await client.append(0, b"y") == 0
+
+
 async def test_a_partition_that_cannot_be_written_is_asked_ever_more_rarely_and_alone(wide_world: World) -> None:
     server = await wide_world.server(versions=ALL)
     refused = 0

@@ -10,7 +10,9 @@ import waltz
 from waltz.client.mock import MockDriver, MockServerPartition
 from waltz.table.envelope import Row
 from waltz.table.errors import CursorConflict, PropertiesError, VersionConflict
-from waltz.table.face.blocking import BlockingTable, BlockingTransaction
+from waltz.table.face.blocking import BlockingTable
+from waltz.table.face.sweeping import SweepCheck
+from waltz.table.face.threads import BlockingTransaction
 from waltz.table.properties import PartitionProperties
 from waltz.table.rows import Version
 from waltz.table.view import KeyRange
@@ -67,7 +69,10 @@ def test_every_call(table: BlockingTable) -> None:
     assert next(iter(table.follow(2))).rows[0].value == b"2"
     assert table.sweep() is None
     assert table.sweep_if_due() is None
-    assert table.truncate() == 4
+    assert table.check_sweep() == SweepCheck(0, due=False)
+    assert table.truncate() == table.high_water_mark() == 4
+    table.refresh()
+    assert table.applied == 4
     assert list(table.scan()) == []
 
 

@@ -19,6 +19,7 @@ from waltz.table.errors import PropertiesError, TableError
 from waltz.table.face import configured
 from waltz.table.face.table import Table
 from waltz.table.properties import change_properties
+from waltz.table.rows import Version
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -54,6 +55,23 @@ async def test_a_raw_partition_is_refused_and_the_error_says_what_to_do(client: 
         await table.put(b"k", b"v")
     assert (await waltz.table.properties_of(client, 0)).format == "table"
     assert (await waltz.table.properties_of(client, 1)).format == "raw"
+
+
+async def test_a_disabled_partition_is_not_written_and_may_be_read(client: waltz.Client) -> None:
+    await waltz.table.configure(client, 0, TABLE)
+    async with client.table(0) as table:
+        await table.put(b"k", b"v")
+        await waltz.table.configure(client, 0, {"disabled": True})
+        await until_changed(table, "disabled", True)
+        for write in (table.put(b"k", b"w"), table.truncate(), table.put_if(b"k", b"w", Version(0, 0))):
+            with pytest.raises(PropertiesError, match="partition 0 is disabled"):
+                await write
+        (row,) = await table.get([b"k"], fresh=True)
+        assert row is not None
+        assert row.value == b"v"
+        await waltz.table.configure(client, 0, {"disabled": None})
+        await until_changed(table, "disabled", False)
+        assert await table.put(b"k", b"w") == 1
 
 
 async def test_other_clients_see_them(partitions: list[MockServerPartition], client: waltz.Client) -> None:
@@ -174,7 +192,7 @@ async def server() -> MemoryZooKeeperServer:
 @pytest.fixture
 async def zookeeper(server: MemoryZooKeeperServer) -> AsyncIterator[MemoryZooKeeper]:
     """That of the client in ZooKeeper."""
-    zookeeper = await server.connect(operation_timeout_s=0.01)
+    zookeeper = await server.connect()
     await zookeeper.create("/waltz", None)
     yield zookeeper
     await zookeeper.close()
@@ -210,8 +228,10 @@ async def test_changes_made_while_zookeeper_was_away_are_followed(
     other = await server.connect()
     async with zookeeper_client.table(0) as table:
         server.disconnect(zookeeper)
-        with pytest.raises(ConnectionLossError):
-            await waltz.table.configure(zookeeper_client, 0, {"rowType": "zlib"})
+        with monkeypatch.context() as impatience:
+            impatience.setattr(zookeeper, "_operation_timeout_s", 0.01)
+            with pytest.raises(ConnectionLossError):
+                await waltz.table.configure(zookeeper_client, 0, {"rowType": "zlib"})
         await change(other)
         if expires:
             server.expire(zookeeper)

@@ -12,6 +12,7 @@ from tests.unit.table.stores.cases import KEEPING
 from waltz.client.mock import MockDriver, MockServerPartition
 from waltz.table.envelope import Row
 from waltz.table.errors import KeyTooLongError, PropertiesError, TableError, VersionConflict
+from waltz.table.face.sweeping import SweepCheck
 from waltz.table.face.table import Table
 from waltz.table.face.transaction import TableTransaction
 from waltz.table.properties import PartitionProperties, changed
@@ -142,6 +143,26 @@ async def test_a_sweep_is_due_an_interval_after_the_age(client: waltz.Client, cl
         assert await table.sweep_if_due() == 2
         assert [row.key async for row in table.scan(raw=True)] == [b"young"]
         assert await table.sweep_if_due() is None
+
+
+async def test_of_many_that_find_a_sweep_due_one_appends_a_mark(
+    partitions: list[MockServerPartition], clock: Clock, stack: AsyncExitStack
+) -> None:
+    properties = changed(TABLE, {"ttlVersionAgeInMillis": 10_000, "ttlVersionIntervalMillis": 5_000})
+    clients = [await stack.enter_async_context(waltz.connect(MockDriver(partitions))) for _ in range(4)]
+    tables = [await stack.enter_async_context(Table(client, 0, properties, clock=clock)) for client in clients]
+    await tables[0].batch([Row(b"", b"a", b""), Row(b"", b"b", b"", tombstone=False)])
+    for table in tables:
+        await table.refresh()
+    assert await tables[1].check_sweep() == SweepCheck(0, due=False)
+    clock.now_ms += 11_000
+    assert await tables[1].check_sweep() == SweepCheck(2, due=False)
+    clock.now_ms += 5_000
+    assert await tables[1].check_sweep() == SweepCheck(2, due=True)
+    swept = await asyncio.gather(*(table.sweep_if_due() for table in tables))
+    assert sorted(swept, key=str) == [1, None, None, None]
+    assert await clients[0].high_water_mark(0) == 1
+    assert await tables[2].check_sweep() == SweepCheck(0, due=False)
 
 
 async def test_conditions(table: Table, clock: Clock) -> None:

@@ -1,0 +1,113 @@
+"""Properties of partitions as operators see and change them."""
+
+import argparse
+import json
+from collections.abc import AsyncIterator
+
+import pytest
+
+from tests.memory_zookeeper import MemoryZooKeeperServer
+from waltz.cli import partition
+from waltz.cli.main import parser
+from waltz.cli.partition import Assignment, assignment
+from waltz.cli.session import Session
+from waltz.common.errors import WaltzError
+from waltz.common.zk.paths import ClusterPaths
+from waltz.common.zk.store_admin import create_cluster
+
+ROOT = "/waltz"
+
+
+@pytest.fixture
+async def session() -> AsyncIterator[Session]:
+    zookeeper = await MemoryZooKeeperServer().connect()
+    await create_cluster(zookeeper, ROOT, "fake", 3)
+    yield Session(zookeeper, ROOT, None)
+    await zookeeper.close()
+
+
+async def show(session: Session, *arguments: str) -> None:
+    await partition._show(parser().parse_args(["partition", "show", *arguments, "-c", "unused.yml"]), session)
+
+
+async def configure(session: Session, *arguments: str) -> None:
+    await partition._configure(parser().parse_args(["partition", "configure", "-c", "unused.yml", *arguments]), session)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("a=1", 1), ("a=true", True), ("a=", None), ("a=null", None), ("a=zlib", "zlib"), ("a=x=y", "x=y"), ("a={", "{")],
+)
+def test_assignments(text: str, value: object) -> None:
+    assert assignment(text) == Assignment("a", value)
+
+
+@pytest.mark.parametrize("text", ["", "a", "=1"])
+def test_what_is_no_assignment(text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match="not of the form PROPERTY=VALUE"):
+        assignment(text)
+
+
+async def test_properties_are_set_shown_and_taken_back(session: Session, capsys: pytest.CaptureFixture[str]) -> None:
+    await show(session)
+    assert capsys.readouterr().out == "partition 0: format=raw\npartition 1: format=raw\npartition 2: format=raw\n"
+    await configure(session, "-p", "0-1", "format=table", "rowType=zlib", "disabled=true")
+    await configure(session, "-p", "0", "rowType=", "ttlVersionAgeInMillis=5")
+    capsys.readouterr()
+    await show(session, "-p", "0-1")
+    assert capsys.readouterr().out.splitlines() == [
+        "partition 0: format=table disabled=true ttlVersionAgeInMillis=5",
+        "partition 1: format=table disabled=true rowType=zlib",
+    ]
+    await show(session, "--json", "-p", "0")
+    shown = json.loads(capsys.readouterr().out)
+    assert (shown["partition"], shown["change"], shown["rowType"], shown["view"]) == (0, 2, "primary", "client")
+    await show(session, "--all", "-p", "1")
+    assert "rowType=zlib" in (out := capsys.readouterr().out)
+    assert "durability=fsync_always" in out
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ("durability=fsync_never", "durability: only fsync_always is possible: storages know no other"),
+        ("consistency=quorum", "consistency: only leader_quorum is possible"),
+        ("requireConsistency=false", "requireConsistency: only True is possible"),
+        ("replicated=false", "replicated: only True is possible"),
+        ('indexProperties={"a":"b"}', "indexProperties: only None is possible"),
+        ("maxValueSizeInIndex=8", "maxValueSizeInIndex: only -1 is possible"),
+        ("forceCompactionOnStartup=true", "forceCompactionOnStartup: only False is possible"),
+        ("view=server", "view: only client is possible"),
+        ("rowType=brotli", "rowType: "),
+        ("rowType=5", "rowType: "),
+        ("colour=red", "no property 'colour'"),
+        ("colour=", "no property 'colour'"),
+        ("indexClassName=lmdb", "indexClassName lmdb holds keys of at most 499 bytes"),
+        ("ttlTimestampAgeInMillis=1d", "ttlTimestampAgeInMillis: "),
+    ],
+)
+async def test_what_is_refused_is_named_and_changes_nothing(change: str, text: str, session: Session) -> None:
+    with pytest.raises(WaltzError, match="^partition 1 was not configured: ") as raised:
+        await configure(session, "-p", "1", "format=table", change)
+    assert text in str(raised.value)
+    assert await session.zookeeper.exists(ClusterPaths.of(ROOT).partition_properties(1)) is None
+
+
+async def test_partitions_that_are_not_there_and_properties_given_twice(session: Session) -> None:
+    with pytest.raises(WaltzError, match="there is no partition 3; the cluster has 3"):
+        await configure(session, "-p", "2-4", "format=table")
+    with pytest.raises(WaltzError, match="there is no partition 3; the cluster has 3"):
+        await show(session, "-p", "3")
+    with pytest.raises(WaltzError, match="more than once"):
+        await configure(session, "-p", "0", "format=table", "format=raw")
+
+
+async def test_a_node_of_something_else_does_not_hide_the_others(
+    session: Session, capsys: pytest.CaptureFixture[str]
+) -> None:
+    await session.zookeeper.create(ClusterPaths.of(ROOT).partition_properties(1), b"x", make_path=True)
+    with pytest.raises(WaltzError, match="properties of 1 partitions cannot be read"):
+        await show(session)
+    first, second, third = capsys.readouterr().out.splitlines()
+    assert (first, third) == ("partition 0: format=raw", "partition 2: format=raw")
+    assert second.startswith("Error: /waltz/ext/partition/1 ")

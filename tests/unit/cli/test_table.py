@@ -1,0 +1,253 @@
+"""Tables from the shell, over a cluster in memory."""
+
+import asyncio
+import io
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+import waltz
+from tests.memory_zookeeper import MemoryZooKeeper, MemoryZooKeeperServer
+from waltz.cli.main import main
+from waltz.client.mock import MockDriver, MockServerPartition
+
+
+class Shell:
+    """Runs commands on a cluster whose partitions 0 and 1 are tables, and 2 is raw."""
+
+    def __init__(self, config: Path) -> None:
+        self.partitions = MockServerPartition.create(3)
+        self._config = config
+
+    def __call__(self, verb: str, *arguments: str, partition: str | None = "0") -> int:
+        chosen = () if partition is None else ("-p", partition)
+        return main(["table", verb, "-c", str(self._config), *chosen, *arguments])
+
+    def connect(self, *_: object, **__: object) -> waltz.Client:
+        """In place of a connection to a cluster."""
+        return waltz.connect(MockDriver(self.partitions))
+
+    def configure(self, changes: dict[str, object], partition_id: int = 0) -> None:
+        async def configured() -> None:
+            async with self.connect() as client:
+                await waltz.table.configure(client, partition_id, changes)
+
+        asyncio.run(configured())
+
+
+@pytest.fixture
+def shell(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Shell:
+    async def zookeeper(*_: object, **__: object) -> MemoryZooKeeper:
+        return await MemoryZooKeeperServer().connect()
+
+    config = tmp_path / "cli.yml"
+    config.write_text("zookeeper.connectString: nowhere\ncluster.root: /waltz\n")
+    made = Shell(config)
+    monkeypatch.setattr("waltz.cli.session.connect_configured", zookeeper)
+    monkeypatch.setattr("waltz.cli.session.connect", made.connect)
+    for partition_id in (0, 1):
+        made.configure({"format": "table"}, partition_id)
+    return made
+
+
+def output(capsys: pytest.CaptureFixture[str]) -> list[str]:
+    return capsys.readouterr().out.splitlines()
+
+
+def test_rows_are_written_and_read(shell: Shell, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert shell("put", "ann", "Ann", "--prefix", "users") == 0
+    assert shell("put", "hex:00ff", "--null") == 0
+    (tmp_path / "value").write_bytes(b"\xfe")
+    assert shell("put", "bob", "--value-file", str(tmp_path / "value"), "--timestamp", "5") == 0
+    assert output(capsys) == ["0", "1", "2"]
+    assert shell("get", "bob", "hex:00ff") == 0
+    assert output(capsys) == ["\tbob\tbase64:/g==", "\tbase64:AP8=\t(null)"]
+    assert shell("get", "--json", "--prefix", "users", "ann", "bob") == 1
+    printed = capsys.readouterr()
+    row = json.loads(printed.out)
+    assert (row["prefix"], row["key"], row["value"], row["transaction_id"]) == ("users", "ann", "Ann", 0)
+    assert printed.err == "Error: no row of the key bob\n"
+    assert shell("delete", "bob", "never there") == 0
+    assert output(capsys) == ["3"]
+    assert shell("get", "bob", "--raw") == 0
+    assert output(capsys) == ["\tbob\t(deleted)"]
+    assert shell("scan", "--encoding", "hex") == 0
+    assert output(capsys) == ["\thex:00ff\t(null)", "hex:7573657273\thex:616e6e\thex:416e6e"]
+
+
+def test_scans(shell: Shell, capsys: pytest.CaptureFixture[str]) -> None:
+    for key in "abcd":
+        assert shell("put", key, key) == 0
+        assert shell("put", key, key, "--prefix", "p") == 0
+    capsys.readouterr()
+    for arguments, keys in (
+        ([], ["\ta", "\tb", "\tc", "\td", "p\ta", "p\tb", "p\tc", "p\td"]),
+        (["--prefix", "p", "--reverse", "--limit", "2"], ["p\td", "p\tc"]),
+        (["--prefix", ""], ["\ta", "\tb", "\tc", "\td"]),
+        (["--start", "b", "--end", "d"], ["\tb", "\tc"]),
+        (["--prefix", "p", "--start", "c"], ["p\tc", "p\td"]),
+        (["--prefix", "x"], []),
+    ):
+        assert shell("scan", *arguments) == 0
+        assert [line.rpartition("\t")[0] for line in output(capsys)] == keys
+    assert shell("scan", "--count") == 0
+    assert output(capsys) == ["8"]
+
+
+def test_conditions(shell: Shell, capsys: pytest.CaptureFixture[str]) -> None:
+    assert shell("put", "k", "1", "--if-absent") == 0
+    assert shell("put", "k", "2", "--if-absent") == 1
+    assert "nothing was written: the row has the version" in capsys.readouterr().err
+    assert shell("put", "k", "2", "--if-version", "0:0") == 0
+    assert shell("put", "k", "3", "--if-version", "0:0") == 1
+    capsys.readouterr()
+    assert shell("take") == 0
+    assert output(capsys) == ["\tk\t1", "\tk\t2"]
+
+
+def test_takes_say_where_to_go_on(shell: Shell, capsys: pytest.CaptureFixture[str]) -> None:
+    for number in range(5):
+        shell("put", "k", str(number), "--prefix", "even" if number % 2 == 0 else "odd")
+    capsys.readouterr()
+    assert shell("take", "--after", "1", "--limit", "2") == 0
+    printed = capsys.readouterr()
+    assert printed.out == "even\tk\t2\nodd\tk\t3\n"
+    assert printed.err == "cursor 3, with more behind it\n"
+    assert shell("take", "--prefix", "even", "--json") == 0
+    printed = capsys.readouterr()
+    assert [json.loads(line)["value"] for line in printed.out.splitlines()] == ["0", "2", "4"]
+    assert printed.err == "cursor 4, at the end of the log\n"
+
+
+def test_a_truncate_asks(shell: Shell, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    shell("put", "k", "v")
+    monkeypatch.setattr(sys, "stdin", io.StringIO("y\n"))
+    assert shell("truncate") == 1
+    assert capsys.readouterr().err == "Error: nobody is there to be asked; use --yes\n"
+    monkeypatch.setattr(sys, "stdin", Terminal("\n"))
+    assert shell("truncate") == 1
+    assert capsys.readouterr().err == "void all rows of partition 0? [y/N] Error: nothing was done\n"
+    assert shell("get", "k") == 0
+    monkeypatch.setattr(sys, "stdin", Terminal("yes\n"))
+    assert shell("truncate") == 0
+    assert shell("put", "k2", "v") == 0
+    assert shell("truncate", "--yes") == 0
+    capsys.readouterr()
+    assert shell("scan", "--raw", "--count") == 0
+    assert output(capsys) == ["0"]
+
+
+def test_sweeps(shell: Shell, capsys: pytest.CaptureFixture[str]) -> None:
+    shell("put", "old", "v", "--timestamp", "5")
+    shell("put", "young", "v")
+    capsys.readouterr()
+    assert shell("sweep", partition=None) == 0
+    assert output(capsys) == [f"partition {number}: its properties have no ages" for number in (0, 1)]
+    hour_ms = 3_600_000
+    shell.configure({"ttlTimestampAgeInMillis": hour_ms, "ttlTimestampIntervalMillis": 10**15})
+    assert shell("sweep") == 0
+    assert shell("sweep", "--dry-run") == 0
+    shell.configure({"ttlTimestampIntervalMillis": None})
+    assert shell("sweep", "--dry-run") == 0
+    assert shell("sweep") == 0
+    assert shell("sweep") == 0
+    assert shell("sweep", "--now") == 0
+    assert output(capsys) == [
+        "partition 0: nothing is due",
+        "partition 0: 1 rows have reached their age; a sweep is not due",
+        "partition 0: 1 rows have reached their age; a sweep is due",
+        "partition 0: transaction 2 has removed 1 of 2 rows",
+        "partition 0: nothing is due",
+        "partition 0: transaction 3 has removed 0 of 1 rows",
+    ]
+
+
+def test_files(
+    shell: Shell, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shell("put", "k", "v", "--prefix", "p")
+    shell("delete", "gone")
+    file = tmp_path / "rows.csv"
+    assert shell("export", str(file)) == 0
+    assert file.read_text().startswith("prefix,key,value,timestamp,tombstone,null\n,gone,,")
+    assert shell("import", str(file), partition="1") == 0
+    assert capsys.readouterr().err == "exported 2 rows\nimported 2 rows\n"
+    assert shell("scan", "--raw", partition="1") == 0
+    assert output(capsys) == ["\tgone\t(deleted)", "p\tk\tv"]
+    assert shell("import", str(tmp_path / "missing"), partition="1") == 1
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b'{"key":"piped"}\n')))
+    assert shell("import", "-", partition="1") == 0
+    capsys.readouterr()
+    assert shell("get", "piped", partition="1") == 0
+    assert output(capsys) == ["\tpiped\t(null)"]
+
+
+def test_views_are_kept_in_a_directory(shell: Shell, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    shell("put", "k", "v")
+    for _ in range(2):
+        assert shell("get", "k", "--directory", str(tmp_path / "view")) == 0
+    assert "sqlite" in (tmp_path / "view" / "identity").read_text()
+    shell.configure({"indexClassName": "berkeleydb", "maxKeySizeInBytes": 499})
+    assert shell("get", "k") == 0
+    assert shell("get", "k", "--directory", str(tmp_path / "other")) == 0
+    assert "lmdb" in (tmp_path / "other" / "identity").read_text()
+    assert output(capsys) == ["0", *["\tk\tv"] * 4]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["put", "k", "v", "--prefix", "p" * 40_000], "a prefix of 40000 bytes; at most 32767 are possible"),
+        (["put", "k" * 600, "v"], "prefix and key take more than the 499 bytes that this table allows"),
+        (["put", "k", "v", "--timestamp", "9" * 15], "the timestamp 999999999999999 is too far ahead"),
+        (["get", "k", "--store", "nothing"], "no store is called 'nothing'; there are memory, sqlite"),
+        (["get", "k", "--store", "lmdb"], "the store lmdb needs a directory"),
+    ],
+)
+def test_bad_input_is_one_clear_error(
+    arguments: list[str], text: str, shell: Shell, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if "kk" in arguments[1]:
+        shell.configure({"maxKeySizeInBytes": 499})
+    assert shell(*arguments) == 1
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.startswith(f"Error: {text}")
+    assert printed.err.count("\n") == 1
+
+
+def test_partitions_that_are_no_tables(shell: Shell, capsys: pytest.CaptureFixture[str]) -> None:
+    for verb, *arguments in (["put", "k", "v"], ["get", "k"], ["truncate", "--yes"], ["sweep"], ["take"]):
+        assert shell(verb, *arguments, partition="2") == 1
+        error = capsys.readouterr().err
+        assert error.startswith("Error: partition 2 is not a table: its format is raw.")
+        assert error.endswith("waltz partition configure -p 2 format=table\n")
+    assert shell("get", "k", partition="9") == 1
+    assert capsys.readouterr().err == "Error: there is no partition 9; the cluster has 3\n"
+    shell.configure({"disabled": True})
+    assert shell("put", "k", "v") == 1
+    assert capsys.readouterr().err.startswith("Error: partition 0 is disabled")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["put", "k"], "one of the arguments VALUE --null --value-file is required"),
+        (["put", "hex:z", "v"], "argument KEY: 'hex:z' is not what it says"),
+        (["put", "k", "v", "--if-version", "5"], "argument --if-version: not of the form ID:ROW: '5'"),
+        (["put", "k", "v", "--timestamp", "0"], "argument --timestamp: must be at least 1, not 0"),
+        (["take", "--limit", "0"], "argument --limit: must be at least 1, not 0"),
+        (["get", "k", "--encoding", "latin"], "argument --encoding: invalid choice"),
+    ],
+)
+def test_wrong_usage(arguments: list[str], text: str, shell: Shell, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as raised:
+        shell(*arguments)
+    assert raised.value.code == 2
+    assert text in capsys.readouterr().err

@@ -1,0 +1,104 @@
+"""``waltz partition``: what is configured for partitions."""
+
+import argparse
+import json
+from typing import NamedTuple
+
+from waltz.cli.session import Nouns, Session, cluster_command, noun, partition_ranges
+from waltz.common.errors import WaltzError
+from waltz.common.zk.store_admin import read_store_params
+from waltz.table.errors import PropertiesError
+from waltz.table.properties import CHANGE, PartitionProperties, StoredProperties, change_properties, read_properties
+
+
+class Assignment(NamedTuple):
+    """A property and what it is to be; ``None`` takes it back to its default."""
+
+    key: str
+    value: object
+
+
+def register(nouns: Nouns) -> None:
+    """Add the noun and its verbs."""
+    verbs = noun(nouns, "partition", "what is configured for partitions: tables, ages of rows, appends refused")
+    parser = cluster_command(verbs, "show", "print the properties of partitions", _show)
+    _add_partitions(parser, required=False)
+    parser.add_argument("--all", action="store_true", help="those at their defaults, too")
+    parser.add_argument("--json", action="store_true", help="a line of JSON for each partition, with all properties")
+    help_text = "change properties of partitions; nothing is written where nothing changes"
+    parser = cluster_command(verbs, "configure", help_text, _configure)
+    _add_partitions(parser, required=True)
+    parser.add_argument(
+        "changes",
+        nargs="+",
+        type=assignment,
+        metavar="PROPERTY=VALUE",
+        help="e.g. format=table; PROPERTY= takes one back to its default",
+    )
+
+
+def _add_partitions(parser: argparse.ArgumentParser, *, required: bool) -> None:
+    default = "" if required else " (default: all)"
+    parser.add_argument(
+        "-p", "--partition", type=partition_ranges, required=required, help=f"e.g. 0-6,7,10-16{default}"
+    )
+
+
+def assignment(text: str) -> Assignment:
+    """Parse ``PROPERTY=VALUE`` for argparse: the value is JSON, or else a word as it is."""
+    key, equals, value = text.partition("=")
+    if not equals or not key:
+        raise argparse.ArgumentTypeError(f"not of the form PROPERTY=VALUE: {text!r}")
+    try:
+        return Assignment(key, json.loads(value) if value else None)
+    except (ValueError, RecursionError):
+        return Assignment(key, value)
+
+
+async def _partitions(options: argparse.Namespace, session: Session) -> list[int]:
+    count = (await read_store_params(session.zookeeper, session.root)).partition_count
+    wanted = list(range(count)) if options.partition is None else options.partition
+    if unknown := [partition_id for partition_id in wanted if partition_id >= count]:
+        raise WaltzError(f"there is no partition {unknown[0]}; the cluster has {count}")
+    return wanted
+
+
+async def _show(options: argparse.Namespace, session: Session) -> None:
+    await session.zookeeper.sync(session.root)
+    unread = 0
+    for partition_id in await _partitions(options, session):
+        try:
+            stored = await read_properties(session.zookeeper, session.root, partition_id)
+        except PropertiesError as error:
+            unread += 1
+            print(json.dumps({"partition": partition_id, "error": str(error)}) if options.json else f"Error: {error}")
+        else:
+            print(as_json(partition_id, stored) if options.json else describe(partition_id, stored, options.all))
+    if unread:
+        raise WaltzError(f"the properties of {unread} partitions cannot be read")
+
+
+async def _configure(options: argparse.Namespace, session: Session) -> None:
+    changes = dict(options.changes)
+    if len(changes) < len(options.changes):
+        raise WaltzError("a property is given more than once")
+    for partition_id in await _partitions(options, session):
+        try:
+            stored = await change_properties(session.zookeeper, session.root, partition_id, changes)
+        except PropertiesError as error:
+            raise WaltzError(f"partition {partition_id} was not configured: {error}") from None
+        print(describe(partition_id, stored, everything=False))
+
+
+def describe(partition_id: int, stored: StoredProperties, everything: bool) -> str:
+    """The properties of a partition in one line: those that are not at their defaults, unless ``everything``."""
+    fields = stored.properties.model_dump(by_alias=True, exclude_defaults=not everything)
+    fields = {"format": stored.properties.format} | fields
+    texts = [f"{key}={value if isinstance(value, str) else json.dumps(value)}" for key, value in fields.items()]
+    return f"partition {partition_id}: {' '.join(texts)}"
+
+
+def as_json(partition_id: int, stored: StoredProperties) -> str:
+    """All properties of a partition, and how often they were changed."""
+    properties: PartitionProperties = stored.properties
+    return json.dumps({"partition": partition_id, CHANGE: stored.change, **properties.model_dump(by_alias=True)})

@@ -1,0 +1,368 @@
+"""``waltz table``: rows of tables, from the shell. Files of rows are the business of :mod:`waltz.cli.table_files`."""
+
+import argparse
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import aclosing
+from pathlib import Path
+
+from waltz.asynchronous import Client
+from waltz.cli.progress import progress
+from waltz.cli.session import Nouns, client_command, noun, number, partition_ranges
+from waltz.cli.table_files import export_rows, import_rows
+from waltz.cli.table_text import ENCODINGS, FORMATS, TextError, to_bytes, to_json, to_line, to_text
+from waltz.common.errors import WaltzError
+from waltz.table.envelope import Row
+from waltz.table.errors import VersionConflict
+from waltz.table.face.configured import properties_of
+from waltz.table.face.table import DEFAULT_STORE, Table
+from waltz.table.rows import TableRow, Version
+from waltz.table.view import KeyRange
+
+_KEEPS_NOTHING = "noop"
+"""The store of commands that only write: nothing of the log is read for them."""
+
+_DEFAULT_STORE_ON_DISK = "sqlite"
+
+_WATCH_INTERVAL_S = 0.2
+_TAKE_ROWS = 1000
+
+TableCommand = Callable[[argparse.Namespace, Table], Awaitable[None]]
+
+
+def register(nouns: Nouns) -> None:
+    """Add the noun and its verbs."""
+    verbs = noun(nouns, "table", "tables on the log: read and write rows, sweep, export, import")
+    _register_reads(verbs)
+    _register_writes(verbs)
+    _register_upkeep(verbs)
+    _register_files(verbs)
+
+
+def _register_reads(verbs: Nouns) -> None:
+    parser = _table_command(verbs, "get", "print rows; ends with 1 when one of them is not there", _get, _always)
+    parser.add_argument("keys", nargs="+", type=data, metavar="KEY")
+    _add_prefix(parser)
+    parser.add_argument("--raw", action="store_true", help="tombstones and expired rows, too")
+    _add_output(parser)
+    parser = _table_command(verbs, "scan", "print rows in the order of their keys", _scan, _always)
+    parser.add_argument("--prefix", type=data, help="the rows of this prefix only ('' for those without one)")
+    parser.add_argument("--start", type=data, metavar="KEY", help="from this key of the prefix on")
+    parser.add_argument("--end", type=data, metavar="KEY", help="up to, and without, this key of the prefix")
+    parser.add_argument("--reverse", action="store_true", help="from the last to the first")
+    parser.add_argument("--limit", type=number(minimum=1), metavar="N", help="at most so many")
+    parser.add_argument("--raw", action="store_true", help="tombstones and expired rows, too")
+    parser.add_argument("--count", action="store_true", help="print only how many there are")
+    _add_output(parser)
+    help_text = "print rows in the order of the log, overwritten ones included, and where to go on"
+    parser = _table_command(verbs, "take", help_text, _take, lambda options: bool(options.prefix))
+    parser.add_argument(
+        "--after", type=number(minimum=-1), default=-1, metavar="ID", help="behind this transaction (default: -1, all)"
+    )
+    parser.add_argument(
+        "--limit", type=number(minimum=1), metavar="N", help="end with the transaction that reaches so many rows"
+    )
+    parser.add_argument("--prefix", type=data, help="the rows of this prefix only")
+    parser.add_argument("--follow", action="store_true", help="go on at the end of the log, until Ctrl-C")
+    _add_output(parser)
+
+
+def _register_writes(verbs: Nouns) -> None:
+    parser = _table_command(verbs, "put", "write a row, and print the id of its transaction", _put, _is_conditional)
+    parser.add_argument("key", type=data, metavar="KEY")
+    value = parser.add_mutually_exclusive_group(required=True)
+    value.add_argument("value", nargs="?", type=data, metavar="VALUE")
+    value.add_argument("--null", action="store_true", help="the null value, which is not the empty one")
+    value.add_argument("--value-file", type=Path, metavar="FILE", help="the value is what is in this file")
+    _add_prefix(parser)
+    condition = parser.add_mutually_exclusive_group()
+    condition.add_argument("--timestamp", type=number(minimum=1), metavar="MS", help="default: now")
+    condition.add_argument("--if-absent", action="store_true", help="only if there is no such row")
+    condition.add_argument(
+        "--if-version", type=_version, metavar="ID:ROW", help="only if the row is this one: transaction_id and row"
+    )
+    parser = _table_command(verbs, "delete", "delete rows, and print the id of the transaction", _delete, _never)
+    parser.add_argument("keys", nargs="+", type=data, metavar="KEY")
+    _add_prefix(parser)
+    parser.add_argument("--timestamp", type=number(minimum=1), metavar="MS", help="default: now")
+
+
+def _register_upkeep(verbs: Nouns) -> None:
+    parser = _table_command(verbs, "truncate", "void all rows of the table", _truncate, _never)
+    parser.add_argument("--yes", action="store_true", help="do not ask")
+    help_text = (
+        "have all views remove rows that have reached their age, where that is due by its properties; "
+        "to be run every now and then, on any number of machines"
+    )
+    parser = client_command(verbs, "sweep", help_text, _sweep)
+    parser.add_argument("-p", "--partition", type=partition_ranges, help="e.g. 0-6,7,10-16 (default: all tables)")
+    parser.add_argument("--now", action="store_true", help="sweep whether it is due or not")
+    parser.add_argument("--dry-run", action="store_true", help="only print what would be removed")
+    _add_view(parser)
+
+
+def _register_files(verbs: Nouns) -> None:
+    parser = _table_command(
+        verbs, "export", "write all rows, tombstones and expired ones included, to a file", _export, _always
+    )
+    parser.add_argument("file", metavar="FILE", help="- is the standard output; a file that is there is replaced")
+    parser.add_argument("--prefix", type=data, help="the rows of this prefix only ('' for those without one)")
+    _add_encoding(parser)
+    _add_format(parser)
+    parser = _table_command(
+        verbs,
+        "import",
+        "write the rows of a file to the table; may be repeated",
+        _import,
+        _never,
+    )
+    parser.add_argument("file", metavar="FILE", help="- is the standard input")
+    parser.add_argument(
+        "--batch-rows", type=number(minimum=1, maximum=1000), default=500, help="rows of a transaction (default: 500)"
+    )
+    _add_format(parser)
+
+
+def _table_command(
+    verbs: Nouns, name: str, help_text: str, command: TableCommand, needs_view: Callable[[argparse.Namespace], bool]
+) -> argparse.ArgumentParser:
+    """A command on one table. One that needs no view of it (with these options) does not read the log for it."""
+
+    async def run(options: argparse.Namespace, client: Client) -> None:
+        if not needs_view(options):
+            async with client.table(options.partition, store=_KEEPS_NOTHING) as table:
+                await command(options, table)
+            return
+        async with await view_of(client, options.partition, options.store, options.directory) as table:
+            await catch_up(table)
+            await command(options, table)
+
+    parser = client_command(verbs, name, help_text, run)
+    parser.add_argument("-p", "--partition", type=number(minimum=0), required=True, help="where the table is")
+    if needs_view is not _never:
+        _add_view(parser)
+    return parser
+
+
+def _always(_options: argparse.Namespace) -> bool:
+    return True
+
+
+def _never(_options: argparse.Namespace) -> bool:
+    return False
+
+
+def _add_view(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--store", metavar="NAME", help="of the view (default: memory, which is built from the whole log each time)"
+    )
+    parser.add_argument(
+        "--directory",
+        type=Path,
+        metavar="DIR",
+        help="where the view is kept (in a store on disk), for the next command",
+    )
+
+
+def _add_prefix(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--prefix", type=data, default=b"", help="default: none")
+
+
+def _add_output(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="a line of JSON for each row, with all that is known of it")
+    _add_encoding(parser)
+
+
+def _add_encoding(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--encoding",
+        choices=ENCODINGS,
+        default="utf-8",
+        help="of keys, prefixes and values in the output; what is no UTF-8 is always base64:... (default: utf-8)",
+    )
+
+
+def _add_format(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--format", choices=FORMATS, help="default: csv for a FILE.csv, else jsonl")
+
+
+def data(text: str) -> bytes:
+    """Bytes for argparse: text, or ``base64:...`` or ``hex:...``."""
+    try:
+        return to_bytes(text)
+    except TextError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def _version(text: str) -> Version:
+    transaction_id, _, row = text.partition(":")
+    try:
+        return Version(int(transaction_id), int(row))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"not of the form ID:ROW: {text!r}") from None
+
+
+async def view_of(client: Client, partition_id: int, store: str | None, directory: Path | None) -> Table:
+    """A table with a view, not yet open. Its properties decide on the store only where there is a directory for it."""
+    if store is None and directory is not None:
+        store = (await properties_of(client, partition_id)).index_class_name or _DEFAULT_STORE_ON_DISK
+    return client.table(partition_id, store=store or DEFAULT_STORE, directory=directory)
+
+
+async def catch_up(table: Table) -> None:
+    """Return when the view has everything that was committed at the call."""
+    mark = await table.high_water_mark()
+    seen = table.applied
+    with progress("reading the log", mark - seen, " transactions") as advance:
+        refreshing = asyncio.create_task(table.refresh())
+        try:
+            while not refreshing.done():
+                await asyncio.wait([refreshing], timeout=_WATCH_INTERVAL_S)
+                advance(table.applied - seen)
+                seen = table.applied
+            await refreshing
+        finally:
+            refreshing.cancel()
+
+
+# Reads
+
+
+def _printed(row: TableRow, options: argparse.Namespace) -> str:
+    return to_json(row, options.encoding) if options.json else to_line(row, options.encoding)
+
+
+async def _get(options: argparse.Namespace, table: Table) -> None:
+    rows = await table.get(options.keys, prefix=options.prefix, raw=options.raw)
+    for row in rows:
+        if row is not None:
+            print(_printed(row, options))
+    missing = [to_text(key, printable=True) for key, row in zip(options.keys, rows, strict=True) if row is None]
+    if missing:
+        raise WaltzError(f"no row of the key {', '.join(missing)}")
+
+
+async def _scan(options: argparse.Namespace, table: Table) -> None:
+    ranges = None
+    if options.prefix is not None or options.start is not None or options.end is not None:
+        ranges = [KeyRange(options.prefix or b"", options.start or b"", options.end)]
+    count = 0
+    async with aclosing(table.scan(ranges, reverse=options.reverse, limit=options.limit, raw=options.raw)) as rows:
+        async for row in rows:
+            count += 1
+            if not options.count:
+                print(_printed(row, options))
+    if options.count:
+        print(count)
+
+
+async def _take(options: argparse.Namespace, table: Table) -> None:
+    """The cursor goes to standard error, so that the output has rows only."""
+    mark = await table.high_water_mark()
+    after, left = options.after, options.limit
+    with progress("taking", max(mark - after, 0), " transactions") as advance:
+        while True:
+            rows, cursor, at_end = await table.take(after, min(left or _TAKE_ROWS, _TAKE_ROWS), prefix=options.prefix)
+            for row in rows:
+                print(_printed(row, options))
+            advance(cursor - after)
+            after = cursor
+            if left is not None:
+                left -= len(rows)
+            if at_end or (left is not None and left <= 0):
+                break
+    print(f"cursor {after}, {'at the end of the log' if at_end else 'with more behind it'}", file=sys.stderr)
+    if options.follow and at_end:
+        async with aclosing(table.follow(after, prefix=options.prefix)) as batches:
+            async for batch in batches:
+                for row in batch.rows:
+                    print(_printed(row, options), flush=True)
+
+
+# Writes
+
+
+def _is_conditional(options: argparse.Namespace) -> bool:
+    return options.if_absent or options.if_version is not None
+
+
+async def _put(options: argparse.Namespace, table: Table) -> None:
+    value = None if options.null else options.value
+    if options.value_file is not None:
+        value = await asyncio.to_thread(options.value_file.read_bytes)
+    if not _is_conditional(options):
+        print(await table.put(options.key, value, prefix=options.prefix, timestamp_ms=options.timestamp))
+        return
+    try:
+        print(await table.put_if(options.key, value, options.if_version, prefix=options.prefix))
+    except VersionConflict as error:
+        raise WaltzError(f"nothing was written: {error}") from None
+
+
+async def _delete(options: argparse.Namespace, table: Table) -> None:
+    rows = [Row(options.prefix, key, None, options.timestamp, tombstone=True) for key in options.keys]
+    print(await table.batch(rows))
+
+
+async def _truncate(options: argparse.Namespace, table: Table) -> None:
+    if not options.yes:
+        _confirm(f"void all rows of partition {options.partition}?")
+    print(await table.truncate())
+
+
+def _confirm(question: str) -> None:
+    if not sys.stdin.isatty():
+        raise WaltzError("nobody is there to be asked; use --yes")
+    print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        raise WaltzError("nothing was done")
+
+
+# Upkeep
+
+
+async def _sweep(options: argparse.Namespace, client: Client) -> None:
+    partitions: Iterable[int] = range(client.partition_count) if options.partition is None else options.partition
+    swept = 0
+    for partition_id in partitions:
+        if options.partition is None and (await properties_of(client, partition_id)).format != "table":
+            continue
+        swept += 1
+        directory = None if options.directory is None else options.directory / str(partition_id)
+        async with await view_of(client, partition_id, options.store, directory) as table:
+            await catch_up(table)
+            print(f"partition {partition_id}: {await _sweep_one(options, table)}", flush=True)
+    if not swept:
+        raise WaltzError("no partition of the cluster is a table")
+
+
+async def _sweep_one(options: argparse.Namespace, table: Table) -> str:
+    if not any(table.properties.ages):
+        return "its properties have no ages"
+    if options.dry_run:
+        aged, due = await table.check_sweep()
+        return f"{aged} rows have reached their age; a sweep is {'due' if due else 'not due'}"
+    before = await table.approximate_count(raw=True)
+    transaction_id = await (table.sweep() if options.now else table.sweep_if_due())
+    if transaction_id is None:
+        return "nothing is due"
+    after = await table.approximate_count(raw=True)
+    return f"transaction {transaction_id} has removed {before - after} of {before} rows"
+
+
+# Files
+
+
+async def _export(options: argparse.Namespace, table: Table) -> None:
+    count = await export_rows(table, options.file, _format(options), options.encoding, options.prefix)
+    print(f"exported {count} rows", file=sys.stderr)
+
+
+async def _import(options: argparse.Namespace, table: Table) -> None:
+    count = await import_rows(table, options.file, _format(options), options.batch_rows)
+    print(f"imported {count} rows", file=sys.stderr)
+
+
+def _format(options: argparse.Namespace) -> str:
+    return options.format or ("csv" if options.file.endswith(".csv") else "jsonl")

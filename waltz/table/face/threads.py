@@ -1,0 +1,102 @@
+"""What the blocking faces of tables are made of: calls, iterations and transactions from threads beside the loop."""
+
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
+from contextlib import suppress
+from typing import Any, Protocol, TypeVar
+
+from waltz.client.errors import ClientClosedError
+from waltz.table.face.table import TIMEOUT_S, Table, Transacting
+from waltz.table.face.transaction import TableTransaction
+from waltz.table.rows import TableRow
+
+T = TypeVar("T")
+
+_PAGE_SIZE = 500
+
+
+class Run(Protocol):
+    """Runs a coroutine on the loop of a client while the caller waits."""
+
+    def __call__(self, work: Coroutine[Any, Any, T], /) -> T: ...
+
+
+class BlockingTransaction:
+    """What a transaction of threads reads and writes; used by one thread at a time, until its work is done."""
+
+    def __init__(self, attempt: TableTransaction, run: Run) -> None:
+        self._attempt = attempt
+        self._run = run
+
+    @property
+    def keys(self) -> set[bytes]:
+        """The keys that were read or written until this moment, without their prefixes."""
+        return self._attempt.keys
+
+    def get(self, key: bytes, *, prefix: bytes = b"") -> TableRow | None:
+        """The row of a key, as this transaction sees it."""
+        return self._on_loop(lambda: self._attempt.get(key, prefix=prefix))
+
+    def put(self, key: bytes, value: bytes | None, *, prefix: bytes = b"") -> None:
+        """Write a row when the transaction is committed."""
+        self._on_loop(lambda: self._attempt.put(key, value, prefix=prefix))
+
+    def delete(self, key: bytes, *, prefix: bytes = b"") -> None:
+        """Delete a row when the transaction is committed."""
+        self._on_loop(lambda: self._attempt.delete(key, prefix=prefix))
+
+    def _on_loop(self, call: Callable[[], T]) -> T:
+        """Stores are for one thread, that of the loop."""
+
+        async def called() -> T:
+            return call()
+
+        return self._run(called())
+
+
+def transact(
+    table: Table,
+    run: Run,
+    work: Callable[[BlockingTransaction], None],
+    *,
+    timeout_s: float = TIMEOUT_S,
+    max_attempts: int | None = None,
+) -> int | None:
+    """What ``Table.transaction`` does, with ``work`` on the thread of the caller."""
+
+    async def began() -> Transacting:
+        return table.transacting(timeout_s=timeout_s, max_attempts=max_attempts)
+
+    async def ended() -> None:
+        steps.end()
+
+    steps = run(began())
+    while True:
+        attempt = run(steps.begin())
+        try:
+            work(BlockingTransaction(attempt, run))
+        finally:
+            run(ended())
+        if run(steps.commit()):
+            return steps.transaction_id
+
+
+def iterated(run: Run, source: AsyncGenerator[T, None], page_size: int = _PAGE_SIZE) -> Iterator[T]:
+    """What a generator of the loop gives, read so many items at a time, and closed with the iteration."""
+
+    async def page() -> list[T]:
+        found: list[T] = []
+        async for item in source:
+            found.append(item)
+            if len(found) == page_size:
+                break
+        return found
+
+    async def closed() -> None:
+        await source.aclose()
+
+    try:
+        while items := run(page()):
+            yield from items
+    finally:
+        with suppress(ClientClosedError):  # which has ended the reading
+            run(closed())
