@@ -14,7 +14,7 @@ client may be used by any number of threads at a time. Calls are bounded by the 
 import asyncio
 import os
 import threading
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -23,6 +23,8 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 import uvloop
 
 from waltz.client.builder import Append
+from waltz.client.database_batches import MAX_BATCH
+from waltz.client.databases import Connection, Database
 from waltz.client.decisions import Basis, Choice, chosen_append
 from waltz.client.engine.environment import Driver
 from waltz.client.engine.sessions import ExclusiveSession
@@ -31,6 +33,8 @@ from waltz.client.options import ClientOptions
 from waltz.client.plain import client as plain
 from waltz.client.plain.client import APPEND_TIMEOUT_S, MAX_IN_FLIGHT, Data, Locks
 from waltz.client.plain.feed import Feed
+from waltz.client.plain.to_database import THREADS, apply_to_database
+from waltz.client.transaction import Transaction
 from waltz.common.config import ClientConfig
 from waltz.common.records import Record
 
@@ -38,6 +42,7 @@ if TYPE_CHECKING:
     from waltz.table.face.blocking import BlockingCursor, BlockingTable
     from waltz.table.properties import PartitionProperties
 
+C = TypeVar("C", bound=Connection)
 T = TypeVar("T")
 
 _END_TIMEOUT_S = 5.0
@@ -274,6 +279,29 @@ class Client:
     def feed_batches(self, partition_id: int, *, after: int, until: int | None = None) -> "BatchFeed":
         """The same in lists, as many at a time as came together."""
         return BatchFeed(self, self.run(self._opened(partition_id, after, until)))
+
+    def apply_to_database(
+        self,
+        database: Database[C],
+        apply: Callable[[Transaction, bytes, C], None],
+        *,
+        partition_ids: Collection[int] | None = None,
+        follow: bool = True,
+        max_batch: int = MAX_BATCH,
+        threads: int = THREADS,
+    ) -> None:
+        """Have ``apply`` change a database for each transaction, exactly once; with ``follow`` it never returns."""
+        self.run(
+            apply_to_database(
+                self._client,
+                database,
+                apply,
+                partition_ids=partition_ids,
+                follow=follow,
+                max_batch=max_batch,
+                threads=threads,
+            )
+        )
 
     def high_water_mark(self, partition_id: int, *, timeout_s: float | None = None) -> int:
         """Id of the last committed transaction of a partition, asked of its server; -1 when there is none."""
