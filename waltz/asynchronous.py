@@ -15,8 +15,10 @@ from waltz.client.options import ClientOptions
 from waltz.client.plain import client as plain
 from waltz.client.plain.client import MAX_IN_FLIGHT, environment_for
 from waltz.client.plain.to_database import THREADS, apply_to_database
+from waltz.client.plain.values import ValueClient
 from waltz.client.transaction import Transaction
 from waltz.common.config import ClientConfig
+from waltz.common.serializers import Serializer
 from waltz.common.zk.client import ZooKeeper
 
 if TYPE_CHECKING:
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from waltz.table.properties import PartitionProperties
 
 C = TypeVar("C", bound=Connection)
+T = TypeVar("T")
 
 
 def connect(
@@ -56,7 +59,11 @@ def connect(
 
 
 class Client(plain.Client):
-    """The plain client, databases and tables."""
+    """The plain client, values, databases and tables."""
+
+    def with_serializer(self, serializer: Serializer[T]) -> ValueClient[T]:
+        """This client for values that ``serializer`` turns into bytes and back; it may be made for a single call."""
+        return ValueClient(self, serializer)
 
     async def apply_to_database(
         self,

@@ -2,8 +2,8 @@
 
 from typing import Protocol, TypeVar
 
-from waltz.client.serializer import Deserializer
 from waltz.common.ids import ReqId
+from waltz.common.serializers import Deserializer
 
 T = TypeVar("T")
 
