@@ -47,7 +47,7 @@ test: java ## all tests
 	@$(BIN)/python -m pytest -q
 
 unit: $(if $(wildcard $(STAMP)),$(STAMP),$(UNIT_STAMP)) ## unit tests; they need neither Java nor Spark
-	@$(BIN)/python -m pytest -q tests/unit
+	@$(BIN)/python -m pytest -q tests/unit tests/examples
 
 coverage: $(STAMP) ## what of each module its own test file covers
 	@$(BIN)/python -m tests.coverage_map

@@ -138,6 +138,7 @@ ARROWS: dict[str, tuple[str, ...]] = {
         "blocking",
         "client",
         "client.engine",
+        "client.plain",
         "common",
         "common.zk",
         "table",

@@ -37,7 +37,6 @@ WITHOUT_OWN_TEST = {
     "client/plain/reader.py": "through the face in unit/client/plain/test_client.py",
     "client/pytest_plugin.py": "a pytest that uses it is run by unit/client/test_mock.py",
     "client/retry_policy.py": "two lines, used by unit/client/engine/test_submission.py",
-    "client/serializer.py": "used by unit/client/test_builder.py",
     "client/transaction.py": DECLARATIONS,
     "common/checksum.py": "compared with an independent implementation in unit/common/test_records.py",
     "common/cluster/managed.py": DECLARATIONS,

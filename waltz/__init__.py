@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from waltz.client.builder import Append, TransactionBuilder
     from waltz.client.callbacks import WaltzClient, open_client
     from waltz.client.context import TransactionContext, WaltzClientCallbacks
-    from waltz.client.database import DatabaseCallbacks, StoredMarkError
+    from waltz.client.database import DatabaseCallbacks
+    from waltz.client.database_batches import StoredMarkError
     from waltz.client.databases import DbApiDatabase, SqlAlchemyDatabase
     from waltz.client.decisions import Basis
     from waltz.client.engine.rpc import RpcClient
@@ -46,8 +47,8 @@ if TYPE_CHECKING:
     )
     from waltz.client.locks import PartitionLocalLock
     from waltz.client.options import ClientOptions
+    from waltz.client.plain.values import ValueClient
     from waltz.client.retry_policy import RetryPolicy
-    from waltz.client.serializer import BytesSerializer, Deserializer, Serializer, StringSerializer
     from waltz.client.transaction import Transaction
     from waltz.common.config import ClientConfig
     from waltz.common.errors import (
@@ -59,7 +60,16 @@ if TYPE_CHECKING:
         WaltzError,
     )
     from waltz.common.ids import Endpoint, ReqId
+    from waltz.common.keys import partition_for
     from waltz.common.records import Record
+    from waltz.common.serializers import (
+        BytesSerializer,
+        Deserializer,
+        JsonSerializer,
+        ModelSerializer,
+        Serializer,
+        StringSerializer,
+    )
     from waltz.common.zk.client import ZooKeeperUnreachableError
     from waltz.common.zk.store_admin import StoreAdminError
 
@@ -89,7 +99,9 @@ __all__ = [
     "Endpoint",
     "ExclusiveSession",
     "InvalidOperationError",
+    "JsonSerializer",
     "LockConflict",
+    "ModelSerializer",
     "NotAppendedError",
     "OutcomeUnknownError",
     "PartitionInactiveError",
@@ -113,6 +125,7 @@ __all__ = [
     "TransactionBuilder",
     "TransactionContext",
     "TransactionTooLargeError",
+    "ValueClient",
     "WaltzClient",
     "WaltzClientCallbacks",
     "WaltzError",
@@ -121,6 +134,7 @@ __all__ = [
     "blocking",
     "connect",
     "open_client",
+    "partition_for",
     "table",
 ]
 
@@ -129,7 +143,8 @@ _HOMES = {
     "waltz.client.builder": ("Append", "TransactionBuilder"),
     "waltz.client.callbacks": ("WaltzClient", "open_client"),
     "waltz.client.context": ("TransactionContext", "WaltzClientCallbacks"),
-    "waltz.client.database": ("DatabaseCallbacks", "StoredMarkError"),
+    "waltz.client.database": ("DatabaseCallbacks",),
+    "waltz.client.database_batches": ("StoredMarkError",),
     "waltz.client.databases": ("DbApiDatabase", "SqlAlchemyDatabase"),
     "waltz.client.decisions": ("Basis",),
     "waltz.client.errors": (
@@ -154,10 +169,18 @@ _HOMES = {
     ),
     "waltz.client.locks": ("PartitionLocalLock",),
     "waltz.client.options": ("ClientOptions",),
+    "waltz.client.plain.values": ("ValueClient",),
     "waltz.client.retry_policy": ("RetryPolicy",),
     "waltz.client.engine.rpc": ("RpcClient",),
     "waltz.client.engine.sessions": ("ExclusiveSession",),
-    "waltz.client.serializer": ("BytesSerializer", "Deserializer", "Serializer", "StringSerializer"),
+    "waltz.common.serializers": (
+        "BytesSerializer",
+        "Deserializer",
+        "JsonSerializer",
+        "ModelSerializer",
+        "Serializer",
+        "StringSerializer",
+    ),
     "waltz.client.transaction": ("Transaction",),
     "waltz.common.config": ("ClientConfig",),
     "waltz.common.errors": (
@@ -169,6 +192,7 @@ _HOMES = {
         "WaltzError",
     ),
     "waltz.common.ids": ("Endpoint", "ReqId"),
+    "waltz.common.keys": ("partition_for",),
     "waltz.common.records": ("Record",),
     "waltz.common.zk.client": ("ZooKeeperUnreachableError",),
     "waltz.common.zk.store_admin": ("StoreAdminError",),

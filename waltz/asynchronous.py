@@ -4,20 +4,29 @@
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
+from waltz.client.database_batches import MAX_BATCH
+from waltz.client.databases import Connection, Database
 from waltz.client.engine.environment import Driver
 from waltz.client.options import ClientOptions
 from waltz.client.plain import client as plain
 from waltz.client.plain.client import MAX_IN_FLIGHT, environment_for
+from waltz.client.plain.to_database import THREADS, apply_to_database
+from waltz.client.plain.values import ValueClient
+from waltz.client.transaction import Transaction
 from waltz.common.config import ClientConfig
+from waltz.common.serializers import Serializer
 from waltz.common.zk.client import ZooKeeper
 
 if TYPE_CHECKING:
     from waltz.table.face.table import Table
     from waltz.table.properties import PartitionProperties
+
+C = TypeVar("C", bound=Connection)
+T = TypeVar("T")
 
 
 def connect(
@@ -50,7 +59,42 @@ def connect(
 
 
 class Client(plain.Client):
-    """The plain client, and tables."""
+    """The plain client, values, databases and tables."""
+
+    def with_serializer(self, serializer: Serializer[T]) -> ValueClient[T]:
+        """This client for values that ``serializer`` turns into bytes and back; it may be made for a single call."""
+        return ValueClient(self, serializer)
+
+    async def apply_to_database(
+        self,
+        database: Database[C],
+        apply: Callable[[Transaction, bytes, C], None],
+        *,
+        partition_ids: Collection[int] | None = None,
+        follow: bool = True,
+        max_batch: int = MAX_BATCH,
+        threads: int = THREADS,
+    ) -> None:
+        """Have ``apply(transaction, data, connection)`` change a database for each transaction: exactly once.
+
+        As with :class:`~waltz.client.database.DatabaseCallbacks`, which says what ``apply`` may do, the high-water mark
+        of each partition is stored by the database transaction that makes the changes, of up to ``max_batch``
+        transactions that wait. ``partition_ids`` are all by default. Goes on with what will be committed until it is
+        cancelled; without ``follow`` it ends when everything is applied that was committed at the call.
+
+        Errors of the database are tried again for ever, with growing delays. Raises what ``apply`` raises, when
+        everything before that transaction is applied: calling it again goes on there. Raises ``StoredMarkError`` when
+        the database does not know of transactions that it had applied, and as :meth:`feed`.
+        """
+        await apply_to_database(
+            self,
+            database,
+            apply,
+            partition_ids=partition_ids,
+            follow=follow,
+            max_batch=max_batch,
+            threads=threads,
+        )
 
     def table(
         self,

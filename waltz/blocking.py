@@ -14,15 +14,17 @@ client may be used by any number of threads at a time. Calls are bounded by the 
 import asyncio
 import os
 import threading
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 import uvloop
 
-from waltz.client.builder import Append
+from waltz.client.builder import Append, serialized
+from waltz.client.database_batches import MAX_BATCH
+from waltz.client.databases import Connection, Database
 from waltz.client.decisions import Basis, Choice, chosen_append
 from waltz.client.engine.environment import Driver
 from waltz.client.engine.sessions import ExclusiveSession
@@ -31,19 +33,23 @@ from waltz.client.options import ClientOptions
 from waltz.client.plain import client as plain
 from waltz.client.plain.client import APPEND_TIMEOUT_S, MAX_IN_FLIGHT, Data, Locks
 from waltz.client.plain.feed import Feed
+from waltz.client.plain.to_database import THREADS, apply_to_database
+from waltz.client.transaction import Transaction
 from waltz.common.config import ClientConfig
 from waltz.common.records import Record
+from waltz.common.serializers import Serializer
 
 if TYPE_CHECKING:
     from waltz.table.face.blocking import BlockingCursor, BlockingTable
     from waltz.table.face.blocking_several import BlockingPartitionedTable
     from waltz.table.properties import PartitionProperties
 
+C = TypeVar("C", bound=Connection)
 T = TypeVar("T")
 
 _END_TIMEOUT_S = 5.0
 
-__all__ = ["BatchFeed", "Client", "TransactionFeed", "connect"]
+__all__ = ["BatchFeed", "Client", "TransactionFeed", "ValueClient", "connect"]
 
 
 class _BackgroundLoop:
@@ -198,6 +204,14 @@ class Client:
         """Number of partitions of the cluster."""
         return self._client.partition_count
 
+    def partition_for(self, key: object) -> int:
+        """The partition that a key belongs to."""
+        return self._client.partition_for(key)
+
+    def with_serializer(self, serializer: Serializer[T]) -> "ValueClient[T]":
+        """This client for values that ``serializer`` turns into bytes and back; it may be made for a single call."""
+        return ValueClient(self, serializer)
+
     def append(
         self,
         partition_id: int,
@@ -275,6 +289,29 @@ class Client:
     def feed_batches(self, partition_id: int, *, after: int, until: int | None = None) -> "BatchFeed":
         """The same in lists, as many at a time as came together."""
         return BatchFeed(self, self.run(self._opened(partition_id, after, until)))
+
+    def apply_to_database(
+        self,
+        database: Database[C],
+        apply: Callable[[Transaction, bytes, C], None],
+        *,
+        partition_ids: Collection[int] | None = None,
+        follow: bool = True,
+        max_batch: int = MAX_BATCH,
+        threads: int = THREADS,
+    ) -> None:
+        """Have ``apply`` change a database for each transaction, exactly once; with ``follow`` it never returns."""
+        self.run(
+            apply_to_database(
+                self._client,
+                database,
+                apply,
+                partition_ids=partition_ids,
+                follow=follow,
+                max_batch=max_batch,
+                threads=threads,
+            )
+        )
 
     def high_water_mark(self, partition_id: int, *, timeout_s: float | None = None) -> int:
         """Id of the last committed transaction of a partition, asked of its server; -1 when there is none."""
@@ -389,6 +426,79 @@ class Client:
         if threading.current_thread() is self._background.thread:
             raise InvalidOperationError("a blocking call on the loop that has to do the work would never end")
         return self._loop
+
+
+class ValueClient(Generic[T]):
+    """Made by ``client.with_serializer(serializer)``. What the serializer raises comes out before anything is sent."""
+
+    def __init__(self, client: Client, serializer: Serializer[T]) -> None:
+        self._client = client
+        self._serializer = serializer
+
+    def value(self, record: Record) -> T:
+        """The value of a transaction that was read; raises what the serializer does."""
+        return self._serializer.deserialize(record.data)
+
+    def append(
+        self,
+        partition_id: int,
+        value: T,
+        *,
+        header: int = 0,
+        write_locks: Locks = (),
+        read_locks: Locks = (),
+        append_locks: Locks = (),
+        high_water_mark: int | None = None,
+        timeout_s: float = APPEND_TIMEOUT_S,
+    ) -> int:
+        """As ``append`` of the client."""
+        return self._client.append(
+            partition_id,
+            self._serializer.serialize(value),
+            header=header,
+            write_locks=write_locks,
+            read_locks=read_locks,
+            append_locks=append_locks,
+            high_water_mark=high_water_mark,
+            timeout_s=timeout_s,
+        )
+
+    def append_many(
+        self,
+        partition_id: int,
+        items: Iterable[T | Append[T]],
+        *,
+        high_water_mark: int | None = None,
+        timeout_s: float = APPEND_TIMEOUT_S,
+    ) -> list[int]:
+        """As ``append_many`` of the client, of values and of ``Append`` with values."""
+        made = [serialized(item, self._serializer) for item in items]
+        return self._client.append_many(partition_id, made, high_water_mark=high_water_mark, timeout_s=timeout_s)
+
+    def transact(
+        self,
+        partition_id: int,
+        decide: Callable[[Basis], T | Append[T] | None],
+        *,
+        feed: "TransactionFeed | BatchFeed | None" = None,
+        reads_log: bool = False,
+        timeout_s: float = APPEND_TIMEOUT_S,
+        max_attempts: int | None = None,
+    ) -> int | None:
+        """As ``transact`` of the client: ``decide`` returns a value, an ``Append`` of one, or ``None`` for nothing."""
+
+        def decide_bytes(basis: Basis) -> Append | None:
+            choice = decide(basis)
+            return None if choice is None else serialized(choice, self._serializer)
+
+        return self._client.transact(
+            partition_id,
+            decide_bytes,
+            feed=feed,
+            reads_log=reads_log,
+            timeout_s=timeout_s,
+            max_attempts=max_attempts,
+        )
 
 
 class _BlockingFeed:

@@ -53,7 +53,7 @@ class InDatabase(DatabaseCallbacks[sqlite3.Connection]):
     def __init__(self, host: DatabaseHost) -> None:
         self._host = host
         self._staged: list[tuple[int, int, Entry]] = []
-        super().__init__(DbApiDatabase(host.open_database, sqlite3), random_source=host.draw)
+        super().__init__(DbApiDatabase(host.open_database, sqlite3), random_source=host.draw, clock=lambda: 0.0)
         self.create_table()
 
     def apply(self, transaction: Transaction, data: bytes, connection: sqlite3.Connection) -> None:

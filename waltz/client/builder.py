@@ -3,13 +3,21 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from waltz.client.engine.submission import AppendFields
 from waltz.client.errors import ClientError
 from waltz.client.locks import PartitionLocalLock
-from waltz.client.serializer import Serializer
+from waltz.common.serializers import Serializer
 
+Data = bytes | bytearray | memoryview
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar as TypeVarWithDefault  # for type checkers, which know it without installing
+
+    Value = TypeVarWithDefault("Value", covariant=True, default=Data)
+else:
+    Value = TypeVar("Value", covariant=True)
 T = TypeVar("T")
 
 _INT_MIN = -(1 << 31)
@@ -66,14 +74,22 @@ def append_fields(
 
 
 @dataclass(frozen=True, slots=True)
-class Append:
-    """One transaction that is more than its data."""
+class Append(Generic[Value]):
+    """One transaction that is more than its data. The data is bytes, or what the serializer in use makes bytes of."""
 
-    data: bytes | bytearray | memoryview
+    data: Value
     header: int = 0
     write_locks: Iterable[PartitionLocalLock] = ()
     read_locks: Iterable[PartitionLocalLock] = ()
     append_locks: Iterable[PartitionLocalLock] = ()
+
+
+def serialized(item: T | Append[T], serializer: Serializer[T]) -> Append:
+    """A transaction, or its data alone, as a transaction whose data is bytes."""
+    if isinstance(item, Append):
+        data = serializer.serialize(item.data)
+        return Append(data, item.header, item.write_locks, item.read_locks, item.append_locks)
+    return Append(serializer.serialize(item))
 
 
 def fields_of(append: Append, high_water_mark: int) -> AppendFields:

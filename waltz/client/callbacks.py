@@ -25,6 +25,7 @@ from waltz.client.options import ClientOptions
 from waltz.client.retry_policy import RetryPolicy
 from waltz.common.config import ClientConfig
 from waltz.common.ids import Endpoint
+from waltz.common.keys import partition_for
 from waltz.common.net.channel import connect
 from waltz.common.zk.client import ZooKeeper
 
@@ -166,6 +167,10 @@ class WaltzClient:
     def partition_count(self) -> int:
         """Number of partitions of the cluster."""
         return len(self._engine.partitions)
+
+    def partition_for(self, key: object) -> int:
+        """The partition that a key belongs to; see :func:`waltz.partition_for`, which says what may be a key."""
+        return partition_for(key, self.partition_count)
 
     @property
     def partitions(self) -> frozenset[int]:

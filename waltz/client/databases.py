@@ -96,6 +96,21 @@ class Database(Protocol[C]):
         ...
 
 
+def batch_mover(database: Database[C]) -> "Callable[[C, int, int, int], bool] | None":
+    """What sets a mark from a first to a last transaction: ``move_mark(connection, partition_id, before, after)``.
+
+    ``None`` where there is none, or where it cannot know what it has to do: a class that changes ``advance_mark`` and
+    inherits ``move_mark``. Transactions are applied one by one there.
+    """
+    for owner in type(database).__mro__:
+        if "move_mark" in vars(owner):
+            mover: Callable[[C, int, int, int], bool] = database.move_mark  # type: ignore[attr-defined]  # it is there
+            return mover
+        if "advance_mark" in vars(owner):
+            return None
+    return None
+
+
 class GuardedConnection:
     """A connection without what would end its transaction; everything else passes through."""
 
@@ -130,10 +145,10 @@ def _checked_table(table: str) -> str:
 class DbApiDatabase:
     """A DB-API 2 module and a function that gives connections of it.
 
-    ``connect`` may open a connection or take one from a pool; it is closed after each transaction. It has to be in the
-    usual mode, where the first statement begins a database transaction. ``begin`` are statements to be executed first
-    in each, such as ``SET TRANSACTION ISOLATION LEVEL SERIALIZABLE``; thanks to the conditional update each transaction
-    is applied exactly once at the lower levels, too.
+    ``connect`` may open a connection or take one from a pool; it is closed after each database transaction. It has to
+    be in the usual mode, where the first statement begins a database transaction. ``begin`` are statements to be
+    executed first in each, such as ``SET TRANSACTION ISOLATION LEVEL SERIALIZABLE``; thanks to the conditional update
+    each transaction is applied exactly once at the lower levels, too.
     """
 
     def __init__(
@@ -178,11 +193,15 @@ class DbApiDatabase:
         self._execute(connection, statement, partition_id, NO_TRANSACTION)
 
     def advance_mark(self, connection: Any, partition_id: int, transaction_id: int) -> bool:
+        return self.move_mark(connection, partition_id, transaction_id - 1, transaction_id)
+
+    def move_mark(self, connection: Any, partition_id: int, before: int, after: int) -> bool:
+        """Set the mark to ``after`` if it is ``before``; whether that was so."""
         statement = (
             f"UPDATE {self._table} SET HIGH_WATER_MARK = {{}} "  # noqa: S608  # a checked name
             "WHERE PARTITION_ID = {} AND HIGH_WATER_MARK = {}"
         )
-        return self._execute(connection, statement, transaction_id, partition_id, transaction_id - 1) == 1
+        return self._execute(connection, statement, after, partition_id, before) == 1
 
     def guarded(self, connection: Any) -> Any:
         return GuardedConnection(connection)
@@ -237,11 +256,15 @@ class SqlAlchemyDatabase:
         connection.execute(self._text(statement), {"partition": partition_id, "mark": NO_TRANSACTION})
 
     def advance_mark(self, connection: Any, partition_id: int, transaction_id: int) -> bool:
+        return self.move_mark(connection, partition_id, transaction_id - 1, transaction_id)
+
+    def move_mark(self, connection: Any, partition_id: int, before: int, after: int) -> bool:
+        """Set the mark to ``after`` if it is ``before``; whether that was so."""
         statement = (
             f"UPDATE {self._table} SET HIGH_WATER_MARK = :after "  # noqa: S608  # a checked name
             "WHERE PARTITION_ID = :partition AND HIGH_WATER_MARK = :before"
         )
-        values = {"after": transaction_id, "partition": partition_id, "before": transaction_id - 1}
+        values = {"after": after, "partition": partition_id, "before": before}
         return int(connection.execute(self._text(statement), values).rowcount) == 1
 
     def guarded(self, connection: Any) -> Any:

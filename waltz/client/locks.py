@@ -3,18 +3,26 @@
 from array import array
 from dataclasses import dataclass, field
 from functools import lru_cache
+from hashlib import blake2b
 
 _MASK_32 = 0xFFFF_FFFF
 _SIGN = 0x8000_0000
 _CACHED_NAMES = 4096
 
 
+def lock_id(key: bytes) -> int:
+    """The id that stands for a key: its BLAKE2b with a digest of 8 bytes, as a signed big-endian number."""
+    return int.from_bytes(blake2b(key, digest_size=8).digest(), "big", signed=True)
+
+
 @dataclass(frozen=True, slots=True, init=False)
 class PartitionLocalLock:
     """A lock: a name (a kind of thing) and a signed 64-bit id (which one). Equal iff both are equal.
 
+    A string as id stands for the :func:`lock_id` of its UTF-8, which is the same for ever, in every process.
+
     Different locks may share a hash; that can only make an append fail without need. Raises ``TypeError`` for a name
-    that is no string and an id that is no integer, and ``ValueError`` for an id beyond 64 bits.
+    that is no string and an id that is neither integer nor string, and ``ValueError`` for an id beyond 64 bits.
     """
 
     name: str
@@ -22,11 +30,13 @@ class PartitionLocalLock:
     hash: int = field(init=False, repr=False, compare=False)
     """The signed 32-bit hash that travels."""
 
-    def __init__(self, name: str, id: int) -> None:  # noqa: A002 - the field has that name
+    def __init__(self, name: str, id: int | str) -> None:  # noqa: A002 - the field has that name
         if not isinstance(name, str):
             raise TypeError(f"the name of a lock must be a string, not {type(name).__name__}")
         if not isinstance(id, int):
-            raise TypeError(f"the id of a lock must be an integer, not {type(id).__name__}")
+            if not isinstance(id, str):
+                raise TypeError(f"the id of a lock must be an integer or a string, not {type(id).__name__}")
+            id = lock_id(id.encode("utf-8", "surrogatepass"))  # noqa: A001 - as above
         if not -(1 << 63) <= id < 1 << 63:
             raise ValueError(f"the id of a lock must fit into 64 bits, not {id}")
         _set_name(self, name)

@@ -2,8 +2,8 @@
 
 from typing import Protocol, TypeVar
 
-from waltz.client.serializer import Deserializer
 from waltz.common.ids import ReqId
+from waltz.common.serializers import Deserializer
 
 T = TypeVar("T")
 
@@ -18,6 +18,10 @@ class DataSource(Protocol):
         """The data; raises ``WaltzError`` when it cannot be had in time."""
         ...
 
+    async def read_batch(self, first: "Transaction", max_count: int, timeout_s: float) -> "list[Transaction]":
+        """``first`` and those that wait behind it, with their data; raises ``WaltzError`` as :meth:`read`."""
+        ...
+
 
 class Transaction:
     """A committed transaction. Its data is fetched when it is asked for.
@@ -27,7 +31,10 @@ class Transaction:
 
     __slots__ = ("_data", "_source", "data_was_read", "header", "req_id", "transaction_id")
 
-    def __init__(self, req_id: bytes, transaction_id: int, header: int, data: bytes | None, source: DataSource) -> None:
+    def __init__(
+        self, req_id: bytes, transaction_id: int, header: int, data: bytes | None, source: DataSource | None
+    ) -> None:
+        """``source`` may be left out where the data is given."""
         self.req_id = req_id
         """The 16 bytes of the request id of the append."""
         self.transaction_id = transaction_id
@@ -58,4 +65,20 @@ class Transaction:
         self.data_was_read = True
         if self._data is not None:
             return self._data
+        assert self._source is not None
         return await self._source.read(self.transaction_id, timeout_s)
+
+    async def batch(self, max_count: int, *, timeout_s: float = DATA_TIMEOUT_S) -> "list[Transaction]":
+        """This transaction and those behind it that wait to be applied, with their data: at most ``max_count``.
+
+        For applications that apply many at a time while ``apply_transaction`` is called for the first of them; it is
+        called for each of the others all the same. There may be fewer than wait, and none that this client appended
+        itself and has not heard of: those are applied one by one. Raises as :meth:`data_bytes`.
+        """
+        if max_count <= 1 or self._source is None:
+            return [await self._with_data(timeout_s)]
+        return await self._source.read_batch(self, max_count, timeout_s)
+
+    async def _with_data(self, timeout_s: float) -> "Transaction":
+        data = await self.data_bytes(timeout_s=timeout_s)
+        return Transaction(self.req_id, self.transaction_id, self.header, data, self._source)

@@ -1,11 +1,6 @@
 """From the rows of a DataFrame to what is appended: partition, header and payload of each."""
 
-import base64
-import datetime as dt
-import json
-import math
 from collections.abc import Iterator, Sequence
-from decimal import Decimal
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -14,6 +9,7 @@ from pyspark.sql.types import BinaryType, IntegralType, StringType, StructType
 
 from waltz.common.checksum import crc32
 from waltz.common.errors import ConfigError
+from waltz.common.keys import partition_for, to_json
 from waltz.spark.columns import SCHEMA
 from waltz.spark.errors import SinkError
 from waltz.spark.write_options import WriteOptions
@@ -83,13 +79,13 @@ class RowMaker:
             payloads: list[bytes | None] = pc.cast(batch.column(self._data), pa.binary()).to_pylist()
             return payloads
         rows = batch.select(self._document).to_pylist(maps_as_pydicts="strict")
-        return [_to_json(row).encode() for row in rows]
+        return [to_json(row).encode() for row in rows]
 
     def _partitions(self, batch: pa.RecordBatch, payloads: Sequence[bytes | None]) -> list[int]:
         count = self._partition_count
         if self._hash_columns:
             rows = batch.select(self._hash_columns).to_pylist(maps_as_pydicts="strict")
-            return [crc32(_to_json([*row.values()]).encode()) % count for row in rows]
+            return [partition_for(tuple(row.values()), count) for row in rows]
         if self._partition is None:
             return [crc32(payload or b"") % count for payload in payloads]
         found: list[int] = batch.column(self._partition).to_pylist()
@@ -108,28 +104,3 @@ def _find(names: Sequence[str], name: str) -> str | None:
 
 def _type(schema: StructType, name: str) -> str:
     return schema[name].dataType.simpleString()
-
-
-def _to_json(value: object) -> str:
-    """Compact JSON: members that are null are left out, what JSON has no numbers for is text."""
-    return json.dumps(_plain(value), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-
-
-def _plain(value: object) -> object:
-    if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items() if item is not None}
-    if isinstance(value, list):
-        return [_plain(item) for item in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-    if isinstance(value, bytes):
-        return base64.b64encode(value).decode()
-    if isinstance(value, dt.datetime):
-        return value.isoformat().replace("+00:00", "Z")
-    if isinstance(value, dt.date):
-        return value.isoformat()
-    if isinstance(value, Decimal):
-        return format(value, "f")
-    if isinstance(value, dt.timedelta):
-        return value.total_seconds()
-    return value

@@ -13,6 +13,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from waltz.common.serializers import JsonSerializer, ModelSerializer
     from waltz.table.envelope import Row
     from waltz.table.errors import (
         CodecUnavailableError,
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from waltz.table.face.sweeping import SweepCheck
     from waltz.table.face.table import Table
     from waltz.table.face.transaction import TableTransaction
-    from waltz.table.face.values import JsonSerializer, ModelSerializer, TypedTable
+    from waltz.table.face.values import TypedTable
     from waltz.table.properties import PartitionProperties
     from waltz.table.rows import TableRow, Version
     from waltz.table.taking import Taken
@@ -73,6 +74,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "waltz.common.serializers": ("JsonSerializer", "ModelSerializer"),
     "waltz.table.envelope": ("Row",),
     "waltz.table.errors": (
         "CodecUnavailableError",
@@ -94,7 +96,7 @@ _HOMES = {
     "waltz.table.face.sweeping": ("SweepCheck",),
     "waltz.table.face.table": ("Table",),
     "waltz.table.face.transaction": ("TableTransaction",),
-    "waltz.table.face.values": ("JsonSerializer", "ModelSerializer", "TypedTable"),
+    "waltz.table.face.values": ("TypedTable",),
     "waltz.table.properties": ("PartitionProperties",),
     "waltz.table.rows": ("TableRow", "Version"),
     "waltz.table.taking": ("Taken",),

@@ -35,7 +35,9 @@ def examples() -> dict[str, str]:
 
 
 _ALL = examples()
-EXAMPLES = {heading: source for heading, source in _ALL.items() if "__main__" not in source}
+TESTS = {heading: source for heading, source in _ALL.items() if "\ndef test_" in source}
+"""Those that pytest runs."""
+EXAMPLES = {heading: source for heading, source in _ALL.items() if "__main__" not in source and heading not in TESTS}
 PROGRAMS = {heading: source for heading, source in _ALL.items() if "__main__" in source}
 """Those that are run as processes of their own."""
 

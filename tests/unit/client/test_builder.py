@@ -5,7 +5,7 @@ import pytest
 from waltz.client.builder import TransactionBuilder
 from waltz.client.errors import ClientError
 from waltz.client.locks import PartitionLocalLock
-from waltz.client.serializer import BytesSerializer, StringSerializer
+from waltz.common.serializers import BytesSerializer, StringSerializer
 
 
 def test_defaults_and_last_calls() -> None:

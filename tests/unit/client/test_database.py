@@ -18,7 +18,8 @@ import pytest_asyncio
 import waltz
 from tests.unit.client.fake_server import until
 from tests.unit.client.postgres import PostgresServer, find_postgres
-from waltz.client.database import DatabaseCallbacks, StoredMarkError
+from waltz.client.database import DatabaseCallbacks
+from waltz.client.database_batches import StoredMarkError
 from waltz.client.databases import DbApiDatabase, ForbiddenDatabaseCallError, SqlAlchemyDatabase
 from waltz.client.mock import MockDriver, MockServerPartition
 from waltz.client.options import ClientOptions
@@ -309,6 +310,145 @@ def test_several_processes(path: Path, database: DbApiDatabase, connect_sqlite: 
         _, errors = worker.communicate(timeout=60)
         assert worker.returncode == 0, errors.decode()
     assert [(number, data) for number, data, _ in rows(connect_sqlite)] == [(n, str(n)) for n in range(100)]
+
+
+class Together(Ledger):
+    """Notes which transactions were committed together, and waits before the first ones, while others come."""
+
+    def __init__(self, database: Any, **options: Any) -> None:
+        super().__init__(database)
+        self.together: list[list[int]] = []
+        self.poisoned: set[int] = set()
+        self.told: list[int] = []
+        self._connection: Any = None
+
+    def apply(self, transaction: waltz.Transaction, data: bytes, connection: Any) -> None:
+        if connection is not self._connection:
+            self._connection = connection
+            self.together.append([])
+        self.together[-1].append(transaction.transaction_id)
+        assert data == b"%d" % transaction.transaction_id
+        super().apply(transaction, data, connection)
+        if transaction.transaction_id in self.poisoned:
+            raise KeyError(transaction.transaction_id)
+
+    def uncaught_exception(self, partition_id: int, transaction_id: int, error: BaseException) -> None:
+        self.told.append(transaction_id)
+        self.poisoned.discard(transaction_id)
+
+
+@pytest.fixture
+def together(database: DbApiDatabase) -> Iterator[Together]:
+    callbacks = Together(database)
+    callbacks.create_table()
+    yield callbacks
+    callbacks.close()
+
+
+def prefilled(count: int, **arguments: Any) -> MockDriver:
+    driver = MockDriver(1, **arguments)
+    for number in range(count):
+        driver.partitions[0].add(b"%d" % number)
+    return driver
+
+
+@pytest.mark.parametrize(("versions", "most"), [((5,), 4), ((4,), 12)])
+async def test_what_waits_is_applied_together(
+    together: Together, connect_sqlite: Connect, versions: tuple[int, ...], most: int
+) -> None:
+    """Also from servers without bulk reads; at the end of the log it is one by one."""
+    driver = prefilled(1200, versions=versions)
+    async with await driver.open_client(together) as client:
+        await until(lambda: client.client_high_water_mark(0) == 1199)
+        batches = len(together.together)
+        for number in range(1200, 1203):
+            driver.partitions[0].add(b"%d" % number)
+            await until(lambda: client.client_high_water_mark(0) == driver.partitions[0].high_water_mark)
+    assert batches <= most
+    assert together.together[batches:] == [[1200], [1201], [1202]]
+    assert [number for number, _, _ in rows(connect_sqlite)] == list(range(1203))
+    assert together.executions == 1203
+    assert not together.told
+
+
+async def test_a_transaction_that_fails_among_others_is_the_only_one_told_of(
+    together: Together, connect_sqlite: Connect
+) -> None:
+    together.poisoned = {0, 57, 58, 199}
+    async with await prefilled(200).open_client(together) as client:
+        await until(lambda: client.client_high_water_mark(0) == 199)
+    assert together.told == [0, 57, 58, 199]
+    assert [number for number, _, _ in rows(connect_sqlite)] == list(range(200))
+
+
+async def test_own_transactions_hear_of_their_commit_before_they_are_applied(
+    together: Together, connect_sqlite: Connect
+) -> None:
+    """So a batch ends before one of them."""
+    heard: list[tuple[str, int]] = []
+
+    class Context(waltz.TransactionContext):
+        def __init__(self, number: int) -> None:
+            self.number = number
+
+        def partition_id(self, partition_count: int) -> int:
+            return 0
+
+        def execute(self, builder: waltz.TransactionBuilder) -> bool:
+            builder.set_data(b"%d" % self.number)
+            return True
+
+        def on_completion(self, committed: bool) -> None:
+            heard.append(("completed", self.number))
+            assert self.number not in [number for number, _, _ in rows(connect_sqlite)]
+
+        def on_application(self) -> None:
+            heard.append(("applied", self.number))
+            assert self.number in [number for number, _, _ in rows(connect_sqlite)]
+
+    driver = MockDriver(1)
+    log = driver.partitions[0]
+    own = range(0, 40, 10)
+    async with await driver.open_client(together) as client:
+        driver.suspend_feed()
+        for number in own:
+            await client.submit(Context(number))
+            await until(lambda: log.high_water_mark == number)  # noqa: B023 - it is awaited here
+            for more in range(number + 1, number + 10):
+                log.add(b"%d" % more)
+        driver.resume_feed()
+        await until(lambda: client.client_high_water_mark(0) == 39)
+    assert heard == [(what, number) for number in own for what in ("completed", "applied")]
+    assert [number for number, _, _ in rows(connect_sqlite)] == list(range(40))
+    assert any(len(each) > 1 for each in together.together)
+    assert not together.told
+
+
+async def test_where_apply_transaction_is_overridden_it_is_called_before_each_is_applied(
+    database: DbApiDatabase, connect_sqlite: Connect
+) -> None:
+    class Watching(Together):
+        async def apply_transaction(self, transaction: waltz.Transaction) -> None:
+            self.current = transaction.transaction_id
+            await super().apply_transaction(transaction)
+
+        def apply(self, transaction: waltz.Transaction, data: bytes, connection: Any) -> None:
+            assert transaction.transaction_id == self.current
+            super().apply(transaction, data, connection)
+
+    watching = Watching(database)
+    watching.create_table()
+    async with await prefilled(30).open_client(watching) as client:
+        await until(lambda: client.client_high_water_mark(0) == 29)
+    watching.close()
+    assert watching.together == [[number] for number in range(30)]
+
+
+def test_processes_that_are_killed_at_each_step() -> None:
+    """Many more with ``python -m tests.unit.client.database_kills --kills 200``."""
+    command = [sys.executable, "-m", "tests.unit.client.database_kills", "--kills", "50"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.skipif(importlib.util.find_spec("sqlalchemy") is None, reason="SQLAlchemy is not installed")

@@ -10,7 +10,7 @@ from types import ModuleType
 import pytest
 
 import waltz
-from tests.unit.client.examples import DOCS, EXAMPLES, PROGRAMS, run
+from tests.unit.client.examples import DOCS, EXAMPLES, PROGRAMS, TESTS, run
 from waltz.client.mock import MockDriver
 
 pytestmark = pytest.mark.timeout(90)
@@ -35,7 +35,7 @@ def test_example(heading: str, written_before: int, caplog: pytest.LogCaptureFix
 
 def test_type_checkers_accept_the_examples(tmp_path: Path) -> None:
     """As strictly as that can be done with functions that have no annotations."""
-    for number, source in enumerate([*EXAMPLES.values(), *PROGRAMS.values()]):
+    for number, source in enumerate([*EXAMPLES.values(), *PROGRAMS.values(), *TESTS.values()]):
         (tmp_path / f"example_{number}.py").write_text(source + "\n")
     strict = ["--strict", "--allow-untyped-defs", "--allow-untyped-calls", "--cache-dir", str(tmp_path / "cache")]
     done = subprocess.run(

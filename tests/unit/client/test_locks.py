@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from waltz.client.locks import PartitionLocalLock
+from waltz.client.locks import PartitionLocalLock, lock_id
 
 WIRE = Path(__file__).parents[2] / "data" / "wire.jsonl"
 
@@ -44,11 +44,25 @@ def test_equality_is_that_of_name_and_id() -> None:
 
 def test_lone_surrogates_have_a_hash() -> None:
     assert PartitionLocalLock("\ud83d", 0).hash == 0xD83D
+    assert PartitionLocalLock("name", "\ud83d") == PartitionLocalLock("name", lock_id(b"\xed\xa0\xbd"))
+
+
+@pytest.mark.parametrize(
+    ("text", "number"), [("", -1970711489451281740), ("alice", 5614559425216174729), ("Zoë", 8691867044761536922)]
+)
+def test_strings_stand_for_numbers_that_must_never_change(text: str, number: int) -> None:
+    """The first eight bytes of what ``b2sum --length=64`` prints."""
+    lock = PartitionLocalLock("account", text)
+    assert lock.id == number
+    assert lock == PartitionLocalLock("account", number)
+    assert lock.hash == PartitionLocalLock("account", number).hash
 
 
 def test_impossible_locks() -> None:
     with pytest.raises(TypeError):
         PartitionLocalLock(None, 1)  # type: ignore[arg-type]  # the mistake under test
+    with pytest.raises(TypeError, match="must be an integer or a string, not bytes"):
+        PartitionLocalLock("a", b"1")  # type: ignore[arg-type]  # the mistake under test
     for too_large in (1 << 63, -(1 << 63) - 1):
         with pytest.raises(ValueError, match="64 bits"):
             PartitionLocalLock("a", too_large)

@@ -4,7 +4,6 @@ import asyncio
 import os
 import subprocess
 import sys
-import textwrap
 from collections.abc import AsyncIterator, Awaitable
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -14,6 +13,7 @@ import pytest_asyncio
 
 import waltz
 from tests.unit.client.application import Callbacks, Context
+from tests.unit.client.examples import TESTS
 from tests.unit.client.fake_server import until
 from waltz.client.mock import MockDriver, MockServerPartition
 
@@ -303,24 +303,9 @@ async def test_what_execute_does_wrong_is_told_and_nothing_is_sent(clients: Clie
     assert driver.partitions[0].high_water_mark == 0
 
 
-PLUGIN_TEST = """
-    import waltz.blocking
-    import pytest
-
-    def test_default(waltz_mock):
-        assert len(waltz_mock.partitions) == 4
-        with waltz.blocking.connect(waltz_mock) as client:
-            assert client.append(3, b"a") == 0
-
-    @pytest.mark.waltz_mock(partitions=1)
-    def test_marker(waltz_mock):
-        assert len(waltz_mock.partitions) == 1
-        assert waltz_mock.partitions[0].high_water_mark == -1
-"""
-
-
 def test_the_pytest_plugin(tmp_path: Path) -> None:
-    (tmp_path / "test_it.py").write_text(textwrap.dedent(PLUGIN_TEST))
+    """As the documentation shows it, in a folder of its own."""
+    (tmp_path / "test_it.py").write_text(TESTS["With pytest"])
     module = "waltz.client.pytest_plugin"
     installed = any(entry.value == module for entry in entry_points(group="pytest11"))
     command = [sys.executable, "-m", "pytest", "-q", "--strict-markers", "-p", "no:cacheprovider"]

@@ -136,6 +136,27 @@ class PartitionFeed:
         """Number of queued items."""
         return len(self._queue)
 
+    def read(self, transaction_id: int, timeout_s: float) -> Coroutine[Any, Any, bytes]:
+        """The data of a transaction that was received; raises as :meth:`Prefetcher.read`."""
+        return self._prefetcher.read(transaction_id, timeout_s)
+
+    async def read_batch(self, first: Transaction, max_count: int, timeout_s: float) -> list[Transaction]:
+        """``first``, and the transactions behind it in the queue up to the first one of our own, with their data."""
+        next_id = first.transaction_id + 1
+        fields: list[Fed] = [(first.req_id, first.transaction_id, first.header)]
+        for item in self._queue:
+            if isinstance(item, MountResponse):
+                continue
+            if len(fields) >= max_count or item[1] != next_id or self._is_own(item[0]):
+                break
+            fields.append(item)
+            next_id += 1
+        if len(fields) == 1:
+            data = [await first.data_bytes(timeout_s=timeout_s)]
+        else:
+            data = await self._prefetcher.read_many(first.transaction_id, len(fields), timeout_s)
+        return [Transaction(*each, known, self) for each, known in zip(fields, data, strict=False)]
+
     def offer(self, item: Fed) -> None:
         """A transaction came; ignored unless it is the next one."""
         transaction_id = item[1]
@@ -236,9 +257,9 @@ class PartitionFeed:
         if own is None:
             if self._under_way is not None:  # it broke off; its submission is not told of the commit again
                 return self._apply_slowly(*self._under_way)
-            transaction = Transaction(req_id, transaction_id, header, None, self._prefetcher)
+            transaction = Transaction(req_id, transaction_id, header, None, self)
         else:
-            transaction = Transaction(req_id, transaction_id, header, own.sent, self._prefetcher)
+            transaction = Transaction(req_id, transaction_id, header, own.sent, self)
             try:
                 telling = own.committed(transaction_id)
             except STOPS_THE_LOOP:

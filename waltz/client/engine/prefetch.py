@@ -6,11 +6,16 @@ doubles with every transaction whose data is read) and closes as quickly (it hal
 an application that reads nothing costs nothing.
 """
 
+import asyncio
 from collections import deque
 
 from waltz.client.engine.data_requests import PendingData, RpcPartition
+from waltz.client.errors import BulkReadsNotSupportedError, RpcError
+from waltz.common.checksum import crc32
+from waltz.common.errors import DeadlineExceededError
 
 _FIRST_WINDOW = 4
+_MAX_BATCH_BYTES = 1 << 20
 
 
 class Prefetcher:
@@ -46,6 +51,28 @@ class Prefetcher:
         if request is not None:
             self._fill()
         return await self._fetcher.read(transaction_id, timeout_s, request)
+
+    async def read_many(self, first_id: int, count: int, timeout_s: float) -> list[bytes]:
+        """The data of ``count`` transactions from an id on, of the first at least: as many as come in one read.
+
+        Servers without bulk reads are asked for each, up to the largest window. Raises as :meth:`read`.
+        """
+        request = self._fetcher.request_list(first_id, count, _MAX_BATCH_BYTES)
+        try:
+            async with asyncio.timeout(timeout_s):
+                records = await request.wait()
+        except (RpcError, DeadlineExceededError, TimeoutError):
+            return [await self.read(first_id, timeout_s)]  # which knows how to try again
+        except BulkReadsNotSupportedError:
+            ids = range(first_id, first_id + min(count, self._maximum))
+            requests = [self._fetcher.request(each) for each in ids]
+            return [await self._fetcher.read(each.transaction_id, timeout_s, each) for each in requests]
+        good: list[bytes] = []
+        for expected_id, (transaction_id, _, _, data, expected) in enumerate(records[:count], first_id):
+            if transaction_id != expected_id or crc32(data) != expected & 0xFFFF_FFFF:
+                break
+            good.append(data)
+        return good or [await self.read(first_id, timeout_s)]
 
     def clear(self) -> None:
         """Forget what was fetched ahead."""

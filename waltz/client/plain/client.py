@@ -37,6 +37,7 @@ from waltz.client.plain.transact import Transact, check_followed
 from waltz.common.config import ClientConfig
 from waltz.common.errors import DeadlineExceededError, WaltzError
 from waltz.common.ids import NO_TRANSACTION
+from waltz.common.keys import partition_for
 from waltz.common.zk.client import ZooKeeper
 
 APPEND_TIMEOUT_S = 30.0
@@ -199,6 +200,10 @@ class Client:
         """
         self._own_engine()
         return await self._environment.cluster.key()
+
+    def partition_for(self, key: object) -> int:
+        """The partition that a key belongs to; see :func:`waltz.partition_for`, which says what may be a key."""
+        return partition_for(key, self.partition_count)
 
     async def append(
         self,

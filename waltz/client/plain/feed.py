@@ -165,8 +165,7 @@ class Feed:
             raise ClientClosedError
         if self._reader.next_id > self._last_id:
             return []
-        if not self._begun:
-            await self._begin()
+        await self.begin()
         try:
             records = await self._reader.next_batch()
         except BulkReadsNotSupportedError:
@@ -176,7 +175,10 @@ class Feed:
         beyond = records[-1][0] - self._last_id
         return records[:-beyond] if beyond > 0 else records
 
-    async def _begin(self) -> None:
+    async def begin(self) -> None:
+        """Make sure that the log has the transaction that the feed begins after; raises as :meth:`next_batch`."""
+        if self._begun:
+            return
         assert isinstance(self._reader, BulkReader)
         partition = await self._engine.join(self.partition_id)
         try:

@@ -1,12 +1,10 @@
 """The locks of rows: hashes of (prefix, key), taken by every write, so that transactions notice it. Pure."""
 
-from hashlib import blake2b
-
-from waltz.client.locks import PartitionLocalLock
+from waltz.client.locks import PartitionLocalLock, lock_id
 from waltz.table.rows import row_key
 
 ROW_LOCK = "waltz.table.row"
-"""Name of the locks of rows; the id is the first eight bytes of BLAKE2b (digest of 8) over the joined key, signed."""
+"""Name of the locks of rows; the id is that of the joined key."""
 
 TABLE_LOCK = PartitionLocalLock("waltz.table", 0)
 """Of the table as a whole: changed by what removes rows and by batches of more rows than may have locks."""
@@ -17,5 +15,4 @@ MAX_ROW_LOCKS = 1000
 
 def row_lock(prefix: bytes, key: bytes) -> PartitionLocalLock:
     """The lock of one row."""
-    digest = blake2b(row_key(prefix, key), digest_size=8).digest()
-    return PartitionLocalLock(ROW_LOCK, int.from_bytes(digest, "big", signed=True))
+    return PartitionLocalLock(ROW_LOCK, lock_id(row_key(prefix, key)))

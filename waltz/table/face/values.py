@@ -1,51 +1,16 @@
-"""Values that are not bytes: JSON, models of pydantic, and whatever a serializer makes bytes of."""
+"""Rows whose values are not bytes: whatever a serializer makes bytes of."""
 
-import json
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from typing import Generic, TypeVar
 
-from pydantic import BaseModel
-
-from waltz.client.serializer import Serializer
+from waltz.common.serializers import Serializer
 from waltz.table.face.table import TIMEOUT_S, Table
 from waltz.table.face.transaction import TableTransaction
 from waltz.table.rows import Version
 from waltz.table.view import KeyRange
 
 T = TypeVar("T")
-Model = TypeVar("Model", bound=BaseModel)
-
-
-class JsonSerializer:
-    """Values of JSON, compact and in UTF-8; members keep their order.
-
-    Raises ``TypeError`` and ``ValueError`` for what JSON does not know, not-a-number and the infinities included.
-    """
-
-    def serialize(self, value: object) -> bytes:
-        """The document."""
-        return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
-
-    def deserialize(self, data: bytes) -> object:
-        """The value of a document."""
-        value: object = json.loads(data)
-        return value
-
-
-class ModelSerializer(Generic[Model]):
-    """Models of pydantic as JSON. Reading raises pydantic's ``ValidationError`` for what the model does not accept."""
-
-    def __init__(self, model: type[Model]) -> None:
-        self._model = model
-
-    def serialize(self, value: Model) -> bytes:
-        """The document, with the members' aliases."""
-        return value.model_dump_json(by_alias=True).encode()
-
-    def deserialize(self, data: bytes) -> Model:
-        """The model of a document."""
-        return self._model.model_validate_json(data)
 
 
 class TypedTable(Generic[T]):

@@ -2,8 +2,15 @@
 
 from typing import cast
 
+import pytest
+
+from waltz.client.engine.data_lists import PendingList
 from waltz.client.engine.data_requests import RpcPartition
 from waltz.client.engine.prefetch import Prefetcher
+from waltz.client.errors import BulkReadsNotSupportedError, RpcError
+from waltz.common.checksum import checksum
+from waltz.common.errors import DeadlineExceededError, WaltzError
+from waltz.common.records import Record
 
 
 class Fetched:
@@ -21,10 +28,20 @@ class Fetcher:
 
     def __init__(self) -> None:
         self.requested: list[int] = []
+        self.listed: list[Record] | WaltzError = []
 
     def request(self, transaction_id: int) -> Fetched:
         self.requested.append(transaction_id)
         return Fetched(transaction_id)
+
+    def request_list(self, first_id: int, max_count: int, max_bytes: int) -> PendingList:
+        request = PendingList(first_id, max_count, max_bytes, 0.0)
+        if isinstance(self.listed, WaltzError):
+            request.finish(self.listed)
+        else:
+            request.records = self.listed
+            request.finish()
+        return request
 
     async def read(self, transaction_id: int, timeout_s: float, first: Fetched | None = None) -> bytes:
         return await (first or self.request(transaction_id)).wait()
@@ -81,3 +98,36 @@ async def test_what_was_skipped_is_not_fetched_afterwards() -> None:
     prefetcher.clear()
     assert await prefetcher.read(3, 1.0) == b"3"
     assert fetcher.requested == [3, 3]
+
+
+def listed(*transaction_ids: int) -> list[Record]:
+    return [Record(each, b"", 0, b"%d" % each, checksum(b"%d" % each)) for each in transaction_ids]
+
+
+async def test_many_come_in_one_read_as_far_as_they_are_good() -> None:
+    fetcher = Fetcher()
+    prefetcher = Prefetcher(cast("RpcPartition", fetcher), 16)
+    fetcher.listed = listed(5, 6, 7, 8)
+    assert await prefetcher.read_many(5, 3, 1.0) == [b"5", b"6", b"7"]
+    fetcher.listed = [*listed(5, 6), listed(7)[0]._replace(data=b"damaged"), *listed(8)]
+    assert await prefetcher.read_many(5, 4, 1.0) == [b"5", b"6"]
+    fetcher.listed = listed(5, 7)
+    assert await prefetcher.read_many(5, 3, 1.0) == [b"5"]
+    assert fetcher.requested == []
+
+
+@pytest.mark.parametrize("answer", [[], listed(6, 7), RpcError("no"), DeadlineExceededError("late")])
+async def test_where_none_come_together_the_first_is_asked_for_alone(answer: list[Record] | WaltzError) -> None:
+    fetcher = Fetcher()
+    prefetcher = Prefetcher(cast("RpcPartition", fetcher), 16)
+    fetcher.listed = answer
+    assert await prefetcher.read_many(5, 3, 1.0) == [b"5"]
+    assert fetcher.requested == [5]
+
+
+async def test_without_bulk_reads_each_is_asked_for_before_the_first_is_waited_for() -> None:
+    fetcher = Fetcher()
+    prefetcher = Prefetcher(cast("RpcPartition", fetcher), 4)
+    fetcher.listed = BulkReadsNotSupportedError("version 4")
+    assert await prefetcher.read_many(5, 10, 1.0) == [b"5", b"6", b"7", b"8"]
+    assert fetcher.requested == [5, 6, 7, 8]

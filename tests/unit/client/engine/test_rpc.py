@@ -15,7 +15,6 @@ from waltz.client.errors import (
     InvalidOperationError,
     PartitionNotFoundError,
 )
-from waltz.client.serializer import StringSerializer
 from waltz.client.transaction import Transaction
 from waltz.common.checksum import checksum
 from waltz.common.errors import (
@@ -25,6 +24,7 @@ from waltz.common.errors import (
     ProtocolError,
 )
 from waltz.common.ids import Endpoint, ReqId
+from waltz.common.serializers import StringSerializer
 from waltz.common.wire.client_server import (
     AddPreferredPartitionRequest,
     AddPreferredPartitionResponse,

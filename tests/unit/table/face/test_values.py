@@ -1,30 +1,21 @@
 """Values that are not bytes, there and back."""
 
 import asyncio
-import math
 from collections.abc import AsyncIterator
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from pydantic import BaseModel, Field, ValidationError
 
 import waltz
 from waltz.client.mock import MockDriver
-from waltz.client.serializer import StringSerializer
+from waltz.common.serializers import JsonSerializer, ModelSerializer, StringSerializer
 from waltz.table.errors import VersionConflict
 from waltz.table.face.table import Table
-from waltz.table.face.values import JsonSerializer, ModelSerializer, TypedTable
+from waltz.table.face.values import TypedTable
 from waltz.table.properties import PartitionProperties
 from waltz.table.rows import Version
 
 pytestmark = pytest.mark.timeout(60)
-
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text("aß\0\n💧"),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text("aß"), inner, max_size=3),
-    max_leaves=10,
-)
 
 
 class Account(BaseModel):
@@ -39,18 +30,6 @@ async def table() -> AsyncIterator[Table]:
         client.table(0, properties=PartitionProperties(format="table")) as table,
     ):
         yield table
-
-
-@given(JSON)
-def test_json_comes_back(value: object) -> None:
-    serializer = JsonSerializer()
-    assert serializer.deserialize(serializer.serialize(value)) == value
-
-
-@pytest.mark.parametrize("value", [math.nan, math.inf, b"bytes", object()])
-def test_what_json_does_not_know(value: object) -> None:
-    with pytest.raises((TypeError, ValueError)):
-        JsonSerializer().serialize(value)
 
 
 async def test_models(table: Table) -> None:

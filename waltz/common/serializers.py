@@ -1,8 +1,12 @@
 """How applications turn their objects into transaction data and back."""
 
-from typing import Protocol, TypeVar
+import json
+from typing import Generic, Protocol, TypeVar
+
+from pydantic import BaseModel
 
 T = TypeVar("T")
+Model = TypeVar("Model", bound=BaseModel)
 Made = TypeVar("Made", covariant=True)
 
 
@@ -48,3 +52,34 @@ class StringSerializer:
     def deserialize(self, data: bytes) -> str:
         """The string of UTF-8 bytes."""
         return data.decode()
+
+
+class JsonSerializer:
+    """Values of JSON, compact and in UTF-8; members keep their order.
+
+    Raises ``TypeError`` and ``ValueError`` for what JSON does not know, not-a-number and the infinities included.
+    """
+
+    def serialize(self, value: object) -> bytes:
+        """The document."""
+        return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
+
+    def deserialize(self, data: bytes) -> object:
+        """The value of a document."""
+        value: object = json.loads(data)
+        return value
+
+
+class ModelSerializer(Generic[Model]):
+    """Models of pydantic as JSON. Reading raises pydantic's ``ValidationError`` for what the model does not accept."""
+
+    def __init__(self, model: type[Model]) -> None:
+        self._model = model
+
+    def serialize(self, value: Model) -> bytes:
+        """The document, with the members' aliases."""
+        return value.model_dump_json(by_alias=True).encode()
+
+    def deserialize(self, data: bytes) -> Model:
+        """The model of a document."""
+        return self._model.model_validate_json(data)

@@ -1,0 +1,252 @@
+"""Applying transactions to a database: many in one database transaction while that works, else fewer.
+
+How many shrinks to those before the one that failed, and doubles with every success. So a transaction that cannot be
+applied is alone in its database transaction in the end, behind everything before it, and only then is its error told.
+"""
+
+import asyncio
+import inspect
+import logging
+import random
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Generic, Protocol, TypeVar
+
+from waltz.client.databases import Connection, Database, batch_mover
+from waltz.client.transaction import Transaction
+from waltz.common.errors import WaltzError
+from waltz.common.net.backoff import Backoff
+
+logger = logging.getLogger(__name__)
+
+C = TypeVar("C", bound=Connection)
+T = TypeVar("T")
+
+MAX_BATCH = 1000
+
+_INITIAL_DELAY_S = 0.01
+_MAXIMUM_DELAY_S = 10.0
+_BATCH_S = 0.25
+"""After so long no other transaction is begun in a database transaction, which others may be waiting for."""
+
+Entry = tuple[Transaction, bytes]
+
+
+class InThread(Protocol):
+    """Runs blocking work on a thread."""
+
+    def __call__(self, work: Callable[[], T]) -> Awaitable[T]:
+        """What ``work`` returns, or raises."""
+        ...
+
+
+class _NoRowError(Exception):
+    """A row could neither be read nor made; the next attempt may succeed, or tell why."""
+
+
+class _BrokenBatchError(Exception):
+    """Several transactions together were rolled back, because of ``cause``; ``next_count`` may do."""
+
+    def __init__(self, next_count: int, cause: BaseException) -> None:
+        super().__init__(next_count, cause)
+        self.next_count = next_count
+        self.cause = cause
+
+
+class StoredMarkError(WaltzError):
+    """The high-water mark in the database went back, or its row is gone: transactions would be left out.
+
+    Perhaps the database was restored from a backup while a client was running. Once the client takes part in the
+    partition anew (in this process or another one), it goes on behind the mark that is stored.
+    """
+
+
+class DatabaseBatches(Generic[C]):
+    """The high-water marks of a database, and what moves them. Errors of the database are tried again for ever."""
+
+    def __init__(
+        self,
+        database: Database[C],
+        apply: Callable[[Transaction, bytes, C], object],
+        in_thread: InThread,
+        *,
+        max_batch: int,
+        random_source: random.Random,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """At most ``max_batch`` transactions are applied together."""
+        if max_batch < 1:
+            raise ValueError(f"max_batch must be at least 1, not {max_batch}")
+        self.marks: dict[int, int] = {}
+        """The stored mark of each partition, as far as it is known."""
+        self._database = database
+        self._apply = apply
+        self._in_thread = in_thread
+        self._move_mark = batch_mover(database)
+        self._max_batch = max_batch if self._move_mark is not None else 1
+        self._counts: dict[int, int] = {}
+        self._random = random_source
+        self._clock = clock
+        self._temporary_errors: tuple[type[Exception], ...] = (*database.errors, _NoRowError)
+
+    def count(self, partition_id: int) -> int:
+        """How many transactions are to be applied together next."""
+        return self._counts.get(partition_id, self._max_batch)
+
+    async def read_mark(self, partition_id: int, told: Callable[[int, Exception], None] | None = None) -> int:
+        """The mark of a partition; it is set to -1 where there is none.
+
+        ``told`` is called with the number of the attempt and the error when the database fails; what it raises comes
+        out of here.
+        """
+        backoff = self._backoff()
+        attempt = 0
+        while True:
+            attempt += 1
+            try:
+                mark = await self._in_thread(lambda: self._read_or_create(partition_id))
+            except self._temporary_errors as error:
+                logger.warning("the high-water mark of partition %d cannot be read: %s", partition_id, error)
+                if told is not None:
+                    told(attempt, error)
+                await asyncio.sleep(backoff.next_delay_s())
+                continue
+            self.marks[partition_id] = mark
+            self._counts.pop(partition_id, None)
+            return mark
+
+    async def apply_first(self, entries: Sequence[Entry]) -> None:
+        """Return when at least the first of ``entries`` is applied, here or by somebody else; :attr:`marks` says more.
+
+        They are transactions of one partition without gaps. Raises what ``apply`` raises for the first of them, and
+        :class:`StoredMarkError` when transactions before it are not applied in the database any more.
+        """
+        first = entries[0][0]
+        partition_id, first_id = first.partition_id, first.transaction_id
+        backoff = self._backoff()
+        while self.marks[partition_id] < first_id:
+            count = min(self.count(partition_id), len(entries))
+            try:
+                mark = await self._in_thread(self._applying(partition_id, entries[:count]))
+            except _BrokenBatchError as broken:
+                self._counts[partition_id] = broken.next_count
+                logger.debug("%d transactions from %d on were rolled back: %r", count, first_id, broken.cause)
+                if isinstance(broken.cause, self._database.errors):
+                    self._warn(partition_id, first_id, count, broken.cause)
+                    await asyncio.sleep(backoff.next_delay_s())
+                continue
+            except self._database.errors as error:
+                self._warn(partition_id, first_id, count, error)
+                await asyncio.sleep(backoff.next_delay_s())
+                continue
+            if mark is None or mark < first_id - 1:
+                raise _went_back(first, mark)
+            self.marks[partition_id] = mark
+            if mark < first_id:  # whoever had the row before us has rolled back
+                await asyncio.sleep(backoff.next_delay_s())
+            else:
+                self._counts[partition_id] = min(2 * self.count(partition_id), self._max_batch)
+
+    def _backoff(self) -> Backoff:
+        return Backoff(_INITIAL_DELAY_S, _MAXIMUM_DELAY_S, self._random)
+
+    def _warn(self, partition_id: int, first_id: int, count: int, error: BaseException) -> None:
+        which = f"transaction {first_id}" if count == 1 else f"transactions {first_id} to {first_id + count - 1}"
+        tried = "it will be tried again" if count == 1 else "they will be tried again"
+        logger.warning("%s of partition %d cannot be applied, %s: %s", which, partition_id, tried, error)
+
+    # On a thread: one database transaction each
+
+    def _read_or_create(self, partition_id: int) -> int:
+        database = self._database
+        connection = database.connect()
+        try:
+            mark = database.read_mark(connection, partition_id)
+            if mark is None:
+                try:
+                    database.insert_mark(connection, partition_id)
+                    connection.commit()
+                except database.errors:
+                    connection.rollback()  # another process was faster; if not, there is nothing to be read below
+                mark = database.read_mark(connection, partition_id)
+            connection.rollback()
+        finally:
+            connection.close()
+        if mark is None:
+            raise _NoRowError(f"no row for partition {partition_id} could be made")
+        return mark
+
+    def _applying(self, partition_id: int, entries: Sequence[Entry]) -> Callable[[], int | None]:
+        return lambda: self._apply_in_thread(partition_id, entries)
+
+    def _apply_in_thread(self, partition_id: int, entries: Sequence[Entry]) -> int | None:
+        """One database transaction; returns the mark as it is now, ``None`` if there is none."""
+        database = self._database
+        first_id = entries[0][0].transaction_id
+        next_count = 0
+        connection = database.connect()
+        try:
+            if not database.advance_mark(connection, partition_id, first_id):
+                mark = database.read_mark(connection, partition_id)
+                connection.rollback()
+                return mark
+            next_count = len(entries) // 2  # should the commit fail
+            applied = self._apply_all(entries, connection)
+            last_id = first_id + applied - 1
+            if applied > 1:
+                assert self._move_mark is not None
+                if not self._move_mark(connection, partition_id, first_id, last_id):
+                    raise RuntimeError(f"the high-water mark of partition {partition_id} was moved by its application")
+            connection.commit()
+            return last_id
+        except _BrokenBatchError:
+            _roll_back(connection)
+            raise
+        except Exception as error:
+            _roll_back(connection)
+            if next_count:
+                raise _BrokenBatchError(next_count, error) from error
+            raise
+        except BaseException:
+            _roll_back(connection)
+            raise
+        finally:
+            connection.close()
+
+    def _apply_all(self, entries: Sequence[Entry], connection: C) -> int:
+        """Apply as many as there is time for; returns how many."""
+        apply = self._apply
+        guarded = self._database.guarded(connection)
+        ends_at_s = self._clock() + _BATCH_S
+        applied = 0
+        for transaction, data in entries:
+            try:
+                result = apply(transaction, data, guarded)
+                if result is not None and inspect.isawaitable(result):
+                    if inspect.iscoroutine(result):
+                        result.close()
+                    raise TypeError("apply must be a plain function: it runs on a thread without an event loop")
+            except (Exception, asyncio.CancelledError) as error:
+                if len(entries) == 1:
+                    raise
+                raise _BrokenBatchError(max(applied, 1), error) from error
+            applied += 1
+            if self._clock() > ends_at_s:
+                break
+        return applied
+
+
+def _went_back(transaction: Transaction, mark: int | None) -> StoredMarkError:
+    stored = "is gone from the database" if mark is None else f"in the database is {mark}"
+    return StoredMarkError(
+        f"transaction {transaction.transaction_id} of partition {transaction.partition_id} cannot be applied: the "
+        f"stored high-water mark of the partition {stored}, although it was at least {transaction.transaction_id - 1}. "
+        "Was the database restored while the client was running? Restart the client to go on behind the stored mark"
+    )
+
+
+def _roll_back(connection: Connection) -> None:
+    try:
+        connection.rollback()
+    except Exception as error:  # the connection may be broken, and what broke it is about to be raised
+        logger.debug("roll back failed: %s", error)

@@ -1,0 +1,95 @@
+"""The plain client for values that are not bytes: whatever a serializer makes bytes of."""
+
+import inspect
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Generic, TypeVar
+
+from waltz.client.builder import Append, serialized
+from waltz.client.decisions import Basis
+from waltz.client.plain.client import APPEND_TIMEOUT_S, Client, Locks
+from waltz.client.plain.feed import Feed
+from waltz.common.records import Record
+from waltz.common.serializers import Serializer
+
+T = TypeVar("T")
+
+
+class ValueClient(Generic[T]):
+    """Made by ``client.with_serializer(serializer)``. What the serializer raises comes out before anything is sent."""
+
+    __slots__ = ("_client", "_serializer")
+
+    def __init__(self, client: Client, serializer: Serializer[T]) -> None:
+        self._client = client
+        self._serializer = serializer
+
+    def value(self, record: Record) -> T:
+        """The value of a transaction that was read; raises what the serializer does."""
+        return self._serializer.deserialize(record.data)
+
+    async def append(
+        self,
+        partition_id: int,
+        value: T,
+        *,
+        header: int = 0,
+        write_locks: Locks = (),
+        read_locks: Locks = (),
+        append_locks: Locks = (),
+        high_water_mark: int | None = None,
+        timeout_s: float = APPEND_TIMEOUT_S,
+    ) -> int:
+        """As ``append`` of the client."""
+        return await self._client.append(
+            partition_id,
+            self._serializer.serialize(value),
+            header=header,
+            write_locks=write_locks,
+            read_locks=read_locks,
+            append_locks=append_locks,
+            high_water_mark=high_water_mark,
+            timeout_s=timeout_s,
+        )
+
+    async def append_many(
+        self,
+        partition_id: int,
+        items: Iterable[T | Append[T]],
+        *,
+        high_water_mark: int | None = None,
+        timeout_s: float = APPEND_TIMEOUT_S,
+    ) -> list[int]:
+        """As ``append_many`` of the client, of values and of ``Append`` with values."""
+        made = [serialized(item, self._serializer) for item in items]
+        return await self._client.append_many(partition_id, made, high_water_mark=high_water_mark, timeout_s=timeout_s)
+
+    async def transact(
+        self,
+        partition_id: int,
+        decide: Callable[[Basis], T | Append[T] | Awaitable[T | Append[T] | None] | None],
+        *,
+        feed: Feed | None = None,
+        reads_log: bool = False,
+        timeout_s: float = APPEND_TIMEOUT_S,
+        max_attempts: int | None = None,
+    ) -> int | None:
+        """As ``transact`` of the client: ``decide`` returns a value, an ``Append`` of one, or ``None`` for nothing."""
+
+        def decide_bytes(basis: Basis) -> Append | Awaitable[Append | None] | None:
+            choice = decide(basis)
+            return made_later(choice) if inspect.isawaitable(choice) else made(choice)
+
+        async def made_later(choice: Awaitable[T | Append[T] | None]) -> Append | None:
+            return made(await choice)
+
+        def made(choice: T | Append[T] | None) -> Append | None:
+            return None if choice is None else serialized(choice, self._serializer)
+
+        return await self._client.transact(
+            partition_id,
+            decide_bytes,
+            feed=feed,
+            reads_log=reads_log,
+            timeout_s=timeout_s,
+            max_attempts=max_attempts,
+        )

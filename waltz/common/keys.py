@@ -1,0 +1,60 @@
+"""Values as compact JSON, and which partition a key belongs to. Pure.
+
+Everything that chooses partitions by keys has to agree for ever: the rule is that of the Spark sink's ``hashColumns``.
+"""
+
+import base64
+import datetime as dt
+import json
+import math
+from decimal import Decimal
+
+from waltz.common.checksum import crc32
+
+
+def to_json(value: object) -> str:
+    """Compact JSON: members that are null are left out, what JSON has no numbers for is text, bytes are base64.
+
+    Raises ``TypeError`` for what has no JSON.
+    """
+    return json.dumps(_plain(value), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+
+
+def partition_for(key: object, partition_count: int) -> int:
+    """The partition that a key belongs to, of ``partition_count``: the CRC-32 of the JSON array of the key's parts.
+
+    A tuple is a key of several parts (columns), anything else one part: strings, whole numbers, ``Decimal``, dates and
+    times, bytes, booleans, ``None``, floats, lists and dictionaries of these. ``7`` and ``"7"`` are different keys. The
+    Spark sink gives a row with these values in its ``hashColumns`` to the same partition. Raises ``TypeError`` for
+    other keys, and ``ValueError`` for strings that are no Unicode text and a count below 1.
+    """
+    if partition_count < 1:
+        raise ValueError(f"a cluster has at least one partition, not {partition_count}")
+    parts = [*key] if isinstance(key, tuple) else [key]
+    try:
+        text = to_json(parts)
+    except TypeError:
+        raise TypeError(
+            f"a key consists of strings, numbers, dates, bytes and the like, or is a tuple of these, not {key!r}"
+        ) from None
+    return crc32(text.encode()) % partition_count
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items() if item is not None}
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    if isinstance(value, dt.datetime):
+        return value.isoformat().replace("+00:00", "Z")
+    if isinstance(value, dt.date):
+        return value.isoformat()
+    if isinstance(value, Decimal):
+        return format(value, "f")
+    if isinstance(value, dt.timedelta):
+        return value.total_seconds()
+    return value
