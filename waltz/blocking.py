@@ -20,8 +20,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-import uvloop
-
 from waltz.client.builder import Append
 from waltz.client.decisions import Basis, Choice, chosen_append
 from waltz.client.engine.environment import Driver
@@ -32,6 +30,7 @@ from waltz.client.plain import client as plain
 from waltz.client.plain.client import APPEND_TIMEOUT_S, MAX_IN_FLIGHT, Data, Locks
 from waltz.client.plain.feed import Feed
 from waltz.common.config import ClientConfig
+from waltz.common.loops import new_event_loop
 from waltz.common.records import Record
 
 if TYPE_CHECKING:
@@ -59,7 +58,7 @@ class _BackgroundLoop:
         """Start the loop if it does not run."""
         with self._mutex:
             if self._loop is None:
-                self._loop = uvloop.new_event_loop()
+                self._loop = new_event_loop()
                 self.thread = threading.Thread(target=self._run, args=(self._loop,), name="waltz", daemon=True)
                 self.thread.start()
             self._users += 1
@@ -108,7 +107,8 @@ def _forget_parent() -> None:
     _background = _BackgroundLoop()
 
 
-os.register_at_fork(after_in_child=_forget_parent)
+if hasattr(os, "register_at_fork"):  # not on Windows
+    os.register_at_fork(after_in_child=_forget_parent)
 
 
 def connect(
