@@ -120,7 +120,6 @@ ARROWS: dict[str, tuple[str, ...]] = {
         "client",
         "client.engine",
         "client.plain",
-        "common",
         "common.zk",
         "table",
         "table.face",

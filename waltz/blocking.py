@@ -18,18 +18,18 @@ from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 from waltz.client.builder import Append
+from waltz.client.configuration import ClientSettings
 from waltz.client.decisions import Basis, Choice, chosen_append
-from waltz.client.engine.environment import Driver
+from waltz.client.engine.environment import Config
 from waltz.client.engine.sessions import ExclusiveSession
 from waltz.client.errors import ClientClosedError, InvalidOperationError
 from waltz.client.options import ClientOptions
 from waltz.client.plain import client as plain
 from waltz.client.plain.client import APPEND_TIMEOUT_S, MAX_IN_FLIGHT, Data, Locks
 from waltz.client.plain.feed import Feed
-from waltz.common.config import ClientConfig
 from waltz.common.loops import new_event_loop
 from waltz.common.records import Record
 
@@ -112,12 +112,13 @@ if hasattr(os, "register_at_fork"):  # not on Windows
 
 
 def connect(
-    config: ClientConfig | Mapping[str, object] | str | os.PathLike[str] | Driver,
+    config: Config = None,
     *,
     max_in_flight: int = MAX_IN_FLIGHT,
     session_write: bool | None = None,
     exclusive_session: bool | None = None,
     options: ClientOptions | None = None,
+    **settings: Unpack[ClientSettings],
 ) -> "Client":
     """A client, to be opened with ``with``; the arguments are those of :func:`waltz.connect`."""
 
@@ -128,6 +129,7 @@ def connect(
             session_write=session_write,
             exclusive_session=exclusive_session,
             options=options,
+            **settings,
         )
 
     return Client(make)

@@ -2,25 +2,26 @@
 
 import asyncio
 import inspect
-import os
 import warnings
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
 from threading import get_ident
 from types import TracebackType
-from typing import Self
+from typing import Self, Unpack
 
 from waltz.client.arguments import check_integer, check_seconds
 from waltz.client.builder import TransactionBuilder
+from waltz.client.configuration import ClientSettings
 from waltz.client.context import TransactionContext, WaltzClientCallbacks
 from waltz.client.decisions import Decide, DecidedSubmission, check_attempts, transact_applied
 from waltz.client.engine.engine import Engine
-from waltz.client.engine.environment import Driver, Environment, ZooKeeperCluster, environment_of
+from waltz.client.engine.environment import Config, Environment, ZooKeeperCluster, environment_of
 from waltz.client.engine.feed import Applier
 from waltz.client.engine.links import Connector
 from waltz.client.engine.sessions import ExclusiveSession
 from waltz.client.engine.submission import AppendFields, Submission, tell_failure
 from waltz.client.errors import ClientClosedError, InvalidOperationError, PartitionNotFoundError
+from waltz.client.opening import Opening
 from waltz.client.options import ClientOptions
 from waltz.client.retry_policy import RetryPolicy
 from waltz.common.config import ClientConfig
@@ -369,18 +370,24 @@ class WaltzClient:
         await self._environment.cluster.close()
 
 
-async def open_client(
+def open_client(
     callbacks: WaltzClientCallbacks,
-    config: ClientConfig | Mapping[str, object] | str | os.PathLike[str] | Driver,
+    config: Config = None,
     *,
     session_write: bool | None = None,
     exclusive_session: bool | None = None,
     zookeeper: ZooKeeper | None = None,
     options: ClientOptions | None = None,
-) -> WaltzClient:
-    """A client with callbacks of the cluster that ``config`` describes, as for :func:`waltz.connect`.
+    **settings: Unpack[ClientSettings],
+) -> Opening[WaltzClient]:
+    """Open a client that calls ``callbacks`` back, with ``await`` or ``async with``.
 
-    Raises ``ConfigError``, and as ``WaltzClient.open``.
+    The other arguments are those of :func:`waltz.connect`. Raises, once it is awaited, ``ConfigError``, ``TypeError``
+    for unknown arguments, and as ``WaltzClient.open``.
     """
-    environment = environment_of(config, zookeeper, options).with_sessions(session_write, exclusive_session)
-    return await WaltzClient.open_in(environment, callbacks)
+
+    async def opened() -> WaltzClient:
+        environment = environment_of(config, zookeeper, options, settings)
+        return await WaltzClient.open_in(environment.with_sessions(session_write, exclusive_session), callbacks)
+
+    return Opening(opened())
