@@ -116,6 +116,7 @@ ARROWS: dict[str, tuple[str, ...]] = {
         "common",
         "table",
     ),
+    "telemetry": ("common",),
     "asynchronous": (
         "client",
         "client.engine",
@@ -140,6 +141,7 @@ ARROWS: dict[str, tuple[str, ...]] = {
         "common",
         "common.zk",
         "table",
+        "telemetry",
     ),
     "spark": (
         "client",

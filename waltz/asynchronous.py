@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Unpack
 
 from waltz.client.configuration import ClientSettings
 from waltz.client.engine.environment import Config
+from waltz.client.events import OnEvent
 from waltz.client.options import ClientOptions
 from waltz.client.plain import client as plain
 from waltz.client.plain.client import MAX_IN_FLIGHT, environment_for
@@ -27,6 +28,7 @@ def connect(
     exclusive_session: bool | None = None,
     zookeeper: ZooKeeper | None = None,
     options: ClientOptions | None = None,
+    on_event: OnEvent | None = None,
     **settings: Unpack[ClientSettings],
 ) -> "Client":
     """A client of the cluster that ``config`` describes, to be opened with ``async with`` or ``await``.
@@ -39,7 +41,8 @@ def connect(
     At most ``max_in_flight`` appends of each partition are under way; ``client.maxConcurrentTransactions`` does not
     count. With ``session_write`` appends belong to write sessions, and with ``exclusive_session``, too, to sessions in
     which nobody else may write; ``None`` leaves that to the configuration. ``zookeeper`` is used if given, and left
-    open. ``options`` are limits and times that the configuration does not name.
+    open. ``options`` are limits and times that the configuration does not name. ``on_event`` is called with each
+    :class:`~waltz.client.events.ClientEvent`, on the loop of the client; it must not block.
 
     Raises ``ConfigError``, ``TypeError`` for unknown arguments, and when it is opened ``ZooKeeperUnreachableError`` and
     ``StoreAdminError`` (there is no such cluster).
@@ -52,6 +55,7 @@ def connect(
             exclusive_session=exclusive_session,
             zookeeper=zookeeper,
             options=options,
+            on_event=on_event,
             settings=settings,
         )
     )

@@ -26,11 +26,13 @@ from waltz.client.decisions import Basis, Choice, chosen_append
 from waltz.client.engine.environment import Config
 from waltz.client.engine.sessions import ExclusiveSession
 from waltz.client.errors import ClientClosedError, InvalidOperationError
+from waltz.client.events import OnEvent
 from waltz.client.options import ClientOptions
 from waltz.client.plain import client as plain
 from waltz.client.plain.client import APPEND_TIMEOUT_S, MAX_IN_FLIGHT, Data, Locks
 from waltz.client.plain.feed import Feed
 from waltz.common.loops import new_event_loop
+from waltz.common.metrics import Registry
 from waltz.common.records import Record
 
 if TYPE_CHECKING:
@@ -118,6 +120,7 @@ def connect(
     session_write: bool | None = None,
     exclusive_session: bool | None = None,
     options: ClientOptions | None = None,
+    on_event: OnEvent | None = None,
     **settings: Unpack[ClientSettings],
 ) -> "Client":
     """A client, to be opened with ``with``; the arguments are those of :func:`waltz.connect`."""
@@ -129,6 +132,7 @@ def connect(
             session_write=session_write,
             exclusive_session=exclusive_session,
             options=options,
+            on_event=on_event,
             **settings,
         )
 
@@ -193,6 +197,11 @@ class Client:
     def cluster_name(self) -> str:
         """Name of the cluster."""
         return self._client.cluster_name
+
+    @property
+    def metrics(self) -> Registry:
+        """What the client counts; see :mod:`waltz.telemetry`. May be read by any thread."""
+        return self._client.metrics
 
     @property
     def partition_count(self) -> int:

@@ -21,11 +21,13 @@ from waltz.client.engine.links import Connector
 from waltz.client.engine.sessions import ExclusiveSession
 from waltz.client.engine.submission import AppendFields, Submission, tell_failure
 from waltz.client.errors import ClientClosedError, InvalidOperationError, PartitionNotFoundError
+from waltz.client.events import OnEvent
 from waltz.client.opening import Opening
 from waltz.client.options import ClientOptions
 from waltz.client.retry_policy import RetryPolicy
 from waltz.common.config import ClientConfig
 from waltz.common.ids import Endpoint
+from waltz.common.metrics import Registry
 from waltz.common.net.channel import connect
 from waltz.common.zk.client import ZooKeeper
 
@@ -167,6 +169,11 @@ class WaltzClient:
     def partition_count(self) -> int:
         """Number of partitions of the cluster."""
         return len(self._engine.partitions)
+
+    @property
+    def metrics(self) -> Registry:
+        """What the client counts; see :mod:`waltz.telemetry`. May be read by any thread."""
+        return self._engine.metrics.registry
 
     @property
     def partitions(self) -> frozenset[int]:
@@ -378,6 +385,7 @@ def open_client(
     exclusive_session: bool | None = None,
     zookeeper: ZooKeeper | None = None,
     options: ClientOptions | None = None,
+    on_event: OnEvent | None = None,
     **settings: Unpack[ClientSettings],
 ) -> Opening[WaltzClient]:
     """Open a client that calls ``callbacks`` back, with ``await`` or ``async with``.
@@ -387,7 +395,7 @@ def open_client(
     """
 
     async def opened() -> WaltzClient:
-        environment = environment_of(config, zookeeper, options, settings)
+        environment = environment_of(config, zookeeper, options, settings, on_event)
         return await WaltzClient.open_in(environment.with_sessions(session_write, exclusive_session), callbacks)
 
     return Opening(opened())

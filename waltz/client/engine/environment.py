@@ -2,13 +2,15 @@
 
 import os
 import random
+import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Self, TypeAlias
 
 from waltz.client.configuration import client_config
 from waltz.client.engine.links import Connector
+from waltz.client.events import OnEvent
 from waltz.client.options import ClientOptions
 from waltz.common.cluster.managed import ManagedClient
 from waltz.common.cluster.manager import ClusterManager
@@ -104,6 +106,10 @@ class Environment:
     connector: Connector = connect
     options: ClientOptions = field(default_factory=ClientOptions)
     random_source: random.Random | None = None
+    on_event: OnEvent | None = None
+    """Told of what happens to the client."""
+    clock: Callable[[], float] = time.monotonic
+    """Monotonic seconds, for durations that are measured."""
 
     def with_sessions(self, session_write: bool | None, exclusive_session: bool | None) -> Self:
         """The same with other write sessions than configured, where they are not ``None``."""
@@ -129,6 +135,7 @@ def environment_of(
     zookeeper: ZooKeeper | None,
     options: ClientOptions | None,
     settings: Mapping[str, object] = _NO_SETTINGS,
+    on_event: OnEvent | None = None,
 ) -> Environment:
     """``config`` and ``settings`` as applications give them: see :mod:`waltz.client.configuration`.
 
@@ -137,6 +144,7 @@ def environment_of(
     options = options or ClientOptions()
     if isinstance(config, Driver):
         environment = config.environment(options)
-        return replace(environment, config=client_config(environment.config, settings, os.environ))
+        settled = client_config(environment.config, settings, os.environ)
+        return replace(environment, config=settled, on_event=on_event)
     config = client_config(config, settings, os.environ)
-    return Environment(config, ZooKeeperCluster(config, zookeeper), options=options)
+    return Environment(config, ZooKeeperCluster(config, zookeeper), options=options, on_event=on_event)

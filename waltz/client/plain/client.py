@@ -29,6 +29,7 @@ from waltz.client.errors import (
     NotAppendedError,
     PartitionNotFoundError,
 )
+from waltz.client.events import OnEvent
 from waltz.client.locks import PartitionLocalLock
 from waltz.client.options import ClientOptions
 from waltz.client.plain.append import Deadlines, PlainSubmission
@@ -36,6 +37,7 @@ from waltz.client.plain.feed import BatchFeed, Feed, PartitionFeeds, Transaction
 from waltz.client.plain.transact import Transact, check_followed
 from waltz.common.errors import DeadlineExceededError, WaltzError
 from waltz.common.ids import NO_TRANSACTION
+from waltz.common.metrics import Registry
 from waltz.common.zk.client import ZooKeeper
 
 APPEND_TIMEOUT_S = 30.0
@@ -53,6 +55,7 @@ def connect(
     exclusive_session: bool | None = None,
     zookeeper: ZooKeeper | None = None,
     options: ClientOptions | None = None,
+    on_event: OnEvent | None = None,
     **settings: Unpack[ClientSettings],
 ) -> "Client":
     """A client of the cluster that ``config`` describes, to be opened with ``async with`` or ``await``.
@@ -65,7 +68,8 @@ def connect(
     At most ``max_in_flight`` appends of each partition are under way; ``client.maxConcurrentTransactions`` does not
     count. With ``session_write`` appends belong to write sessions, and with ``exclusive_session``, too, to sessions in
     which nobody else may write; ``None`` leaves that to the configuration. ``zookeeper`` is used if given, and left
-    open. ``options`` are limits and times that the configuration does not name.
+    open. ``options`` are limits and times that the configuration does not name. ``on_event`` is called with each
+    :class:`~waltz.client.events.ClientEvent`, on the loop of the client; it must not block.
 
     Raises ``ConfigError``, ``TypeError`` for unknown arguments, and when it is opened ``ZooKeeperUnreachableError`` and
     ``StoreAdminError`` (there is no such cluster).
@@ -78,6 +82,7 @@ def connect(
             exclusive_session=exclusive_session,
             zookeeper=zookeeper,
             options=options,
+            on_event=on_event,
             settings=settings,
         )
     )
@@ -91,12 +96,13 @@ def environment_for(
     exclusive_session: bool | None,
     zookeeper: ZooKeeper | None,
     options: ClientOptions | None,
+    on_event: OnEvent | None,
     settings: Mapping[str, object],
 ) -> Environment:
     """What a client is made of; the arguments are those of :func:`connect`, and ``settings`` its others."""
     if max_in_flight < 1:
         raise ValueError(f"max_in_flight must be at least 1, not {max_in_flight}")
-    environment = environment_of(config, zookeeper, options, settings)
+    environment = environment_of(config, zookeeper, options, settings, on_event)
     environment = environment.with_sessions(session_write, exclusive_session)
     copied = environment.config.model_copy(update={"max_concurrent_transactions": max_in_flight})
     return dataclasses.replace(environment, config=copied)
@@ -140,6 +146,7 @@ class Client:
         self._deadlines = Deadlines()
         try:
             self._engine = await Engine.open(self._environment)
+            self._engine.lags = self._lags
         except BaseException:
             await self.close()
             raise
@@ -222,6 +229,11 @@ class Client:
         """
         self._own_engine()
         return await self._environment.cluster.key()
+
+    @property
+    def metrics(self) -> Registry:
+        """What the client counts; see :mod:`waltz.telemetry`. May be read by any thread."""
+        return self._open_engine().metrics.registry
 
     async def append(
         self,
@@ -497,6 +509,16 @@ class Client:
             except NotAppendedError as error:
                 raise DeadlineExceededError(str(error)) from error
 
+    def _lags(self) -> dict[int, int]:
+        """How far the feeds without an end are behind what is known to be committed."""
+        assert self._engine is not None
+        partitions, found = self._engine.partitions, {}
+        for partition_id, feeds in list(self._feeds.items()):
+            lags = [partitions[partition_id].feed.applied - feed.handed_out for feed in feeds.open if feed.endless]
+            if lags:
+                found[partition_id] = max(0, *lags)
+        return found
+
     # Appending
 
     def _own_loop(self) -> asyncio.AbstractEventLoop:
@@ -583,7 +605,7 @@ class Client:
         return engine, self._open_reader, partition_id, after, until, feeds
 
     async def _open_reader(self, applier: Applier) -> Engine:
-        reader = await Engine.open(self._environment, applier)
+        reader = await Engine.open(dataclasses.replace(self._environment, on_event=None), applier)
         self._readers.add(reader)
         return reader
 
