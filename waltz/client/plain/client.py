@@ -146,7 +146,8 @@ class Client:
         self._deadlines = Deadlines()
         try:
             self._engine = await Engine.open(self._environment)
-            self._engine.lags = self._lags
+            # Not a method: the engine must not keep alive a client that was forgotten.
+            self._engine.lags = functools.partial(_lags, self._engine, self._feeds)
         except BaseException:
             await self.close()
             raise
@@ -509,16 +510,6 @@ class Client:
             except NotAppendedError as error:
                 raise DeadlineExceededError(str(error)) from error
 
-    def _lags(self) -> dict[int, int]:
-        """How far the feeds without an end are behind what is known to be committed."""
-        assert self._engine is not None
-        partitions, found = self._engine.partitions, {}
-        for partition_id, feeds in list(self._feeds.items()):
-            lags = [partitions[partition_id].feed.applied - feed.handed_out for feed in feeds.open if feed.endless]
-            if lags:
-                found[partition_id] = max(0, *lags)
-        return found
-
     # Appending
 
     def _own_loop(self) -> asyncio.AbstractEventLoop:
@@ -608,6 +599,17 @@ class Client:
         reader = await Engine.open(dataclasses.replace(self._environment, on_event=None), applier)
         self._readers.add(reader)
         return reader
+
+
+def _lags(engine: Engine, feeds_of: Mapping[int, PartitionFeeds]) -> dict[int, int]:
+    """How far the feeds without an end are behind what is known to be committed, partition by partition."""
+    found = {}
+    for partition_id, feeds in list(feeds_of.items()):
+        known = engine.partitions[partition_id].feed.applied
+        lags = [known - feed.handed_out for feed in feeds.open if feed.endless]
+        if lags:
+            found[partition_id] = max(0, *lags)
+    return found
 
 
 async def _finish(rest: Coroutine[Any, Any, None], append: PlainSubmission) -> None:
