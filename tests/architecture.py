@@ -116,11 +116,11 @@ ARROWS: dict[str, tuple[str, ...]] = {
         "common",
         "table",
     ),
+    "telemetry": ("common",),
     "asynchronous": (
         "client",
         "client.engine",
         "client.plain",
-        "common",
         "common.zk",
         "table",
         "table.face",
@@ -142,6 +142,7 @@ ARROWS: dict[str, tuple[str, ...]] = {
         "common",
         "common.zk",
         "table",
+        "telemetry",
     ),
     "spark": (
         "client",

@@ -98,6 +98,7 @@ WITHOUT_OWN_TEST = {
     "table/stores/engine.py": DECLARATIONS,
     "table/stores/interface.py": DECLARATIONS,
     "table/stores/limits.py": "keys of exactly that size in unit/table/stores/test_lmdb.py",
+    "telemetry/help.py": "every metric has a text: unit/telemetry/test_prometheus.py",
 }
 """Modules that are tested in another place, which is named, or hold nothing to be tested."""
 

@@ -7,14 +7,14 @@
 
 The names of the client library can be imported from here. They are loaded when they are first used, so that a process
 that needs something else of this package does not load the client. ``waltz.blocking`` has the same client for threads,
-``waltz.table`` what belongs to tables on the log.
+``waltz.table`` what belongs to tables on the log, ``waltz.telemetry`` what shows the metrics of a client.
 """
 
 import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from waltz import blocking, table
+    from waltz import blocking, table, telemetry
     from waltz.asynchronous import Client, connect
     from waltz.client.builder import Append, TransactionBuilder
     from waltz.client.callbacks import WaltzClient, open_client
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
         SessionNotSupportedError,
         TransactionTooLargeError,
     )
+    from waltz.client.events import ClientEvent
     from waltz.client.locks import PartitionLocalLock
     from waltz.client.options import ClientOptions
     from waltz.client.plain.values import ValueClient
@@ -86,6 +87,7 @@ __all__ = [
     "ClientClosedError",
     "ClientConfig",
     "ClientError",
+    "ClientEvent",
     "ClientOptions",
     "ClientTimeoutError",
     "ConfigError",
@@ -136,6 +138,7 @@ __all__ = [
     "open_client",
     "partition_for",
     "table",
+    "telemetry",
 ]
 
 _HOMES = {
@@ -167,6 +170,7 @@ _HOMES = {
         "SessionNotSupportedError",
         "TransactionTooLargeError",
     ),
+    "waltz.client.events": ("ClientEvent",),
     "waltz.client.locks": ("PartitionLocalLock",),
     "waltz.client.options": ("ClientOptions",),
     "waltz.client.plain.values": ("ValueClient",),
@@ -200,7 +204,7 @@ _HOMES = {
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 
 
-_SUBMODULES = ("blocking", "table")
+_SUBMODULES = ("blocking", "table", "telemetry")
 
 
 def __getattr__(name: str) -> object:

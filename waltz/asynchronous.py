@@ -4,20 +4,21 @@
 """
 
 import os
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, TypeVar, Unpack
 
+from waltz.client.configuration import ClientSettings
 from waltz.client.database_batches import MAX_BATCH
 from waltz.client.databases import Connection, Database
-from waltz.client.engine.environment import Driver
+from waltz.client.engine.environment import Config
+from waltz.client.events import OnEvent
 from waltz.client.options import ClientOptions
 from waltz.client.plain import client as plain
 from waltz.client.plain.client import MAX_IN_FLIGHT, environment_for
 from waltz.client.plain.to_database import THREADS, apply_to_database
 from waltz.client.plain.values import ValueClient
 from waltz.client.transaction import Transaction
-from waltz.common.config import ClientConfig
 from waltz.common.serializers import Serializer
 from waltz.common.zk.client import ZooKeeper
 
@@ -30,21 +31,31 @@ T = TypeVar("T")
 
 
 def connect(
-    config: ClientConfig | Mapping[str, object] | str | os.PathLike[str] | Driver,
+    config: Config = None,
     *,
     max_in_flight: int = MAX_IN_FLIGHT,
     session_write: bool | None = None,
     exclusive_session: bool | None = None,
     zookeeper: ZooKeeper | None = None,
     options: ClientOptions | None = None,
+    on_event: OnEvent | None = None,
+    **settings: Unpack[ClientSettings],
 ) -> "Client":
-    """A client of the cluster that ``config`` describes, to be opened with ``async with``.
+    """A client of the cluster that ``config`` describes, to be opened with ``async with`` or ``await``.
 
-    ``config`` is the path of a configuration file, its content as a mapping, a ``ClientConfig``, or a mock driver. At
-    most ``max_in_flight`` appends of each partition are under way; ``client.maxConcurrentTransactions`` does not count.
-    With ``session_write`` appends belong to write sessions, and with ``exclusive_session``, too, to sessions in which
-    nobody else may write; ``None`` leaves that to the configuration. ``zookeeper`` is used if given, and left open.
-    Raises ``ConfigError``.
+    ``config`` is the path of a configuration file, its content as a mapping, a ``ClientConfig``, or a mock driver.
+    Without it that is the file that ``WALTZ_CONFIG`` names, if there is one. Environment variables
+    (``WALTZ_CLUSTER_ROOT`` for ``cluster.root``) count more than a file, and ``settings``, the attributes of a
+    ``ClientConfig`` as keyword arguments, count more than everything else.
+
+    At most ``max_in_flight`` appends of each partition are under way; ``client.maxConcurrentTransactions`` does not
+    count. With ``session_write`` appends belong to write sessions, and with ``exclusive_session``, too, to sessions in
+    which nobody else may write; ``None`` leaves that to the configuration. ``zookeeper`` is used if given, and left
+    open. ``options`` are limits and times that the configuration does not name. ``on_event`` is called with each
+    :class:`~waltz.client.events.ClientEvent`, on the loop of the client; it must not block.
+
+    Raises ``ConfigError``, ``TypeError`` for unknown arguments, and when it is opened ``ZooKeeperUnreachableError`` and
+    ``StoreAdminError`` (there is no such cluster).
     """
     return Client(
         environment_for(
@@ -54,6 +65,8 @@ def connect(
             exclusive_session=exclusive_session,
             zookeeper=zookeeper,
             options=options,
+            on_event=on_event,
+            settings=settings,
         )
     )
 

@@ -18,24 +18,25 @@ from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator,
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
-
-import uvloop
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, Unpack
 
 from waltz.client.builder import Append, serialized
+from waltz.client.configuration import ClientSettings
 from waltz.client.database_batches import MAX_BATCH
 from waltz.client.databases import Connection, Database
 from waltz.client.decisions import Basis, Choice, chosen_append
-from waltz.client.engine.environment import Driver
+from waltz.client.engine.environment import Config
 from waltz.client.engine.sessions import ExclusiveSession
 from waltz.client.errors import ClientClosedError, InvalidOperationError
+from waltz.client.events import OnEvent
 from waltz.client.options import ClientOptions
 from waltz.client.plain import client as plain
 from waltz.client.plain.client import APPEND_TIMEOUT_S, MAX_IN_FLIGHT, Data, Locks
 from waltz.client.plain.feed import Feed
 from waltz.client.plain.to_database import THREADS, apply_to_database
 from waltz.client.transaction import Transaction
-from waltz.common.config import ClientConfig
+from waltz.common.loops import new_event_loop
+from waltz.common.metrics import Registry
 from waltz.common.records import Record
 from waltz.common.serializers import Serializer
 
@@ -66,7 +67,7 @@ class _BackgroundLoop:
         """Start the loop if it does not run."""
         with self._mutex:
             if self._loop is None:
-                self._loop = uvloop.new_event_loop()
+                self._loop = new_event_loop()
                 self.thread = threading.Thread(target=self._run, args=(self._loop,), name="waltz", daemon=True)
                 self.thread.start()
             self._users += 1
@@ -115,16 +116,19 @@ def _forget_parent() -> None:
     _background = _BackgroundLoop()
 
 
-os.register_at_fork(after_in_child=_forget_parent)
+if hasattr(os, "register_at_fork"):  # not on Windows
+    os.register_at_fork(after_in_child=_forget_parent)
 
 
 def connect(
-    config: ClientConfig | Mapping[str, object] | str | os.PathLike[str] | Driver,
+    config: Config = None,
     *,
     max_in_flight: int = MAX_IN_FLIGHT,
     session_write: bool | None = None,
     exclusive_session: bool | None = None,
     options: ClientOptions | None = None,
+    on_event: OnEvent | None = None,
+    **settings: Unpack[ClientSettings],
 ) -> "Client":
     """A client, to be opened with ``with``; the arguments are those of :func:`waltz.connect`."""
 
@@ -135,6 +139,8 @@ def connect(
             session_write=session_write,
             exclusive_session=exclusive_session,
             options=options,
+            on_event=on_event,
+            **settings,
         )
 
     return Client(make)
@@ -198,6 +204,11 @@ class Client:
     def cluster_name(self) -> str:
         """Name of the cluster."""
         return self._client.cluster_name
+
+    @property
+    def metrics(self) -> Registry:
+        """What the client counts; see :mod:`waltz.telemetry`. May be read by any thread."""
+        return self._client.metrics
 
     @property
     def partition_count(self) -> int:

@@ -2,30 +2,33 @@
 
 import asyncio
 import inspect
-import os
 import warnings
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
 from threading import get_ident
 from types import TracebackType
-from typing import Self
+from typing import Self, Unpack
 
 from waltz.client.arguments import check_integer, check_seconds
 from waltz.client.builder import TransactionBuilder
+from waltz.client.configuration import ClientSettings
 from waltz.client.context import TransactionContext, WaltzClientCallbacks
 from waltz.client.decisions import Decide, DecidedSubmission, check_attempts, transact_applied
 from waltz.client.engine.engine import Engine
-from waltz.client.engine.environment import Driver, Environment, ZooKeeperCluster, environment_of
+from waltz.client.engine.environment import Config, Environment, ZooKeeperCluster, environment_of
 from waltz.client.engine.feed import Applier
 from waltz.client.engine.links import Connector
 from waltz.client.engine.sessions import ExclusiveSession
 from waltz.client.engine.submission import AppendFields, Submission, tell_failure
 from waltz.client.errors import ClientClosedError, InvalidOperationError, PartitionNotFoundError
+from waltz.client.events import OnEvent
+from waltz.client.opening import Opening
 from waltz.client.options import ClientOptions
 from waltz.client.retry_policy import RetryPolicy
 from waltz.common.config import ClientConfig
 from waltz.common.ids import Endpoint
 from waltz.common.keys import partition_for
+from waltz.common.metrics import Registry
 from waltz.common.net.channel import connect
 from waltz.common.zk.client import ZooKeeper
 
@@ -171,6 +174,11 @@ class WaltzClient:
     def partition_for(self, key: object) -> int:
         """The partition that a key belongs to; see :func:`waltz.partition_for`, which says what may be a key."""
         return partition_for(key, self.partition_count)
+
+    @property
+    def metrics(self) -> Registry:
+        """What the client counts; see :mod:`waltz.telemetry`. May be read by any thread."""
+        return self._engine.metrics.registry
 
     @property
     def partitions(self) -> frozenset[int]:
@@ -374,18 +382,25 @@ class WaltzClient:
         await self._environment.cluster.close()
 
 
-async def open_client(
+def open_client(
     callbacks: WaltzClientCallbacks,
-    config: ClientConfig | Mapping[str, object] | str | os.PathLike[str] | Driver,
+    config: Config = None,
     *,
     session_write: bool | None = None,
     exclusive_session: bool | None = None,
     zookeeper: ZooKeeper | None = None,
     options: ClientOptions | None = None,
-) -> WaltzClient:
-    """A client with callbacks of the cluster that ``config`` describes, as for :func:`waltz.connect`.
+    on_event: OnEvent | None = None,
+    **settings: Unpack[ClientSettings],
+) -> Opening[WaltzClient]:
+    """Open a client that calls ``callbacks`` back, with ``await`` or ``async with``.
 
-    Raises ``ConfigError``, and as ``WaltzClient.open``.
+    The other arguments are those of :func:`waltz.connect`. Raises, once it is awaited, ``ConfigError``, ``TypeError``
+    for unknown arguments, and as ``WaltzClient.open``.
     """
-    environment = environment_of(config, zookeeper, options).with_sessions(session_write, exclusive_session)
-    return await WaltzClient.open_in(environment, callbacks)
+
+    async def opened() -> WaltzClient:
+        environment = environment_of(config, zookeeper, options, settings, on_event)
+        return await WaltzClient.open_in(environment.with_sessions(session_write, exclusive_session), callbacks)
+
+    return Opening(opened())

@@ -6,14 +6,16 @@ Attribute names of the models are Python's and carry units; the keys stay those 
 
 import os
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, model_validator
 
-from waltz.common.config_reader import ForeignKeys, ModelT, keys, make_model, read_yaml
+from waltz.common.config_reader import ForeignKeys, Given, ModelT, keys, make_model, read_yaml
 
 _CHECK_HOSTNAME = "checkHostname"
+
+_NOTHING: Mapping[str, Given] = {}
 
 MAX_LOCKS = 10_000
 """Locks of one transaction, unless configured otherwise."""
@@ -204,8 +206,11 @@ class StorageConfig(ClusterConfig):
 
 
 class ClientConfig(ClusterConfig):
-    """Configuration of the client library."""
+    """Configuration of the client library. Times are in milliseconds and sizes in bytes, as their names say."""
 
+    zookeeper_session_timeout_ms: _Positive = Field(default=30_000, validation_alias="zookeeper.sessionTimeout")
+    zookeeper_connect_timeout_ms: _Positive = Field(default=30_000, validation_alias="zookeeper.connectTimeout")
+    """How long opening a client waits for a session with ZooKeeper."""
     auto_mount: bool = Field(default=True, validation_alias="client.autoMount")
     num_transaction_retry_threads: _NotNegative = Field(default=1, validation_alias="client.numTransactionRetryThreads")
     """0: nothing is attempted again. All other numbers mean the same: one transaction is built again at a time."""
@@ -255,24 +260,57 @@ _FOREIGN = ForeignKeys(
 """Keys of the original that mean nothing to a model, or nothing here."""
 
 
-def load(path: str | os.PathLike[str], model: type[ModelT], *, prefix: str = "") -> ModelT:
+def load(
+    path: str | os.PathLike[str],
+    model: type[ModelT],
+    *,
+    prefix: str = "",
+    overrides: Mapping[str, Given] = _NOTHING,
+    hint: Callable[[str], str] | None = None,
+) -> ModelT:
     """Read a YAML file into a model.
 
     ``prefix`` (such as ``"server.ssl."``) stands before every key of the model; other keys are left alone then.
-    Raises ``ConfigError`` for everything that is wrong with the file or its values.
+    ``overrides``, by keys without the prefix, count instead of what the file says, and ``hint`` tells what to do about
+    a missing key. Raises ``ConfigError`` for everything that is wrong with the file or its values.
     """
     unchecked = {key: False for key in keys(model) if key.rpartition(".")[2] == _CHECK_HOSTNAME}
-    return make_model(read_yaml(path), model, source=str(path), prefix=prefix, defaults=unchecked, foreign=_FOREIGN)
+    return make_model(
+        read_yaml(path),
+        model,
+        source=str(path),
+        prefix=prefix,
+        defaults=unchecked,
+        foreign=_FOREIGN,
+        overrides=overrides,
+        hint=hint,
+    )
 
 
 def from_mapping(
-    mapping: Mapping[str, object], model: type[ModelT], *, source: str = "configuration", prefix: str = ""
+    mapping: Mapping[str, object],
+    model: type[ModelT],
+    *,
+    source: str = "configuration",
+    prefix: str = "",
+    overrides: Mapping[str, Given] = _NOTHING,
+    hint: Callable[[str], str] | None = None,
 ) -> ModelT:
     """Make a model from keys that are dotted, nested or any mix; ``source`` is how errors call the mapping.
 
-    Raises ``ConfigError`` for a missing key, a wrong value, a key given twice, and ports that clash.
+    ``overrides`` and ``hint`` are as for :func:`load`. Raises ``ConfigError`` for a missing key, a wrong value, a key
+    given twice, and ports that clash.
     """
-    return make_model(mapping, model, source=source, prefix=prefix, defaults={}, foreign=_FOREIGN)
+    return make_model(
+        mapping,
+        model,
+        source=source,
+        prefix=prefix,
+        defaults={},
+        foreign=_FOREIGN,
+        overrides=overrides,
+        hint=hint,
+    )
 
 
 def _check_ports(model: BaseModel, *names: str) -> None:

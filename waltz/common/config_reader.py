@@ -9,7 +9,7 @@ import difflib
 import logging
 import os
 import reprlib
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
@@ -33,9 +33,19 @@ _MAX_KEYS = 1000
 _MAX_DEPTH = 20
 """Of nested keys. YAML aliases let a few lines say endlessly many, and endlessly deep ones."""
 
+_NO_OVERRIDES: Mapping[str, "Given"] = {}
+
 _BRIEF = reprlib.Repr()
 _BRIEF.maxlevel = 2
 _BRIEF.maxstring = _BRIEF.maxother = _BRIEF.maxlong = 2 * _SHOWN_LENGTH
+
+
+class Given(NamedTuple):
+    """A value that counts instead of what the configuration says."""
+
+    value: object
+    source: str
+    """How errors call where it was taken from."""
 
 
 class ForeignKeys(NamedTuple):
@@ -82,12 +92,15 @@ def make_model(
     prefix: str,
     defaults: Mapping[str, object],
     foreign: ForeignKeys,
+    overrides: Mapping[str, Given] = _NO_OVERRIDES,
+    hint: Callable[[str], str] | None = None,
 ) -> ModelT:
     """The model that a mapping describes, with dotted or nested keys.
 
     ``source`` is how errors call the mapping. ``prefix`` stands before every key of the model; other keys are left
-    alone. ``defaults``, by keys without the prefix, stand in for the model's own. Raises ``ConfigError`` for a missing
-    key, a wrong value, a key given twice, and what the model itself refuses.
+    alone. ``defaults``, by keys without the prefix, stand in for the model's own, and ``overrides`` for what the
+    mapping says; ``hint`` tells what to do about a missing key. Raises ``ConfigError`` for a missing key, a wrong
+    value, a key given twice, and what the model itself refuses.
     """
     values: dict[str, object] = {}
     for position, (key, value) in enumerate(_flatten(mapping, "", _MAX_DEPTH)):
@@ -102,11 +115,14 @@ def make_model(
     known = keys(model)
     unknown = sorted(own.keys() - known)
     given = {key: value for key, value in own.items() if key in known}
+    given.update({key: each.value for key, each in overrides.items() if each.value is not None})
     try:
         made = model.model_validate(_nest(model, {**defaults, **given}))
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        raise ConfigError(_explain(first, prefix, source, unknown)) from None  # the cause would show secrets
+        sources = {prefix + key: each.source for key, each in overrides.items()}
+        # The cause would show secrets.
+        raise ConfigError(_explain(first, prefix, source, unknown, sources, hint)) from None
     _warn([prefix + key for key in unknown], [prefix + key for key in known], source, foreign)
     return made
 
@@ -182,7 +198,14 @@ def _nest(model: type[BaseModel], values: Mapping[str, object]) -> dict[str, obj
     return nested
 
 
-def _explain(error: ErrorDetails, prefix: str, source: str, unknown: Sequence[str]) -> str:
+def _explain(
+    error: ErrorDetails,
+    prefix: str,
+    source: str,
+    unknown: Sequence[str],
+    sources: Mapping[str, str],
+    hint: Callable[[str], str] | None,
+) -> str:
     """One line for something that pydantic found wrong."""
     expected = error["msg"].removeprefix("Value error, ").replace("Input should be", "expected")
     if not error["loc"]:  # found by a check of the whole model, which names its keys itself
@@ -190,7 +213,10 @@ def _explain(error: ErrorDetails, prefix: str, source: str, unknown: Sequence[st
     key = prefix + ".".join(str(part) for part in error["loc"])
     if error["type"] == "missing":
         near = _nearest(key, [prefix + name for name in unknown])
-        return f"missing key '{key}' in {source}" + (f"; did you mean '{_shown_key(near)}'?" if near else "")
+        if near:
+            return f"missing key '{key}' in {source}; did you mean '{_shown_key(near)}'?"
+        return f"missing key '{key}' in {source}" + ("" if hint is None else f"; {hint(key)}")
+    source = sources.get(key, source)
     if key.lower().endswith("password"):
         return f"wrong value for key '{key}' in {source}: expected text; put it in quotes"
     if error["type"] == "string_type":

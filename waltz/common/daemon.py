@@ -11,11 +11,11 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import TypeVar
 
-import uvloop
 from pydantic import BaseModel
 
 from waltz.common.config import load
 from waltz.common.errors import WaltzError
+from waltz.common.loops import run as run_on_loop
 
 logger = logging.getLogger(__name__)
 
@@ -48,7 +48,7 @@ def run_daemon(program: str, model: type[Config], run: Callable[[Config], Awaita
         await run(load(options.config, model))
 
     try:
-        uvloop.run(main())
+        run_on_loop(main())
     except (WaltzError, OSError) as error:
         print(f"Error: {error}", file=sys.stderr)  # noqa: T201 - the daemon's last word
         return 1

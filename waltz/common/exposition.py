@@ -6,7 +6,7 @@ The original's JSON of HTTP ``/metrics``, its JSON of the storage admin protocol
 import json
 import re
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple, TypeVar
+from typing import Literal, NamedTuple, TypeVar
 
 from waltz.common.metrics import Gauge, GaugeForm, Json, Meter, MetricId, Registry, Timer
 
@@ -23,7 +23,7 @@ _ADMIN_QUANTILES = (
     ("999thPercentile", 0.999),
 )
 _PROMETHEUS_QUANTILES = (0.5, 0.75, 0.95, 0.99, 0.999)
-_PARTITION_GROUP = re.compile(r"(.+)\.partition-(\d+)")
+_PARTITION_GROUP = re.compile(r"(.+?)(?:-\d+)?\.partition-(\d+)")
 _DURATION_DIGITS = 6
 """Of seconds: what is measured is not more exact than a microsecond."""
 _NO_FORM = GaugeForm()
@@ -37,6 +37,7 @@ _T = TypeVar("_T")
 
 def http_document(registry: Registry) -> dict[str, Json]:
     """What HTTP ``/metrics`` answers: sorted by full name, durations in seconds."""
+    registry.refresh()
     return {
         "version": _JSON_VERSION,
         "gauges": {name: _read(gauge) for name, gauge in _sorted(registry.gauges)},
@@ -49,6 +50,7 @@ def http_document(registry: Registry) -> dict[str, Json]:
 
 def admin_document(registry: Registry) -> dict[str, Json]:
     """What the storage admin protocol answers to a metrics request: durations in nanoseconds."""
+    registry.refresh()
     gauges: dict[str, Json] = {name: _read(gauge) for name, gauge in _sorted(registry.gauges)}
     counters: dict[str, Json] = {name: {"count": counter.count} for name, counter in _sorted(registry.counters)}
     meters: dict[str, Json] = {name: _admin_meter(meter) for name, meter in _sorted(registry.meters)}
@@ -147,64 +149,91 @@ def _nanoseconds(seconds: float) -> int:
 # Prometheus
 
 
-def prometheus_text(registry: Registry) -> str:
-    """The text format of Prometheus, version 0.0.4.
+class Sample(NamedTuple):
+    """One number of a family."""
+
+    suffix: str
+    """What its name has beside the family's: ``_sum`` and ``_count`` of summaries."""
+    labels: Mapping[str, str]
+    value: float
+
+
+class Family(NamedTuple):
+    """What Prometheus wants to see together: all samples of one name."""
+
+    name: str
+    kind: Literal["counter", "gauge", "summary"]
+    """Names of counters end in ``_total``, those of summaries in ``_seconds``."""
+    metric: str
+    """The name of the metric in the registry, without its group."""
+    samples: list[Sample]
+
+
+def families(registry: Registry) -> list[Family]:
+    """The metrics as Prometheus knows them, sorted by name.
 
     A group ``waltz-server.partition-7`` becomes the prefix ``waltz_server_partition`` with the label ``partition="7"``:
-    no family has samples of partitions beside those of the node. Meters are counters (rates are the reader's business),
-    timers are summaries in seconds, texts are labels of an ``_info`` metric. Lists are left out, and maps unless they
-    say what their keys are.
+    no family has samples of partitions beside those of the node; and so does ``waltz-client-3.partition-7`` with
+    another prefix. Meters are counters (rates are the reader's business), timers are summaries in seconds, texts are
+    labels of an ``_info`` metric. Lists are left out, and maps unless they say what their keys are.
     """
-    families: dict[str, _Family] = {}
-    for metric_id, gauge in registry.gauges.items():
+    registry.refresh()
+    found: dict[str, Family] = {}
+    labels = registry.labels
+    for metric_id, gauge in _snapshot(registry.gauges):
         value, form = _read(gauge).get("value"), registry.forms.get(metric_id, _NO_FORM)
         if form.counts and isinstance(value, (int, float)):
             counted = metric_id._replace(name=metric_id.name.removeprefix("total-"))
-            _sample(families, counted, "counter", "_total", value)
+            _sample(found, counted, "counter", "_total", value, labels)
         elif form.label is not None and isinstance(value, Mapping):
             for key, entry in value.items():
-                _gauge_sample(families, metric_id, entry, {form.label: str(key)})
+                _gauge_sample(found, metric_id, entry, {**labels, form.label: str(key)})
         else:
-            _gauge_sample(families, metric_id, value, {})
-    for metric_id, counter in registry.counters.items():
-        _sample(families, metric_id, "counter", "_total", counter.count)
-    for metric_id, meter in registry.meters.items():
-        _sample(families, metric_id, "counter", "_total", meter.count)
-    for metric_id, timer in registry.timers.items():
+            _gauge_sample(found, metric_id, value, labels)
+    for metric_id, counter in _snapshot(registry.counters):
+        _sample(found, metric_id, "counter", "_total", counter.count, labels)
+    for metric_id, meter in _snapshot(registry.meters):
+        _sample(found, metric_id, "counter", "_total", meter.count, labels)
+    for metric_id, timer in _snapshot(registry.timers):
         snapshot = timer.snapshot()
         for part in _PROMETHEUS_QUANTILES:
             duration_s = _seconds(snapshot.quantile(part))
-            _sample(families, metric_id, "summary", "_seconds", duration_s, {"quantile": str(part)})
-        _sample(families, metric_id, "summary", "_seconds", _seconds(timer.total_s), part_of_summary="_sum")
-        _sample(families, metric_id, "summary", "_seconds", timer.meter.count, part_of_summary="_count")
+            _sample(found, metric_id, "summary", "_seconds", duration_s, {**labels, "quantile": str(part)})
+        _sample(found, metric_id, "summary", "_seconds", _seconds(timer.total_s), labels, "_sum")
+        _sample(found, metric_id, "summary", "_seconds", timer.meter.count, labels, "_count")
+    return [family for _, family in sorted(found.items())]
+
+
+def prometheus_text(registry: Registry) -> str:
+    """The text format of Prometheus, version 0.0.4; see :func:`families`."""
     lines = []
-    for name, family in sorted(families.items()):
-        lines.append(f"# TYPE {name} {family.kind}")
-        lines.extend(family.samples)
+    for name, kind, _, samples in families(registry):
+        lines.append(f"# TYPE {name} {kind}")
+        for suffix, labels, value in samples:
+            inside = ",".join(f'{label}="{_escaped(text)}"' for label, text in labels.items())
+            lines.append(f"{name}{suffix}{{{inside}}} {value}" if inside else f"{name}{suffix} {value}")
     return "".join(f"{line}\n" for line in lines)
 
 
-class _Family(NamedTuple):
-    """What Prometheus wants to see together: all samples of one name."""
-
-    kind: str
-    samples: list[str]
+def _snapshot(metrics: Mapping[MetricId, _T]) -> list[tuple[MetricId, _T]]:
+    """A metric may be registered while this is read on another thread."""
+    return list(metrics.items())
 
 
-def _gauge_sample(families: dict[str, _Family], metric_id: MetricId, value: Json, labels: Mapping[str, str]) -> None:
+def _gauge_sample(found: dict[str, Family], metric_id: MetricId, value: Json, labels: Mapping[str, str]) -> None:
     if isinstance(value, str):
-        _sample(families, metric_id, "gauge", "_info", 1, {**labels, "value": value})
+        _sample(found, metric_id, "gauge", "_info", 1, {**labels, "value": value})
     elif isinstance(value, (bool, int, float)):
-        _sample(families, metric_id, "gauge", "", value, labels)
+        _sample(found, metric_id, "gauge", "", value, labels)
 
 
 def _sample(
-    families: dict[str, _Family],
+    found: dict[str, Family],
     metric_id: MetricId,
-    kind: str,
+    kind: Literal["counter", "gauge", "summary"],
     suffix: str,
     value: float,
-    labels: Mapping[str, str] | None = None,
+    labels: Mapping[str, str],
     part_of_summary: str = "",
 ) -> None:
     prefix, partition = metric_id.group, None
@@ -212,13 +241,10 @@ def _sample(
         prefix, partition = f"{match[1]}-partition", match[2]
     name = metric_id.name if metric_id.name.startswith(f"{prefix}-") else f"{prefix}-{metric_id.name}"
     name = _NOT_A_NAME.sub("_", name) + suffix
-    all_labels = {**({} if partition is None else {"partition": partition}), **(labels or {})}
-    inside = ",".join(f'{label}="{_escaped(text)}"' for label, text in all_labels.items())
-    family = families.setdefault(name, _Family(kind, []))
+    all_labels = {**({} if partition is None else {"partition": partition}), **labels}
     number = int(value) if isinstance(value, bool) else value
-    family.samples.append(
-        f"{name}{part_of_summary}{{{inside}}} {number}" if inside else f"{name}{part_of_summary} {number}"
-    )
+    family = found.setdefault(name, Family(name, kind, metric_id.name, []))
+    family.samples.append(Sample(part_of_summary, all_labels, number))
 
 
 def _escaped(text: str) -> str:

@@ -127,11 +127,12 @@ class Snapshot(NamedTuple):
 class _Reservoir:
     """Samples of which newer ones are more likely to be kept (forward decay)."""
 
-    __slots__ = ("_clock", "_heap", "_landmark_s", "_random", "_rescale_at_s", "_tie")
+    __slots__ = ("_clock", "_heap", "_landmark_s", "_random", "_rescale_at_s", "_size", "_tie")
 
-    def __init__(self, clock: Callable[[], float], random_source: random.Random) -> None:
+    def __init__(self, clock: Callable[[], float], random_source: random.Random, size: int = _RESERVOIR_SIZE) -> None:
         self._clock = clock
         self._random = random_source
+        self._size = size
         self._heap: list[tuple[float, int, float, float]] = []  # priority, tie breaker, value, weight
         self._tie = itertools.count()
         self._landmark_s = clock()
@@ -144,7 +145,7 @@ class _Reservoir:
         weight = count * math.exp(_RESERVOIR_ALPHA * (now_s - self._landmark_s))
         priority = weight / (1.0 - self._random.random())
         heap = self._heap
-        if len(heap) < _RESERVOIR_SIZE:
+        if len(heap) < self._size:
             heapq.heappush(heap, (priority, next(self._tie), value, weight))
         elif priority > heap[0][0]:
             heapq.heapreplace(heap, (priority, next(self._tie), value, weight))
@@ -180,10 +181,12 @@ class Timer:
 
     __slots__ = ("_reservoir", "meter", "total_s")
 
-    def __init__(self, clock: Callable[[], float], random_source: random.Random) -> None:
+    def __init__(
+        self, clock: Callable[[], float], random_source: random.Random, reservoir_size: int = _RESERVOIR_SIZE
+    ) -> None:
         self.meter = Meter(clock)
         self.total_s = 0.0
-        self._reservoir = _Reservoir(clock, random_source)
+        self._reservoir = _Reservoir(clock, random_source, reservoir_size)
 
     def update(self, duration_s: float, count: int = 1) -> None:
         """``count`` events ended, each of which took ``duration_s``: one call for a whole batch."""
@@ -217,19 +220,34 @@ class MetricId(NamedTuple):
         return f"{self.group}.{self.name}"
 
 
+def _nothing() -> None:
+    return
+
+
 _Kind = dict[MetricId, Gauge] | dict[MetricId, Counter] | dict[MetricId, Meter] | dict[MetricId, Timer]
 
 
 class Registry:
     """All metrics of a process (or of one node, where several live in a process).
 
-    ``clock`` gives monotonic seconds; simulations pass their loop's.
+    ``clock`` gives monotonic seconds; simulations pass their loop's. Timers keep ``reservoir_size`` samples each.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic, random_source: random.Random | None = None) -> None:
+    def __init__(
+        self,
+        clock: Callable[[], float] = time.monotonic,
+        random_source: random.Random | None = None,
+        *,
+        reservoir_size: int = _RESERVOIR_SIZE,
+    ) -> None:
         self.clock = clock
         """Monotonic seconds, for durations that timers are given: finer than a loop's time."""
         self._random = random.Random() if random_source is None else random_source
+        self._reservoir_size = reservoir_size
+        self.labels: dict[str, str] = {}
+        """What samples of this registry have in common, where several may be read together."""
+        self.refresh: Callable[[], None] = _nothing
+        """Called before metrics are read, where something is counted elsewhere and carried over."""
         self.gauges: dict[MetricId, Gauge] = {}
         self.forms: dict[MetricId, GaugeForm] = {}
         """Of those gauges that are more than a number or a text."""
@@ -255,7 +273,8 @@ class Registry:
 
     def timer(self, group: str, name: str) -> Timer:
         """The timer of this name, made if need be. ``ValueError`` if the name is another kind's."""
-        return self.timers.setdefault(self._free(group, name, self.timers), Timer(self.clock, self._random))
+        metric_id = self._free(group, name, self.timers)
+        return self.timers.setdefault(metric_id, Timer(self.clock, self._random, self._reservoir_size))
 
     def remove_group(self, group: str) -> None:
         """Forget all metrics of a group: its partition, say, has been closed."""

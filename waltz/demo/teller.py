@@ -14,8 +14,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-import uvloop
-
 from waltz.client.builder import TransactionBuilder
 from waltz.client.callbacks import WaltzClient
 from waltz.client.context import TransactionContext, WaltzClientCallbacks
@@ -23,6 +21,7 @@ from waltz.client.locks import PartitionLocalLock
 from waltz.client.transaction import Transaction
 from waltz.common.config import ClientConfig, load
 from waltz.common.errors import WaltzError
+from waltz.common.loops import run as run_on_loop
 from waltz.demo.ledger import Ledger, digest
 from waltz.demo.transfers import Transfer, Transfers, decode, encode, random_transfers
 
@@ -249,7 +248,7 @@ def command(options: Options) -> list[str]:
 def main() -> int:
     """Entry point of the process."""
     try:
-        uvloop.run(run(options_from(sys.argv[1:])))
+        run_on_loop(run(options_from(sys.argv[1:])))
     except (WaltzError, OSError, TimeoutError) as error:
         say(failed=f"{error}" or type(error).__name__)
         return 1

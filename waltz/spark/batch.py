@@ -4,10 +4,10 @@ import asyncio
 from collections.abc import Iterable, Iterator, Sequence
 
 import pyarrow as pa
-import uvloop
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
+from waltz.common.loops import new_event_loop
 from waltz.common.net.tls import client_context
 from waltz.spark.batches import BatchMaker
 from waltz.spark.columns import check_schema
@@ -35,7 +35,7 @@ def read_split(
         owner=OwnerReader(options, split.range.partition_id, tls),
     )
     # The loop runs only while a chunk is awaited; the next one arrives in the socket's buffers meanwhile.
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
         try:
             while (chunk := runner.run(reader.next_chunk())) is not None:
                 yield from maker.batches(split.range.partition_id, chunk)

@@ -5,7 +5,6 @@ from collections.abc import Coroutine, Iterator, Sequence
 from typing import Any, TypeVar
 
 import pyarrow as pa
-import uvloop
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
@@ -15,6 +14,7 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from waltz.common.loops import new_event_loop
 from waltz.spark.batch import read_split
 from waltz.spark.columns import check_schema
 from waltz.spark.options import ReadOptions
@@ -84,5 +84,5 @@ class WaltzStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _run(self, coroutine: Coroutine[Any, Any, _T]) -> _T:
         if self._runner is None:
-            self._runner = asyncio.Runner(loop_factory=uvloop.new_event_loop)
+            self._runner = asyncio.Runner(loop_factory=new_event_loop)
         return self._runner.run(coroutine)

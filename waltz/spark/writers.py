@@ -15,11 +15,11 @@ from uuid import uuid4
 
 import pyarrow as pa
 import pyarrow.fs
-import uvloop
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from waltz.common.errors import ConfigError
+from waltz.common.loops import new_event_loop
 from waltz.spark.errors import SinkError
 from waltz.spark.exactly_once import EpochAppender, NotAllAppendedError, slices
 from waltz.spark.rows import Row, RowMaker
@@ -56,14 +56,14 @@ class Sink:
         """One task."""
         if self._app_id is not None:
             return WrittenRows(self._stage(batches))
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        with asyncio.Runner(loop_factory=new_event_loop) as runner:
             runner.run(self._append_at_once(batches))
         return WrittenRows()
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], epoch: int) -> None:
         """Append what was staged. Raises ``SinkError`` and everything that connecting raises."""
         if self._app_id is not None:
-            with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            with asyncio.Runner(loop_factory=new_event_loop) as runner:
                 runner.run(self._append_staged(self._area, _files(messages), epoch))
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], epoch: int) -> None:

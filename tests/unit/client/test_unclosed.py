@@ -67,3 +67,52 @@ async def test_one_that_is_closed_or_was_never_opened_says_nothing(opened: bool)
         del client, with_callbacks
         gc.collect()
     assert not caught
+
+
+async def test_a_feed() -> None:
+    async with waltz.connect(MockDriver()) as client:
+        await client.append(0, b"a")
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            feed = client.feed(0, after=-1)
+            await feed.next_batch()
+            del feed
+            gc.collect()
+        assert [each.category for each in caught] == [ResourceWarning]
+        assert "unclosed <waltz.client.plain.feed.TransactionFeed" in str(caught[0].message)
+
+
+async def test_a_table() -> None:
+    async with waltz.connect(MockDriver()) as client:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            table = client.table(0, properties=waltz.table.PartitionProperties(format="table"))
+            await table.__aenter__()
+            follower, configured = table._follower, table._configured
+            del table
+            gc.collect()
+        assert [each.category for each in caught] == [ResourceWarning]
+        assert "unclosed <waltz.table.face.table.Table" in str(caught[0].message)
+        await configured.close()
+        await follower.stop()
+
+
+async def test_feeds_and_tables_that_came_to_an_end_say_nothing() -> None:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        async with waltz.connect(MockDriver()) as client:
+            await client.append(0, b"a")
+            never_begun = client.feed(0, after=-1)
+            to_the_end = client.feed(0, after=-1, until=0)
+            await to_the_end.next_batch()
+            async for _ in client.feed(0, after=-1):
+                break
+            async with client.table(1, properties=waltz.table.PartitionProperties(format="table")):
+                pass
+            left_to_the_client = client.feed(0, after=-1)
+            await left_to_the_client.next_batch()
+            del never_begun, to_the_end
+            gc.collect()
+        del client, left_to_the_client
+        gc.collect()
+    assert not caught

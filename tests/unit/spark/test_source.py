@@ -8,7 +8,6 @@ from concurrent.futures import Future
 from types import TracebackType
 
 import pytest
-import uvloop
 from pyspark.sql.datasource import DataSourceReader, EqualTo, InputPartition, LessThanOrEqual
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from pyspark.sql.types import LongType, StringType, StructField, StructType
@@ -18,6 +17,7 @@ from tests.unit.common.cluster.fakes import KEY, FakeStorage, make_log
 from waltz.common.cluster.replicas import Source
 from waltz.common.errors import ConfigError
 from waltz.common.ids import Endpoint
+from waltz.common.loops import new_event_loop as usual_event_loop
 from waltz.common.records import Record
 from waltz.spark.batch import WaltzBatchReader
 from waltz.spark.batches import arrow_schema
@@ -119,11 +119,11 @@ def test_a_pickled_reader_reads_a_pickled_split(served: StorageThread) -> None:
     assert rows == [{"data": record.data, "transaction_id": record.transaction_id} for record in LOG[5:45]]
 
 
-@pytest.mark.parametrize("new_event_loop", [uvloop.new_event_loop, asyncio.new_event_loop])
+@pytest.mark.parametrize("new_event_loop", [usual_event_loop, asyncio.new_event_loop])
 def test_the_next_request_is_under_way_while_spark_has_a_batch(
     served: StorageThread, new_event_loop: Callable[[], asyncio.AbstractEventLoop], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(uvloop, "new_event_loop", new_event_loop)
+    monkeypatch.setattr("waltz.spark.batch.new_event_loop", new_event_loop)
     reader = WaltzBatchReader(parse_options(OPTIONS), SCHEMA)
     batches = reader.read(partition_of(served.storage))
     assert next(batches).num_rows == 10

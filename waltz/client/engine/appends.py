@@ -12,6 +12,7 @@ from waltz.client.engine.feed import PartitionFeed
 from waltz.client.engine.monitor import MonitorState, Registration, TransactionMonitor
 from waltz.client.engine.mount import Mount
 from waltz.client.engine.places import Places
+from waltz.client.engine.probe import LatencyProbe
 from waltz.client.engine.settings import PartitionSettings
 from waltz.client.engine.submission import AppendFields, RetryQueue, Submission, tell_failure
 from waltz.client.engine.tasks import STOPS_THE_LOOP, Signal, is_being_cancelled
@@ -45,12 +46,17 @@ _STARTED, _REGISTERED = MonitorState.STARTED, Registration.REGISTERED  # looked 
 class PartitionAppends:
     """Registers and sends appends, and settles them when their outcome is known. Works once ``bind`` was called."""
 
-    def __init__(self, partition_id: int, client_id: int, settings: PartitionSettings) -> None:
+    def __init__(self, partition_id: int, client_id: int, settings: PartitionSettings, probe: LatencyProbe) -> None:
         self.monitor: TransactionMonitor[Submission] = TransactionMonitor(
             partition_id, settings.max_concurrent_transactions
         )
         self.signal = Signal()
         """Notified whenever something changed that a submission may wait for."""
+        self.lock_failures = 0
+        """How many of them were refused because of a lock."""
+        self.late = 0
+        """How often some were found to be undecided for ``client.longWaitThreshold``."""
+        self._probe = probe
         self._partition_id = partition_id
         self._client_id = client_id
         self._settings = settings
@@ -61,6 +67,9 @@ class PartitionAppends:
         self._loop = asyncio.get_running_loop()
         self._now_s = self._loop.time
         self._last_seq_num = 0
+        self._counted_seq_num = 0
+        self._counted = 0
+        self._other_ids = 0
         self._req_id_start = b""
         self._limits = settings.limits
         self._max_size_bytes, self._max_locks = settings.limits
@@ -94,8 +103,20 @@ class PartitionAppends:
         self._req_id_start = ReqId.of(self._client_id, generation, self._partition_id, 0)[:12]
 
     def next_req_id(self) -> ReqId:
-        """A fresh request id."""
+        """A fresh request id, for something else than an append."""
+        self._other_ids += 1
         return ReqId(self._next_req_id())
+
+    def count_sent(self) -> int:
+        """How many appends were sent, attempts of the same transaction counted each.
+
+        They are counted by their numbers, and so at no cost; that needs a look before these begin again. Not for two
+        threads at a time.
+        """
+        last = self._last_seq_num
+        self._counted += (last - self._counted_seq_num) & SEQ_NUM_MASK
+        self._counted_seq_num = last
+        return self._counted - self._other_ids
 
     def _next_req_id(self) -> bytes:
         self._last_seq_num = seq_num = (self._last_seq_num + 1) & SEQ_NUM_MASK
@@ -225,7 +246,7 @@ class PartitionAppends:
         Raises :class:`PartitionInactiveError` and :class:`ClientClosedError`.
         """
         if self._feed.applied < transaction_id:
-            self.deferred.add_flush_point(transaction_id, self._next_req_id())  # has the signal notified
+            self.deferred.add_flush_point(transaction_id, self.next_req_id())  # has the signal notified
         while self._feed.applied < transaction_id:
             await self.changed()
 
@@ -256,6 +277,7 @@ class PartitionAppends:
         """Flush if something has been undecided since the last call: servers may drop appends silently."""
         before = self._undecided_before
         if before is not None and before in self.monitor:
+            self.late += 1
             self.flush_now()
         self._undecided_before = self.monitor.last_enqueued
 
@@ -294,6 +316,7 @@ class PartitionAppends:
                     await self._ready(self._now_s(), submission)
                 self._append(submission, fields)
                 return
+        self._probe.forget(submission)
         self._places.release()
         result = submission.withdrawn()
         if result is not None and inspect.isawaitable(result):
@@ -309,6 +332,7 @@ class PartitionAppends:
                 if self.monitor.state is MonitorState.CLOSED:
                     await tell_failure(submission, ClientClosedError())
                 raise
+            self._probe.forget(submission)
             await tell_failure(submission, _as_exception(error))
 
     def _append(self, submission: Submission, fields: AppendFields) -> None:
@@ -334,6 +358,8 @@ class PartitionAppends:
         assert registration is _REGISTERED, "there are as many places as the monitor registers"
         submission.sent = data
         channel.send(frame)
+        if not self._last_seq_num & self._probe.skipped and self._probe.submission is None:
+            self._probe.begin(submission)
 
     async def _ready(self, since_s: float, submission: Submission | None = None, *, sending: bool = True) -> None:
         """Return when the partition is mounted and (where wanted) takes appends; raises what keeps it from that.
@@ -387,6 +413,8 @@ class PartitionAppends:
         submission = self.monitor.get(message.req_id)
         if submission is None:
             return
+        self.lock_failures += 1
+        self._settings.events.conflict(self._partition_id, message.transaction_id)
         self._tell(submission.refused, message.transaction_id)
         if message.transaction_id <= self._feed.applied:
             self._abort(message.req_id, self._failed)
@@ -495,6 +523,7 @@ class PartitionAppends:
                 self._end(submission, _as_exception(error))
                 continue
             if not again:
+                self._probe.forget(submission)
                 self._places.release()
                 self._tell(submission.withdrawn)
 
@@ -505,6 +534,7 @@ class PartitionAppends:
             self._end(submission, make_error())
 
     def _end(self, submission: Submission, error: Exception) -> None:
+        self._probe.forget(submission)
         self._places.release()
         self._settings.tasks.spawn(
             tell_failure(submission, error), f"telling of an error in partition {self._partition_id}"

@@ -10,6 +10,7 @@ from waltz.client.engine.assignments import Assigned
 from waltz.client.engine.data_lists import PendingList
 from waltz.client.engine.environment import Environment
 from waltz.client.engine.feed import Applier
+from waltz.client.engine.metrics import ClientMetrics
 from waltz.client.engine.partition import StreamPartition
 from waltz.client.engine.rpc import RpcClient
 from waltz.client.engine.sessions import WriteSessions
@@ -24,6 +25,7 @@ from waltz.client.errors import (
     PartitionInactiveError,
     PartitionNotFoundError,
 )
+from waltz.client.events import Events, Lagging
 from waltz.common.errors import WaltzError
 from waltz.common.ids import Endpoint
 from waltz.common.net.tls import client_context
@@ -41,6 +43,12 @@ class Engine:
         self.options = environment.options
         self.limits = Limits(config.max_transaction_size_bytes, config.max_locks_per_transaction)
         self.closed = False
+        self.lags: Callable[[], dict[int, int]] = self._backlogs
+        """For each partition that is read or applied, the transactions in its log that are not; set by the face."""
+        self.metrics = ClientMetrics(environment.clock, lambda: self.lags())
+        """What the client counts."""
+        events = Events(environment.on_event)
+        self._lagging = Lagging(events, self.options.behind_count)
         self._environment = environment
         self._tasks = TaskOwner()
         tls = client_context(config.tls)
@@ -56,6 +64,8 @@ class Engine:
             tasks=self._tasks,
             options=self.options,
             random_source=random_source,
+            events=events,
+            clock=environment.clock,
         )
         self.rpc = RpcClient(
             tls=tls, options=self.options, random_source=random_source, connector=environment.connector
@@ -68,6 +78,7 @@ class Engine:
             options=self.options,
             random_source=random_source,
             connector=environment.connector,
+            looked=self._look,
         )
         self.sessions = WriteSessions(sessions, self.partition, self.high_water_mark)
         """The write sessions of all partitions."""
@@ -111,6 +122,7 @@ class Engine:
             self._client_id = client_id
             self.rpc.create_partitions(client_id, partition_count)
             self._stream.create_partitions(client_id, partition_count, self.rpc.partitions.__getitem__)
+            self.metrics.joined(cluster_name, client_id, self._stream.partitions, lambda: sorted(self._active))
         elif partition_count != len(self.partitions):
             raise InvalidOperationError(
                 f"the number of partitions of cluster {self._cluster_name} changed from {len(self.partitions)} to "
@@ -128,6 +140,13 @@ class Engine:
         if not self.closed:
             self.rpc.remove_server(endpoint)
             self._stream.remove_server(endpoint)
+
+    def _look(self) -> None:
+        self.metrics.refresh()
+        self._lagging.look(self.lags())
+
+    def _backlogs(self) -> dict[int, int]:
+        return {each.partition_id: each.feed.received - each.feed.applied for each in self.partitions if each.active}
 
     # The faces' side
 

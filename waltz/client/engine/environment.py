@@ -2,23 +2,25 @@
 
 import os
 import random
+import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import NamedTuple, Self
+from typing import NamedTuple, Self, TypeAlias
 
+from waltz.client.configuration import client_config
 from waltz.client.engine.links import Connector
+from waltz.client.events import OnEvent
 from waltz.client.options import ClientOptions
 from waltz.common.cluster.managed import ManagedClient
 from waltz.common.cluster.manager import ClusterManager
-from waltz.common.config import ClientConfig, from_mapping, load
+from waltz.common.config import ClientConfig
 from waltz.common.net.channel import connect
 from waltz.common.zk.client import Nodes, ZooKeeper
 from waltz.common.zk.kazoo_client import connect_configured
 from waltz.common.zk.store_admin import read_store_params
 
-_CONNECT_TIMEOUT_S = 30.0
+_NO_SETTINGS: Mapping[str, object] = {}
 
 
 class Directory(NamedTuple):
@@ -79,7 +81,7 @@ class ZooKeeperCluster(Cluster):
         """Raises ``ZooKeeperError``, and ``WaltzError`` when there is no such cluster."""
         if self._zookeeper is None:
             self._zookeeper = self._own_zookeeper = await connect_configured(
-                self._config, connect_timeout_s=_CONNECT_TIMEOUT_S
+                self._config, connect_timeout_s=self._config.zookeeper_connect_timeout_ms / 1000
             )
         manager = self._managers[member] = await ClusterManager.open(self._zookeeper, self._config.cluster_root)
         await manager.manage_client(member)
@@ -104,6 +106,10 @@ class Environment:
     connector: Connector = connect
     options: ClientOptions = field(default_factory=ClientOptions)
     random_source: random.Random | None = None
+    on_event: OnEvent | None = None
+    """Told of what happens to the client."""
+    clock: Callable[[], float] = time.monotonic
+    """Monotonic seconds, for durations that are measured."""
 
     def with_sessions(self, session_write: bool | None, exclusive_session: bool | None) -> Self:
         """The same with other write sessions than configured, where they are not ``None``."""
@@ -120,22 +126,25 @@ class Driver(ABC):
         """For one client."""
 
 
+Config: TypeAlias = ClientConfig | Mapping[str, object] | str | os.PathLike[str] | Driver | None
+"""What an application may give as the configuration of a client."""
+
+
 def environment_of(
-    config: ClientConfig | Mapping[str, object] | str | os.PathLike[str] | Driver,
+    config: Config,
     zookeeper: ZooKeeper | None,
     options: ClientOptions | None,
+    settings: Mapping[str, object] = _NO_SETTINGS,
+    on_event: OnEvent | None = None,
 ) -> Environment:
-    """``config`` as applications give it: a file, its content, a configuration or a driver; raises ``ConfigError``."""
+    """``config`` and ``settings`` as applications give them: see :mod:`waltz.client.configuration`.
+
+    Raises ``ConfigError``, and ``TypeError`` for what is no configuration and for unknown settings.
+    """
     options = options or ClientOptions()
     if isinstance(config, Driver):
-        return config.environment(options)
-    if isinstance(config, str | os.PathLike):
-        config = load(Path(config), ClientConfig)
-    elif isinstance(config, Mapping):
-        config = from_mapping(config, ClientConfig)
-    elif not isinstance(config, ClientConfig):
-        raise TypeError(
-            "config must be the path of a configuration file, its content as a mapping, a ClientConfig or a mock "
-            f"driver, not {config!r}"
-        )
-    return Environment(config, ZooKeeperCluster(config, zookeeper), options=options)
+        environment = config.environment(options)
+        settled = client_config(environment.config, settings, os.environ)
+        return replace(environment, config=settled, on_event=on_event)
+    config = client_config(config, settings, os.environ)
+    return Environment(config, ZooKeeperCluster(config, zookeeper), options=options, on_event=on_event)

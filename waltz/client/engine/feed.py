@@ -24,6 +24,7 @@ from typing import Any
 
 from waltz.client.engine.deferred import DeferredDecisions
 from waltz.client.engine.prefetch import Prefetcher
+from waltz.client.engine.probe import LatencyProbe
 from waltz.client.engine.submission import Submission
 from waltz.client.engine.tasks import STOPS_THE_LOOP, Signal, is_being_cancelled
 from waltz.client.options import ClientOptions
@@ -72,6 +73,7 @@ class PartitionFeed:
         mount_reached: Callable[[bytes], None],
         backlog_changed: Callable[[int], None],
         broke_off: Callable[[], None],
+        probe: LatencyProbe,
         options: ClientOptions,
         random_source: random.Random,
     ) -> None:
@@ -90,6 +92,9 @@ class PartitionFeed:
         self._mount_reached = mount_reached
         self._backlog_changed = backlog_changed
         self._broke_off = broke_off
+        self._probe = probe
+        self._counted = 0
+        self._counted_from = NO_TRANSACTION  # what was received behind it is not in _counted
         if applier is None:
             self._step: Callable[[Fed], Coroutine[Any, Any, None] | None] = self._follow
         else:
@@ -108,7 +113,8 @@ class PartitionFeed:
     def start(self, high_water_mark: int) -> None:
         """Expect the transaction after ``high_water_mark``."""
         assert self._task is None, "the feed is still running"
-        self.applied = self.received = high_water_mark
+        self._go_back(high_water_mark)
+        self.applied = high_water_mark
         self._under_way = None
         self._stopped.clear()
         self.active = True
@@ -122,6 +128,7 @@ class PartitionFeed:
         self._stopped.set()
         self._queue.clear()
         self._prefetcher.clear()
+        self._probe.forget()
         self.advanced.notify()
         task = self._task
         if task is None or task is caller:
@@ -130,6 +137,15 @@ class PartitionFeed:
         if not done:
             task.cancel()
             await asyncio.wait((task,))
+
+    @property
+    def received_count(self) -> int:
+        """How many transactions were received; those that had to be fed again count again."""
+        return self._counted + self.received - self._counted_from
+
+    def _go_back(self, transaction_id: int) -> None:
+        self._counted = self.received_count
+        self.received = self._counted_from = transaction_id
 
     @property
     def backlog(self) -> int:
@@ -229,7 +245,7 @@ class PartitionFeed:
     def _forget_received(self) -> None:
         self._queue.clear()
         self._prefetcher.clear()
-        self.received = self.applied
+        self._go_back(self.applied)
 
     def _take(self, item: Fed | MountResponse) -> Coroutine[Any, Any, None] | None:
         if isinstance(item, MountResponse):
@@ -246,6 +262,8 @@ class PartitionFeed:
         self.applied = transaction_id
         if own is not None:
             own.committed(transaction_id)
+            if own is self._probe.submission:
+                self._probe.followed()
         if self._deferred.due_at <= transaction_id:
             self._settle_deferred(transaction_id)
         if self.advanced.waited_for:
@@ -259,6 +277,8 @@ class PartitionFeed:
                 return self._apply_slowly(*self._under_way)
             transaction = Transaction(req_id, transaction_id, header, None, self)
         else:
+            if own is self._probe.submission:
+                self._probe.committed()
             transaction = Transaction(req_id, transaction_id, header, own.sent, self)
             try:
                 telling = own.committed(transaction_id)
@@ -284,6 +304,8 @@ class PartitionFeed:
         if self._task is not None:
             self._prefetcher.applied(transaction_id, was_read=transaction.data_was_read)
         if own is not None:
+            if own is self._probe.submission:
+                self._probe.applied()
             try:
                 telling = own.applied(transaction_id)
             except STOPS_THE_LOOP:

@@ -295,7 +295,7 @@ class ServerLink:
         self.channel = None
         self._paused_by.clear()  # they mount on the next connection when they have room
         cause = error or ConnectionClosedError(f"{self.endpoint} closed the connection")
-        logger.info("connection to %s lost: %s", self.endpoint, cause)
+        logger.debug("connection to %s lost: %s", self.endpoint, cause)
         self._user.link_lost(self, cause)
 
     async def _run_or_tell(self) -> None:

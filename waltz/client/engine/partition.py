@@ -12,6 +12,7 @@ from waltz.client.engine.monitor import MonitorState
 from waltz.client.engine.mount import Mount
 from waltz.client.engine.partition_session import PartitionSession
 from waltz.client.engine.prefetch import Prefetcher
+from waltz.client.engine.probe import LatencyProbe
 from waltz.client.engine.settings import PartitionSettings
 from waltz.client.errors import ClientTimeoutError, InvalidOperationError
 from waltz.common.ids import NO_TRANSACTION
@@ -36,7 +37,8 @@ class StreamPartition:
         options = settings.options
         self.partition_id = partition_id
         self.generation = -1
-        self.appends = PartitionAppends(partition_id, client_id, settings)
+        self.probe = LatencyProbe(settings.clock)
+        self.appends = PartitionAppends(partition_id, client_id, settings, self.probe)
         self.feed = PartitionFeed(
             partition_id,
             settings.applier,
@@ -49,6 +51,7 @@ class StreamPartition:
             mount_reached=self._mount_reached,
             backlog_changed=self._backlog_changed,
             broke_off=self._feed_broke_off,
+            probe=self.probe,
             options=options,
             random_source=settings.random_source,
         )

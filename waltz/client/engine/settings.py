@@ -2,12 +2,15 @@
 
 import asyncio
 import random
-from dataclasses import dataclass
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import NamedTuple, Self
 
 from waltz.client.engine.feed import Applier
 from waltz.client.engine.submission import Limits
 from waltz.client.engine.tasks import TaskOwner
+from waltz.client.events import Events
 from waltz.client.options import ClientOptions
 from waltz.common.config import ClientConfig
 
@@ -51,3 +54,6 @@ class PartitionSettings:
     tasks: TaskOwner
     options: ClientOptions
     random_source: random.Random
+    events: Events = field(default_factory=Events)
+    clock: Callable[[], float] = time.monotonic
+    """For durations: finer than the loop's time."""

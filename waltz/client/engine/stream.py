@@ -23,6 +23,10 @@ from waltz.common.wire.frames import FRAME_HEADER_SIZE_BYTES, Bounds
 logger = logging.getLogger(__name__)
 
 
+def _nothing() -> None:
+    return
+
+
 class StreamClient:
     """Owns the partitions and the connections on which they are mounted."""
 
@@ -35,12 +39,16 @@ class StreamClient:
         options: ClientOptions,
         random_source: random.Random,
         connector: Connector = connect,
+        looked: Callable[[], None] = _nothing,
     ) -> None:
+        """``looked`` is called every ``long_wait_threshold_s``."""
         self.partitions: list[StreamPartition] = []
         """By partition id; empty until the cluster is joined."""
         self._to_leave: set[int] = set()
         """Partitions that were activated, and of which nobody knows that they were deactivated to the end."""
         self._settings = settings
+        self._looked = looked
+        self._owners: dict[int, Endpoint] = {}
         self._long_wait_threshold_s = long_wait_threshold_s
         self._look_interval_s = options.silence_limit_s / LOOKS_PER_SILENCE
         self._links = Links(
@@ -102,6 +110,10 @@ class StreamClient:
         await self._tasks.close()
 
     def _assign(self, partition: StreamPartition, owner: Owner) -> None:
+        before = self._owners.get(partition.partition_id)
+        self._owners[partition.partition_id] = owner.endpoint
+        if before is not None and before != owner.endpoint and partition.active:
+            self._settings.events.moved(partition.partition_id, before, owner.endpoint)
         link = self._links.to(owner.endpoint) if partition.active else None
         if link is None or partition.mount.link is link:
             partition.set_generation(owner.generation)
@@ -116,10 +128,12 @@ class StreamClient:
     # What the links tell: this is their LinkUser
 
     def link_ready(self, link: ServerLink) -> None:
+        self._settings.events.connected(link.endpoint)
         for partition in self._mounted_on(link):
             partition.mount.link_ready()
 
     def link_lost(self, link: ServerLink, error: Exception) -> None:
+        self._settings.events.lost(link.endpoint, error)
         for partition in self._mounted_on(link):
             partition.mount.link_lost()
 
@@ -175,6 +189,7 @@ class StreamClient:
                     partition.appends.nudge()
                 except Exception:  # must not end the nudging of the others (a defect of the original)
                     logger.exception("partition %d could not be nudged", partition.partition_id)
+            self._looked()
 
     async def _watch_links_for_ever(self) -> None:
         while True:

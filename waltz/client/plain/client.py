@@ -4,20 +4,20 @@ import asyncio
 import dataclasses
 import functools
 import inspect
-import os
 import warnings
 import weakref
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from threading import get_ident
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 from waltz.client.arguments import check_integer, check_loop, check_mark, check_seconds
 from waltz.client.builder import Append, append_fields, fields_of
+from waltz.client.configuration import ClientSettings
 from waltz.client.decisions import Decide, check_attempts, chosen_append
 from waltz.client.engine.engine import Engine
-from waltz.client.engine.environment import Directory, Driver, Environment, environment_of
+from waltz.client.engine.environment import Config, Directory, Environment, environment_of
 from waltz.client.engine.feed import Applier
 from waltz.client.engine.partition import StreamPartition
 from waltz.client.engine.sessions import ExclusiveSession
@@ -29,15 +29,16 @@ from waltz.client.errors import (
     NotAppendedError,
     PartitionNotFoundError,
 )
+from waltz.client.events import OnEvent
 from waltz.client.locks import PartitionLocalLock
 from waltz.client.options import ClientOptions
 from waltz.client.plain.append import Deadlines, PlainSubmission
 from waltz.client.plain.feed import BatchFeed, Feed, PartitionFeeds, TransactionFeed, confirm_mark
 from waltz.client.plain.transact import Transact, check_followed
-from waltz.common.config import ClientConfig
 from waltz.common.errors import DeadlineExceededError, WaltzError
 from waltz.common.ids import NO_TRANSACTION
 from waltz.common.keys import partition_for
+from waltz.common.metrics import Registry
 from waltz.common.zk.client import ZooKeeper
 
 APPEND_TIMEOUT_S = 30.0
@@ -48,21 +49,31 @@ Locks = Iterable[PartitionLocalLock]
 
 
 def connect(
-    config: ClientConfig | Mapping[str, object] | str | os.PathLike[str] | Driver,
+    config: Config = None,
     *,
     max_in_flight: int = MAX_IN_FLIGHT,
     session_write: bool | None = None,
     exclusive_session: bool | None = None,
     zookeeper: ZooKeeper | None = None,
     options: ClientOptions | None = None,
+    on_event: OnEvent | None = None,
+    **settings: Unpack[ClientSettings],
 ) -> "Client":
-    """A client of the cluster that ``config`` describes, to be opened with ``async with``.
+    """A client of the cluster that ``config`` describes, to be opened with ``async with`` or ``await``.
 
-    ``config`` is the path of a configuration file, its content as a mapping, a ``ClientConfig``, or a mock driver. At
-    most ``max_in_flight`` appends of each partition are under way; ``client.maxConcurrentTransactions`` does not count.
-    With ``session_write`` appends belong to write sessions, and with ``exclusive_session``, too, to sessions in which
-    nobody else may write; ``None`` leaves that to the configuration. ``zookeeper`` is used if given, and left open.
-    Raises ``ConfigError``.
+    ``config`` is the path of a configuration file, its content as a mapping, a ``ClientConfig``, or a mock driver.
+    Without it that is the file that ``WALTZ_CONFIG`` names, if there is one. Environment variables
+    (``WALTZ_CLUSTER_ROOT`` for ``cluster.root``) count more than a file, and ``settings``, the attributes of a
+    ``ClientConfig`` as keyword arguments, count more than everything else.
+
+    At most ``max_in_flight`` appends of each partition are under way; ``client.maxConcurrentTransactions`` does not
+    count. With ``session_write`` appends belong to write sessions, and with ``exclusive_session``, too, to sessions in
+    which nobody else may write; ``None`` leaves that to the configuration. ``zookeeper`` is used if given, and left
+    open. ``options`` are limits and times that the configuration does not name. ``on_event`` is called with each
+    :class:`~waltz.client.events.ClientEvent`, on the loop of the client; it must not block.
+
+    Raises ``ConfigError``, ``TypeError`` for unknown arguments, and when it is opened ``ZooKeeperUnreachableError`` and
+    ``StoreAdminError`` (there is no such cluster).
     """
     return Client(
         environment_for(
@@ -72,35 +83,43 @@ def connect(
             exclusive_session=exclusive_session,
             zookeeper=zookeeper,
             options=options,
+            on_event=on_event,
+            settings=settings,
         )
     )
 
 
 def environment_for(
-    config: ClientConfig | Mapping[str, object] | str | os.PathLike[str] | Driver,
+    config: Config,
     *,
     max_in_flight: int,
     session_write: bool | None,
     exclusive_session: bool | None,
     zookeeper: ZooKeeper | None,
     options: ClientOptions | None,
+    on_event: OnEvent | None,
+    settings: Mapping[str, object],
 ) -> Environment:
-    """What a client is made of; the arguments are those of :func:`connect`."""
+    """What a client is made of; the arguments are those of :func:`connect`, and ``settings`` its others."""
     if max_in_flight < 1:
         raise ValueError(f"max_in_flight must be at least 1, not {max_in_flight}")
-    environment = environment_of(config, zookeeper, options).with_sessions(session_write, exclusive_session)
-    config = environment.config.model_copy(update={"max_concurrent_transactions": max_in_flight})
-    return dataclasses.replace(environment, config=config)
+    environment = environment_of(config, zookeeper, options, settings, on_event)
+    environment = environment.with_sessions(session_write, exclusive_session)
+    copied = environment.config.model_copy(update={"max_concurrent_transactions": max_in_flight})
+    return dataclasses.replace(environment, config=copied)
 
 
 class Client:
-    """Made by :func:`connect`, opened by ``async with``; everything happens on the loop on which that is done.
+    """Made by :func:`connect`, opened by ``async with`` or ``await``, on whose loop everything happens.
+
+    Who opens it with ``await`` closes it: with :meth:`close`, or by using it in ``async with`` afterwards.
 
     A partition is joined when it is used first: from then on the client knows how far its log has come.
     """
 
     _engine: Engine | None = None
     _closed = False
+    _entered = False
 
     def __init__(self, environment: Environment) -> None:
         self._environment = environment
@@ -116,7 +135,11 @@ class Client:
             warn(f"unclosed {self!r}", ResourceWarning, source=self)
 
     async def open(self) -> Self:
-        """What ``async with`` does at first; raises as ``WaltzClient.open``."""
+        """What ``async with`` and ``await`` do at first.
+
+        Raises ``ZooKeeperUnreachableError``, other ``ZooKeeperError``, ``ConfigError`` for TLS, ``StoreAdminError``
+        when there is no such cluster, and ``InvalidOperationError`` when it was opened before.
+        """
         if self._engine is not None or self._closed:
             raise InvalidOperationError("a client is opened once")
         self._loop = asyncio.get_running_loop()
@@ -124,6 +147,8 @@ class Client:
         self._deadlines = Deadlines()
         try:
             self._engine = await Engine.open(self._environment)
+            # Not a method: the engine must not keep alive a client that was forgotten.
+            self._engine.lags = functools.partial(_lags, self._engine, self._feeds)
         except BaseException:
             await self.close()
             raise
@@ -150,8 +175,14 @@ class Client:
             await reader.close()
         await self._environment.cluster.close()
 
+    def __await__(self) -> Generator[Any, None, Self]:
+        return self.open().__await__()
+
     async def __aenter__(self) -> Self:
-        return await self.open()
+        if self._engine is None or self._closed or self._entered:
+            await self.open()
+        self._entered = True
+        return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
@@ -204,6 +235,11 @@ class Client:
     def partition_for(self, key: object) -> int:
         """The partition that a key belongs to; see :func:`waltz.partition_for`, which says what may be a key."""
         return partition_for(key, self.partition_count)
+
+    @property
+    def metrics(self) -> Registry:
+        """What the client counts; see :mod:`waltz.telemetry`. May be read by any thread."""
+        return self._open_engine().metrics.registry
 
     async def append(
         self,
@@ -565,9 +601,20 @@ class Client:
         return engine, self._open_reader, partition_id, after, until, feeds
 
     async def _open_reader(self, applier: Applier) -> Engine:
-        reader = await Engine.open(self._environment, applier)
+        reader = await Engine.open(dataclasses.replace(self._environment, on_event=None), applier)
         self._readers.add(reader)
         return reader
+
+
+def _lags(engine: Engine, feeds_of: Mapping[int, PartitionFeeds]) -> dict[int, int]:
+    """How far the feeds without an end are behind what is known to be committed, partition by partition."""
+    found = {}
+    for partition_id, feeds in list(feeds_of.items()):
+        known = engine.partitions[partition_id].feed.applied
+        lags = [known - feed.handed_out for feed in feeds.open if feed.endless]
+        if lags:
+            found[partition_id] = max(0, *lags)
+    return found
 
 
 async def _finish(rest: Coroutine[Any, Any, None], append: PlainSubmission) -> None:

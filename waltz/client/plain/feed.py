@@ -1,6 +1,7 @@
 """Feeds: the log of one partition in order and with data, as those who read it in a loop get it."""
 
 import asyncio
+import warnings
 import weakref
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from types import TracebackType
@@ -65,6 +66,8 @@ class Feed:
     later, open another one after :attr:`position`. Made by clients, used on their loop.
     """
 
+    _begun = False
+
     def __init__(
         self,
         engine: Engine,
@@ -91,7 +94,6 @@ class Feed:
         self._engine = engine
         self._open_engine = open_engine
         self._feeds = feeds
-        self._begun = False
         self._loop = asyncio.get_running_loop()
         self._reader: BulkReader | SingleReader = BulkReader(engine, partition_id, after)
         feeds.opened(self)
@@ -108,6 +110,10 @@ class Feed:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         await self.aclose()
+
+    def __del__(self, warn: Callable[..., None] = warnings.warn) -> None:
+        if self._begun and not self.closed and not self._engine.closed and self._reader.next_id <= self._last_id:
+            warn(f"unclosed {self!r}", ResourceWarning, source=self)
 
     async def aclose(self) -> None:
         """Read no more."""

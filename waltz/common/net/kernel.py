@@ -1,9 +1,7 @@
 """What the operating system says about a connection beside what asyncio tells."""
 
-import fcntl
 import struct
 import sys
-import termios
 
 _INT = struct.Struct("i")
 
@@ -16,6 +14,9 @@ def unacknowledged_bytes(sock: object) -> int:
     fileno = getattr(sock, "fileno", None)
     if fileno is None or sys.platform != "linux":
         return 0
+    import fcntl  # not at the top: neither is there on Windows
+    import termios
+
     try:
         answer = fcntl.ioctl(fileno(), termios.TIOCOUTQ, bytes(_INT.size))
     except (OSError, ValueError):  # closed in the meantime

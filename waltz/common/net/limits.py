@@ -1,7 +1,6 @@
 """What connections may cost a node before they are refused or cut off."""
 
 import logging
-import resource
 from dataclasses import dataclass
 
 from waltz.common.config import ConnectionsConfig
@@ -84,6 +83,8 @@ def fit_to_open_files(wanted: int, setting: str, reserved_files: int = RESERVED_
 
     ``setting`` is the configuration key that asks for them, for the warning when it cannot be met.
     """
+    import resource
+
     soft = raise_open_files(wanted + reserved_files)
     if soft == resource.RLIM_INFINITY or soft >= wanted + reserved_files:
         return wanted
@@ -100,6 +101,8 @@ def fit_to_open_files(wanted: int, setting: str, reserved_files: int = RESERVED_
 
 def raise_open_files(needed: int) -> int:
     """Raise the process's soft limit of open files to ``needed``, or as far as it may; returns the limit then."""
+    import resource  # not at the top: clients need this module where there is none, on Windows
+
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != resource.RLIM_INFINITY and soft < needed:
         soft = needed if hard == resource.RLIM_INFINITY else min(needed, hard)

@@ -4,7 +4,7 @@ from collections.abc import Callable, ItemsView, Iterable, Iterator, MutableMapp
 from types import TracebackType
 from typing import Self, TypeVar
 
-from waltz.client.serializer import Serializer
+from waltz.common.serializers import Serializer
 from waltz.table.envelope import Row
 from waltz.table.face.blocking_parts import BlockingPrefixedTable, BlockingTypedTable
 from waltz.table.face.cursors import NamedCursor

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from typing import Generic, TypeVar
 
-from waltz.client.serializer import Serializer
+from waltz.common.serializers import Serializer
 from waltz.table.face.several import PrefixedTable
 from waltz.table.face.table import TIMEOUT_S, Table
 from waltz.table.face.threads import BlockingTransaction, Run, iterated, transact

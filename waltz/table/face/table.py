@@ -4,6 +4,7 @@ import asyncio
 import inspect
 import random
 import time
+import warnings
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
 from contextlib import aclosing
 from itertools import islice
@@ -51,6 +52,8 @@ class Table:
     ``PropertiesError`` while the partition is disabled; reads raise ``TableError`` when the view has stopped.
     """
 
+    _is_open = False
+
     def __init__(
         self,
         client: Client,
@@ -90,16 +93,22 @@ class Table:
             raise
         self._follower = Follower(self._client, self._partition_id, self._store, properties.max_body_bytes)
         self._follower.start()
+        self._is_open = True
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        self._is_open = False
         try:
             await self._configured.close()
             await self._follower.stop()
         finally:
             self._store.close()
+
+    def __del__(self, warn: Callable[..., None] = warnings.warn) -> None:
+        if self._is_open:
+            warn(f"unclosed {self!r}", ResourceWarning, source=self)
 
     @property
     def properties(self) -> PartitionProperties:

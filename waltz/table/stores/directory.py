@@ -5,7 +5,6 @@ which says what the database is of. It is written once an empty database has bee
 is: one beside another identity, or none, is rebuilt.
 """
 
-import fcntl
 import json
 import logging
 import os
@@ -14,7 +13,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from waltz.table.errors import StoreDamagedError, StoreLockedError
+from waltz.table.errors import StoreDamagedError, StoreError, StoreLockedError
 from waltz.table.stores.engine import Engine
 from waltz.table.stores.ordered import OrderedStore
 from waltz.table.stores.sealing import SealedEngine
@@ -108,6 +107,10 @@ class DirectoryStore(OrderedStore):
 
 
 def _lock(path: Path) -> int:
+    try:
+        import fcntl  # not at the top: tables in memory are used on Windows, too
+    except ImportError:
+        raise StoreError("this system has no locks for the files of a store; use the store 'memory'") from None
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

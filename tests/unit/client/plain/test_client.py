@@ -401,8 +401,8 @@ async def test_other_wrong_arguments_are_named(driver: MockDriver) -> None:
     wrong: Any = "0"
     with pytest.raises(TypeError, match="the id of a lock must be an integer, not str"):
         waltz.PartitionLocalLock("a", wrong)
-    with pytest.raises(TypeError, match="config must be the path of a configuration file, .* not None"):
-        waltz.connect(None)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"config must be the path of a configuration file, .* not \['0'\]"):
+        waltz.connect([wrong])  # type: ignore[arg-type]
     async with waltz.connect(driver) as client:
         with pytest.raises(TypeError, match="partition_id must be an integer, not '0'"):
             client.feed(wrong, after=-1)

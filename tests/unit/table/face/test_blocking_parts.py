@@ -7,9 +7,9 @@ import pytest
 
 import waltz
 from waltz.client.mock import MockDriver
+from waltz.common.serializers import JsonSerializer
 from waltz.table.errors import VersionConflict
 from waltz.table.face.blocking import BlockingTable
-from waltz.table.face.values import JsonSerializer
 from waltz.table.properties import PartitionProperties
 
 pytestmark = pytest.mark.timeout(60)

@@ -1,0 +1,57 @@
+"""Opening by await and by async with, for both faces."""
+
+import asyncio
+
+import pytest
+
+import waltz
+from tests.unit.client.application import Callbacks
+from waltz.client.mock import MockDriver
+
+
+async def test_await_opens_a_client() -> None:
+    client = await waltz.connect(MockDriver())
+    assert await client.append(0, b"a") == 0
+    await client.close()
+
+
+async def test_what_was_awaited_may_be_used_as_a_context_once() -> None:
+    opened = await waltz.connect(MockDriver())
+    async with opened as client:
+        assert client is opened
+        await client.append(0, b"a")
+        with pytest.raises(waltz.InvalidOperationError, match="opened once"):
+            async with client:
+                pass
+    with pytest.raises(waltz.InvalidOperationError, match="opened once"):
+        await opened
+    with pytest.raises(waltz.ClientClosedError):
+        await opened.append(0, b"b")
+
+
+async def test_a_client_with_callbacks_is_opened_by_async_with() -> None:
+    callbacks = Callbacks()
+    async with waltz.open_client(callbacks, MockDriver()) as client:
+        assert await client.transact(0, lambda basis: b"a") == 0
+    with pytest.raises(waltz.ClientClosedError):
+        await client.transact(0, lambda basis: b"b")
+
+
+async def test_it_is_still_awaited_by_whoever_takes_coroutines() -> None:
+    for opening in (waltz.open_client(Callbacks(), MockDriver()),):
+        async with await asyncio.create_task(opening) as client:
+            assert client.partition_count > 0
+    client = await asyncio.wait_for(waltz.open_client(Callbacks(), MockDriver()), 10)
+    await client.close()
+
+
+async def test_an_opening_that_fails_raises_in_both_ways() -> None:
+    with pytest.raises(TypeError, match="config must be"):
+        await waltz.open_client(Callbacks(), 5)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="config must be"):
+        async with waltz.open_client(Callbacks(), 5):  # type: ignore[arg-type]
+            pass
+
+
+async def test_an_opening_that_is_not_wanted_can_be_closed() -> None:
+    waltz.open_client(Callbacks(), MockDriver()).close()

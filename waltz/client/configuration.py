@@ -1,0 +1,136 @@
+"""Where the configuration of a client comes from: arguments, the environment, a file.
+
+What counts more is listed first:
+
+1. keyword arguments: the attribute names of :class:`~waltz.common.config.ClientConfig`, and ``tls``;
+2. environment variables, one for each key: ``WALTZ_`` and the key in capitals, an underscore for each dot and before
+   each word, so ``WALTZ_CLIENT_SSL_TRUST_STORE_LOCATION`` for ``client.ssl.trustStore.location``;
+3. the configuration file that is given, or that ``WALTZ_CONFIG`` names.
+
+A configuration that a program gives as a mapping or as an object is complete: the environment is not looked at.
+"""
+
+import difflib
+import logging
+import os
+import re
+from collections.abc import Mapping
+from typing import Literal, TypedDict
+
+from waltz.common.config import ClientConfig, TlsConfig, from_mapping, load
+from waltz.common.config_reader import Given, keys
+
+logger = logging.getLogger(__name__)
+
+FILE_VARIABLE = "WALTZ_CONFIG"
+"""Names the configuration file where none is given."""
+
+_NEAR = 0.9
+
+
+class ClientSettings(TypedDict, total=False):
+    """The keyword arguments; each stands for the key of a configuration file that has its name."""
+
+    zookeeper_connect_string: str
+    cluster_root: str
+    zookeeper_session_timeout_ms: int
+    zookeeper_connect_timeout_ms: int
+    auto_mount: bool
+    num_transaction_retry_threads: int
+    num_consumer_threads: int
+    long_wait_threshold_ms: int
+    max_concurrent_transactions: int
+    max_transaction_size_bytes: int
+    max_locks_per_transaction: int
+    enable_session_write: bool
+    enable_exclusive_session: bool
+    session_fallback: Literal["error", "plain"]
+    session_timeout_ms: int
+    session_retry_lost: bool
+    tls: TlsConfig
+
+
+def variable_of(key: str) -> str:
+    """The environment variable of a key of the configuration."""
+    return "WALTZ_" + re.sub(r"(?<=[a-z0-9])(?=[A-Z])|\.", "_", key).upper()
+
+
+VARIABLES = {variable_of(key): key for key in keys(ClientConfig)}
+"""The keys of a client's configuration by their environment variables."""
+
+
+def client_config(
+    config: ClientConfig | Mapping[str, object] | str | os.PathLike[str] | None,
+    settings: Mapping[str, object],
+    variables: Mapping[str, str],
+) -> ClientConfig:
+    """The configuration that an application gives; ``variables`` are those of the environment.
+
+    Raises ``ConfigError``, and ``TypeError`` for what is no configuration and for unknown keyword arguments.
+    """
+    arguments = _arguments(settings)
+    if isinstance(config, ClientConfig):
+        return from_mapping(_values(config), ClientConfig, overrides=arguments) if arguments else config
+    if isinstance(config, Mapping):
+        return from_mapping(config, ClientConfig, overrides=arguments)
+    if config is not None and not isinstance(config, str | os.PathLike):
+        raise TypeError(
+            "config must be the path of a configuration file, its content as a mapping, a ClientConfig or a mock "
+            f"driver, not {config!r}"
+        )
+    overrides = {**_from_environment(variables), **arguments}
+    path = config if config is not None else variables.get(FILE_VARIABLE)
+    if path:
+        return load(path, ClientConfig, overrides=overrides, hint=_hint)
+    return from_mapping({}, ClientConfig, source="arguments and environment", overrides=overrides, hint=_hint)
+
+
+def _arguments(settings: Mapping[str, object]) -> dict[str, Given]:
+    """Keyword arguments by the keys that they stand for."""
+    given = {}
+    for name, value in settings.items():
+        field = ClientConfig.model_fields.get(name)
+        if field is None:
+            near = difflib.get_close_matches(name, ClientConfig.model_fields, n=1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            raise TypeError(f"unexpected keyword argument {name!r}{hint}")
+        source = f"argument {name}"
+        if isinstance(value, TlsConfig):
+            given.update({f"{field.validation_alias}.{key}": Given(inner, source) for key, inner in _flat(value)})
+        else:
+            given[str(field.validation_alias)] = Given(value, source)
+    return given
+
+
+def _from_environment(variables: Mapping[str, str]) -> dict[str, Given]:
+    """What is set and not empty. A variable that looks like a misspelt one is warned of."""
+    given = {}
+    for name, value in variables.items():
+        key = VARIABLES.get(name)
+        if key is not None:
+            if value:
+                given[key] = Given(value, f"environment variable {name}")
+        elif name.startswith("WALTZ_") and (near := difflib.get_close_matches(name, VARIABLES, n=1, cutoff=_NEAR)):
+            logger.warning("unknown environment variable %s is ignored; did you mean %s?", name, near[0])
+    return given
+
+
+def _values(config: ClientConfig) -> dict[str, object]:
+    """A configuration as the mapping that it could have been made from."""
+    return dict(_flat(config))
+
+
+def _flat(model: ClientConfig | TlsConfig) -> list[tuple[str, object]]:
+    found: list[tuple[str, object]] = []
+    for name, field in type(model).model_fields.items():
+        value = getattr(model, name)
+        key = str(field.validation_alias)
+        if isinstance(value, TlsConfig):
+            found.extend((f"{key}.{inner}", each) for inner, each in _flat(value))
+        else:
+            found.append((key, value))
+    return found
+
+
+def _hint(key: str) -> str:
+    return f"set {variable_of(key)}, or give a configuration file that has it"

@@ -1,0 +1,97 @@
+"""What a client counts: the metrics of the original, under its names.
+
+Nothing is registered and no meter is marked for an append. What costs next to nothing is counted where it happens, and
+carried over from time to time, and when metrics are read.
+"""
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+
+from waltz.client.engine.partition import StreamPartition
+from waltz.common.metrics import Meter, Registry
+
+GROUP = "waltz-client"
+
+_RESERVOIR_SIZE = 128
+"""Samples of each timer: a client may append to very many partitions."""
+
+_RATE_OVER_S = 1.0
+
+
+class ClientMetrics:
+    """The registry of one client. May be read by any thread."""
+
+    def __init__(self, clock: Callable[[], float], lags: Callable[[], Mapping[int, int]]) -> None:
+        self.registry = Registry(clock, reservoir_size=_RESERVOIR_SIZE)
+        self.registry.refresh = self.refresh
+        self._read_lags = lags
+        self._lags: Mapping[int, int] = {}
+        self._partitions: Sequence[StreamPartition] = ()
+        self._refreshed: dict[int, Callable[[], None]] = {}
+        self._mutex = threading.Lock()
+
+    def joined(
+        self,
+        cluster_name: str,
+        client_id: int,
+        partitions: Sequence[StreamPartition],
+        active: Callable[[], Sequence[int]],
+    ) -> None:
+        """The client knows who it is."""
+        registry = self.registry
+        registry.labels["client"] = str(client_id)
+        registry.gauge(GROUP, "cluster-name", lambda: cluster_name)
+        registry.gauge(GROUP, "client-id", lambda: client_id)
+        registry.gauge(GROUP, "num-active-partitions", lambda: len(active()))
+        registry.gauge(GROUP, "active-partition-ids", active)
+        self._partitions = partitions
+        self._group = f"{GROUP}-{client_id}"
+
+    def refresh(self) -> None:
+        """Carry over what was counted since the last time. Partitions show from when the client takes part in them."""
+        with self._mutex:
+            self._lags = self._read_lags()
+            for partition in self._partitions:
+                refresh = self._refreshed.get(partition.partition_id)
+                if refresh is None and partition.active:
+                    refresh = self._refreshed[partition.partition_id] = self._register(partition)
+                if refresh is not None:
+                    refresh()
+
+    def _register(self, partition: StreamPartition) -> Callable[[], None]:
+        registry, partition_id = self.registry, partition.partition_id
+        group = f"{self._group}.partition-{partition_id}"
+        appends, feed, mount, probe = partition.appends, partition.feed, partition.mount, partition.probe
+        registry.gauge(group, "is-mounted", lambda: mount.channel is not None)
+        registry.gauge(group, "is-partition-active", lambda: partition.active)
+        registry.gauge(group, "high-water-mark", lambda: feed.applied)
+        registry.gauge(group, "num-registered-transactions", lambda: appends.monitor.pending)
+        registry.gauge(group, "lag", lambda: self._lags.get(partition_id, 0))
+        lock_failures = registry.meter(group, "lock-failure")
+        late = registry.meter(group, "transaction-monitor-timeout")
+        sent = registry.meter(group, "send-throughput")
+        received = registry.meter(group, "received-throughput")
+        completion = registry.timer(group, "on-completion-latency")
+        application = registry.timer(group, "on-application-latency")
+        looked_at_s, sent_then = registry.clock(), appends.count_sent()
+
+        def refresh() -> None:
+            nonlocal looked_at_s, sent_then
+            elapsed_s, sent_now = registry.clock() - looked_at_s, appends.count_sent()
+            if elapsed_s >= _RATE_OVER_S:
+                probe.adapt((sent_now - sent_then) / elapsed_s)
+                looked_at_s, sent_then = looked_at_s + elapsed_s, sent_now
+            _raise(lock_failures, appends.lock_failures)
+            _raise(late, appends.late)
+            _raise(sent, sent_now)
+            _raise(received, feed.received_count)
+            for timer, durations_s in ((completion, probe.completions_s), (application, probe.applications_s)):
+                while durations_s:
+                    timer.update(durations_s.popleft())
+
+        return refresh
+
+
+def _raise(meter: Meter, count: int) -> None:
+    if count > meter.count:
+        meter.mark(count - meter.count)

@@ -1,0 +1,63 @@
+"""How long appends take."""
+
+import time
+from collections import deque
+from collections.abc import Callable
+
+from waltz.client.engine.submission import Submission
+
+ONE_IN = 16
+_MEASURED_PER_S = 50
+
+_LATENCIES_KEPT = 1000
+"""Of one partition, until they are carried over; then the older ones go."""
+
+
+class LatencyProbe:
+    """Measures some appends, one at a time, so that the others cost nothing.
+
+    Where there are many it is one in :data:`ONE_IN`, if the one before has ended, and else each. One that got lost
+    and was sent again counts from when it was sent first.
+    """
+
+    __slots__ = ("_clock", "_sent_at_s", "applications_s", "completions_s", "skipped", "submission")
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self.skipped = ONE_IN - 1
+        """The next append is measured if its number has none of these bits."""
+        self.submission: Submission | None = None
+        """The one that is being measured."""
+        self.completions_s: deque[float] = deque(maxlen=_LATENCIES_KEPT)
+        self.applications_s: deque[float] = deque(maxlen=_LATENCIES_KEPT)
+        self._clock = clock
+        self._sent_at_s = 0.0
+
+    def adapt(self, appends_per_s: float) -> None:
+        """Measure as many as that rate allows."""
+        self.skipped = 0 if appends_per_s < _MEASURED_PER_S else ONE_IN - 1
+
+    def begin(self, submission: Submission) -> None:
+        """It was sent."""
+        self.submission = submission
+        self._sent_at_s = self._clock()
+
+    def committed(self) -> None:
+        """It was found in the feed."""
+        self.completions_s.append(self._clock() - self._sent_at_s)
+
+    def applied(self) -> None:
+        """It was applied."""
+        self.applications_s.append(self._clock() - self._sent_at_s)
+        self.submission = None
+
+    def followed(self) -> None:
+        """It was found in the feed where nothing is applied."""
+        duration_s = self._clock() - self._sent_at_s
+        self.completions_s.append(duration_s)
+        self.applications_s.append(duration_s)
+        self.submission = None
+
+    def forget(self, submission: Submission | None = None) -> None:
+        """It ended without being committed. ``None`` is any."""
+        if submission is None or submission is self.submission:
+            self.submission = None

@@ -1,0 +1,24 @@
+"""The event loop that this package runs on, where the choice is its own: uvloop's, or asyncio's where there is none."""
+
+import asyncio
+import importlib
+from collections.abc import Coroutine
+from typing import TypeVar
+
+Result = TypeVar("Result")
+
+
+def new_event_loop() -> asyncio.AbstractEventLoop:
+    """A new loop: uvloop's if it is installed, which it is not on Windows and PyPy."""
+    try:
+        loop = importlib.import_module("uvloop").new_event_loop()
+    except ImportError:
+        return asyncio.new_event_loop()
+    assert isinstance(loop, asyncio.AbstractEventLoop)
+    return loop
+
+
+def run(main: Coroutine[object, object, Result]) -> Result:
+    """What ``asyncio.run`` does, on such a loop."""
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        return runner.run(main)

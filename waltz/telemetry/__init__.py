@@ -1,0 +1,20 @@
+"""What a client counts, as JSON with the original's names, for Prometheus and for OpenTelemetry.
+
+``client.metrics`` of every face is the registry that all functions here take. It may be read by any thread, also when
+the client is closed. :mod:`waltz.telemetry.prometheus` needs the extra ``prometheus``,
+:mod:`waltz.telemetry.opentelemetry` the extra ``opentelemetry``; :func:`document` needs none.
+"""
+
+from waltz.common.exposition import http_document
+from waltz.common.metrics import Json, Registry
+
+
+def document(metrics: Registry) -> dict[str, Json]:
+    """The metrics as HTTP ``/metrics`` of servers shows theirs: a mapping that ``json.dumps`` takes.
+
+    ``gauges``, ``meters`` and ``timers`` by full names, such as ``waltz-client-7.partition-0.high-water-mark``; rates
+    per second, durations in seconds.
+
+        json.dumps(document(client.metrics))
+    """
+    return http_document(metrics)

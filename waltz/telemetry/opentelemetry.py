@@ -1,0 +1,98 @@
+"""Metrics and trace context for OpenTelemetry; needs the extra ``opentelemetry``.
+
+Waltz carries no trace context: what is appended is the application's, and so is the place for it. Put what
+:func:`trace_context` returns into the transaction data, and link the span that handles the transaction to it by
+:func:`span_links`. A link, not a parent: a transaction is handled by every instance, perhaps long after its trace.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TypeAlias
+
+from waltz.common.exposition import families
+from waltz.common.metrics import Registry
+from waltz.common.version import with_extra
+from waltz.telemetry.help import help_text
+
+try:
+    from opentelemetry import metrics as otel
+    from opentelemetry import propagate, trace
+    from opentelemetry.metrics import CallbackOptions, Meter, Observation
+except ImportError as error:
+    raise ImportError(f"waltz.telemetry.opentelemetry needs OpenTelemetry: {with_extra('opentelemetry')}") from error
+
+_PARTITION = "waltz_client_partition_"
+_GAUGES = {
+    "waltz_client_num_active_partitions": "num-active-partitions",
+    **{
+        f"{_PARTITION}{name.replace('-', '_')}": name
+        for name in ("is-mounted", "is-partition-active", "high-water-mark", "num-registered-transactions", "lag")
+    },
+}
+_COUNTERS = {
+    f"{_PARTITION}{name.replace('-', '_')}_total": name
+    for name in ("lock-failure", "transaction-monitor-timeout", "send-throughput", "received-throughput")
+}
+_LATENCIES = {
+    f"{_PARTITION}{name.replace('-', '_')}_seconds": name
+    for name in ("on-completion-latency", "on-application-latency")
+}
+
+
+_Read: TypeAlias = Callable[[CallbackOptions], Iterable[Observation]]
+
+
+def observe(*metrics: Registry, meter: Meter | None = None) -> None:
+    """Have OpenTelemetry read the metrics of one or more clients whenever it exports; to be called once.
+
+    ``meter`` is where the instruments are made, by default ``get_meter("waltz")``. They are ``waltz.client.`` and the
+    original's name, with the attributes ``client`` and ``partition``. Latencies, in seconds, are a gauge with the
+    attribute ``quantile`` and two counters, ``.sum`` and ``.count``.
+
+        observe(client.metrics)
+    """
+    meter = meter or otel.get_meter("waltz")
+    for family, metric in _GAUGES.items():
+        meter.create_observable_gauge(_name(metric), [_reading(metrics, family, "")], description=help_text(metric))
+    for family, metric in _COUNTERS.items():
+        callbacks = [_reading(metrics, family, "")]
+        meter.create_observable_counter(_name(metric), callbacks, description=help_text(metric))
+    for family, metric in _LATENCIES.items():
+        name, text = _name(metric), help_text(metric)
+        meter.create_observable_gauge(name, [_reading(metrics, family, "")], "s", text)
+        meter.create_observable_counter(f"{name}.sum", [_reading(metrics, family, "_sum")], "s", text)
+        meter.create_observable_counter(f"{name}.count", [_reading(metrics, family, "_count")], description=text)
+
+
+def _name(metric: str) -> str:
+    return f"waltz.client.{metric}"
+
+
+def _reading(registries: Iterable[Registry], name: str, suffix: str) -> _Read:
+    def read(_options: CallbackOptions) -> Iterator[Observation]:
+        for registry in registries:
+            for family in families(registry):
+                if family.name == name:
+                    wanted = (each for each in family.samples if each.suffix == suffix)
+                    yield from (Observation(each.value, dict(each.labels)) for each in wanted)
+
+    return read
+
+
+def trace_context() -> dict[str, str]:
+    """The trace context of the span at hand, as W3C's ``traceparent`` (and what else is propagated); may be empty.
+
+    data = json.dumps({"amount": 10, "trace": trace_context()}).encode()
+    """
+    carrier: dict[str, str] = {}
+    propagate.inject(carrier)
+    return carrier
+
+
+def span_links(context: Mapping[str, str]) -> list[trace.Link]:
+    """Links to the span that :func:`trace_context` was called in; none for an empty or a strange context.
+
+    with tracer.start_as_current_span("apply", links=span_links(json.loads(transaction.data)["trace"])):
+        ...
+    """
+    span = trace.get_current_span(propagate.extract(dict(context))).get_span_context()
+    return [trace.Link(span)] if span.is_valid else []

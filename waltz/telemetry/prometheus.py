@@ -1,0 +1,49 @@
+"""Metrics of clients for ``prometheus_client``; needs the extra ``prometheus``."""
+
+from collections.abc import Iterator
+
+from waltz.common.exposition import Family, families
+from waltz.common.metrics import Registry
+from waltz.common.version import with_extra
+from waltz.telemetry.help import help_text
+
+try:
+    from prometheus_client.metrics_core import Metric
+    from prometheus_client.registry import Collector
+except ImportError as error:
+    raise ImportError(f"waltz.telemetry.prometheus needs prometheus_client: {with_extra('prometheus')}") from error
+
+_TOTAL = "_total"
+
+
+class MetricsCollector(Collector):
+    """Reads the metrics of one or more clients whenever Prometheus scrapes; to be registered once.
+
+        prometheus_client.REGISTRY.register(MetricsCollector(client.metrics))
+
+    Every sample has the id of its client as the label ``client``, those of partitions have ``partition``, too. Meters
+    are counters, latencies are summaries in seconds.
+    """
+
+    def __init__(self, *metrics: Registry) -> None:
+        self._registries = metrics
+
+    def collect(self) -> Iterator[Metric]:
+        """What ``prometheus_client`` calls."""
+        found: dict[str, Metric] = {}
+        for registry in self._registries:
+            for family in families(registry):
+                metric = found.get(family.name)
+                if metric is None:
+                    metric = found[family.name] = _metric(family)
+                for suffix, labels, value in family.samples:
+                    metric.add_sample(family.name + suffix, dict(labels), value)
+        yield from found.values()
+
+    def describe(self) -> list[Metric]:
+        """Nothing is known of them before they are collected."""
+        return []
+
+
+def _metric(family: Family) -> Metric:
+    return Metric(family.name.removesuffix(_TOTAL), help_text(family.metric), family.kind)
