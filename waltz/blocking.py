@@ -16,12 +16,14 @@ import os
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from operator import length_hint
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import uvloop
 
+from waltz.client.arguments import check_seconds
 from waltz.client.builder import Append
 from waltz.client.decisions import Basis, Choice, chosen_append
 from waltz.client.engine.environment import Driver
@@ -31,7 +33,9 @@ from waltz.client.options import ClientOptions
 from waltz.client.plain import client as plain
 from waltz.client.plain.client import APPEND_TIMEOUT_S, MAX_IN_FLIGHT, Data, Locks
 from waltz.client.plain.feed import Feed
+from waltz.client.plain.merged import MergedFeed as AsyncMergedFeed
 from waltz.common.config import ClientConfig
+from waltz.common.errors import WaltzError
 from waltz.common.records import Record
 
 if TYPE_CHECKING:
@@ -42,7 +46,10 @@ T = TypeVar("T")
 
 _END_TIMEOUT_S = 5.0
 
-__all__ = ["BatchFeed", "Client", "TransactionFeed", "connect"]
+_TURN = 512
+"""Transactions that a thread takes at a time: each turn costs a visit to the loop's thread."""
+
+__all__ = ["BatchFeed", "Client", "MergedFeed", "TransactionFeed", "connect"]
 
 
 class _BackgroundLoop:
@@ -275,6 +282,21 @@ class Client:
         """The same in lists, as many at a time as came together."""
         return BatchFeed(self, self.run(self._opened(partition_id, after, until)))
 
+    def feed_all(
+        self,
+        partition_ids: Iterable[int] | None = None,
+        *,
+        after: int | Mapping[int, int],
+        until: Mapping[int, int] | None = None,
+    ) -> "MergedFeed":
+        """The transactions of all partitions, or of these, in one loop: in order within each, in turn between them."""
+        ids = None if partition_ids is None else list(partition_ids)
+
+        async def opened() -> AsyncMergedFeed:
+            return self._client.feed_all(ids, after=after, until=until)
+
+        return MergedFeed(self, self.run(opened()))
+
     def high_water_mark(self, partition_id: int, *, timeout_s: float | None = None) -> int:
         """Id of the last committed transaction of a partition, asked of its server; -1 when there is none."""
         return self.run(self._client.high_water_mark(partition_id, timeout_s=timeout_s))
@@ -407,35 +429,83 @@ class _BlockingFeed:
     ) -> None:
         self.close()
 
-    def next_batch(self) -> list[Record]:
+    def next_batch(self, timeout_s: float | None = None) -> list[Record]:
         """The next transactions, as soon as there are any; an empty list at the end, if there is one.
 
-        Asking says that the consumer is done with those before: ``position`` moves up to them.
+        It is empty, too, when none came within ``timeout_s``. Asking says that the consumer is done with those before:
+        ``position`` moves up to them.
         """
-        batch = self._fetch()
-        self._feed.in_hand = len(batch)
-        return batch
+        return self._feed.take(self._fetch(timeout_s))
 
-    def _fetch(self) -> list[Record]:
-        return self._client.run(self._feed.fetch(threading.get_ident()))
+    def _fetch(self, timeout_s: float | None = None) -> list[Record]:
+        return self._client.run(self._feed.fetch(threading.get_ident(), timeout_s))
 
 
 class TransactionFeed(_BlockingFeed):
     """One by one."""
 
+    def __init__(self, client: Client, feed: Feed) -> None:
+        super().__init__(client, feed)
+        self._rest: Iterator[Record] = iter(())
+
     def __iter__(self) -> Iterator[Record]:
         try:
             feed = self._feed
-            while batch := self._fetch():
-                feed.in_hand = 1
-                for record in batch:
+            while self._more(None):
+                for record in self._rest:
+                    feed.in_hand = 1
                     yield record
-                    feed.position = record[0]
+                    feed.position += feed.in_hand
                     if feed.awaiting:
                         self._client.on_loop(feed.wake)
                 feed.in_hand = 0
         finally:
             self.close()
+
+    def __next__(self) -> Record:
+        """What ``next(feed)`` gives; the feed stays open."""
+        record = self._next(None)
+        if record is None:
+            raise StopIteration
+        return record
+
+    def poll(self, timeout_s: float) -> Record | None:
+        """The next transaction; ``None`` when there is none within ``timeout_s``, and at the end, if there is one."""
+        check_seconds(timeout_s, "timeout_s")
+        return self._next(timeout_s)
+
+    def next_batch(self, timeout_s: float | None = None) -> list[Record]:
+        """The next transactions, as soon as there are any; an empty list at the end and after ``timeout_s``."""
+        rest = list(self._rest)
+        if not rest:
+            return super().next_batch(timeout_s)
+        self._done()
+        return self._feed.take(rest)
+
+    def close(self) -> None:
+        self._rest = iter(())
+        super().close()
+
+    def _next(self, timeout_s: float | None) -> Record | None:
+        if length_hint(self._rest):
+            self._done()
+        elif not self._more(timeout_s):
+            return None
+        record = next(self._rest)
+        self._feed.take([record])
+        return record
+
+    def _done(self) -> None:
+        feed = self._feed
+        feed.position += feed.in_hand
+        feed.in_hand = 0
+        if feed.awaiting:
+            self._client.on_loop(feed.wake)
+
+    def _more(self, timeout_s: float | None) -> bool:
+        if not length_hint(self._rest):
+            self._rest = iter(self._fetch(timeout_s))
+        return length_hint(self._rest) > 0
 
 
 class BatchFeed(_BlockingFeed):
@@ -447,3 +517,133 @@ class BatchFeed(_BlockingFeed):
                 yield batch
         finally:
             self.close()
+
+    def __next__(self) -> list[Record]:
+        """What ``next(feed)`` gives; the feed stays open."""
+        batch = self.next_batch()
+        if not batch:
+            raise StopIteration
+        return batch
+
+
+class MergedFeed:
+    """Transactions of several partitions, for one thread at a time: in order within each, in turn between them."""
+
+    def __init__(self, client: Client, feed: AsyncMergedFeed) -> None:
+        self._client = client
+        self._feed = feed
+        self._rest: Iterator[Record] = iter(())
+        self._at_hand: Feed | None = None
+
+    @property
+    def partition_ids(self) -> list[int]:
+        """The partitions that are read."""
+        return self._on_loop(lambda: self._feed.partition_ids)
+
+    @property
+    def positions(self) -> Mapping[int, int]:
+        """By partition, the id of the last transaction that the consumer is done with."""
+        return self._on_loop(lambda: self._feed.positions)
+
+    @property
+    def handed_out(self) -> Mapping[int, int]:
+        """By partition, the id of the last transaction that the consumer was given; at first that before the first."""
+        return self._on_loop(lambda: self._feed.handed_out)
+
+    @property
+    def obstacles(self) -> Mapping[int, WaltzError]:
+        """Why partitions cannot be read at present, by their ids."""
+        return self._on_loop(lambda: dict(self._feed.obstacles))
+
+    def pause(self, *partition_ids: int) -> None:
+        """Hand out nothing of these partitions until :meth:`resume`, but for the rest of a turn that is at hand."""
+        self._on_loop(lambda: self._feed.pause(*partition_ids))
+
+    def resume(self, *partition_ids: int) -> None:
+        """Go on with these partitions."""
+        self._on_loop(lambda: self._feed.resume(*partition_ids))
+
+    def _on_loop(self, call: Callable[[], T]) -> T:
+        async def called() -> T:
+            return call()
+
+        return self._client.run(called())
+
+    def close(self) -> None:
+        """Read no more."""
+        self._rest = iter(())
+        if not self._feed.closed and not self._client.closed:
+            self._client.run(self._feed.aclose())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __iter__(self) -> Iterator[Record]:
+        try:
+            while self._more(None):
+                feed = self._at_hand
+                assert feed is not None
+                for record in self._rest:
+                    feed.in_hand = 1
+                    yield record
+                    self._done()
+        finally:
+            self.close()
+
+    def __next__(self) -> Record:
+        """What ``next(feed)`` gives; the feed stays open."""
+        record = self._next(None)
+        if record is None:
+            raise StopIteration
+        return record
+
+    def poll(self, timeout_s: float) -> Record | None:
+        """The next transaction; ``None`` when there is none within ``timeout_s``, and at the end, if there is one."""
+        check_seconds(timeout_s, "timeout_s")
+        return self._next(timeout_s)
+
+    def next_batch(self, timeout_s: float | None = None) -> list[Record]:
+        """The next transactions of one partition; an empty list at the end and after ``timeout_s``."""
+        self._done()
+        records = list(self._rest) or self._turn(timeout_s, None)
+        if records:
+            assert self._at_hand is not None
+            self._at_hand.take(records)
+        return records
+
+    def _next(self, timeout_s: float | None) -> Record | None:
+        self._done()
+        if not self._more(timeout_s):
+            return None
+        record = next(self._rest)
+        assert self._at_hand is not None
+        self._at_hand.take([record])
+        return record
+
+    def _more(self, timeout_s: float | None) -> bool:
+        if not length_hint(self._rest):
+            self._rest = iter(self._turn(timeout_s, _TURN))
+        return length_hint(self._rest) > 0
+
+    def _turn(self, timeout_s: float | None, count: int | None) -> list[Record]:
+        caller = threading.get_ident()
+
+        async def turn() -> list[Record]:
+            records = await self._feed.turn(caller, timeout_s, count, whole=True)
+            self._at_hand = self._feed.feed_at_hand if records else None
+            return records
+
+        return self._client.run(turn())
+
+    def _done(self) -> None:
+        feed = self._at_hand
+        if feed is not None:
+            feed.position += feed.in_hand
+            feed.in_hand = 0
+            if feed.awaiting:
+                self._client.on_loop(feed.wake)

@@ -194,3 +194,83 @@ def test_marks_and_positions_are_those_of_the_asynchronous_face(driver: MockDriv
         with pytest.raises(waltz.ClientAheadError):
             client.append(0, b"x", high_water_mark=7)
         assert other.high_water_mark(0) == 4
+
+
+def test_reading_without_a_loop(driver: MockDriver) -> None:
+    for number in range(1_000):
+        driver.partitions[0].add(b"%d" % number)
+    with waltz.blocking.connect(driver) as client:
+        feed = client.feed(0, after=-1)
+        assert [next(feed).data, next(feed).data] == [b"0", b"1"]
+        polled = feed.poll(10)
+        assert polled is not None
+        assert (polled.transaction_id, feed.position, feed.handed_out) == (2, 1, 2)
+        rest = feed.next_batch()
+        assert (rest[0].transaction_id, feed.position) == (3, 2)
+        for record in feed:
+            assert record.transaction_id == rest[-1].transaction_id + 1
+            other = next(feed)
+            assert (other.transaction_id, feed.position) == (record.transaction_id + 1, record.transaction_id)
+            break
+        batches = client.feed_batches(0, after=989)
+        ids: list[int] = []
+        while len(ids) < 10:  # as many at a time as came together
+            ids += [record.transaction_id for record in next(batches)]
+        assert ids == list(range(990, 1_000))
+        assert batches.next_batch(0.001) == []
+        assert batches.position == 999
+        with client.feed(0, after=999) as late:
+            assert late.poll(0) is None
+            driver.partitions[0].add(b"late")
+            assert next(late).data == b"late"
+        with client.feed(0, after=999, until=1_000) as ending:
+            assert [record.data for record in ending] == [b"late"]
+        assert list(client.feed_batches(0, after=5, until=5)) == []
+
+
+def test_all_partitions_in_one_loop(driver: MockDriver) -> None:
+    for partition in driver.partitions:
+        for number in range(2_000):
+            partition.add(b"%d" % number)
+    with waltz.blocking.connect(driver) as client:
+        read: dict[int, list[int]] = {0: [], 1: []}
+        feed = client.feed_all(after=-1, until={0: 1_999, 1: 1_499})
+        for record in feed:
+            read[record.partition_id].append(record.transaction_id)
+        assert read == {0: list(range(2_000)), 1: list(range(1_500))}
+
+        feed = client.feed_all([1], after={1: 1_989})
+        assert feed.partition_ids == [1]
+        assert next(feed).transaction_id == 1_990
+        polled = feed.poll(10)
+        assert polled is not None
+        assert (feed.positions, feed.handed_out) == ({1: 1_990}, {1: 1_991})
+        ids: list[int] = []
+        while len(ids) < 8:
+            ids += [record.transaction_id for record in feed.next_batch()]
+        assert ids == list(range(1_992, 2_000))
+        assert feed.poll(0.001) is None
+        assert feed.positions == {1: 1_999}
+        feed.pause(1)
+        client.append(1, b"later")
+        assert feed.next_batch(0.001) == []
+        feed.resume(1)
+        assert next(feed).data == b"later"
+        assert feed.obstacles == {}
+        feed.close()
+        with pytest.raises(waltz.ClientClosedError):
+            next(feed)
+
+
+def test_an_append_in_a_loop_over_many_rests_on_the_transaction_at_hand(driver: MockDriver) -> None:
+    with waltz.blocking.connect(driver) as client:
+        for partition_id in (0, 1):
+            client.append(partition_id, b"set", write_locks=[LOCK])
+        decided = 0
+        for record in client.feed_all(after=-1):
+            if record.data == b"set":
+                client.append(record.partition_id, b"decided", write_locks=[LOCK])
+            else:
+                decided += 1
+                if decided == 2:
+                    break

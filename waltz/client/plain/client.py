@@ -33,6 +33,8 @@ from waltz.client.locks import PartitionLocalLock
 from waltz.client.options import ClientOptions
 from waltz.client.plain.append import Deadlines, PlainSubmission
 from waltz.client.plain.feed import BatchFeed, Feed, PartitionFeeds, TransactionFeed, confirm_mark
+from waltz.client.plain.merged import MergedFeed, share_of
+from waltz.client.plain.reader import Share
 from waltz.client.plain.transact import Transact, check_followed
 from waltz.common.config import ClientConfig
 from waltz.common.errors import DeadlineExceededError, WaltzError
@@ -409,6 +411,37 @@ class Client:
         """The same in lists, as many at a time as came together: the fastest way to read a log."""
         return BatchFeed(*self._feed_arguments(partition_id, after, until))
 
+    def feed_all(
+        self,
+        partition_ids: Iterable[int] | None = None,
+        *,
+        after: int | Mapping[int, int],
+        until: Mapping[int, int] | None = None,
+    ) -> MergedFeed:
+        """The transactions of all partitions, or of these, in one loop: in order within each, in turn between them.
+
+        ``after`` is the id of a transaction for all of them (-1: from the beginning) or a mapping that has one for each
+        partition. Records know their ``partition_id``. With ``until``, which has an id for each partition, it ends
+        there. A partition whose server does not answer does not stop the others: it is in ``feed.obstacles`` and is
+        tried again for ever. Reading raises ``ClientAheadError`` when the log of a partition ends before ``after``, and
+        ``ClientClosedError``.
+        """
+        engine = self._own_engine()
+        wanted = range(len(engine.partitions)) if partition_ids is None else list(dict.fromkeys(partition_ids))
+        begins = _by_partition(after, wanted, "after")
+        ends = dict.fromkeys(wanted) if until is None else _by_partition(until, wanted, "until")
+        for partition_id in wanted:  # what is wrong is found before anything is begun
+            self._feed_arguments(partition_id, begins[partition_id], ends[partition_id])
+        share = share_of(len(wanted), engine.options)
+        feed = MergedFeed(self.open_feed, engine.options)
+        for partition_id in wanted:
+            feed.add(partition_id, begins[partition_id], ends[partition_id], share)
+        return feed
+
+    def open_feed(self, partition_id: int, after: int, until: int | None, share: Share | None) -> Feed:
+        """A part of a merged feed."""
+        return Feed(*self._feed_arguments(partition_id, after, until), share)
+
     async def high_water_mark(self, partition_id: int, *, timeout_s: float | None = None) -> int:
         """Id of the last committed transaction of a partition, asked of its server; -1 when there is none.
 
@@ -574,6 +607,15 @@ async def _finish(rest: Coroutine[Any, Any, None], append: PlainSubmission) -> N
         append.expire()
     except Exception:
         assert append.future.done(), "it was told"
+
+
+def _by_partition(ids: int | Mapping[int, int], partition_ids: Iterable[int], name: str) -> Mapping[int, int]:
+    if not isinstance(ids, Mapping):
+        return dict.fromkeys(partition_ids, ids)
+    missing = [partition_id for partition_id in partition_ids if partition_id not in ids]
+    if missing:
+        raise ValueError(f"{name} has no transaction for partition {missing[0]}")
+    return ids
 
 
 def _results(futures: "list[asyncio.Future[int]]") -> list[int]:
