@@ -38,6 +38,8 @@ if TYPE_CHECKING:
         OutcomeUnknownError,
         PartitionInactiveError,
         PartitionNotFoundError,
+        PositionConflictError,
+        PositionsError,
         RpcError,
         ServerError,
         SessionFencedError,
@@ -46,6 +48,11 @@ if TYPE_CHECKING:
     )
     from waltz.client.locks import PartitionLocalLock
     from waltz.client.options import ClientOptions
+    from waltz.client.plain.consumer import Consumer
+    from waltz.client.plain.merged import MergedFeed
+    from waltz.client.positions.file import FilePositions
+    from waltz.client.positions.interface import Move, PositionStore
+    from waltz.client.positions.sql import SqlAlchemyPositions, SqlitePositions
     from waltz.client.retry_policy import RetryPolicy
     from waltz.client.serializer import BytesSerializer, Deserializer, Serializer, StringSerializer
     from waltz.client.transaction import Transaction
@@ -62,6 +69,7 @@ if TYPE_CHECKING:
     from waltz.common.records import Record
     from waltz.common.zk.client import ZooKeeperUnreachableError
     from waltz.common.zk.store_admin import StoreAdminError
+    from waltz.table.face.positions import ZooKeeperPositions
 
     __version__: str
 
@@ -81,6 +89,7 @@ __all__ = [
     "ConfigError",
     "ConnectFailedError",
     "ConnectionClosedError",
+    "Consumer",
     "DataChecksumError",
     "DatabaseCallbacks",
     "DbApiDatabase",
@@ -88,13 +97,19 @@ __all__ = [
     "Deserializer",
     "Endpoint",
     "ExclusiveSession",
+    "FilePositions",
     "InvalidOperationError",
     "LockConflict",
+    "MergedFeed",
+    "Move",
     "NotAppendedError",
     "OutcomeUnknownError",
     "PartitionInactiveError",
     "PartitionLocalLock",
     "PartitionNotFoundError",
+    "PositionConflictError",
+    "PositionStore",
+    "PositionsError",
     "ProtocolError",
     "Record",
     "ReqId",
@@ -106,6 +121,8 @@ __all__ = [
     "SessionFencedError",
     "SessionNotSupportedError",
     "SqlAlchemyDatabase",
+    "SqlAlchemyPositions",
+    "SqlitePositions",
     "StoreAdminError",
     "StoredMarkError",
     "StringSerializer",
@@ -116,6 +133,7 @@ __all__ = [
     "WaltzClient",
     "WaltzClientCallbacks",
     "WaltzError",
+    "ZooKeeperPositions",
     "ZooKeeperUnreachableError",
     "__version__",
     "blocking",
@@ -146,6 +164,8 @@ _HOMES = {
         "OutcomeUnknownError",
         "PartitionInactiveError",
         "PartitionNotFoundError",
+        "PositionConflictError",
+        "PositionsError",
         "RpcError",
         "ServerError",
         "SessionFencedError",
@@ -154,6 +174,11 @@ _HOMES = {
     ),
     "waltz.client.locks": ("PartitionLocalLock",),
     "waltz.client.options": ("ClientOptions",),
+    "waltz.client.plain.consumer": ("Consumer",),
+    "waltz.client.plain.merged": ("MergedFeed",),
+    "waltz.client.positions.file": ("FilePositions",),
+    "waltz.client.positions.interface": ("Move", "PositionStore"),
+    "waltz.client.positions.sql": ("SqlAlchemyPositions", "SqlitePositions"),
     "waltz.client.retry_policy": ("RetryPolicy",),
     "waltz.client.engine.rpc": ("RpcClient",),
     "waltz.client.engine.sessions": ("ExclusiveSession",),
@@ -172,6 +197,7 @@ _HOMES = {
     "waltz.common.records": ("Record",),
     "waltz.common.zk.client": ("ZooKeeperUnreachableError",),
     "waltz.common.zk.store_admin": ("StoreAdminError",),
+    "waltz.table.face.positions": ("ZooKeeperPositions",),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 

@@ -32,8 +32,11 @@ from waltz.client.errors import ClientClosedError, InvalidOperationError
 from waltz.client.options import ClientOptions
 from waltz.client.plain import client as plain
 from waltz.client.plain.client import APPEND_TIMEOUT_S, MAX_IN_FLIGHT, Data, Locks
+from waltz.client.plain.consumer import Consumer as AsyncConsumer
+from waltz.client.plain.consumer import Start
 from waltz.client.plain.feed import Feed
 from waltz.client.plain.merged import MergedFeed as AsyncMergedFeed
+from waltz.client.positions.interface import PositionStore
 from waltz.common.config import ClientConfig
 from waltz.common.errors import WaltzError
 from waltz.common.records import Record
@@ -49,7 +52,7 @@ _END_TIMEOUT_S = 5.0
 _TURN = 512
 """Transactions that a thread takes at a time: each turn costs a visit to the loop's thread."""
 
-__all__ = ["BatchFeed", "Client", "MergedFeed", "TransactionFeed", "connect"]
+__all__ = ["BatchFeed", "Client", "Consumer", "MergedFeed", "TransactionFeed", "connect"]
 
 
 class _BackgroundLoop:
@@ -296,6 +299,23 @@ class Client:
             return self._client.feed_all(ids, after=after, until=until)
 
         return MergedFeed(self, self.run(opened()))
+
+    def consume(
+        self,
+        positions: PositionStore,
+        partition_ids: Iterable[int] | None = None,
+        *,
+        start: Start = "beginning",
+        commit_every_s: float | None = None,
+        share: str | None = None,
+    ) -> "Consumer":
+        """The transactions of all partitions, or of these, from where the application was: use it in ``with``."""
+        ids = None if partition_ids is None else list(partition_ids)
+
+        async def made() -> AsyncConsumer:
+            return self._client.consume(positions, ids, start=start, commit_every_s=commit_every_s, share=share)
+
+        return Consumer(self, self.run(made()))
 
     def high_water_mark(self, partition_id: int, *, timeout_s: float | None = None) -> int:
         """Id of the last committed transaction of a partition, asked of its server; -1 when there is none."""
@@ -585,15 +605,18 @@ class MergedFeed:
 
     def __iter__(self) -> Iterator[Record]:
         try:
-            while self._more(None):
-                feed = self._at_hand
-                assert feed is not None
-                for record in self._rest:
-                    feed.in_hand = 1
-                    yield record
-                    self._done()
+            yield from self._records()
         finally:
             self.close()
+
+    def _records(self) -> Iterator[Record]:
+        while self._more(None):
+            feed = self._at_hand
+            assert feed is not None
+            for record in self._rest:
+                feed.in_hand = 1
+                yield record
+                self._done()
 
     def __next__(self) -> Record:
         """What ``next(feed)`` gives; the feed stays open."""
@@ -647,3 +670,38 @@ class MergedFeed:
             feed.in_hand = 0
             if feed.awaiting:
                 self._client.on_loop(feed.wake)
+
+
+class Consumer(MergedFeed):
+    """Transactions of several partitions behind stored positions, for one thread at a time; used with ``with``.
+
+    Leaving a loop over it does not close it.
+    """
+
+    def __init__(self, client: Client, consumer: AsyncConsumer) -> None:
+        super().__init__(client, consumer)
+        self._consumer = consumer
+
+    @property
+    def committed(self) -> Mapping[int, int]:
+        """By partition, the position that is stored, as far as this consumer knows."""
+        return self._on_loop(lambda: self._consumer.committed)
+
+    def commit(self, positions: Mapping[int, int] | None = None) -> None:
+        """Say that the work on everything that was handed out is safe: a restart goes on behind it."""
+        self._client.run(self._consumer.commit(positions))
+
+    def __enter__(self) -> Self:
+        self._client.run(self._consumer.__aenter__())
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._rest = iter(())
+        if not self._client.closed:
+            self._client.run(self._consumer.__aexit__(kind, error, traceback))
+
+    def __iter__(self) -> Iterator[Record]:
+        self._done()
+        return self._records()

@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
@@ -274,3 +275,58 @@ def test_an_append_in_a_loop_over_many_rests_on_the_transaction_at_hand(driver: 
                 decided += 1
                 if decided == 2:
                     break
+
+
+def test_a_consumer_goes_on_where_it_was(driver: MockDriver, tmp_path: Path) -> None:
+    for partition in driver.partitions:
+        for number in range(1_000):
+            partition.add(b"%d" % number)
+    positions = waltz.FilePositions(tmp_path / "positions")
+    seen: set[tuple[int, int]] = set()
+    with waltz.blocking.connect(driver) as client:
+        while len(seen) < 2_000:
+            with client.consume(positions) as consumer:
+                for number, record in enumerate(consumer):
+                    assert (record.partition_id, record.transaction_id) not in seen
+                    seen.add((record.partition_id, record.transaction_id))
+                    if number == 150 or len(seen) == 2_000:
+                        break
+                consumer.commit()
+                assert consumer.committed == consumer.handed_out
+                if len(seen) < 2_000:
+                    next(consumer)  # and not committed
+        with client.consume(positions, commit_every_s=3600) as consumer:
+            client.append(1, b"later")
+            assert next(consumer).data == b"later"
+            assert consumer.poll(0) is None
+        with client.consume(positions) as consumer:
+            assert consumer.positions == {0: 999, 1: 1_000}
+
+
+def test_threads_share_partitions(tmp_path: Path) -> None:
+    driver = MockDriver(6)
+    positions = waltz.SqlitePositions(tmp_path / "positions.sqlite")
+    seen: list[tuple[int, int]] = []
+    done = threading.Event()
+
+    def consume(client: blocking.Client) -> None:
+        with client.consume(positions, share="workers", commit_every_s=0.01) as consumer:
+            while not done.is_set():
+                record = consumer.poll(0.01)
+                if record is not None:
+                    seen.append((record.partition_id, record.transaction_id))
+            consumer.commit()
+
+    clients = [waltz.blocking.connect(driver) for _ in range(3)]
+    with clients[0], clients[1], clients[2], ThreadPoolExecutor(3) as threads:
+        workers = [threads.submit(consume, client) for client in clients]
+        for _ in range(100):
+            for partition in driver.partitions:
+                partition.add(b"work")
+        deadline_s = time.monotonic() + 30
+        while len(set(seen)) < 600 and time.monotonic() < deadline_s:
+            time.sleep(0.001)
+        done.set()
+        for worker in workers:
+            worker.result()
+    assert sorted(seen) == [(partition, number) for partition in range(6) for number in range(100)]

@@ -201,7 +201,10 @@ class MergedFeed:
                         feed.wake()
                 feed.in_hand = 0
         finally:
-            await self.aclose()
+            await self._loop_left()
+
+    async def _loop_left(self) -> None:
+        await self.aclose()
 
     async def __anext__(self) -> Record:
         """What ``anext(feed)`` gives; the feed stays open."""
