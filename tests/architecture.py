@@ -85,9 +85,14 @@ ARROWS: dict[str, tuple[str, ...]] = {
     "client.plain": (
         "client",
         "client.engine",
+        "client.positions",
         "common",
         "common.net",
         "common.zk",
+    ),
+    "client.positions": (
+        "client",
+        "common",
     ),
     "client.mock": (
         "client",
@@ -107,6 +112,7 @@ ARROWS: dict[str, tuple[str, ...]] = {
     "table.face": (
         "client",
         "client.plain",
+        "client.positions",
         "common",
         "common.zk",
         "table",
@@ -129,6 +135,7 @@ ARROWS: dict[str, tuple[str, ...]] = {
         "client",
         "client.engine",
         "client.plain",
+        "client.positions",
         "common",
         "table",
         "table.face",
@@ -139,9 +146,11 @@ ARROWS: dict[str, tuple[str, ...]] = {
         "client",
         "client.engine",
         "client.plain",
+        "client.positions",
         "common",
         "common.zk",
         "table",
+        "table.face",
         "telemetry",
     ),
     "spark": (

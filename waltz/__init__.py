@@ -39,6 +39,8 @@ if TYPE_CHECKING:
         OutcomeUnknownError,
         PartitionInactiveError,
         PartitionNotFoundError,
+        PositionConflictError,
+        PositionsError,
         RpcError,
         ServerError,
         SessionFencedError,
@@ -48,7 +50,12 @@ if TYPE_CHECKING:
     from waltz.client.events import ClientEvent
     from waltz.client.locks import PartitionLocalLock
     from waltz.client.options import ClientOptions
+    from waltz.client.plain.consumer import Consumer
+    from waltz.client.plain.merged import MergedFeed
     from waltz.client.plain.values import ValueClient
+    from waltz.client.positions.file import FilePositions
+    from waltz.client.positions.interface import Move, PositionStore
+    from waltz.client.positions.sql import SqlAlchemyPositions, SqlitePositions
     from waltz.client.retry_policy import RetryPolicy
     from waltz.client.transaction import Transaction
     from waltz.common.config import ClientConfig
@@ -73,6 +80,7 @@ if TYPE_CHECKING:
     )
     from waltz.common.zk.client import ZooKeeperUnreachableError
     from waltz.common.zk.store_admin import StoreAdminError
+    from waltz.table.face.positions import ZooKeeperPositions
 
     __version__: str
 
@@ -93,6 +101,7 @@ __all__ = [
     "ConfigError",
     "ConnectFailedError",
     "ConnectionClosedError",
+    "Consumer",
     "DataChecksumError",
     "DatabaseCallbacks",
     "DbApiDatabase",
@@ -100,15 +109,21 @@ __all__ = [
     "Deserializer",
     "Endpoint",
     "ExclusiveSession",
+    "FilePositions",
     "InvalidOperationError",
     "JsonSerializer",
     "LockConflict",
+    "MergedFeed",
     "ModelSerializer",
+    "Move",
     "NotAppendedError",
     "OutcomeUnknownError",
     "PartitionInactiveError",
     "PartitionLocalLock",
     "PartitionNotFoundError",
+    "PositionConflictError",
+    "PositionStore",
+    "PositionsError",
     "ProtocolError",
     "Record",
     "ReqId",
@@ -120,6 +135,8 @@ __all__ = [
     "SessionFencedError",
     "SessionNotSupportedError",
     "SqlAlchemyDatabase",
+    "SqlAlchemyPositions",
+    "SqlitePositions",
     "StoreAdminError",
     "StoredMarkError",
     "StringSerializer",
@@ -131,6 +148,7 @@ __all__ = [
     "WaltzClient",
     "WaltzClientCallbacks",
     "WaltzError",
+    "ZooKeeperPositions",
     "ZooKeeperUnreachableError",
     "__version__",
     "blocking",
@@ -164,6 +182,8 @@ _HOMES = {
         "OutcomeUnknownError",
         "PartitionInactiveError",
         "PartitionNotFoundError",
+        "PositionConflictError",
+        "PositionsError",
         "RpcError",
         "ServerError",
         "SessionFencedError",
@@ -174,6 +194,11 @@ _HOMES = {
     "waltz.client.locks": ("PartitionLocalLock",),
     "waltz.client.options": ("ClientOptions",),
     "waltz.client.plain.values": ("ValueClient",),
+    "waltz.client.plain.consumer": ("Consumer",),
+    "waltz.client.plain.merged": ("MergedFeed",),
+    "waltz.client.positions.file": ("FilePositions",),
+    "waltz.client.positions.interface": ("Move", "PositionStore"),
+    "waltz.client.positions.sql": ("SqlAlchemyPositions", "SqlitePositions"),
     "waltz.client.retry_policy": ("RetryPolicy",),
     "waltz.client.engine.rpc": ("RpcClient",),
     "waltz.client.engine.sessions": ("ExclusiveSession",),
@@ -200,6 +225,7 @@ _HOMES = {
     "waltz.common.records": ("Record",),
     "waltz.common.zk.client": ("ZooKeeperUnreachableError",),
     "waltz.common.zk.store_admin": ("StoreAdminError",),
+    "waltz.table.face.positions": ("ZooKeeperPositions",),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 

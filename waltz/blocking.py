@@ -16,10 +16,12 @@ import os
 import threading
 from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from operator import length_hint
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, Unpack
 
+from waltz.client.arguments import check_seconds
 from waltz.client.builder import Append, serialized
 from waltz.client.configuration import ClientSettings
 from waltz.client.database_batches import MAX_BATCH
@@ -32,9 +34,14 @@ from waltz.client.events import OnEvent
 from waltz.client.options import ClientOptions
 from waltz.client.plain import client as plain
 from waltz.client.plain.client import APPEND_TIMEOUT_S, MAX_IN_FLIGHT, Data, Locks
+from waltz.client.plain.consumer import Consumer as AsyncConsumer
+from waltz.client.plain.consumer import Start
 from waltz.client.plain.feed import Feed
+from waltz.client.plain.merged import MergedFeed as AsyncMergedFeed
 from waltz.client.plain.to_database import THREADS, apply_to_database
+from waltz.client.positions.interface import PositionStore
 from waltz.client.transaction import Transaction
+from waltz.common.errors import WaltzError
 from waltz.common.loops import new_event_loop
 from waltz.common.metrics import Registry
 from waltz.common.records import Record
@@ -50,7 +57,10 @@ T = TypeVar("T")
 
 _END_TIMEOUT_S = 5.0
 
-__all__ = ["BatchFeed", "Client", "TransactionFeed", "ValueClient", "connect"]
+_TURN = 512
+"""Transactions that a thread takes at a time: each turn costs a visit to the loop's thread."""
+
+__all__ = ["BatchFeed", "Client", "Consumer", "MergedFeed", "TransactionFeed", "ValueClient", "connect"]
 
 
 class _BackgroundLoop:
@@ -324,6 +334,38 @@ class Client:
             )
         )
 
+    def feed_all(
+        self,
+        partition_ids: Iterable[int] | None = None,
+        *,
+        after: int | Mapping[int, int],
+        until: Mapping[int, int] | None = None,
+    ) -> "MergedFeed":
+        """The transactions of all partitions, or of these, in one loop: in order within each, in turn between them."""
+        ids = None if partition_ids is None else list(partition_ids)
+
+        async def opened() -> AsyncMergedFeed:
+            return self._client.feed_all(ids, after=after, until=until)
+
+        return MergedFeed(self, self.run(opened()))
+
+    def consume(
+        self,
+        positions: PositionStore,
+        partition_ids: Iterable[int] | None = None,
+        *,
+        start: Start = "beginning",
+        commit_every_s: float | None = None,
+        share: str | None = None,
+    ) -> "Consumer":
+        """The transactions of all partitions, or of these, from where the application was: use it in ``with``."""
+        ids = None if partition_ids is None else list(partition_ids)
+
+        async def made() -> AsyncConsumer:
+            return self._client.consume(positions, ids, start=start, commit_every_s=commit_every_s, share=share)
+
+        return Consumer(self, self.run(made()))
+
     def high_water_mark(self, partition_id: int, *, timeout_s: float | None = None) -> int:
         """Id of the last committed transaction of a partition, asked of its server; -1 when there is none."""
         return self.run(self._client.high_water_mark(partition_id, timeout_s=timeout_s))
@@ -547,35 +589,83 @@ class _BlockingFeed:
     ) -> None:
         self.close()
 
-    def next_batch(self) -> list[Record]:
+    def next_batch(self, timeout_s: float | None = None) -> list[Record]:
         """The next transactions, as soon as there are any; an empty list at the end, if there is one.
 
-        Asking says that the consumer is done with those before: ``position`` moves up to them.
+        It is empty, too, when none came within ``timeout_s``. Asking says that the consumer is done with those before:
+        ``position`` moves up to them.
         """
-        batch = self._fetch()
-        self._feed.in_hand = len(batch)
-        return batch
+        return self._feed.take(self._fetch(timeout_s))
 
-    def _fetch(self) -> list[Record]:
-        return self._client.run(self._feed.fetch(threading.get_ident()))
+    def _fetch(self, timeout_s: float | None = None) -> list[Record]:
+        return self._client.run(self._feed.fetch(threading.get_ident(), timeout_s))
 
 
 class TransactionFeed(_BlockingFeed):
     """One by one."""
 
+    def __init__(self, client: Client, feed: Feed) -> None:
+        super().__init__(client, feed)
+        self._rest: Iterator[Record] = iter(())
+
     def __iter__(self) -> Iterator[Record]:
         try:
             feed = self._feed
-            while batch := self._fetch():
-                feed.in_hand = 1
-                for record in batch:
+            while self._more(None):
+                for record in self._rest:
+                    feed.in_hand = 1
                     yield record
-                    feed.position = record[0]
+                    feed.position += feed.in_hand
                     if feed.awaiting:
                         self._client.on_loop(feed.wake)
                 feed.in_hand = 0
         finally:
             self.close()
+
+    def __next__(self) -> Record:
+        """What ``next(feed)`` gives; the feed stays open."""
+        record = self._next(None)
+        if record is None:
+            raise StopIteration
+        return record
+
+    def poll(self, timeout_s: float) -> Record | None:
+        """The next transaction; ``None`` when there is none within ``timeout_s``, and at the end, if there is one."""
+        check_seconds(timeout_s, "timeout_s")
+        return self._next(timeout_s)
+
+    def next_batch(self, timeout_s: float | None = None) -> list[Record]:
+        """The next transactions, as soon as there are any; an empty list at the end and after ``timeout_s``."""
+        rest = list(self._rest)
+        if not rest:
+            return super().next_batch(timeout_s)
+        self._done()
+        return self._feed.take(rest)
+
+    def close(self) -> None:
+        self._rest = iter(())
+        super().close()
+
+    def _next(self, timeout_s: float | None) -> Record | None:
+        if length_hint(self._rest):
+            self._done()
+        elif not self._more(timeout_s):
+            return None
+        record = next(self._rest)
+        self._feed.take([record])
+        return record
+
+    def _done(self) -> None:
+        feed = self._feed
+        feed.position += feed.in_hand
+        feed.in_hand = 0
+        if feed.awaiting:
+            self._client.on_loop(feed.wake)
+
+    def _more(self, timeout_s: float | None) -> bool:
+        if not length_hint(self._rest):
+            self._rest = iter(self._fetch(timeout_s))
+        return length_hint(self._rest) > 0
 
 
 class BatchFeed(_BlockingFeed):
@@ -587,3 +677,171 @@ class BatchFeed(_BlockingFeed):
                 yield batch
         finally:
             self.close()
+
+    def __next__(self) -> list[Record]:
+        """What ``next(feed)`` gives; the feed stays open."""
+        batch = self.next_batch()
+        if not batch:
+            raise StopIteration
+        return batch
+
+
+class MergedFeed:
+    """Transactions of several partitions, for one thread at a time: in order within each, in turn between them."""
+
+    def __init__(self, client: Client, feed: AsyncMergedFeed) -> None:
+        self._client = client
+        self._feed = feed
+        self._rest: Iterator[Record] = iter(())
+        self._at_hand: Feed | None = None
+
+    @property
+    def partition_ids(self) -> list[int]:
+        """The partitions that are read."""
+        return self._on_loop(lambda: self._feed.partition_ids)
+
+    @property
+    def positions(self) -> Mapping[int, int]:
+        """By partition, the id of the last transaction that the consumer is done with."""
+        return self._on_loop(lambda: self._feed.positions)
+
+    @property
+    def handed_out(self) -> Mapping[int, int]:
+        """By partition, the id of the last transaction that the consumer was given; at first that before the first."""
+        return self._on_loop(lambda: self._feed.handed_out)
+
+    @property
+    def obstacles(self) -> Mapping[int, WaltzError]:
+        """Why partitions cannot be read at present, by their ids."""
+        return self._on_loop(lambda: dict(self._feed.obstacles))
+
+    def pause(self, *partition_ids: int) -> None:
+        """Hand out nothing of these partitions until :meth:`resume`, but for the rest of a turn that is at hand."""
+        self._on_loop(lambda: self._feed.pause(*partition_ids))
+
+    def resume(self, *partition_ids: int) -> None:
+        """Go on with these partitions."""
+        self._on_loop(lambda: self._feed.resume(*partition_ids))
+
+    def _on_loop(self, call: Callable[[], T]) -> T:
+        async def called() -> T:
+            return call()
+
+        return self._client.run(called())
+
+    def close(self) -> None:
+        """Read no more."""
+        self._rest = iter(())
+        if not self._feed.closed and not self._client.closed:
+            self._client.run(self._feed.aclose())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __iter__(self) -> Iterator[Record]:
+        try:
+            yield from self._records()
+        finally:
+            self.close()
+
+    def _records(self) -> Iterator[Record]:
+        while self._more(None):
+            feed = self._at_hand
+            assert feed is not None
+            for record in self._rest:
+                feed.in_hand = 1
+                yield record
+                self._done()
+
+    def __next__(self) -> Record:
+        """What ``next(feed)`` gives; the feed stays open."""
+        record = self._next(None)
+        if record is None:
+            raise StopIteration
+        return record
+
+    def poll(self, timeout_s: float) -> Record | None:
+        """The next transaction; ``None`` when there is none within ``timeout_s``, and at the end, if there is one."""
+        check_seconds(timeout_s, "timeout_s")
+        return self._next(timeout_s)
+
+    def next_batch(self, timeout_s: float | None = None) -> list[Record]:
+        """The next transactions of one partition; an empty list at the end and after ``timeout_s``."""
+        self._done()
+        records = list(self._rest) or self._turn(timeout_s, None)
+        if records:
+            assert self._at_hand is not None
+            self._at_hand.take(records)
+        return records
+
+    def _next(self, timeout_s: float | None) -> Record | None:
+        self._done()
+        if not self._more(timeout_s):
+            return None
+        record = next(self._rest)
+        assert self._at_hand is not None
+        self._at_hand.take([record])
+        return record
+
+    def _more(self, timeout_s: float | None) -> bool:
+        if not length_hint(self._rest):
+            self._rest = iter(self._turn(timeout_s, _TURN))
+        return length_hint(self._rest) > 0
+
+    def _turn(self, timeout_s: float | None, count: int | None) -> list[Record]:
+        caller = threading.get_ident()
+
+        async def turn() -> list[Record]:
+            records = await self._feed.turn(caller, timeout_s, count, whole=True)
+            self._at_hand = self._feed.feed_at_hand if records else None
+            return records
+
+        return self._client.run(turn())
+
+    def _done(self) -> None:
+        feed = self._at_hand
+        if feed is not None:
+            feed.position += feed.in_hand
+            feed.in_hand = 0
+            if feed.awaiting:
+                self._client.on_loop(feed.wake)
+
+
+class Consumer(MergedFeed):
+    """Transactions of several partitions behind stored positions, for one thread at a time; used with ``with``.
+
+    Leaving a loop over it does not close it.
+    """
+
+    def __init__(self, client: Client, consumer: AsyncConsumer) -> None:
+        super().__init__(client, consumer)
+        self._consumer = consumer
+
+    @property
+    def committed(self) -> Mapping[int, int]:
+        """By partition, the position that is stored, as far as this consumer knows."""
+        return self._on_loop(lambda: self._consumer.committed)
+
+    def commit(self, positions: Mapping[int, int] | None = None) -> None:
+        """Say that the work on everything that was handed out is safe: a restart goes on behind it."""
+        self._client.run(self._consumer.commit(positions))
+
+    def __enter__(self) -> Self:
+        self._client.run(self._consumer.__aenter__())
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._rest = iter(())
+        if not self._client.closed:
+            self._client.run(self._consumer.__aexit__(kind, error, traceback))
+
+    def __iter__(self) -> Iterator[Record]:
+        self._done()
+        return self._records()

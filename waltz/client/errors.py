@@ -1,5 +1,7 @@
 """What the client library raises; the texts are those of the original."""
 
+from collections.abc import Collection
+
 from waltz.common.errors import WaltzError
 
 
@@ -46,6 +48,23 @@ class ClientAheadError(ClientError):
             text += f": there is no transaction {transaction_id}, the last one is {last_id}; is this the right cluster?"
         super().__init__(text)
         self.partition_id = partition_id
+
+
+class PositionsError(ClientError):
+    """The stored positions of a consumer cannot be used: they are damaged, of another cluster, or in use."""
+
+
+class PositionConflictError(PositionsError):
+    """Somebody else has moved the stored positions in these partitions: another instance has taken them over.
+
+    What was done since the position that was known is done again by the other one. Where the effects are in the
+    database transaction that moves the position, roll it back: the other one has had them.
+    """
+
+    def __init__(self, partition_ids: Collection[int], where: str) -> None:
+        self.partition_ids = sorted(partition_ids)
+        which = ", ".join(map(str, self.partition_ids))
+        super().__init__(f"the positions in {where} of partitions {which} were moved by another consumer")
 
 
 class TransactionTooLargeError(ClientError):

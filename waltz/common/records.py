@@ -41,6 +41,11 @@ class Record(NamedTuple):
     data: bytes
     checksum: int
 
+    @property
+    def partition_id(self) -> int:
+        """The partition that it was appended to, as its request id says."""
+        return ReqId(self.req_id).partition_id
+
 
 def encode_record(record: Record) -> bytes:
     """One record as it stands in a list: header, data behind its size, checksum of the data.

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 DOCS = Path(__file__).parents[3] / "docs"
-PAGES = (DOCS / "client.md", DOCS / "write-sessions.md", DOCS / "tables.md")
+PAGES = (DOCS / "client.md", DOCS / "consuming.md", DOCS / "write-sessions.md", DOCS / "tables.md")
 
 _HEADING = re.compile(r"^#+ (.+)$")
 _FENCE = re.compile(r"^```(\w*)$")

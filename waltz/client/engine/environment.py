@@ -16,7 +16,7 @@ from waltz.common.cluster.managed import ManagedClient
 from waltz.common.cluster.manager import ClusterManager
 from waltz.common.config import ClientConfig
 from waltz.common.net.channel import connect
-from waltz.common.zk.client import Nodes, ZooKeeper
+from waltz.common.zk.client import ZooKeeper
 from waltz.common.zk.kazoo_client import connect_configured
 from waltz.common.zk.store_admin import read_store_params
 
@@ -26,7 +26,7 @@ _NO_SETTINGS: Mapping[str, object] = {}
 class Directory(NamedTuple):
     """Where a cluster keeps what it knows of itself."""
 
-    nodes: Nodes
+    nodes: ZooKeeper
     root: str
 
 

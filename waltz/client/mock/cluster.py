@@ -34,10 +34,11 @@ class FixedCluster(Cluster):
         self._endpoints = {endpoint: list(partitions) for endpoint, partitions in endpoints.items()}
         self._client_ids = itertools.chain(client_ids, _client_ids)
         self._nodes = nodes or MockNodes()
+        self._session = self._nodes.session()
 
     @property
     def directory(self) -> Directory:
-        return Directory(self._nodes, _ROOT)
+        return Directory(self._session, _ROOT)
 
     async def key(self) -> str:
         return self._nodes.key
@@ -50,4 +51,4 @@ class FixedCluster(Cluster):
         pass
 
     async def close(self) -> None:
-        pass
+        await self._session.close()

@@ -33,8 +33,12 @@ from waltz.client.events import OnEvent
 from waltz.client.locks import PartitionLocalLock
 from waltz.client.options import ClientOptions
 from waltz.client.plain.append import Deadlines, PlainSubmission
+from waltz.client.plain.consumer import Consumer, Log, Start
 from waltz.client.plain.feed import BatchFeed, Feed, PartitionFeeds, TransactionFeed, confirm_mark
+from waltz.client.plain.merged import MergedFeed, share_of
+from waltz.client.plain.reader import Share
 from waltz.client.plain.transact import Transact, check_followed
+from waltz.client.positions.interface import PositionStore
 from waltz.common.errors import DeadlineExceededError, WaltzError
 from waltz.common.ids import NO_TRANSACTION
 from waltz.common.keys import partition_for
@@ -450,6 +454,72 @@ class Client:
         """The same in lists, as many at a time as came together: the fastest way to read a log."""
         return BatchFeed(*self._feed_arguments(partition_id, after, until))
 
+    def feed_all(
+        self,
+        partition_ids: Iterable[int] | None = None,
+        *,
+        after: int | Mapping[int, int],
+        until: Mapping[int, int] | None = None,
+    ) -> MergedFeed:
+        """The transactions of all partitions, or of these, in one loop: in order within each, in turn between them.
+
+        ``after`` is the id of a transaction for all of them (-1: from the beginning) or a mapping that has one for each
+        partition. Records know their ``partition_id``. With ``until``, which has an id for each partition, it ends
+        there. A partition whose server does not answer does not stop the others: it is in ``feed.obstacles`` and is
+        tried again for ever. Reading raises ``ClientAheadError`` when the log of a partition ends before ``after``, and
+        ``ClientClosedError``.
+        """
+        engine = self._own_engine()
+        wanted = range(len(engine.partitions)) if partition_ids is None else list(dict.fromkeys(partition_ids))
+        begins = _by_partition(after, wanted, "after")
+        ends = dict.fromkeys(wanted) if until is None else _by_partition(until, wanted, "until")
+        for partition_id in wanted:  # what is wrong is found before anything is begun
+            self._feed_arguments(partition_id, begins[partition_id], ends[partition_id])
+        share = share_of(len(wanted), engine.options)
+        feed = MergedFeed(self.open_feed, engine.options)
+        for partition_id in wanted:
+            feed.add(partition_id, begins[partition_id], ends[partition_id], share)
+        return feed
+
+    def consume(
+        self,
+        positions: PositionStore,
+        partition_ids: Iterable[int] | None = None,
+        *,
+        start: Start = "beginning",
+        commit_every_s: float | None = None,
+        share: str | None = None,
+    ) -> Consumer:
+        """The transactions of all partitions, or of these, from where the application was: ``async with`` it.
+
+        How far that is ``positions`` keeps. A partition of which they know nothing is read from ``start``: its
+        beginning, its end, or behind a transaction (by partition); that is stored at once, so that a restart begins
+        there, too. ``await consumer.commit()`` says that what was handed out is done with. With ``commit_every_s``,
+        what the application is done with (it has asked for more) is committed so often, and at the end. What was not
+        committed is handed out again after a restart.
+
+        With ``share``, a name, all instances that use the same one share the partitions: each is read by one of them.
+        They move when an instance comes, goes, or loses its ZooKeeper session: the next one goes on at the committed
+        position.
+        """
+        engine = self._own_engine()
+        wanted = range(len(engine.partitions)) if partition_ids is None else list(dict.fromkeys(partition_ids))
+        for partition_id in wanted:
+            self._feed_arguments(partition_id, NO_TRANSACTION, None)
+        if isinstance(start, Mapping):
+            for position in _by_partition(start, wanted, "start").values():
+                check_mark(position, "start")
+        elif start not in ("beginning", "end"):
+            raise ValueError(f"start must be 'beginning', 'end' or a mapping from partitions to ids, not {start!r}")
+        if commit_every_s is not None:
+            check_seconds(commit_every_s, "commit_every_s")
+        log = Log(self.open_feed, self.cluster_key, self.high_water_mark, self.directory, engine.options)
+        return Consumer(log, positions, wanted, start=start, commit_every_s=commit_every_s, share=share)
+
+    def open_feed(self, partition_id: int, after: int, until: int | None, share: Share | None) -> Feed:
+        """A part of a merged feed."""
+        return Feed(*self._feed_arguments(partition_id, after, until), share)
+
     async def high_water_mark(self, partition_id: int, *, timeout_s: float | None = None) -> int:
         """Id of the last committed transaction of a partition, asked of its server; -1 when there is none.
 
@@ -626,6 +696,15 @@ async def _finish(rest: Coroutine[Any, Any, None], append: PlainSubmission) -> N
         append.expire()
     except Exception:
         assert append.future.done(), "it was told"
+
+
+def _by_partition(ids: int | Mapping[int, int], partition_ids: Iterable[int], name: str) -> Mapping[int, int]:
+    if not isinstance(ids, Mapping):
+        return dict.fromkeys(partition_ids, ids)
+    missing = [partition_id for partition_id in partition_ids if partition_id not in ids]
+    if missing:
+        raise ValueError(f"{name} has no transaction for partition {missing[0]}")
+    return ids
 
 
 def _results(futures: "list[asyncio.Future[int]]") -> list[int]:

@@ -3,16 +3,17 @@
 import asyncio
 import warnings
 import weakref
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
+from operator import length_hint
 from types import TracebackType
 from typing import Self
 
-from waltz.client.arguments import check_loop
+from waltz.client.arguments import check_loop, check_seconds
 from waltz.client.engine.engine import Engine
 from waltz.client.engine.feed import Applier
 from waltz.client.engine.partition import StreamPartition
 from waltz.client.errors import BulkReadsNotSupportedError, ClientAheadError, ClientClosedError
-from waltz.client.plain.reader import BulkReader, SingleReader
+from waltz.client.plain.reader import BulkReader, Share, SingleReader
 from waltz.common.records import Record
 
 _NEVER = 1 << 63
@@ -76,8 +77,12 @@ class Feed:
         after: int,
         until: int | None,
         feeds: PartitionFeeds,
+        share: Share | None = None,
     ) -> None:
-        """``open_engine`` makes another engine, to read from servers that have no bulk reads."""
+        """``open_engine`` makes another engine, to read from servers that have no bulk reads.
+
+        ``share`` is what it may have on its way, if that is not for it alone to say.
+        """
         self.partition_id = partition_id
         self.position = after
         """Id of the last transaction that its consumer is done with: it has asked for the next one."""
@@ -95,7 +100,9 @@ class Feed:
         self._open_engine = open_engine
         self._feeds = feeds
         self._loop = asyncio.get_running_loop()
-        self._reader: BulkReader | SingleReader = BulkReader(engine, partition_id, after)
+        self._reader: BulkReader | SingleReader = BulkReader(engine, partition_id, after, share)
+        self._rest: Iterator[Record] = iter(())
+        self._reading: asyncio.Task[list[Record]] | None = None
         feeds.opened(self)
 
     @property
@@ -123,19 +130,26 @@ class Feed:
         if self._begun:
             self._feeds.note(self.handed_out)
         self._feeds.closed(self)
+        self._rest = iter(())
         self.wake()
+        if self._reading is not None and self._reading is not asyncio.current_task():
+            self._reading.cancel()
         if isinstance(self._reader, SingleReader):
             await self._reader.close()
 
-    async def next_batch(self) -> list[Record]:
+    async def next_batch(self, timeout_s: float | None = None) -> list[Record]:
         """The next transactions, as many as came together; an empty list at the end, if there is one.
 
-        Asking says that the consumer is done with those before: ``position`` moves up to them. May be given up (by
-        ``asyncio.wait_for``, say) and called again. Raises ``ClientAheadError`` when the log ends before the
+        It is empty, too, when none came within ``timeout_s``; reading goes on meanwhile, so that any time is long
+        enough in the end. Asking says that the consumer is done with those before: ``position`` moves up to them. May
+        be given up (by cancelling) and called again. Raises ``ClientAheadError`` when the log ends before the
         transaction that the feed begins after, ``DeadlineExceededError`` when servers fail for too long,
         ``DataChecksumError``, ``ClientClosedError``, and ``InvalidOperationError`` on another event loop.
         """
-        records = await self.fetch(asyncio.current_task())
+        return self.take(await self.fetch(asyncio.current_task(), timeout_s))
+
+    def take(self, records: list[Record]) -> list[Record]:
+        """Hand them out."""
         self.in_hand = len(records)
         if records:
             self._feeds.note(records[-1][0])
@@ -159,14 +173,46 @@ class Feed:
             if (self.closed or self.position >= transaction_id) and not waiter.done():
                 waiter.set_result(None)
 
-    async def fetch(self, consumer: object) -> list[Record]:
+    async def fetch(self, consumer: object, timeout_s: float | None = None) -> list[Record]:
         """What :meth:`next_batch` returns; how many of them are in hand is up to the caller."""
         check_loop(self._loop)
+        self.done(consumer)
+        rest = list(self._rest)
+        if rest:
+            return rest
+        if self._reading is None:
+            if timeout_s is None:
+                return await self._read()
+            self.read_on(consumer)
+        reading = self._reading
+        assert reading is not None
+        if not (await asyncio.wait((reading,), timeout=timeout_s))[0]:
+            return []
+        return self.read_result()
+
+    def read_on(self, consumer: object) -> "asyncio.Task[list[Record]]":
+        """Begin to read what comes next, for the consumer that is done with all before."""
+        self.done(consumer)
+        self._reading = task = self._loop.create_task(self._read(), name=f"feed of partition {self.partition_id}")
+        task.add_done_callback(_looked_at)
+        return task
+
+    def read_result(self) -> list[Record]:
+        """What has been read since :meth:`read_on`, when that has ended; raises what has kept it from being read."""
+        reading, self._reading = self._reading, None
+        if reading is None or reading.cancelled() or (self.closed and reading.exception() is None):
+            raise ClientClosedError
+        return reading.result()
+
+    def done(self, consumer: object) -> None:
+        """The consumer is done with what it has in hand, and asks for more."""
         self.consumer = consumer
         self.position += self.in_hand
         self.in_hand = 0
         if self.awaiting:
             self.wake()
+
+    async def _read(self) -> list[Record]:
         if self.closed:
             raise ClientClosedError
         if self._reader.next_id > self._last_id:
@@ -218,16 +264,48 @@ class TransactionFeed(Feed):
     async def __aiter__(self) -> AsyncGenerator[Record, None]:
         awaiting = self.awaiting
         try:
-            while batch := await self.fetch(asyncio.current_task()):
-                self.in_hand = 1
-                for record in batch:
+            while await self._more(asyncio.current_task(), None):
+                for record in self._rest:
+                    self.in_hand = 1
                     yield record
-                    self.position = record[0]
+                    self.position += self.in_hand
                     if awaiting:
                         self.wake()
                 self.in_hand = 0
         finally:
             await self.aclose()
+
+    async def __anext__(self) -> Record:
+        """What ``anext(feed)`` gives; the feed stays open."""
+        record = await self._next(asyncio.current_task(), None)
+        if record is None:
+            raise StopAsyncIteration
+        return record
+
+    async def poll(self, timeout_s: float) -> Record | None:
+        """The next transaction; ``None`` when there is none within ``timeout_s``, and at the end.
+
+        Reading goes on meanwhile, so that any time is long enough in the end. Raises as :meth:`next_batch`.
+        """
+        check_seconds(timeout_s, "timeout_s")
+        return await self._next(asyncio.current_task(), timeout_s)
+
+    async def _next(self, consumer: object, timeout_s: float | None) -> Record | None:
+        check_loop(self._loop)
+        self.done(consumer)
+        if self.closed:
+            raise ClientClosedError
+        if not await self._more(consumer, timeout_s):
+            return None
+        record = next(self._rest)
+        self.take([record])
+        return record
+
+    async def _more(self, consumer: object, timeout_s: float | None) -> bool:
+        """Have something in ``_rest``; ``False`` at the end and after the time."""
+        if not length_hint(self._rest):
+            self._rest = iter(await self.fetch(consumer, timeout_s))
+        return length_hint(self._rest) > 0
 
 
 class BatchFeed(Feed):
@@ -240,3 +318,15 @@ class BatchFeed(Feed):
                 yield batch
         finally:
             await self.aclose()
+
+    async def __anext__(self) -> list[Record]:
+        """What ``anext(feed)`` gives; the feed stays open."""
+        batch = await self.next_batch()
+        if not batch:
+            raise StopAsyncIteration
+        return batch
+
+
+def _looked_at(task: "asyncio.Task[list[Record]]") -> None:
+    if not task.cancelled():
+        task.exception()  # whoever asks next is told

@@ -4,6 +4,7 @@ import asyncio
 import random
 from collections import deque
 from collections.abc import Awaitable, Callable
+from typing import NamedTuple
 
 from waltz.client.engine.data_lists import PendingList
 from waltz.client.engine.data_requests import MAX_CHECKSUM_FAILURES
@@ -27,10 +28,19 @@ _QUEUED_RECORDS = 1024
 """Transactions read one by one that may wait to be consumed."""
 
 
+class Share(NamedTuple):
+    """What one of several readers may have on its way, or read and not yet consumed."""
+
+    requests: int
+    """Bulk reads."""
+    request_bytes: int
+    """Of transaction data that each asks for, at most; a single transaction may be larger."""
+
+
 class BulkReader:
     """Keeps a few bulk reads on their way while the batches before them are consumed. Has no task of its own."""
 
-    def __init__(self, engine: Engine, partition_id: int, after: int) -> None:
+    def __init__(self, engine: Engine, partition_id: int, after: int, share: Share | None = None) -> None:
         self.partition: StreamPartition | None = None
         """To be set before the first batch is read."""
         self.next_id = after + 1
@@ -39,6 +49,8 @@ class BulkReader:
         self._engine = engine
         self._partition_id = partition_id
         self._options = options
+        self._share = share or Share(options.list_requests, options.list_request_bytes)
+        self._max_bytes = _MAX_BYTES if share is None else share.request_bytes
         self._ahead: deque[PendingList] = deque()
         self._asked_until = after + 1
         self._count = _FIRST_COUNT
@@ -92,9 +104,9 @@ class BulkReader:
     def _ask(self) -> None:
         assert self.partition is not None
         mark = max(self._known_mark, self.partition.feed.applied)
-        while len(self._ahead) < self._options.list_requests and self._asked_until <= mark:
+        while len(self._ahead) < self._share.requests and self._asked_until <= mark:
             count = min(self._count, mark + 1 - self._asked_until)
-            self._ahead.append(self._engine.request_list(self._partition_id, self._asked_until, count, _MAX_BYTES))
+            self._ahead.append(self._engine.request_list(self._partition_id, self._asked_until, count, self._max_bytes))
             self._asked_until += count
 
     def _start_over(self) -> None:
@@ -115,7 +127,7 @@ class BulkReader:
             size_bytes += len(data)
         self._checksum_failures = 0
         average_bytes = size_bytes / len(records) + 32
-        self._count = max(1, min(_MAX_COUNT, int(self._options.list_request_bytes / average_bytes)))
+        self._count = max(1, min(_MAX_COUNT, int(self._share.request_bytes / average_bytes)))
         return records
 
     def _damaged(self, transaction_id: int) -> None:

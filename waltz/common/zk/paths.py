@@ -95,3 +95,11 @@ class ClusterPaths(NamedTuple):
     def cursor(self, group: str, partition_id: int) -> str:
         """Where a group of consumers is in a partition: our own, too."""
         return f"{self.root}/ext/cursor/{group}/{partition_id}"
+
+    def consumer_members(self, group: str) -> str:
+        """Parent of the ephemeral nodes of a group's instances, which share partitions: our own, too."""
+        return f"{self.root}/ext/consumer/{group}/member"
+
+    def consumer_owners(self, group: str) -> str:
+        """Parent of the ephemeral nodes that say which partitions are taken."""
+        return f"{self.root}/ext/consumer/{group}/owner"

@@ -41,6 +41,11 @@ class NamedCursor:
         self._position, _, self._version = await self._stored()
         return self._position
 
+    @property
+    def exists(self) -> bool:
+        """Whether there was a node when this object read it last, or there is one since it was moved."""
+        return self._version is not None
+
     async def advance(self, transaction_id: int) -> None:
         """Say that the group is done with everything up to a transaction, once the effects of that are safe.
 

@@ -500,3 +500,62 @@ async def test_a_nearer_deadline_is_met_among_farther_ones() -> None:
     assert not appends[2].future.done()
     deadlines.close()
     await client.close()
+
+
+async def test_one_by_one_without_a_loop(driver: MockDriver) -> None:
+    for number in range(1_000):
+        driver.partitions[0].add(b"%d" % number)
+    async with waltz.connect(driver) as client:
+        feed = client.feed(0, after=-1)
+        assert [(await anext(feed)).data, (await anext(feed)).data] == [b"0", b"1"]
+        polled = await feed.poll(10)
+        assert polled is not None
+        assert (polled.partition_id, polled.transaction_id, feed.position, feed.handed_out) == (0, 2, 1, 2)
+        rest = await feed.next_batch()
+        assert (rest[0].transaction_id, feed.position) == (3, 2)
+        async for record in feed:
+            assert record.transaction_id == rest[-1].transaction_id + 1
+            other = await anext(feed)
+            assert (other.transaction_id, feed.position) == (record.transaction_id + 1, record.transaction_id)
+            break
+        batches = client.feed_batches(0, after=989, until=999)
+        ids: list[int] = []
+        while len(ids) < 10:  # as many at a time as came together
+            ids += [record.transaction_id for record in await anext(batches)]
+        assert ids == list(range(990, 1_000))
+        with pytest.raises(StopAsyncIteration):
+            await anext(batches)
+        ending = client.feed(0, after=998, until=999)
+        assert (await anext(ending)).data == b"999"
+        with pytest.raises(StopAsyncIteration):
+            await anext(ending)
+        assert await ending.poll(0) is None
+
+
+async def test_polls_that_are_shorter_than_an_answer_takes_come_to_it_nevertheless(
+    driver: MockDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    driver.partitions[0].add(b"far away")
+    async with waltz.connect(driver) as client:
+        assert client._engine is not None
+        join, attempts = client._engine.join, 0
+
+        async def far_away(partition_id: int) -> object:
+            nonlocal attempts
+            attempts += 1
+            for _ in range(100):
+                await asyncio.sleep(0)
+            return await join(partition_id)
+
+        monkeypatch.setattr(client._engine, "join", far_away)
+        feed = client.feed(0, after=-1)
+        polls = 0
+        while (record := await feed.poll(0)) is None:
+            polls += 1
+        assert record.data == b"far away"
+        assert polls > 10
+        assert attempts == 1
+        assert await feed.next_batch(0) == []
+        await feed.aclose()
+        with pytest.raises(waltz.ClientClosedError):
+            await feed.poll(0)

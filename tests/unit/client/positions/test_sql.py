@@ -1,0 +1,131 @@
+"""Positions in SQLite, by itself and through SQLAlchemy, and in PostgreSQL where it is installed."""
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+import sqlalchemy
+
+from tests.unit.client.postgres import PostgresServer, find_postgres
+from waltz.client.errors import InvalidOperationError, PositionConflictError, PositionsError
+from waltz.client.positions.interface import Move
+from waltz.client.positions.sql import SqlAlchemyPositions, SqlitePositions
+from waltz.common.ids import ReqId
+from waltz.common.records import Record
+
+Store = SqlitePositions | SqlAlchemyPositions
+
+
+@pytest.fixture(params=["sqlite", "sqlalchemy", "postgres"])
+def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[sqlalchemy.Engine | Path]:
+    """A database: its path for SQLite alone, else its engine."""
+    path = tmp_path / "positions.sqlite"
+    if request.param == "sqlite":
+        yield path
+        return
+    if request.param == "sqlalchemy":
+        engine = sqlalchemy.create_engine(f"sqlite:///{path}")
+        yield engine
+        engine.dispose()
+        return
+    pytest.importorskip("psycopg")
+    binaries = find_postgres()
+    if binaries is None:
+        pytest.skip("no PostgreSQL server binaries (Debian's package postgresql)")
+    with PostgresServer(binaries) as server:
+        fields = dict(field.split("=") for field in server.connect_string.split())
+        url = sqlalchemy.URL.create("postgresql+psycopg", fields["user"], database=fields["dbname"])
+        engine = sqlalchemy.create_engine(url, connect_args={"host": fields["host"]})
+        yield engine
+        engine.dispose()
+
+
+def store(engine: sqlalchemy.Engine | Path, group: str = "mails") -> Store:
+    if isinstance(engine, Path):
+        return SqlitePositions(engine, group)
+    return SqlAlchemyPositions(engine, group)
+
+
+def records(partition_id: int, first: int, count: int) -> list[Record]:
+    req_id = ReqId.of(1, 0, partition_id, 0)
+    return [Record(each, req_id, 0, b"", 0) for each in range(first, first + count)]
+
+
+async def test_what_was_saved_is_loaded(engine: sqlalchemy.Engine | Path) -> None:
+    positions = store(engine)
+    assert await positions.load("key", [0, 1]) == {}
+    await positions.save("key", {0: Move(None, -1), 7: Move(None, 12)})
+    await positions.save("key", {0: Move(-1, 1 << 40)})
+    again = store(engine)
+    assert await again.load("key", [0, 1, 7]) == {0: 1 << 40, 7: 12}
+    assert await again.load("key", [1]) == {}
+    assert await store(engine, "others").load("another key", [0]) == {}
+    await positions.close()
+
+
+async def test_of_two_that_move_a_position_one_is_told(engine: sqlalchemy.Engine | Path) -> None:
+    positions = store(engine)
+    await positions.load("key", [])
+    await positions.save("key", {each: Move(None, 5) for each in range(3)})
+    with pytest.raises(PositionConflictError, match="of partitions 1, 2 were moved by another consumer") as conflict:
+        await positions.save("key", {0: Move(5, 6), 1: Move(4, 6), 2: Move(None, 3)})
+    assert conflict.value.partition_ids == [1, 2]
+    assert await positions.load("key", [0, 1, 2]) == dict.fromkeys(range(3), 5), "nothing was saved"
+    await positions.save("key", {0: Move(5, 6), 1: Move(4, 5), 2: Move(None, 5)})  # some were made already
+    assert await positions.load("key", [0, 1, 2]) == {0: 6, 1: 5, 2: 5}
+
+
+async def test_positions_of_another_cluster_are_refused(engine: sqlalchemy.Engine | Path) -> None:
+    positions = store(engine)
+    await positions.load("key", [])
+    await positions.save("key", {0: Move(None, 5)})
+    with pytest.raises(PositionsError, match="group 'mails' are those of cluster key, and this is cluster other"):
+        await store(engine).load("other", [0])
+
+
+async def test_the_position_moves_in_the_transaction_of_the_application(tmp_path: Path) -> None:
+    path = tmp_path / "application.sqlite"
+    positions = SqlitePositions(path, "mails")
+    with closing(sqlite3.connect(path)) as connection:
+        with pytest.raises(InvalidOperationError, match="open a consumer with them first"):
+            positions.advance(connection, records(0, 0, 1))
+        await positions.load("key", [])
+        await positions.save("key", {0: Move(None, -1)})
+        positions.advance(connection, records(0, 0, 1)[0])
+        connection.rollback()
+        assert await positions.load("key", [0]) == {0: -1}
+        with connection:
+            positions.advance(connection, records(0, 0, 1)[0])
+            positions.advance(connection, records(0, 1, 10))
+        assert await positions.load("key", [0]) == {0: 10}
+        for again in (records(0, 10, 1), records(0, 12, 1), records(1, 0, 1)):
+            with pytest.raises(PositionConflictError):
+                positions.advance(connection, again)
+            connection.rollback()
+        for wrong in ([*records(0, 11, 1), *records(0, 13, 1)], [*records(0, 11, 1), *records(1, 12, 1)]):
+            with pytest.raises(ValueError, match="not those of one partition without gaps"):
+                positions.advance(connection, wrong)
+
+
+async def test_the_same_with_sqlalchemy(engine: sqlalchemy.Engine | Path) -> None:
+    if isinstance(engine, Path):
+        pytest.skip("not through SQLAlchemy")
+    positions = SqlAlchemyPositions(engine, "mails")
+    await positions.load("key", [])
+    await positions.save("key", {0: Move(None, -1)})
+    with engine.connect() as connection:
+        positions.advance(connection, records(0, 0, 5))
+        connection.rollback()
+    with engine.begin() as connection:
+        positions.advance(connection, records(0, 0, 5))
+    with pytest.raises(PositionConflictError), engine.begin() as connection:
+        positions.advance(connection, records(0, 4, 1))
+    assert await positions.load("key", [0]) == {0: 4}
+
+
+@pytest.mark.parametrize("name", ["", "x" * 191])
+def test_names_of_groups(name: str) -> None:
+    with pytest.raises(ValueError, match="has 1 to 190 characters"):
+        SqlitePositions("x.sqlite", name)

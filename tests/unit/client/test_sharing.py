@@ -1,0 +1,206 @@
+"""How instances share partitions, whatever happens to their sessions."""
+
+import asyncio
+import random
+
+import pytest
+
+from tests.memory_zookeeper import MemoryZooKeeper, MemoryZooKeeperServer
+from waltz.client import sharing
+from waltz.client.sharing import Membership, fair_part
+from waltz.common.zk.client import ConnectionLossError, ZooKeeperError
+
+pytestmark = pytest.mark.timeout(60)
+
+ROOT = "/waltz"
+
+
+class Instance:
+    """Checks that what it is told makes sense."""
+
+    def __init__(self, zookeeper: MemoryZooKeeper, partition_count: int) -> None:
+        self.zookeeper = zookeeper
+        self.reading: set[int] = set()
+        self.failure: BaseException | None = None
+        self.refusing = 0
+        self.busy = asyncio.Event()
+        self.busy.set()
+        self.membership = Membership(
+            zookeeper,
+            ROOT,
+            "mails",
+            range(partition_count),
+            take=self.take,
+            give_back=self.give_back,
+            lost=self.lost,
+            failed=self.failed,
+        )
+
+    async def take(self, partition_id: int) -> None:
+        assert partition_id not in self.reading
+        await asyncio.sleep(0)
+        if self.refusing:
+            self.refusing -= 1
+            raise ZooKeeperError("not yet") if self.refusing > 100 else ConnectionLossError("not yet")
+        self.reading.add(partition_id)
+
+    async def give_back(self, partition_id: int) -> None:
+        await self.busy.wait()
+        self.reading.discard(partition_id)
+
+    def lost(self, partition_id: int) -> None:
+        self.reading.discard(partition_id)
+
+    def failed(self, error: BaseException) -> None:
+        self.failure = error
+
+
+async def shared_by(instances: list[Instance], partition_count: int) -> None:
+    """Return when everything is taken, by one each, in fair parts."""
+    names = [str(number) for number in range(len(instances))]
+    sizes = sorted(fair_part(partition_count, names, name) for name in names)
+    while True:
+        taken = [each for instance in instances for each in instance.reading]
+        assert all(instance.failure is None for instance in instances)
+        if (
+            sorted(taken) == list(range(partition_count))
+            and sorted(len(instance.reading) for instance in instances) == sizes
+            and all(instance.reading == instance.membership.owned for instance in instances)
+        ):
+            return
+        await asyncio.sleep(0.0005)
+
+
+@pytest.fixture(autouse=True)
+def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sharing, "RETRY_S", 0.001)
+
+
+async def joined(server: MemoryZooKeeperServer, count: int) -> Instance:
+    instance = Instance(await server.connect(operation_timeout_s=0.05), count)
+    instance.membership.start()
+    return instance
+
+
+@pytest.fixture
+async def server() -> MemoryZooKeeperServer:
+    server = MemoryZooKeeperServer()
+    zookeeper = await server.connect()
+    await zookeeper.create(ROOT, None)
+    return server
+
+
+@pytest.mark.parametrize("count", [0, 1, 7, 16])
+def test_fair_parts(count: int) -> None:
+    for members in range(1, 10):
+        names = [f"m{number}" for number in range(members)]
+        parts = [fair_part(count, names, name) for name in names]
+        assert sum(parts) == count
+        assert max(parts) - min(parts) <= 1
+
+
+async def test_nothing_moves_that_need_not(server: MemoryZooKeeperServer) -> None:
+    instances = [await joined(server, 12) for _ in range(3)]
+    await shared_by(instances, 12)
+    before = [set(instance.reading) for instance in instances]
+    instances.append(await joined(server, 12))
+    await shared_by(instances, 12)
+    for had, instance in zip(before, instances[:3], strict=True):
+        assert instance.reading < had
+    before = [set(instance.reading) for instance in instances]
+    await instances.pop().membership.leave()
+    await shared_by(instances, 12)
+    for had, instance in zip(before, instances, strict=False):
+        assert instance.reading > had
+    for instance in instances:
+        await instance.membership.leave()
+        assert not instance.reading
+    assert [path for path in server.dump() if path.count("/") > 5] == [], "nothing is left in ZooKeeper"
+
+
+async def test_a_partition_is_nobody_elses_until_it_is_given_back(server: MemoryZooKeeperServer) -> None:
+    one = await joined(server, 4)
+    await shared_by([one], 4)
+    one.busy.clear()
+    other = await joined(server, 4)
+    for _ in range(100):
+        await asyncio.sleep(0)
+    assert (len(one.reading), len(other.reading)) == (4, 0)
+    one.busy.set()
+    await shared_by([one, other], 4)
+
+
+async def test_a_session_that_ends_takes_the_partitions_along(server: MemoryZooKeeperServer) -> None:
+    one, other = await joined(server, 4), await joined(server, 4)
+    await shared_by([one, other], 4)
+    server.disconnect(one.zookeeper)
+    assert len(one.reading) == 2, "it may come back in time"
+    server.expire(one.zookeeper)
+    await shared_by([other], 4)
+    server.reconnect(one.zookeeper)
+    assert not one.reading
+    await shared_by([one, other], 4)
+
+
+async def test_a_partition_that_cannot_be_begun_is_tried_again(server: MemoryZooKeeperServer) -> None:
+    one = await joined(server, 4)
+    one.refusing = 3
+    await shared_by([one], 4)
+    assert one.refusing == 0
+
+
+async def test_what_cannot_be_gone_on_with_is_told(server: MemoryZooKeeperServer) -> None:
+    one = await joined(server, 4)
+    one.refusing = 1_000
+    while one.failure is None:
+        await asyncio.sleep(0)
+    assert str(one.failure) == "not yet"
+    await one.membership.leave()
+
+
+async def test_leaving_before_having_joined_is_nothing(server: MemoryZooKeeperServer) -> None:
+    await Instance(await server.connect(), 4).membership.leave()
+
+
+@pytest.mark.parametrize("seed", range(12))
+async def test_whatever_happens_everything_is_read_by_one(seed: int) -> None:
+    chance = random.Random(seed)
+    server = MemoryZooKeeperServer(lambda: chance.random() * 0.0005)
+    await (await server.connect()).create(ROOT, None)
+    count = chance.randrange(1, 9)
+    instances = [await joined(server, count) for _ in range(chance.randrange(1, 5))]
+    for _ in range(60):
+        instance = chance.choice(instances)
+        match chance.randrange(9):
+            case 0 if len(instances) < 5:
+                instances.append(await joined(server, count))
+            case 1 if len(instances) > 1:
+                instances.remove(instance)
+                await instance.membership.leave()
+                await instance.zookeeper.close()
+            case 2:
+                server.expire(instance.zookeeper)
+            case 3:
+                server.disconnect(instance.zookeeper)
+            case 4:
+                server.reconnect(instance.zookeeper)
+            case 5:
+                instance.zookeeper.lose_request(chance.choice(["create", "delete", "children", "exists"]))
+            case 6:
+                instance.zookeeper.lose_answer(chance.choice(["create", "delete", "children", "exists"]))
+            case 7:
+                if instance.reading:
+                    partition_id = chance.choice(sorted(instance.reading))
+                    instance.lost(partition_id)
+                    instance.membership.give_up(partition_id)
+            case _:
+                instance.refusing = 1
+        await asyncio.sleep(chance.random() * 0.003)
+        alive = [each for each in instances if each.zookeeper.session_id in server._sessions]
+        taken = [each for instance in alive for each in instance.reading]
+        assert len(taken) == len(set(taken))
+    for instance in instances:
+        server.reconnect(instance.zookeeper)
+    await shared_by(instances, count)
+    for instance in instances:
+        await instance.membership.leave()

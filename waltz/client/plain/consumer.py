@@ -1,0 +1,269 @@
+"""Consumers: merged feeds that know where they were, and may share the partitions with other instances."""
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from types import TracebackType
+from typing import Literal, NamedTuple, Self
+
+from waltz.client.arguments import check_loop
+from waltz.client.engine.environment import Directory
+from waltz.client.errors import InvalidOperationError, PositionConflictError
+from waltz.client.options import ClientOptions
+from waltz.client.plain.merged import MergedFeed, OpenFeed, share_of
+from waltz.client.positions.interface import Move, PositionStore
+from waltz.client.sharing import Membership
+from waltz.common.ids import NO_TRANSACTION
+from waltz.common.records import Record
+
+logger = logging.getLogger(__name__)
+
+Start = Literal["beginning", "end"] | Mapping[int, int]
+
+
+class Log(NamedTuple):
+    """What a consumer needs of its client."""
+
+    open_feed: OpenFeed
+    cluster_key: Callable[[], Awaitable[str]]
+    high_water_mark: Callable[[int], Awaitable[int]]
+    directory: Directory
+    options: ClientOptions
+
+
+class Consumer(MergedFeed):
+    """The transactions of several partitions behind stored positions.
+
+    Made by ``client.consume`` and used with ``async with``. It is read as :class:`MergedFeed` is, but leaving a loop
+    over it does not close it.
+    """
+
+    def __init__(
+        self,
+        log: Log,
+        positions: PositionStore,
+        partition_ids: Sequence[int],
+        *,
+        start: Start,
+        commit_every_s: float | None,
+        share: str | None,
+    ) -> None:
+        super().__init__(log.open_feed, log.options)
+        self._log = log
+        self._store = positions
+        self._wanted = list(partition_ids)
+        self._start = start
+        self._commit_every_s = commit_every_s
+        self._share_bytes = share_of(len(self._wanted), log.options)
+        self._endless = True
+        self._opened = False
+        self._cluster_key = ""
+        self._committed: dict[int, int] = {}
+        self._attempted: dict[int, int] = {}
+        self._saving = asyncio.Lock()
+        self._committing: asyncio.Task[None] | None = None
+        self._membership: Membership | None = None
+        if share is not None:
+            self._membership = Membership(
+                log.directory.nodes,
+                log.directory.root,
+                share,
+                self._wanted,
+                take=lambda partition_id: self._begin([partition_id]),
+                give_back=self._give_back,
+                lost=self._forget,
+                failed=self._fail,
+            )
+
+    @property
+    def committed(self) -> Mapping[int, int]:
+        """By partition, the position that is stored, as far as this consumer knows."""
+        return dict(self._committed)
+
+    async def __aenter__(self) -> Self:
+        """Begin to read.
+
+        Raises ``PositionsError``, what the store raises, and for a first start from the end ``DeadlineExceededError``.
+        """
+        check_loop(self._loop)
+        if self._opened:
+            raise InvalidOperationError("a consumer is opened once")
+        self._opened = True
+        try:
+            self._cluster_key = await self._log.cluster_key()
+            if self._membership is None:
+                await self._begin(self._wanted)
+            else:
+                self._membership.start()
+        except BaseException:
+            await self._store.close()
+            raise
+        if self._commit_every_s is not None:
+            self._committing = asyncio.create_task(self._keep_committing(self._commit_every_s), name="commits")
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        try:
+            await self.aclose()
+        except Exception:
+            if kind is None:
+                raise
+            logger.warning("the positions could not be committed at the end", exc_info=True)
+
+    async def aclose(self) -> None:
+        """Commit what the consumer is done with, if that is done automatically, give partitions back, and read no more.
+
+        What was handed out last does not count as done with: call :meth:`commit` before if it is. Raises as that.
+        """
+        if self.closed:
+            return
+        positions = self.positions
+        await super().aclose()
+        try:
+            if self._committing is not None:
+                self._committing.cancel()
+                await asyncio.wait([self._committing])
+                await self._save(positions)
+        finally:
+            if self._membership is not None:
+                await self._membership.leave()
+            async with self._saving:
+                await self._store.close()
+
+    def __aiter__(self) -> AsyncGenerator[Record, None]:
+        self._done(asyncio.current_task())
+        return super().__aiter__()
+
+    async def _loop_left(self) -> None:
+        """It can be read on, and committed."""
+
+    async def commit(self, positions: Mapping[int, int] | None = None) -> None:
+        """Say that the work on everything that was handed out is safe: a restart goes on behind it.
+
+        With ``positions`` that is said of some partitions only, up to the transactions given. Nothing goes back.
+        Raises ``ValueError`` for a transaction that was not handed out, ``PositionConflictError`` when another consumer
+        has moved the positions (with ``share`` the partitions are read no more unless they become this instance's
+        again), and what the store raises; it may be called again.
+        """
+        check_loop(self._loop)
+        handed_out = self.handed_out
+        for partition_id, position in (positions or {}).items():
+            if position > handed_out.get(partition_id, position):
+                raise ValueError(f"transaction {position} of partition {partition_id} was not handed out")
+        await self._save(handed_out if positions is None else positions)
+
+    # What is read
+
+    async def turn(
+        self, consumer: object, timeout_s: float | None, count: int | None = None, *, whole: bool = False
+    ) -> list[Record]:
+        if not self._opened:
+            raise InvalidOperationError("the consumer is not open; use it in `async with client.consume(...)`")
+        return await super().turn(consumer, timeout_s, count, whole=whole)
+
+    async def _begin(self, partition_ids: Sequence[int]) -> None:
+        """Read these partitions from where they were, or for the first time."""
+        positions = await self._store.load(self._cluster_key, partition_ids)
+        missing = [each for each in partition_ids if each not in positions]
+        if missing:
+            first = {each: await self._first(each) for each in missing}
+            await self._store.save(self._cluster_key, {each: Move(None, first[each]) for each in missing})
+            positions.update(first)
+        self._committed.update(positions)
+        for partition_id in partition_ids:
+            self.add(partition_id, positions[partition_id], None, self._share_bytes)
+
+    async def _first(self, partition_id: int) -> int:
+        if self._start == "beginning":
+            return NO_TRANSACTION
+        if self._start == "end":
+            return await self._log.high_water_mark(partition_id)
+        return self._start[partition_id]
+
+    async def _give_back(self, partition_id: int) -> None:
+        """When the consumer is done with what it has of it, and that is committed."""
+        if self.closed or partition_id not in self._feeds:
+            return
+        feed = await self.withdraw(partition_id)
+        if self._committing is not None:
+            try:
+                await self._save({partition_id: feed.position})
+            except Exception as error:
+                logger.warning("partition %d is handed over at its last committed position: %s", partition_id, error)
+        self._committed.pop(partition_id, None)
+
+    def _forget(self, partition_id: int) -> None:
+        self._committed.pop(partition_id, None)
+        self.drop(partition_id)
+
+    def _fail(self, error: BaseException) -> None:
+        """Whoever reads is told."""
+        self._failure = error
+        self._changed.notify()
+
+    # What is stored
+
+    async def _keep_committing(self, interval_s: float) -> None:
+        while True:
+            await asyncio.sleep(interval_s)
+            try:
+                await self._save(self.positions)
+            except PositionConflictError as error:
+                if self._membership is None:
+                    self._fail(error)
+                    return
+                logger.warning("%s; they are others' now", error)
+            except Exception as error:
+                logger.warning("positions cannot be committed at present, it is tried again: %s", error)
+
+    async def _save(self, positions: Mapping[int, int]) -> None:
+        """Let it come to its end even if the caller is cancelled: what is stored has to be known."""
+        saving = self._loop.create_task(self._save_all(positions))
+        saving.add_done_callback(_looked_at)
+        await asyncio.shield(saving)
+
+    async def _save_all(self, positions: Mapping[int, int]) -> None:
+        async with self._saving:
+            try:
+                await self._save_moved(positions)
+            except PositionConflictError as error:
+                if self._membership is not None:
+                    for partition_id in error.partition_ids:
+                        self._forget(partition_id)
+                        self._membership.give_up(partition_id)
+                    await self._save_moved(positions)
+                raise
+
+    async def _save_moved(self, positions: Mapping[int, int]) -> None:
+        if self._attempted:
+            await self._learn()
+        moves = {
+            each: Move(self._committed[each], position)
+            for each, position in positions.items()
+            if each in self._committed and position > self._committed[each]
+        }
+        if not moves:
+            return
+        try:
+            await self._store.save(self._cluster_key, moves)
+        except PositionConflictError:
+            raise
+        except BaseException:
+            self._attempted = {each: move.after for each, move in moves.items()}
+            raise
+        self._committed.update({each: move.after for each, move in moves.items() if each in self._committed})
+
+    async def _learn(self) -> None:
+        """Find out what became of a change whose outcome is not known."""
+        stored = await self._store.load(self._cluster_key, list(self._attempted))
+        attempted, self._attempted = self._attempted, {}
+        for each, position in attempted.items():
+            if each in self._committed and stored.get(each) == position:
+                self._committed[each] = position
+
+
+def _looked_at(task: "asyncio.Task[None]") -> None:
+    if not task.cancelled():
+        task.exception()  # unless its caller was cancelled, that is told

@@ -1,0 +1,329 @@
+"""Many partitions read in one loop: each in its own order, all of them in turn."""
+
+import asyncio
+import functools
+import logging
+from collections import deque
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
+from operator import length_hint
+from types import TracebackType
+from typing import NamedTuple, Self
+
+from waltz.client.arguments import check_loop, check_seconds
+from waltz.client.engine.tasks import Signal
+from waltz.client.errors import ClientAheadError, ClientClosedError, PartitionNotFoundError
+from waltz.client.options import ClientOptions
+from waltz.client.plain.feed import Feed
+from waltz.client.plain.reader import Share
+from waltz.common.errors import WaltzError
+from waltz.common.records import Record
+
+logger = logging.getLogger(__name__)
+
+TURN = 64
+"""Transactions of a partition that are handed out before another one that has some gets its turn."""
+
+_LEAST_BYTES = 64 << 10
+
+OpenFeed = Callable[[int, int, int | None, Share | None], Feed]
+"""Makes the feed of a partition after a transaction, perhaps until another one."""
+
+
+def share_of(partition_count: int, options: ClientOptions) -> Share | None:
+    """What each of so many partitions may have read ahead: together no more than a single feed, up to a point."""
+    if partition_count < 2:
+        return None
+    budget_bytes = options.list_requests * options.list_request_bytes
+    return Share(1, max(_LEAST_BYTES, budget_bytes // partition_count))
+
+
+class _Turn(NamedTuple):
+    feed: Feed
+    records: list[Record]
+    offset: int
+
+
+class MergedFeed:
+    """The committed transactions of several partitions, and those to come, one by one: ``async for`` over all of them.
+
+    Those of each partition come in order. Partitions that have something are served in turn, and none waits for one
+    whose server does not answer: that is in :attr:`obstacles`, and is tried again for ever. Each partition has one bulk
+    read under way, or what it brought, so memory is bounded; and a consumer holds up nobody but itself. Closed when its
+    loop is left, by :meth:`aclose`, as an asynchronous context manager, and with its client.
+    """
+
+    def __init__(self, open_feed: OpenFeed, options: ClientOptions) -> None:
+        """Of no partition at first; see :meth:`add`."""
+        self.closed = False
+        self.obstacles: dict[int, WaltzError] = {}
+        """Why partitions cannot be read at present, by their ids."""
+        self._open_feed = open_feed
+        self._options = options
+        self._feeds: dict[int, Feed] = {}
+        self._leaving: dict[int, Feed] = {}
+        self._ready: deque[_Turn] = deque()
+        self._paused: set[int] = set()
+        self._held: dict[int, _Turn] = {}
+        self._at_hand: _Turn | None = None
+        self._rest: Iterator[Record] = iter(())
+        self._given: tuple[Feed, int] | None = None
+        self._failure: BaseException | None = None
+        self._endless = False
+        self._changed = Signal()
+        self._loop = asyncio.get_running_loop()
+        self._consumer: object = None
+
+    # Which partitions
+
+    def add(self, partition_id: int, after: int, until: int | None = None, share: Share | None = None) -> None:
+        """Begin to read a partition."""
+        feed = self._open_feed(partition_id, after, until, share)
+        self._feeds[partition_id] = feed
+        self._endless = self._endless or until is None
+        self._read_on(feed)
+
+    async def withdraw(self, partition_id: int) -> Feed:
+        """Hand out nothing more of a partition; returns when the consumer is done with what it has of it."""
+        feed = self._leaving[partition_id] = self._feeds.pop(partition_id)
+        self._take_back(partition_id)
+        await feed.passed(self._last_at_hand(feed))
+        if self._leaving.get(partition_id) is feed:
+            del self._leaving[partition_id]
+        await feed.aclose()
+        return feed
+
+    def drop(self, partition_id: int) -> None:
+        """Hand out nothing more of a partition, and know nothing of it any more."""
+        self._take_back(partition_id)
+        for feeds in (self._feeds, self._leaving):
+            feed = feeds.pop(partition_id, None)
+            if feed is not None:
+                self._loop.create_task(feed.aclose())
+
+    def _take_back(self, partition_id: int) -> None:
+        self._ready = deque(turn for turn in self._ready if turn.feed.partition_id != partition_id)
+        self._held.pop(partition_id, None)
+        self.obstacles.pop(partition_id, None)
+        turn = self._at_hand
+        if turn is not None and turn.feed.partition_id == partition_id:
+            self._at_hand = turn._replace(offset=len(turn.records))
+            self._give_up_rest()
+
+    def _give_up_rest(self) -> None:
+        for _ in self._rest:  # whoever iterates over it has the same iterator
+            pass
+
+    def _last_at_hand(self, feed: Feed) -> int:
+        """The last transaction that the consumer has been given, or will take from what it has been given."""
+        turn = self._given
+        return feed.handed_out if turn is None or turn[0] is not feed else max(feed.handed_out, turn[1])
+
+    def pause(self, *partition_ids: int) -> None:
+        """Hand out nothing of these partitions until :meth:`resume`; what has been read of them is kept.
+
+        What is at hand stays so: at most the rest of a turn of 64 transactions. Raises ``PartitionNotFoundError`` for
+        partitions that are not read here.
+        """
+        check_loop(self._loop)
+        for partition_id in partition_ids:
+            if partition_id not in self._feeds:
+                raise PartitionNotFoundError(partition_id)
+        self._paused.update(partition_ids)
+
+    def resume(self, *partition_ids: int) -> None:
+        """Go on with these partitions."""
+        check_loop(self._loop)
+        for partition_id in partition_ids:
+            self._paused.discard(partition_id)
+            turn = self._held.pop(partition_id, None)
+            if turn is not None:
+                self._ready.append(turn)
+        self._changed.notify()
+
+    # Positions
+
+    @property
+    def partition_ids(self) -> list[int]:
+        """The partitions that are read."""
+        return sorted(self._feeds)
+
+    @property
+    def positions(self) -> Mapping[int, int]:
+        """By partition, the id of the last transaction that the consumer is done with: it has asked for more."""
+        return {feed.partition_id: feed.position for feed in self._all()}
+
+    @property
+    def handed_out(self) -> Mapping[int, int]:
+        """By partition, the id of the last transaction that the consumer was given; at first that before the first."""
+        return {feed.partition_id: feed.handed_out for feed in self._all()}
+
+    def _all(self) -> list[Feed]:
+        return [*self._feeds.values(), *self._leaving.values()]
+
+    @property
+    def held_bytes(self) -> int:
+        """Size of the data that has been read and is not handed out."""
+        turns = [*self._ready, *self._held.values(), *([] if self._at_hand is None else [self._at_hand])]
+        return sum(len(record.data) for turn in turns for record in turn.records[turn.offset :])
+
+    # Reading
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Read no more."""
+        if self.closed:
+            return
+        self.closed = True
+        self._ready.clear()
+        self._held.clear()
+        self._give_up_rest()
+        self._changed.notify()
+        for feed in self._all():
+            await feed.aclose()
+
+    async def __aiter__(self) -> AsyncGenerator[Record, None]:
+        try:
+            while await self._more(None):
+                feed = self.feed_at_hand
+                awaiting = feed.awaiting
+                for record in self._rest:
+                    feed.in_hand = 1
+                    yield record
+                    feed.position += feed.in_hand
+                    if awaiting:
+                        feed.wake()
+                feed.in_hand = 0
+        finally:
+            await self._loop_left()
+
+    async def _loop_left(self) -> None:
+        await self.aclose()
+
+    async def __anext__(self) -> Record:
+        """What ``anext(feed)`` gives; the feed stays open."""
+        record = await self._next(None)
+        if record is None:
+            raise StopAsyncIteration
+        return record
+
+    async def poll(self, timeout_s: float) -> Record | None:
+        """The next transaction; ``None`` when there is none within ``timeout_s``, and at the end, if there is one.
+
+        Reading goes on meanwhile. Raises as :meth:`next_batch`.
+        """
+        check_seconds(timeout_s, "timeout_s")
+        return await self._next(timeout_s)
+
+    async def next_batch(self, timeout_s: float | None = None) -> list[Record]:
+        """The next transactions of one partition, as many as came together; an empty list as :meth:`poll` has ``None``.
+
+        Asking says that the consumer is done with those before. Raises ``ClientAheadError`` when the log of a partition
+        ends before the transaction that it is read after, and ``ClientClosedError``.
+        """
+        records = await self.turn(asyncio.current_task(), timeout_s)
+        if records:
+            self.feed_at_hand.take(records)
+        return records
+
+    async def _next(self, timeout_s: float | None) -> Record | None:
+        self._done(asyncio.current_task())
+        if not await self._more(timeout_s):
+            return None
+        record = next(self._rest)
+        self.feed_at_hand.take([record])
+        return record
+
+    async def _more(self, timeout_s: float | None) -> bool:
+        if not length_hint(self._rest):
+            self._rest = iter(await self.turn(asyncio.current_task(), timeout_s, TURN))
+        return length_hint(self._rest) > 0
+
+    @property
+    def feed_at_hand(self) -> Feed:
+        """That of the partition whose turn it is."""
+        assert self._at_hand is not None
+        return self._at_hand.feed
+
+    async def turn(
+        self, consumer: object, timeout_s: float | None, count: int | None = None, *, whole: bool = False
+    ) -> list[Record]:
+        """The next transactions of one partition, ``count`` at most; what of them is in hand is up to the caller.
+
+        With ``whole`` the consumer takes all of them, even when the partition is withdrawn meanwhile.
+        """
+        check_loop(self._loop)
+        rest = list(self._rest)
+        self._done(consumer)
+        if rest:
+            return rest
+        self._put_back()
+        deadline_s = None if timeout_s is None else self._loop.time() + timeout_s
+        while True:
+            if self.closed:
+                raise ClientClosedError
+            if self._failure is not None:
+                raise self._failure
+            if self._ready:
+                turn = self._ready.popleft()
+                if turn.feed.partition_id in self._paused:
+                    self._held[turn.feed.partition_id] = turn
+                    continue
+                end = len(turn.records) if count is None else min(len(turn.records), turn.offset + count)
+                self._at_hand = turn._replace(offset=end)
+                turn.feed.consumer = consumer
+                self._given = (turn.feed, turn.records[end - 1][0]) if whole else None
+                return turn.records[turn.offset : end]
+            if not self._endless and not self._held and all(feed.closed for feed in self._feeds.values()):
+                return []
+            left_s = None if deadline_s is None else max(deadline_s - self._loop.time(), 0.0)
+            if not await self._changed.wait(left_s):
+                return []
+
+    def _done(self, consumer: object) -> None:
+        self._consumer = consumer
+        if self._at_hand is not None:
+            self._at_hand.feed.done(consumer)
+
+    def _put_back(self) -> None:
+        """The turn is over: the rest of its batch waits for the next one, or the next batch is read."""
+        turn, self._at_hand = self._at_hand, None
+        if turn is None or self.closed or self._feeds.get(turn.feed.partition_id) is not turn.feed:
+            return
+        if turn.offset < len(turn.records):
+            self._ready.append(turn)
+        else:
+            self._read_on(turn.feed)
+
+    def _read_on(self, feed: Feed) -> None:
+        if not self.closed and self._feeds.get(feed.partition_id) is feed:
+            feed.read_on(self._consumer).add_done_callback(functools.partial(self._read, feed))
+
+    def _read(self, feed: Feed, task: "asyncio.Task[list[Record]]") -> None:
+        partition_id = feed.partition_id
+        if self.closed or self._feeds.get(partition_id) is not feed:
+            return
+        try:
+            records = feed.read_result()
+        except (ClientAheadError, ClientClosedError) as error:
+            self._failure = error
+        except WaltzError as error:
+            logger.warning("partition %d cannot be read at present, it is tried again: %s", partition_id, error)
+            self.obstacles[partition_id] = error
+            self._loop.call_later(self._options.data_retry_maximum_s, self._read_on, feed)
+        except BaseException as error:  # a defect: whoever reads has to know
+            self._failure = error
+        else:
+            if self.obstacles.pop(partition_id, None) is not None:
+                logger.info("partition %d can be read again", partition_id)
+            if records:
+                self._ready.append(_Turn(feed, records, 0))
+            else:
+                self._loop.create_task(feed.aclose()).add_done_callback(lambda _: self._changed.notify())
+        self._changed.notify()

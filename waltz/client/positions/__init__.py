@@ -1,0 +1,1 @@
+"""Where consumers keep how far they have come."""

@@ -1,0 +1,127 @@
+"""Positions in a file: one line of JSON, replaced as a whole, for a consumer that is one process."""
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import Collection, Mapping
+from pathlib import Path
+
+from waltz.client.errors import PositionConflictError, PositionsError
+from waltz.client.positions.interface import Move, PositionStore
+from waltz.common.checksum import crc32
+
+_FORMAT = 1
+
+
+class FilePositions(PositionStore):
+    """Positions in a file of their own: ``FilePositions("mails.positions")``. Its directory has to be there.
+
+    The file is replaced by a new one that is on the disk before, so a crash leaves the old positions or the new ones.
+    Beside it stands a file that is locked, so that two processes do not use the same positions.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self._path = Path(path)
+        self._positions: dict[int, int] = {}
+        self._lock: int | None = None
+
+    async def load(self, cluster_key: str, partition_ids: Collection[int]) -> dict[int, int]:
+        """Raises ``OSError``, too, when the file cannot be read."""
+        locked_before = self._lock is not None
+        try:
+            await asyncio.to_thread(self._load, cluster_key)
+        except BaseException:
+            if not locked_before:
+                await self.close()
+            raise
+        return {each: self._positions[each] for each in partition_ids if each in self._positions}
+
+    async def save(self, cluster_key: str, moves: Mapping[int, Move]) -> None:
+        """Raises ``OSError``, too, when the file cannot be written."""
+        conflicting = [each for each, move in moves.items() if self._positions.get(each) not in move]
+        if conflicting:
+            raise PositionConflictError(conflicting, str(self._path))
+        positions = {**self._positions, **{each: move.after for each, move in moves.items()}}
+        await asyncio.to_thread(self._write, cluster_key, positions)
+        self._positions = positions
+
+    async def close(self) -> None:
+        """Let other processes use it."""
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def _load(self, cluster_key: str) -> None:
+        if self._lock is None:
+            self._lock = _lock(self._path.with_name(self._path.name + ".lock"), self._path)
+        try:
+            content = self._path.read_bytes()
+        except FileNotFoundError:
+            self._positions = {}
+            return
+        self._positions = self._decoded(content, cluster_key)
+
+    def _decoded(self, content: bytes, cluster_key: str) -> dict[int, int]:
+        damaged = (
+            f"the positions in {self._path} are damaged; put a copy of the file back, or remove it and begin with "
+            "`start` where the consumer is to go on"
+        )
+        try:
+            document = json.loads(content)
+            body = document["body"]
+            if document["crc32"] != crc32(_encoded(body)) or body["format"] != _FORMAT:
+                raise PositionsError(damaged)
+            key = body["cluster"]
+            positions = {int(each): position for each, position in body["positions"].items()}
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            raise PositionsError(damaged) from None
+        if key != cluster_key:
+            raise PositionsError(foreign(str(self._path), key, cluster_key))
+        return positions
+
+    def _write(self, cluster_key: str, positions: Mapping[int, int]) -> None:
+        body = {
+            "cluster": cluster_key,
+            "format": _FORMAT,
+            "positions": {str(each): positions[each] for each in positions},
+        }
+        temporary = self._path.with_name(self._path.name + ".new")
+        with temporary.open("wb") as file:
+            file.write(json.dumps({"body": body, "crc32": crc32(_encoded(body))}).encode() + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(self._path)
+        if sys.platform != "win32":
+            directory = os.open(self._path.parent, os.O_RDONLY)
+            try:
+                os.fsync(directory)
+            finally:
+                os.close(directory)
+
+
+def foreign(where: str, theirs: object, ours: str) -> str:
+    """What to say of positions of another cluster."""
+    return (
+        f"the positions in {where} are those of cluster {theirs}, and this is cluster {ours}: another one, or "
+        "made anew. Use other positions for it; those that are not needed any more can be removed"
+    )
+
+
+def _encoded(body: object) -> bytes:
+    return json.dumps(body, sort_keys=True).encode()
+
+
+def _lock(path: Path, positions: Path) -> int:
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    if sys.platform != "win32":
+        import fcntl
+
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(descriptor)
+            raise PositionsError(
+                f"the positions in {positions} are in use by another consumer; give each consumer a file of its own"
+            ) from None
+    return descriptor
