@@ -4,7 +4,7 @@ import base64
 import datetime as dt
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from decimal import Decimal
 from typing import NamedTuple
 
@@ -64,6 +64,11 @@ class RowMaker:
                 f"column '{lost[0]}' would be lost beside the payload in column '{self._data}'; drop it, or make one "
                 "payload of all with to_json(struct(...))"
             )
+
+    def groups(self, batches: Iterable[pa.RecordBatch]) -> Iterator[list[tuple[int, Row]]]:
+        """As :meth:`rows`, of each batch."""
+        for batch in batches:
+            yield list(self.rows(batch))
 
     def rows(self, batch: pa.RecordBatch) -> Iterator[tuple[int, Row]]:
         """Partition and transaction of every row. Raises ``SinkError`` for a row that cannot be appended."""

@@ -1,8 +1,10 @@
 """The locks of rows: hashes of (prefix, key), taken by every write, so that transactions notice it. Pure."""
 
+from collections.abc import Sequence
 from hashlib import blake2b
 
 from waltz.client.locks import PartitionLocalLock
+from waltz.table.envelope import Row
 from waltz.table.rows import row_key
 
 ROW_LOCK = "waltz.table.row"
@@ -19,3 +21,8 @@ def row_lock(prefix: bytes, key: bytes) -> PartitionLocalLock:
     """The lock of one row."""
     digest = blake2b(row_key(prefix, key), digest_size=8).digest()
     return PartitionLocalLock(ROW_LOCK, int.from_bytes(digest, "big", signed=True))
+
+
+def locks_of_batch(rows: Sequence[Row]) -> list[PartitionLocalLock]:
+    """The locks that a batch appends."""
+    return [row_lock(row.prefix, row.key) for row in rows] if len(rows) <= MAX_ROW_LOCKS else [TABLE_LOCK]
