@@ -6,6 +6,7 @@ COPY pyproject.toml requirements-node.lock LICENSE ./
 COPY docs/package.md docs/
 COPY waltz waltz
 COPY pyspark_waltz pyspark_waltz
+COPY pyspark_waltz_table pyspark_waltz_table
 # Neither Spark nor the development tools: what a node needs, and what builds it, in the locked versions.
 RUN pip install --no-cache-dir --require-hashes -r requirements-node.lock
 RUN pip install --no-cache-dir --no-deps --no-build-isolation .

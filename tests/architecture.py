@@ -164,6 +164,15 @@ ARROWS: dict[str, tuple[str, ...]] = {
         "storage.disk",
         "storage.remote",
     ),
+    "spark.table": (
+        "client",
+        "common",
+        "common.net",
+        "common.zk",
+        "spark",
+        "table",
+        "table.face",
+    ),
     "local": (
         "common",
         "common.net",

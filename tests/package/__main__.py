@@ -29,9 +29,9 @@ from waltz.local.zookeeper import JARS_VARIABLE, LocalZooKeeper, zookeeper_jars
 
 EXTRAS = {"pyarrow", "pyspark", "pytest", "tqdm"}
 """What modules of the package may miss in a bare environment."""
-WHEEL_HOLDS = {"waltz", "pyspark_waltz", "waltz_log-*.dist-info"}
+WHEEL_HOLDS = {"waltz", "pyspark_waltz", "pyspark_waltz_table", "waltz_log-*.dist-info"}
 SDIST_HOLDS = {
-    *("waltz", "pyspark_waltz", "docs", "README.md", "SECURITY.md", "LICENSE", "pyproject.toml"),
+    *("waltz", "pyspark_waltz", "pyspark_waltz_table", "docs", "README.md", "SECURITY.md", "LICENSE", "pyproject.toml"),
     *("PKG-INFO", ".gitignore"),  # added by the builder
 }
 

@@ -17,7 +17,11 @@ from waltz.cli.main import main, parser
 def missing_packages() -> set[str]:
     """What the modules that cannot be imported lack."""
     missing: set[str] = set()
-    for name in ("pyspark_waltz", *(module.name for module in pkgutil.walk_packages(waltz.__path__, "waltz."))):
+    for name in (
+        "pyspark_waltz",
+        "pyspark_waltz_table",
+        *(module.name for module in pkgutil.walk_packages(waltz.__path__, "waltz.")),
+    ):
         try:
             importlib.import_module(name)
         except ModuleNotFoundError as error:

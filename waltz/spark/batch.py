@@ -10,9 +10,10 @@ from pyspark.sql.types import StructType
 from waltz.common.loops import new_event_loop
 from waltz.common.net.tls import client_context
 from waltz.spark.batches import BatchMaker
+from waltz.spark.chunk import Chunk
 from waltz.spark.columns import check_schema
 from waltz.spark.filters import NOTHING_PUSHED, Pushed, push
-from waltz.spark.options import ReadOptions
+from waltz.spark.options import RangeOptions, ReadOptions
 from waltz.spark.owner import OwnerReader
 from waltz.spark.planning import Split, plan
 from waltz.spark.reading import SplitReader
@@ -26,6 +27,12 @@ def read_split(
     Repeatable: what is committed never changes.
     """
     maker = BatchMaker(schema, options.payload, pushed.header_tests)
+    for chunk in read_chunks(options, split):
+        yield from maker.batches(split.range.partition_id, chunk)
+
+
+def read_chunks(options: RangeOptions, split: Split) -> Iterator[Chunk]:
+    """The records of one split, in order and without gaps. Raises ``ReplicaReadError``."""
     tls = client_context(options.tls)
     reader = SplitReader(
         split,
@@ -38,7 +45,7 @@ def read_split(
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         try:
             while (chunk := runner.run(reader.next_chunk())) is not None:
-                yield from maker.batches(split.range.partition_id, chunk)
+                yield chunk
         finally:
             runner.run(reader.close())
 

@@ -90,7 +90,7 @@ class Chunk:
 
     def transaction_ids(self) -> pa.Int64Array:
         """``first``, ``first + 1``, ..."""
-        return _consecutive(self.first, self.count)
+        return consecutive(self.first, self.count)
 
     def cut(self, max_bytes: int) -> Iterator["Chunk"]:
         """The same records in chunks of at most ``max_bytes`` of payload, or of one record that is larger."""
@@ -115,7 +115,7 @@ class Chunk:
 
     def _ends(self) -> "memoryview[int]":
         """Where the payloads begin in their memory, and where the last one ends."""
-        return _offsets(self.payloads)
+        return offsets_of(self.payloads)
 
 
 class Heads:
@@ -222,7 +222,7 @@ def _first_id(records: pa.BinaryArray, source: object) -> int:
     count = len(records)
     ids = _integers("q", _bytes_of(pc.binary_slice(records, 0, _ID_BYTES)))
     first = ids[0]
-    if first > _LARGEST_ID - count or not over_memory(pa.int64(), ids).equals(_consecutive(first, count)):
+    if first > _LARGEST_ID - count or not over_memory(pa.int64(), ids).equals(consecutive(first, count)):
         place, found = next((place, found) for place, found in enumerate(ids, first) if place != found)
         raise ProtocolError(f"{source} sent transaction {found} in the place of {place}")
     return first
@@ -245,7 +245,8 @@ _counted = pa.array(range(1 << 14), type=pa.int64())
 """0, 1, 2, ...; replaced by a longer one when that is needed."""
 
 
-def _consecutive(first: int, count: int) -> pa.Int64Array:
+def consecutive(first: int, count: int) -> pa.Int64Array:
+    """``first``, ``first + 1``, ..., ``count`` of them."""
     global _counted
     if len(_counted) < count:
         _counted = pa.array(range(1 << count.bit_length()), type=pa.int64())
@@ -257,7 +258,7 @@ def over_memory(kind: pa.DataType, values: "array[int]") -> pa.Array:
     return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(values)])
 
 
-def _offsets(values: pa.BinaryArray) -> "memoryview[int]":
+def offsets_of(values: pa.BinaryArray) -> "memoryview[int]":
     """Where each value begins in the memory of all, and where the last one ends."""
     offsets: memoryview[int] = memoryview(values.buffers()[1]).cast("i")
     return offsets[values.offset : values.offset + len(values) + 1]
@@ -265,7 +266,7 @@ def _offsets(values: pa.BinaryArray) -> "memoryview[int]":
 
 def _bytes_of(values: pa.BinaryArray) -> memoryview:
     """All values, which stand one behind the other."""
-    offsets = _offsets(values)
+    offsets = offsets_of(values)
     return memoryview(values.buffers()[2])[offsets[0] : offsets[-1]]
 
 

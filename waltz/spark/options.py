@@ -6,7 +6,8 @@ Spark hands options over with lower-case names; texts for people show the names 
 import difflib
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Any
 
 from waltz.common.config import TlsConfig, from_mapping
 from waltz.common.errors import ConfigError
@@ -101,8 +102,8 @@ class ClusterOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class ReadOptions(ClusterOptions):
-    """The checked options of a read."""
+class RangeOptions(ClusterOptions):
+    """Which part of the log is read, and in which pieces."""
 
     partitions: tuple[Interval, ...] | None
     """``None``: all of the cluster."""
@@ -114,14 +115,20 @@ class ReadOptions(ClusterOptions):
     max_rows_per_split: int
     fetch_size: int
     """Most records of one request to a storage node."""
+    max_offsets_per_trigger: int | None
+    failover_timeout_s: float
+    """How long a stream goes on without the mark of a partition."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOptions(RangeOptions):
+    """The checked options of a read."""
+
     columns: tuple[str, ...] | None
     include_headers: bool
     payload: PayloadFormat
     payload_schema: str | None
     pushdown: bool
-    max_offsets_per_trigger: int | None
-    failover_timeout_s: float
-    """How long a stream goes on without the mark of a partition."""
 
 
 def parse_options(options: Mapping[str, str]) -> ReadOptions:
@@ -130,9 +137,8 @@ def parse_options(options: Mapping[str, str]) -> ReadOptions:
     Raises ``ConfigError`` that names the option: unknown (with the nearest known name), missing, or of a wrong value.
     """
     given = known(options, NAMES)
-    cluster = cluster_options(given)
     payload = _payload(given)
-    columns = tuple(name.strip() for name in given[COLUMNS].split(",")) if COLUMNS in given else None
+    columns = named_columns(given)
     if columns is not None:
         check_names(COLUMNS, columns)
     payload_schema = given.get(PAYLOAD_SCHEMA)
@@ -142,11 +148,19 @@ def parse_options(options: Mapping[str, str]) -> ReadOptions:
             f"function as {PAYLOAD_FORMAT}"
         )
     return ReadOptions(
-        zookeeper=cluster.zookeeper,
-        cluster_root=cluster.cluster_root,
-        planning_timeout_s=cluster.planning_timeout_s,
-        request_timeout_s=cluster.request_timeout_s,
-        tls=cluster.tls,
+        **fields_of(range_options(given)),
+        columns=columns,
+        include_headers=boolean(given, INCLUDE_HEADERS, True),
+        payload=payload,
+        payload_schema=payload_schema,
+        pushdown=boolean(given, PUSHDOWN, False),
+    )
+
+
+def range_options(given: Mapping[str, str]) -> RangeOptions:
+    """The options of a cluster and of a part of its log. Raises ``ConfigError``."""
+    return RangeOptions(
+        **fields_of(cluster_options(given)),
         partitions=parse_partitions(given[PARTITIONS]) if PARTITIONS in given else None,
         starting_offsets=(
             parse_offsets(STARTING_OFFSETS, given[STARTING_OFFSETS], EARLIEST) if STARTING_OFFSETS in given else None
@@ -156,11 +170,6 @@ def parse_options(options: Mapping[str, str]) -> ReadOptions:
         min_partitions=positive(given, MIN_PARTITIONS, 1),
         max_rows_per_split=positive(given, MAX_ROWS_PER_SPLIT, DEFAULT_MAX_ROWS_PER_SPLIT),
         fetch_size=positive(given, FETCH_SIZE, DEFAULT_FETCH_SIZE),
-        columns=columns,
-        include_headers=boolean(given, INCLUDE_HEADERS, True),
-        payload=payload,
-        payload_schema=payload_schema,
-        pushdown=boolean(given, PUSHDOWN, False),
         max_offsets_per_trigger=(
             positive(given, MAX_OFFSETS_PER_TRIGGER, 1) if MAX_OFFSETS_PER_TRIGGER in given else None
         ),
@@ -168,17 +177,28 @@ def parse_options(options: Mapping[str, str]) -> ReadOptions:
     )
 
 
+def fields_of(options: ClusterOptions) -> dict[str, Any]:
+    """The fields of options, to make others of that have more."""
+    return {field.name: getattr(options, field.name) for field in fields(options)}
+
+
+def named_columns(given: Mapping[str, str]) -> tuple[str, ...] | None:
+    """The names that the option ``columns`` lists."""
+    return tuple(name.strip() for name in given[COLUMNS].split(",")) if COLUMNS in given else None
+
+
 def refuse_options_of_streams(options: Mapping[str, str]) -> None:
     """Raise ``ConfigError`` for an option that has no meaning in a batch."""
-    _refuse(options, _STREAM_ONLY, "is for streams; a batch reads from startingOffsets to endingOffsets")
+    refuse(options, _STREAM_ONLY, "is for streams; a batch reads from startingOffsets to endingOffsets")
 
 
 def refuse_options_of_batches(options: Mapping[str, str]) -> None:
     """Raise ``ConfigError`` for an option that has no meaning in a stream."""
-    _refuse(options, _BATCH_ONLY, "is not for streams: they have no end, and Spark pushes no filters into them")
+    refuse(options, _BATCH_ONLY, "is not for streams: they have no end, and Spark pushes no filters into them")
 
 
-def _refuse(options: Mapping[str, str], names: tuple[str, ...], reason: str) -> None:
+def refuse(options: Mapping[str, str], names: tuple[str, ...], reason: str) -> None:
+    """Raise ``ConfigError`` with the reason if one of these options is given."""
     given = {key.lower() for key in options}
     for name in names:
         if name.lower() in given:

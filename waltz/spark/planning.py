@@ -33,7 +33,7 @@ from waltz.spark.offsets import (
     select_partitions,
     split_ranges,
 )
-from waltz.spark.options import ClusterOptions, ReadOptions
+from waltz.spark.options import ClusterOptions, RangeOptions
 
 SESSION_TIMEOUT_S = 30.0
 CONNECT_TIMEOUT_S = 10.0
@@ -51,7 +51,7 @@ class Split(NamedTuple):
     partition_count: int
 
 
-async def plan(options: ReadOptions, pushed: Pushed = NOTHING_PUSHED) -> list[Split]:
+async def plan(options: RangeOptions, pushed: Pushed = NOTHING_PUSHED) -> list[Split]:
     """Plan a read of the cluster that the options name, without what ``pushed`` excludes.
 
     Raises ``ConfigError`` (key stores), ``ZooKeeperUnreachableError``, ``PlanningError``, ``ZooKeeperError``.
@@ -77,7 +77,7 @@ async def connect_zookeeper(options: ClusterOptions) -> ZooKeeper:
 
 async def plan_with(
     zookeeper: ZooKeeper,
-    options: ReadOptions,
+    options: RangeOptions,
     *,
     tls: ssl.SSLContext | None,
     deadline_s: float,
@@ -105,10 +105,17 @@ async def plan_with(
 
 
 async def plan_ranges(
-    zookeeper: ZooKeeper, options: ReadOptions, store: StoreParams, ranges: Sequence[OffsetRange], deadline_s: float
+    zookeeper: ZooKeeper, options: RangeOptions, store: StoreParams, ranges: Sequence[OffsetRange], deadline_s: float
 ) -> list[Split]:
     """Splits of ranges that are known to be committed; who may serve is asked now (rule S6: after the marks)."""
     pieces = split_ranges(ranges, options.max_rows_per_split, options.min_partitions)
+    return await plan_pieces(zookeeper, options, store, pieces, deadline_s)
+
+
+async def plan_pieces(
+    zookeeper: ZooKeeper, options: ClusterOptions, store: StoreParams, pieces: Sequence[OffsetRange], deadline_s: float
+) -> list[Split]:
+    """A split of each of the ranges; as :func:`plan_ranges`."""
     wanted = {piece.partition_id for piece in pieces}
     sources = await read_sources(zookeeper, options.cluster_root, wanted, deadline_s)
     # The position in the whole list also spreads partitions of a single split.

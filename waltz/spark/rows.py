@@ -1,6 +1,6 @@
 """From the rows of a DataFrame to what is appended: partition, header and payload of each."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -60,6 +60,11 @@ class RowMaker:
                 f"column '{lost[0]}' would be lost beside the payload in column '{self._data}'; drop it, or make one "
                 "payload of all with to_json(struct(...))"
             )
+
+    def groups(self, batches: Iterable[pa.RecordBatch]) -> Iterator[list[tuple[int, Row]]]:
+        """As :meth:`rows`, of each batch."""
+        for batch in batches:
+            yield list(self.rows(batch))
 
     def rows(self, batch: pa.RecordBatch) -> Iterator[tuple[int, Row]]:
         """Partition and transaction of every row. Raises ``SinkError`` for a row that cannot be appended."""

@@ -2,36 +2,48 @@
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
 from contextlib import asynccontextmanager
+from typing import TypeAlias
 
 from waltz.client.builder import Append
 from waltz.client.errors import AppendError, AppendManyError, ClientError, TransactionTooLargeError
+from waltz.client.locks import PartitionLocalLock
 from waltz.client.plain.client import Client, connect
 from waltz.common.config import ClientConfig
 from waltz.common.errors import ConnectionClosedError, DeadlineExceededError
+from waltz.common.ids import NO_TRANSACTION
 from waltz.common.net.tls import client_context
 from waltz.common.zk.client import ZooKeeper, ZooKeeperError
 from waltz.common.zk.znodes import StoreParams
 from waltz.spark.errors import SinkError
 from waltz.spark.exactly_once import Guard, NotAllAppendedError
 from waltz.spark.offsets import OffsetRange
-from waltz.spark.options import DEFAULT_FETCH_SIZE
+from waltz.spark.options import DEFAULT_FETCH_SIZE, ClusterOptions
 from waltz.spark.owner import OwnerReader
 from waltz.spark.planning import SESSION_TIMEOUT_S, Split, connect_zookeeper, read_sources, read_store
 from waltz.spark.reading import SplitReader
 from waltz.spark.rows import Row
-from waltz.spark.write_options import WriteOptions
+from waltz.spark.write_options import SinkOptions
 
 ATTEMPT_TIMEOUT_S = 30.0
 """How long the client tries to append what got lost on its way, before the sink looks into the log."""
 
 MARK_TIMEOUT_S = 10.0
 
+LOCKS_AT_ONCE = 1 << 16
+"""Of transactions that are handed to the client at a time: a lock is an object, and may weigh more than its row."""
+
+RowLocks: TypeAlias = Callable[[Row], Sequence[PartitionLocalLock]]
+"""The locks that a transaction raises, without asking whether somebody else has."""
+
 
 @asynccontextmanager
-async def open_log(options: WriteOptions) -> AsyncIterator["ClusterLog"]:
-    """The log of the cluster that the options name. Raises what connecting raises, ``WaltzError`` all of it."""
+async def open_log(options: SinkOptions, locks: RowLocks | None = None) -> AsyncIterator["ClusterLog"]:
+    """The log of the cluster that the options name; each transaction also raises its own ``locks``.
+
+    Raises what connecting raises, ``WaltzError`` all of it.
+    """
     config = ClientConfig(
         zookeeper_connect_string=options.zookeeper,
         cluster_root=options.cluster_root,
@@ -43,7 +55,7 @@ async def open_log(options: WriteOptions) -> AsyncIterator["ClusterLog"]:
     try:
         store = await read_store(zookeeper, options)
         async with connect(config, max_in_flight=options.max_in_flight, zookeeper=zookeeper) as client:
-            yield ClusterLog(client, zookeeper, store, options)
+            yield ClusterLog(client, zookeeper, store, options, locks)
     finally:
         await zookeeper.close()
 
@@ -51,11 +63,19 @@ async def open_log(options: WriteOptions) -> AsyncIterator["ClusterLog"]:
 class ClusterLog:
     """A :class:`~waltz.spark.exactly_once.SinkLog`; made by :func:`open_log`."""
 
-    def __init__(self, client: Client, zookeeper: ZooKeeper, store: StoreParams, options: WriteOptions) -> None:
+    def __init__(
+        self,
+        client: Client,
+        zookeeper: ZooKeeper,
+        store: StoreParams,
+        options: SinkOptions,
+        locks: RowLocks | None = None,
+    ) -> None:
         self._client = client
         self._zookeeper = zookeeper
         self._store = store
         self._options = options
+        self._locks = locks
         self._tls: ssl.SSLContext | None = client_context(options.tls)
 
     @property
@@ -102,13 +122,32 @@ class ClusterLog:
 
     async def append(self, partition_id: int, rows: Sequence[Row], guard: Guard | None) -> int:
         """Raises ``SinkError`` for a row that is too large."""
-        mark, write, read, append = guard or Guard(0)
-        items = [Append(row.data, row.header, write, read, append) for row in rows]
+        last = NO_TRANSACTION
+        for items in self._items(rows, guard):
+            last = await self._append_items(partition_id, items, None if guard is None else guard.high_water_mark)
+        return last
+
+    def _items(self, rows: Sequence[Row], guard: Guard | None) -> Iterator[list[Append]]:
+        """The appends, with a bounded number of locks at a time."""
+        _, write, read, append = guard or Guard(0)
+        items: list[Append] = []
+        count = 0
+        for row in rows:
+            own = () if self._locks is None else self._locks(row)
+            items.append(Append(row.data, row.header, write, read, (*append, *own)))
+            count += len(own)
+            if count >= LOCKS_AT_ONCE:
+                yield items
+                items, count = [], 0
+        if items:
+            yield items
+
+    async def _append_items(self, partition_id: int, items: list[Append], high_water_mark: int | None) -> int:
         try:
             ids = await self._client.append_many(
                 partition_id,
                 items,
-                high_water_mark=None if guard is None else mark,
+                high_water_mark=high_water_mark,
                 timeout_s=min(ATTEMPT_TIMEOUT_S, self._options.append_timeout_s),
             )
         except TransactionTooLargeError as error:
@@ -120,7 +159,7 @@ class ClusterLog:
         return ids[-1]
 
 
-async def read_partition_count(options: WriteOptions) -> int:
+async def read_partition_count(options: ClusterOptions) -> int:
     """How many partitions the cluster has. Raises ``PlanningError`` and ``ZooKeeperError``."""
     zookeeper = await connect_zookeeper(options)
     try:

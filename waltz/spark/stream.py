@@ -1,8 +1,9 @@
 """The stream reader: offsets and micro-batches beside the driver, reading in Spark's workers."""
 
 import asyncio
-from collections.abc import Coroutine, Iterator, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from functools import partial
+from typing import Any, Generic, TypeVar
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -17,55 +18,44 @@ from pyspark.sql.types import StructType
 from waltz.common.loops import new_event_loop
 from waltz.spark.batch import read_split
 from waltz.spark.columns import check_schema
-from waltz.spark.options import ReadOptions
+from waltz.spark.options import RangeOptions, ReadOptions
 from waltz.spark.stream_planning import StreamPlanner
 
 _T = TypeVar("_T")
+_P = TypeVar("_P", bound=StreamPlanner)
 
 
-class WaltzStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow, Generic[_P]):
     """Offsets are the next transaction id of every partition; see :mod:`waltz.spark.stream_offsets`.
 
     Travels pickled to the workers, so the connections that only the driver's side needs are opened when they are.
     """
 
-    def __init__(self, options: ReadOptions, schema: StructType) -> None:
-        """Raises ``ConfigError`` when ``schema`` is no selection of the columns."""
-        check_schema(schema, options.payload.name)
-        self._options = options
-        self._schema = schema
+    def __init__(self, options: RangeOptions, make_planner: Callable[[], _P]) -> None:
+        self._limit = options.max_offsets_per_trigger
+        self._make_planner = make_planner
         self._runner: asyncio.Runner | None = None
-        self._planner: StreamPlanner | None = None
+        self._planner: _P | None = None
 
     def initialOffset(self) -> dict[str, object]:
         """Where the stream begins without a checkpoint."""
-        return self._run(self._stream.initial())
+        return self.run(self.planner.initial())
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """As many rows per micro-batch as ``maxOffsetsPerTrigger`` says."""
-        most = self._options.max_offsets_per_trigger
-        return ReadAllAvailable() if most is None else ReadMaxRows(most)
+        return ReadAllAvailable() if self._limit is None else ReadMaxRows(self._limit)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, object]:
         """Where the next micro-batch ends."""
-        return self._run(self._stream.latest(start, limit.max_rows if isinstance(limit, ReadMaxRows) else None))
+        return self.run(self.planner.latest(start, limit.max_rows if isinstance(limit, ReadMaxRows) else None))
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Read no further than what is committed now."""
-        self._run(self._stream.freeze())
+        self.run(self.planner.freeze())
 
     def reportLatestOffset(self) -> dict[str, object] | None:
         """The newest offset that was seen: Spark shows it beside the one that was read."""
-        return self._stream.reported()
-
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """One partition per split of a micro-batch."""
-        return [InputPartition(split) for split in self._run(self._stream.splits(start, end))]
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of one split, see :func:`~waltz.spark.batch.read_split`."""
-        if partition.value is not None:
-            yield from read_split(self._options, self._schema, partition.value)
+        return self.planner.reported()
 
     def stop(self) -> None:
         """Close the connections. Spark does not always call this; nothing depends on it."""
@@ -77,12 +67,34 @@ class WaltzStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             runner.close()
 
     @property
-    def _stream(self) -> StreamPlanner:
+    def planner(self) -> _P:
+        """What plans the micro-batches; beside the driver only."""
         if self._planner is None:
-            self._planner = StreamPlanner(self._options)
+            self._planner = self._make_planner()
         return self._planner
 
-    def _run(self, coroutine: Coroutine[Any, Any, _T]) -> _T:
+    def run(self, coroutine: Coroutine[Any, Any, _T]) -> _T:
+        """Wait for something that the planner does."""
         if self._runner is None:
             self._runner = asyncio.Runner(loop_factory=new_event_loop)
         return self._runner.run(coroutine)
+
+
+class WaltzStreamReader(StreamReader[StreamPlanner]):
+    """The stream of transactions."""
+
+    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+        """Raises ``ConfigError`` when ``schema`` is no selection of the columns."""
+        check_schema(schema, options.payload.name)
+        super().__init__(options, partial(StreamPlanner, options))
+        self._options = options
+        self._schema = schema
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """One partition per split of a micro-batch."""
+        return [InputPartition(split) for split in self.run(self.planner.splits(start, end))]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of one split, see :func:`~waltz.spark.batch.read_split`."""
+        if partition.value is not None:
+            yield from read_split(self._options, self._schema, partition.value)

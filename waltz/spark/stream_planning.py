@@ -5,7 +5,8 @@ While a server fails over, nobody can tell the mark of its partitions: they stay
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TypeVar
 
 from waltz.common.cluster.marks import ask_committed_marks
 from waltz.common.net.tls import client_context
@@ -20,7 +21,7 @@ from waltz.spark.offsets import (
     resolve_bound,
     select_partitions,
 )
-from waltz.spark.options import ReadOptions
+from waltz.spark.options import RangeOptions
 from waltz.spark.planning import Split, committed_marks, connect_zookeeper, plan_ranges, read_store
 from waltz.spark.stream_offsets import (
     Offset,
@@ -39,14 +40,16 @@ logger = logging.getLogger(__name__)
 PATIENCE_S = 2.0
 """How long a micro-batch waits for marks that no server tells at once; then it goes on without them."""
 
+_T = TypeVar("_T")
+
 _FROM_LATEST = OffsetSpec(LATEST, {})
 
 
 class StreamPlanner:
     """Lives as long as the query, beside the driver. Raises ``PlanningError`` and ``ZooKeeperError``."""
 
-    def __init__(self, options: ReadOptions) -> None:
-        self._options = options
+    def __init__(self, options: RangeOptions) -> None:
+        self.options = options
         self._tls = client_context(options.tls)
         self._zookeeper: ZooKeeper | None = None
         self._store: StoreParams | None = None
@@ -58,8 +61,8 @@ class StreamPlanner:
     async def initial(self) -> Offset:
         """Where the stream begins if there is no checkpoint; the same whenever it is asked."""
         if self._initial is None:
-            options = self._options
-            selected = await self._selected()
+            options = self.options
+            selected = await self.selected()
             starting = options.starting_offsets or _FROM_LATEST
             check_named_partitions(STARTING_OFFSETS, starting, selected)
             ends = await self._all_ends(selected)
@@ -75,15 +78,15 @@ class StreamPlanner:
 
     async def freeze(self) -> None:
         """Settle the end of a query that reads what is available now."""
-        self._target = self._newest = await self._all_ends(await self._selected())
+        self._target = self._newest = await self._all_ends(await self.selected())
 
     async def latest(self, start: Mapping[str, object], max_rows: int | None) -> Offset:
         """Where the micro-batch that begins at ``start`` ends; ``start`` if there is nothing new."""
-        check_partitions(start, await self._selected())
+        check_partitions(start, await self.selected())
         places = positions(start)
         ends = self._target if self._target is not None else await self._known_ends(places)
         for partition_id, end in ends.items():
-            if end < places[partition_id] and self._options.fail_on_data_loss:
+            if end < places[partition_id] and self.options.fail_on_data_loss:
                 raise DataLossError(_loss(partition_id, places[partition_id], end))
         self._newest = {
             partition_id: max(place, ends.get(partition_id, place)) for partition_id, place in places.items()
@@ -96,18 +99,21 @@ class StreamPlanner:
 
     async def splits(self, start: Mapping[str, object], end: Mapping[str, object]) -> list[Split]:
         """The work of one micro-batch, whose end was committed when it was planned first."""
-        options = self._options
+        options = self.options
         ranges = batch_ranges(start, end)
         timeout_s = max(options.planning_timeout_s, options.failover_timeout_s)
         deadline_s = asyncio.get_running_loop().time() + timeout_s
+        return await self.in_session(
+            lambda zookeeper, store: plan_ranges(zookeeper, options, store, ranges, deadline_s)
+        )
+
+    async def in_session(self, ask: Callable[[ZooKeeper, StoreParams], Awaitable[_T]]) -> _T:
+        """What a question to ZooKeeper brings; asked again in another session if this one has just ended."""
         try:
-            zookeeper, store = await self._connected()
-            return await plan_ranges(zookeeper, options, store, ranges, deadline_s)
+            return await ask(*await self._connected())
         except ZooKeeperError:
-            # The session may just have ended; with a new one it has to work.
             await self.close()
-            zookeeper, store = await self._connected()
-            return await plan_ranges(zookeeper, options, store, ranges, deadline_s)
+            return await ask(*await self._connected())
 
     async def close(self) -> None:
         """Leave ZooKeeper; what is asked later connects again."""
@@ -115,22 +121,23 @@ class StreamPlanner:
         if zookeeper is not None:
             await zookeeper.close()
 
-    async def _selected(self) -> list[int]:
+    async def selected(self) -> list[int]:
+        """The partitions that are read."""
         if self._store is None:
             await self._connected()
         assert self._store is not None
-        return select_partitions(self._options.partitions, self._store.partition_count)
+        return select_partitions(self.options.partitions, self._store.partition_count)
 
     async def _connected(self) -> tuple[ZooKeeper, StoreParams]:
         if self._zookeeper is None:
-            self._zookeeper = await connect_zookeeper(self._options)
+            self._zookeeper = await connect_zookeeper(self.options)
         if self._store is None:
-            self._store = await read_store(self._zookeeper, self._options)
+            self._store = await read_store(self._zookeeper, self.options)
         return self._zookeeper, self._store
 
     async def _all_ends(self, selected: list[int]) -> Positions:
         """The first id that is not committed, of all partitions; waits for servers that fail over."""
-        options = self._options
+        options = self.options
         deadline_s = asyncio.get_running_loop().time() + options.planning_timeout_s
         zookeeper, _ = await self._connected()
         marks = await committed_marks(zookeeper, options, selected, tls=self._tls, deadline_s=deadline_s)
@@ -138,7 +145,7 @@ class StreamPlanner:
 
     async def _known_ends(self, places: Positions) -> Positions:
         """The same, of those partitions whose owners can tell."""
-        options = self._options
+        options = self.options
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + min(PATIENCE_S, options.planning_timeout_s)
         try:
@@ -165,8 +172,8 @@ class StreamPlanner:
         self._stuck_since_s = {partition_id: since_s.get(partition_id, now_s) for partition_id in stuck}
         for partition_id, error in stuck.items():
             waited_s = now_s - self._stuck_since_s[partition_id]
-            tolerated = isinstance(error, DataLossError) and not self._options.fail_on_data_loss
-            if waited_s > self._options.failover_timeout_s and not tolerated:
+            tolerated = isinstance(error, DataLossError) and not self.options.fail_on_data_loss
+            if waited_s > self.options.failover_timeout_s and not tolerated:
                 raise type(error)(f"partition {partition_id} has stood still for {waited_s:.3g} s: {error}")
             logger.warning("partition %d has stood still for %.3g s: %s", partition_id, waited_s, error)
 

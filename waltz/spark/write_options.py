@@ -13,6 +13,7 @@ from waltz.spark.options import (
     ZOOKEEPER,
     ClusterOptions,
     cluster_options,
+    fields_of,
     known,
     positive,
     required,
@@ -30,13 +31,7 @@ APPEND_TIMEOUT_MS = "appendTimeoutMs"
 CHECKPOINT_LOCATION = "checkpointLocation"
 QUERY_NAME = "queryName"
 
-_NAMES = (
-    ZOOKEEPER,
-    CLUSTER_ROOT,
-    PARTITION_COLUMN,
-    HEADER_COLUMN,
-    DATA_COLUMN,
-    HASH_COLUMNS,
+SINK_NAMES = (
     STAGING_PATH,
     TXN_APP_ID,
     MAX_IN_FLIGHT,
@@ -45,10 +40,16 @@ _NAMES = (
     REQUEST_TIMEOUT_MS,
     *TLS_NAMES,
 )
-BATCH_NAMES = (*_NAMES, TXN_VERSION)
+"""Options of everything that is written, beside the cluster."""
+BATCH_ONLY = (TXN_VERSION,)
+STREAM_ONLY = (CHECKPOINT_LOCATION, QUERY_NAME)
+"""Both are Spark's own."""
+
+_NAMES = (ZOOKEEPER, CLUSTER_ROOT, PARTITION_COLUMN, HEADER_COLUMN, DATA_COLUMN, HASH_COLUMNS, *SINK_NAMES)
+BATCH_NAMES = (*_NAMES, *BATCH_ONLY)
 """All options of ``df.write``, as documented."""
-STREAM_NAMES = (*_NAMES, CHECKPOINT_LOCATION, QUERY_NAME)
-"""All options of ``writeStream``; the last two are Spark's own."""
+STREAM_NAMES = (*_NAMES, *STREAM_ONLY)
+"""All options of ``writeStream``, as documented."""
 
 DEFAULT_MAX_IN_FLIGHT = 1000
 DEFAULT_APPEND_TIMEOUT_MS = 120_000
@@ -57,14 +58,9 @@ _VERSION = re.compile(r"\d{1,18}", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
-class WriteOptions(ClusterOptions):
-    """The checked options of a write."""
+class SinkOptions(ClusterOptions):
+    """How transactions get into the log."""
 
-    partition_column: str
-    header_column: str
-    data_column: str
-    hash_columns: tuple[str, ...]
-    """Empty: rows go by the partition column or, without one, by their payload."""
     staging_path: str | None
     """``None``: at least once."""
     app_id: str | None
@@ -76,40 +72,53 @@ class WriteOptions(ClusterOptions):
     """How long appending may bring nothing before it fails."""
 
 
+@dataclass(frozen=True, slots=True)
+class WriteOptions(SinkOptions):
+    """The checked options of a write."""
+
+    partition_column: str
+    header_column: str
+    data_column: str
+    hash_columns: tuple[str, ...]
+    """Empty: rows go by the partition column or, without one, by their payload."""
+
+
 def parse_write_options(options: Mapping[str, str]) -> WriteOptions:
     """The options of a batch write. Raises ``ConfigError`` that names the option."""
-    given = known(options, BATCH_NAMES)
-    if (TXN_APP_ID in given) != (TXN_VERSION in given):
-        raise ConfigError(f"options {TXN_APP_ID} and {TXN_VERSION} belong together: give both, or none")
-    version = given.get(TXN_VERSION)
-    if version is not None and _VERSION.fullmatch(version.strip()) is None:
-        raise ConfigError(f"option {TXN_VERSION}: expected a number from 0, found {version!r}")
-    return _parse(given, None if version is None else int(version))
+    return _parse(known(options, BATCH_NAMES), is_batch=True)
 
 
 def parse_stream_write_options(options: Mapping[str, str]) -> WriteOptions:
     """The options of a stream write, whose versions are Spark's batch ids. Raises ``ConfigError``."""
-    return _parse(known(options, STREAM_NAMES), None)
+    return _parse(known(options, STREAM_NAMES), is_batch=False)
 
 
-def _parse(given: Mapping[str, str], version: int | None) -> WriteOptions:
-    cluster = cluster_options(given)
-    staging_path = given.get(STAGING_PATH)
-    if staging_path is None and TXN_APP_ID in given:
-        raise ConfigError(f"option {TXN_APP_ID} needs {STAGING_PATH}: without staged rows a write is at least once")
+def _parse(given: Mapping[str, str], *, is_batch: bool) -> WriteOptions:
     return WriteOptions(
-        zookeeper=cluster.zookeeper,
-        cluster_root=cluster.cluster_root,
-        planning_timeout_s=cluster.planning_timeout_s,
-        request_timeout_s=cluster.request_timeout_s,
-        tls=cluster.tls,
+        **fields_of(sink_options(given, is_batch=is_batch)),
         partition_column=given.get(PARTITION_COLUMN, "partition"),
         header_column=given.get(HEADER_COLUMN, "header"),
         data_column=given.get(DATA_COLUMN, "data"),
         hash_columns=_hash_columns(given),
+    )
+
+
+def sink_options(given: Mapping[str, str], *, is_batch: bool) -> SinkOptions:
+    """What all writes share. Raises ``ConfigError``."""
+    staging_path = given.get(STAGING_PATH)
+    version = given.get(TXN_VERSION)
+    if is_batch and (TXN_APP_ID in given) != (version is not None):
+        raise ConfigError(f"options {TXN_APP_ID} and {TXN_VERSION} belong together: give both, or none")
+    if version is not None and _VERSION.fullmatch(version.strip()) is None:
+        raise ConfigError(f"option {TXN_VERSION}: expected a number from 0, found {version!r}")
+    cluster = cluster_options(given)
+    if staging_path is None and TXN_APP_ID in given:
+        raise ConfigError(f"option {TXN_APP_ID} needs {STAGING_PATH}: without staged rows a write is at least once")
+    return SinkOptions(
+        **fields_of(cluster),
         staging_path=None if staging_path is None else _directory(staging_path),
         app_id=required(given, TXN_APP_ID, "a name") if TXN_APP_ID in given else None,
-        version=version,
+        version=None if version is None else int(version),
         checkpoint_location=given.get(CHECKPOINT_LOCATION),
         max_in_flight=positive(given, MAX_IN_FLIGHT, DEFAULT_MAX_IN_FLIGHT),
         append_timeout_s=positive(given, APPEND_TIMEOUT_MS, DEFAULT_APPEND_TIMEOUT_MS) / 1000,

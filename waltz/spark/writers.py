@@ -8,9 +8,12 @@ appended again: at least once.
 import asyncio
 import json
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import chain
 from pathlib import Path
+from typing import TypeAlias
 from uuid import uuid4
 
 import pyarrow as pa
@@ -23,9 +26,9 @@ from waltz.common.loops import new_event_loop
 from waltz.spark.errors import SinkError
 from waltz.spark.exactly_once import EpochAppender, NotAllAppendedError, slices
 from waltz.spark.rows import Row, RowMaker
-from waltz.spark.sink_log import ClusterLog, open_log, read_partition_count
+from waltz.spark.sink_log import ClusterLog, RowLocks, open_log, read_partition_count
 from waltz.spark.staging import StagedFile, StagingArea
-from waltz.spark.write_options import CHECKPOINT_LOCATION, STAGING_PATH, TXN_APP_ID, WriteOptions
+from waltz.spark.write_options import CHECKPOINT_LOCATION, STAGING_PATH, TXN_APP_ID, SinkOptions, WriteOptions
 
 _ONLY_EPOCH = 0
 
@@ -37,20 +40,19 @@ class WrittenRows(WriterCommitMessage):
     file: StagedFile | None = None
 
 
+Groups: TypeAlias = Callable[[Iterable[pa.RecordBatch]], Iterable[list[tuple[int, Row]]]]
+"""What makes transactions of the rows of a task, each with its partition, some at a time."""
+
+
 class Sink:
-    """What the batch writer and the stream writer share. Travels pickled to the workers."""
+    """What all writers share. Travels pickled to the workers."""
 
-    def __init__(self, options: WriteOptions, schema: StructType, *, overwrite: bool, app_id: str | None) -> None:
-        """Reads the number of partitions. Raises ``ConfigError``, ``PlanningError`` and ``ZooKeeperError``.
-
-        ``app_id``: of the staging directory; ``None`` for at least once.
-        """
-        if overwrite:
-            raise ConfigError("a log cannot be overwritten; use mode('append') or outputMode('append')")
+    def __init__(self, options: SinkOptions, groups: Groups, *, app_id: str | None, locks: RowLocks | None) -> None:
+        """``app_id``: of the staging directory, ``None`` for at least once; ``locks``: what each transaction raises."""
         self.options = options
         self._app_id = app_id
-        RowMaker(schema, options, 1)
-        self._maker = RowMaker(schema, options, asyncio.run(read_partition_count(options)))
+        self._groups = groups
+        self._locks = locks
 
     def write(self, batches: Iterator[pa.RecordBatch]) -> WrittenRows:
         """One task."""
@@ -87,8 +89,8 @@ class Sink:
     def _stage(self, batches: Iterator[pa.RecordBatch]) -> StagedFile | None:
         stager = self._area.writer()
         try:
-            for batch in batches:
-                for partition_id, row in self._maker.rows(batch):
+            for group in self._groups(batches):
+                for partition_id, row in group:
                     stager.add(partition_id, row)
             return stager.finish()
         except BaseException:
@@ -100,7 +102,7 @@ class Sink:
         if area.is_done(epoch):
             area.discard(files)
             return
-        async with open_log(self.options) as log:
+        async with open_log(self.options, self._locks) as log:
             appender = EpochAppender(
                 area, self._app_id, epoch, log, timeout_s=self.options.append_timeout_s, jitter=random.Random()
             )
@@ -111,20 +113,18 @@ class Sink:
         first = next(batches, None)
         if first is None:
             return
-        async with open_log(self.options) as log:
-            batch: pa.RecordBatch | None = first
-            while batch is not None:
-                await self._append_batch(log, batch)
-                batch = next(batches, None)
+        async with open_log(self.options, self._locks) as log:
+            for group in self._groups(chain((first,), batches)):
+                await self._append_group(log, group)
 
-    async def _append_batch(self, log: ClusterLog, batch: pa.RecordBatch) -> None:
+    async def _append_group(self, log: ClusterLog, group: list[tuple[int, Row]]) -> None:
         by_partition: dict[int, list[Row]] = {}
-        for partition_id, row in self._maker.rows(batch):
+        for partition_id, row in group:
             by_partition.setdefault(partition_id, []).append(row)
         try:
-            async with asyncio.TaskGroup() as group:
+            async with asyncio.TaskGroup() as tasks:
                 for partition_id, rows in by_partition.items():
-                    group.create_task(self._append_rows(log, partition_id, rows))
+                    tasks.create_task(self._append_rows(log, partition_id, rows))
         except BaseExceptionGroup as errors:
             raise errors.exceptions[0] from None
 
@@ -143,14 +143,17 @@ def _files(messages: Sequence[WriterCommitMessage | None]) -> list[StagedFile]:
     return [message.file for message in messages if isinstance(message, WrittenRows) and message.file is not None]
 
 
-class WaltzWriter(DataSourceArrowWriter):
+class BatchWriter(DataSourceArrowWriter):
     """``df.write``: one epoch, named by ``txnAppId`` and ``txnVersion`` if another run may repeat it."""
 
-    def __init__(self, options: WriteOptions, schema: StructType, *, overwrite: bool) -> None:
+    def __init__(
+        self, options: SinkOptions, make_groups: Callable[[], Groups], *, locks: RowLocks | None = None
+    ) -> None:
+        """Raises what ``make_groups`` does, which may ask the cluster."""
         self._named = options.app_id is not None
         self._epoch = options.version if options.version is not None else _ONLY_EPOCH
-        app_id = options.app_id or f"batch-{uuid4()}"
-        self._sink = Sink(options, schema, overwrite=overwrite, app_id=app_id if options.staging_path else None)
+        app_id = (options.app_id or f"batch-{uuid4()}") if options.staging_path else None
+        self._sink = Sink(options, make_groups(), app_id=app_id, locks=locks)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WrittenRows:
         """Stage, or append."""
@@ -169,12 +172,15 @@ class WaltzWriter(DataSourceArrowWriter):
             self._sink.remove_staging()
 
 
-class WaltzStreamWriter(DataSourceStreamArrowWriter):
+class StreamWriter(DataSourceStreamArrowWriter):
     """``writeStream``: every micro-batch is an epoch of the query, or of ``txnAppId``."""
 
-    def __init__(self, options: WriteOptions, schema: StructType, *, overwrite: bool) -> None:
+    def __init__(
+        self, options: SinkOptions, make_groups: Callable[[], Groups], *, locks: RowLocks | None = None
+    ) -> None:
+        """Raises ``ConfigError`` for a query that has no name, and what ``make_groups`` does."""
         app_id = (options.app_id or _query_id(options)) if options.staging_path else None
-        self._sink = Sink(options, schema, overwrite=overwrite, app_id=app_id)
+        self._sink = Sink(options, make_groups(), app_id=app_id, locks=locks)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WrittenRows:
         """Stage, or append."""
@@ -189,7 +195,35 @@ class WaltzStreamWriter(DataSourceStreamArrowWriter):
         self._sink.abort(messages, batchId)
 
 
-def _query_id(options: WriteOptions) -> str:
+class WaltzWriter(BatchWriter):
+    """A batch of transactions."""
+
+    def __init__(self, options: WriteOptions, schema: StructType, *, overwrite: bool) -> None:
+        """Reads the number of partitions. Raises ``ConfigError``, ``PlanningError`` and ``ZooKeeperError``."""
+        super().__init__(options, partial(_groups, options, schema, overwrite=overwrite))
+
+
+class WaltzStreamWriter(StreamWriter):
+    """A stream of transactions."""
+
+    def __init__(self, options: WriteOptions, schema: StructType, *, overwrite: bool) -> None:
+        """Reads the number of partitions. Raises ``ConfigError``, ``PlanningError`` and ``ZooKeeperError``."""
+        super().__init__(options, partial(_groups, options, schema, overwrite=overwrite))
+
+
+def refuse_overwrite(overwrite: bool) -> None:
+    """Raise ``ConfigError`` for a mode that a log does not have."""
+    if overwrite:
+        raise ConfigError("a log cannot be overwritten; use mode('append') or outputMode('append')")
+
+
+def _groups(options: WriteOptions, schema: StructType, *, overwrite: bool) -> Groups:
+    refuse_overwrite(overwrite)
+    RowMaker(schema, options, 1)
+    return RowMaker(schema, options, asyncio.run(read_partition_count(options))).groups
+
+
+def _query_id(options: SinkOptions) -> str:
     """The id that Spark gave the query when its checkpoint was made: a new checkpoint is a new query."""
     location = options.checkpoint_location
     if location is None:

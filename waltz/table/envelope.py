@@ -31,7 +31,8 @@ HAS_TIMESTAMP = 4
 HAS_VALUE = 8
 _FLAGS = TOMBSTONE | HAS_PREFIX | HAS_TIMESTAMP | HAS_VALUE
 
-_BATCH, _TRUNCATE, _SWEEP_MARK = range(3)
+BATCH, _TRUNCATE, _SWEEP_MARK = range(3)
+"""What the body is, in the byte behind when it was written."""
 
 _START = struct.Struct(">2sBB")
 _BODY_SIZE = _COUNT = _SIZE = struct.Struct(">I")
@@ -107,13 +108,18 @@ def decode(data: bytes, max_body_bytes: int = DEFAULT_MAX_BODY_BYTES) -> Envelop
     Raises :class:`EnvelopeError` when there is none of this version, or its body would be larger than
     ``max_body_bytes`` when decompressed, and :class:`~waltz.table.errors.CodecUnavailableError`.
     """
+    return decode_body(*body_of(data, max_body_bytes))
+
+
+def body_of(data: bytes, max_body_bytes: int = DEFAULT_MAX_BODY_BYTES) -> tuple[bytes, int]:
+    """Bytes that end with the body of an envelope, decompressed, and where it begins. Raises as :func:`decode` does."""
     if len(data) < _START.size:
         raise EnvelopeError(f"{len(data)} bytes are no envelope")
     mark, version, codec_number = _START.unpack_from(data)
     if mark != MARK or version != VERSION:
         raise EnvelopeError("no mark of an envelope of this version")
     if codec_number == 0:
-        return _decode_body(data, _START.size)
+        return data, _START.size
     if codec_number > max(Codec):
         raise EnvelopeError(f"the unknown codec {codec_number}")
     body_start = _START.size + _BODY_SIZE.size
@@ -122,7 +128,7 @@ def decode(data: bytes, max_body_bytes: int = DEFAULT_MAX_BODY_BYTES) -> Envelop
     (size,) = _BODY_SIZE.unpack_from(data, _START.size)
     if size > max_body_bytes:
         raise EnvelopeError(f"a body of {size} bytes, more than {max_body_bytes}")
-    return _decode_body(decompress(Codec(codec_number), data[body_start:], size), 0)
+    return decompress(Codec(codec_number), data[body_start:], size), 0
 
 
 def _encode_body(envelope: Envelope) -> bytes:
@@ -130,7 +136,7 @@ def _encode_body(envelope: Envelope) -> bytes:
         return _BODY_START.pack(envelope.written_at_ms, _TRUNCATE)
     if isinstance(envelope, SweepMark):
         return _BODY_START.pack(envelope.written_at_ms, _SWEEP_MARK) + _BOUNDS.pack(*envelope[1:])
-    parts = [_BODY_START.pack(envelope.written_at_ms, _BATCH), _COUNT.pack(len(envelope.rows))]
+    parts = [_BODY_START.pack(envelope.written_at_ms, BATCH), _COUNT.pack(len(envelope.rows))]
     for prefix, key, value, timestamp_ms, tombstone in envelope.rows:
         if tombstone and value is not None:
             raise EnvelopeError("a tombstone with a value")
@@ -153,13 +159,14 @@ def _encode_body(envelope: Envelope) -> bytes:
     return b"".join(parts)
 
 
-def _decode_body(body: bytes, position: int) -> Envelope:
+def decode_body(body: bytes, position: int) -> Envelope:
+    """What :func:`body_of` has found. Raises :class:`EnvelopeError`."""
     end = len(body)
     start = position + _BODY_START.size
     if start > end:
         raise EnvelopeError("it ends before it says what it is")
     written_at_ms, kind = _BODY_START.unpack_from(body, position)
-    if kind == _BATCH:
+    if kind == BATCH:
         return Batch(written_at_ms, _decode_rows(body, start))
     if kind == _TRUNCATE and start == end:
         return Truncate(written_at_ms)

@@ -28,7 +28,7 @@ def present_mark(now_ms: int, ages: Ages) -> SweepMark | None:
     return sweep_mark(now_ms - SKEW_MARGIN_MS, ages)
 
 
-async def check_rows(
+async def check_sweep(
     snapshot: Snapshot, now_ms: int, ages: Ages, intervals: Ages, *, only_due: bool = False
 ) -> SweepCheck:
     """Look at the rows of a snapshot; with ``only_due`` until it is known that a sweep is due."""

@@ -18,14 +18,15 @@ from waltz.client.plain.client import Client
 from waltz.client.retry_policy import RetryPolicy
 from waltz.table.codecs import Codec
 from waltz.table.envelope import Batch, Envelope, Row, Truncate, encode
-from waltz.table.errors import KeyTooLongError, PropertiesError, TimestampError, VersionConflict
+from waltz.table.errors import PropertiesError, VersionConflict
 from waltz.table.face.configured import Configured
 from waltz.table.face.follower import Follower
-from waltz.table.face.locks import MAX_ROW_LOCKS, TABLE_LOCK, row_lock
-from waltz.table.face.sweeping import SweepCheck, check_rows, present_mark
+from waltz.table.face.locks import TABLE_LOCK, locks_of_batch
+from waltz.table.face.sweeping import SweepCheck, check_sweep, present_mark
 from waltz.table.face.transaction import TableTransaction
+from waltz.table.limits import check_rows
 from waltz.table.properties import PartitionProperties
-from waltz.table.rows import TableRow, Version, row_key
+from waltz.table.rows import TableRow, Version
 from waltz.table.stores.directory import StoreIdentity
 from waltz.table.stores.interface import Snapshot, Store
 from waltz.table.stores.registry import open_store
@@ -142,9 +143,13 @@ class Table:
         now_ms = self._clock()
         if not rows:
             raise ValueError("a batch of no rows")
-        self._check(rows, None if any_timestamp else now_ms + self.properties.max_timestamp_skew_ms)
-        locks = [row_lock(row.prefix, row.key) for row in rows] if len(rows) <= MAX_ROW_LOCKS else [TABLE_LOCK]
-        return await self._append(Batch(now_ms, rows), append_locks=locks)
+        properties = self.properties
+        check_rows(
+            rows,
+            max_key_bytes=properties.max_key_bytes,
+            latest_ms=None if any_timestamp else now_ms + properties.max_timestamp_skew_ms,
+        )
+        return await self._append(Batch(now_ms, rows), append_locks=locks_of_batch(rows))
 
     async def truncate(self) -> int:
         """Void every row that is in the log before this."""
@@ -196,7 +201,7 @@ class Table:
             snapshot.close()
 
     async def _aged(self, snapshot: Snapshot, *, only_due: bool) -> SweepCheck:
-        return await check_rows(
+        return await check_sweep(
             snapshot, self._clock(), self._configured.ages, self.properties.intervals, only_due=only_due
         )
 
@@ -292,20 +297,6 @@ class Table:
         if sum(len(row.key) + len(row.value or b"") for row in envelope.rows) <= _LOOP_BYTES:
             return encode(envelope, codec, max_body_bytes)
         return await asyncio.to_thread(encode, envelope, codec, max_body_bytes)
-
-    def _check(self, rows: Sequence[Row], latest_ms: int | None) -> None:
-        longest = self.properties.max_key_bytes
-        for row in rows:
-            if longest is not None and len(row_key(row.prefix, row.key)) > longest:
-                raise KeyTooLongError(f"prefix and key take more than the {longest} bytes that this table allows")
-            if row.timestamp_ms is not None:
-                if row.timestamp_ms <= 0:
-                    raise TimestampError(f"a timestamp must be positive, not {row.timestamp_ms}")
-                if latest_ms is not None and row.timestamp_ms > latest_ms:
-                    raise TimestampError(
-                        f"the timestamp {row.timestamp_ms} is too far ahead of this clock; at most {latest_ms} is "
-                        "possible, by maxTimestampSkewInMillis"
-                    )
 
     # Reads
 
@@ -482,7 +473,7 @@ class Transacting:
         intent = self._attempt.intent()
         if intent is None:
             return True
-        table._check(intent.rows, None)
+        check_rows(intent.rows, max_key_bytes=table.properties.max_key_bytes, latest_ms=None)
         try:
             self.transaction_id = await table._append(
                 Batch(self._now_ms, intent.rows),

@@ -7,7 +7,7 @@ from pathlib import Path
 from tests.unit.table.stores.cases import opened
 from waltz.table.ages import NO_AGES, Ages
 from waltz.table.envelope import Batch, Row, encode
-from waltz.table.face.sweeping import SKEW_MARGIN_MS, SweepCheck, check_rows, present_mark
+from waltz.table.face.sweeping import SKEW_MARGIN_MS, SweepCheck, check_sweep, present_mark
 from waltz.table.rows import TableRow
 from waltz.table.stores.interface import Changes
 from waltz.table.view import Reading, steps
@@ -47,7 +47,7 @@ async def test_rows_that_have_reached_their_age_are_counted(tmp_path: Path) -> N
         ages = Ages(*(chance.choice((0, chance.randrange(1, NOW_MS))) for _ in range(4)))
         intervals = Ages(*(chance.choice((0, chance.randrange(1, NOW_MS))) for _ in range(4)))
         expected = SweepCheck(count_old(rows, ages, NO_AGES), due=count_old(rows, ages, intervals) > 0)
-        assert await check_rows(store, NOW_MS, ages, intervals) == expected
-        assert (await check_rows(store, NOW_MS, ages, intervals, only_due=True)).due == expected.due
+        assert await check_sweep(store, NOW_MS, ages, intervals) == expected
+        assert (await check_sweep(store, NOW_MS, ages, intervals, only_due=True)).due == expected.due
     assert present_mark(NOW_MS, NO_AGES) is None
     store.close()

@@ -1,0 +1,117 @@
+import asyncio
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from pyspark.sql.datasource import EqualTo, Filter, GreaterThanOrEqual
+
+from tests.unit.common.cluster.conftest import ROOT
+from tests.unit.common.cluster.fakes import FakeCluster
+from waltz.spark.errors import DataLossError, PlanningError
+from waltz.spark.offsets import OffsetRange
+from waltz.spark.options import ClusterOptions
+from waltz.spark.table import planning
+from waltz.spark.table.filters import push_table
+from waltz.spark.table.options import parse_batch_options
+from waltz.spark.table.planning import TableSplit, plan
+from waltz.table.ages import NO_AGES, Ages
+from waltz.table.errors import PropertiesError
+from waltz.table.properties import change_properties
+
+LAST = (9, -1, 0)
+"""The last committed transaction of each partition."""
+
+
+@pytest.fixture
+async def tables(cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
+    """The first two partitions are tables; ZooKeeper is the fake's."""
+
+    class Connected:
+        """The fake's connection, which outlives a plan."""
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(cluster.zookeeper, name)
+
+        async def close(self) -> None:
+            pass
+
+    async def connect(options: ClusterOptions) -> Connected:
+        return Connected()
+
+    monkeypatch.setattr(planning, "connect_zookeeper", connect)
+    for partition_id in (0, 1):
+        await change_properties(cluster.zookeeper, ROOT, partition_id, {"format": "table"})
+    return cluster
+
+
+async def make_plan(filters: Sequence[Filter] = (), **options: str) -> list[TableSplit]:
+    parsed = parse_batch_options({"zookeeper": "zk:2181", "clusterRoot": ROOT, "tls.plaintext": "true"} | options)
+    pushed, _ = push_table(filters, all_versions=parsed.all_versions)
+    return await plan(parsed, pushed)
+
+
+def ranges(splits: list[TableSplit]) -> list[OffsetRange]:
+    return [found.split.range for found in splits]
+
+
+@pytest.mark.usefixtures("tables")
+async def test_a_state_is_read_whole_by_one_task_for_each_table() -> None:
+    assert ranges(await make_plan()) == [OffsetRange(0, 0, 10)]
+    assert ranges(await make_plan(asOf='{"0": 4}')) == [OffsetRange(0, 0, 5)]
+    assert ranges(await make_plan(asOf="0", partitions="0")) == [OffsetRange(0, 0, 1)]
+    assert ranges(await make_plan(asOf="12", partitions="0", failOnDataLoss="false")) == [OffsetRange(0, 0, 10)]
+
+
+@pytest.mark.usefixtures("tables")
+async def test_versions_are_read_in_pieces() -> None:
+    splits = await make_plan(versions="all", minPartitions="2", startingOffsets='{"0": 2}', endingOffsets='{"0": 8}')
+    assert ranges(splits) == [OffsetRange(0, 2, 5), OffsetRange(0, 5, 8)]
+
+
+async def test_a_task_knows_its_table(tables: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    changes = {"ttlVersionAgeInMillis": 5, "maxDecompressedSizeInBytes": 99}
+    await change_properties(tables.zookeeper, ROOT, 0, changes)
+    await change_properties(tables.zookeeper, ROOT, 2, {"format": "table"})
+    ((first, *other), (second, *_)) = [found[1:] for found in await make_plan(nowMs="17")]
+    assert (first, *other) == (99, Ages(0, 0, 0, 5), 17)
+    assert second == 64 << 20
+    monkeypatch.setattr(time, "time_ns", lambda: 18_999_999)
+    assert [(found.ages, found.now_ms) for found in await make_plan()] == [(Ages(0, 0, 0, 5), 18), (NO_AGES, 18)]
+
+
+@pytest.mark.usefixtures("tables")
+async def test_filters_shorten_the_plan() -> None:
+    late = GreaterThanOrEqual(("transaction_id",), 7)
+    assert ranges(await make_plan([late], versions="all")) == [OffsetRange(0, 7, 10)]
+    assert ranges(await make_plan([late])) == [OffsetRange(0, 0, 10)]
+    assert await make_plan([EqualTo(("partition",), 1)]) == []
+
+
+async def test_what_was_configured_a_moment_ago_counts(tables: FakeCluster) -> None:
+    await change_properties(tables.zookeeper, ROOT, 0, {"format": None})
+    await change_properties(tables.zookeeper, ROOT, 2, {"format": "table"})
+    assert ranges(await make_plan()) == [OffsetRange(2, 0, 1)]
+    for partition_id in (1, 2):
+        await change_properties(tables.zookeeper, ROOT, partition_id, {"format": None})
+    with pytest.raises(PlanningError, match=r"no partition of the cluster at \S+ is a table; one is made by"):
+        await make_plan()
+
+
+@pytest.mark.usefixtures("tables")
+@pytest.mark.parametrize(
+    ("options", "error", "complaint"),
+    [
+        ({"partitions": "0,2"}, PropertiesError, "partition 2 is not a table: its format is raw"),
+        ({"partitions": "1-3"}, PlanningError, "no partition 3"),
+        ({"asOf": "3"}, PlanningError, r'a transaction id belongs to one partition, and 2 are read; give {"0": 3}'),
+        ({"asOf": '{"2": 0}'}, PlanningError, "asOf names partition 2, which is not read"),
+        ({"asOf": '{"0": 10}'}, DataLossError, "asOf: transaction 10 is beyond partition 0, whose last .* is 9"),
+        ({"asOf": '{"1": 0}'}, DataLossError, "asOf: transaction 0 is beyond partition 1, whose last .* is -1"),
+        ({"versions": "all", "endingOffsets": '{"0": 11}'}, DataLossError, "endingOffsets: 11 is beyond partition 0"),
+        ({"versions": "all", "startingOffsets": '{"2": 0}'}, PlanningError, "startingOffsets names partition 2"),
+    ],
+)
+async def test_what_is_refused(options: dict[str, str], error: type[Exception], complaint: str) -> None:
+    with pytest.raises(error, match=complaint):
+        await asyncio.wait_for(make_plan((), **options), 30)

@@ -1,0 +1,146 @@
+"""The rows that win: what a view holds after a prefix of the log, as columns.
+
+Rows are gathered until there are as many new ones as there were winners, and then reduced to those that win, all at
+once: so every row takes part in few reductions, and what is held is at most a few times the state. What removes rows
+removes them at its place in the log: a truncate forgets what was gathered, a sweep mark looks at the winners before it.
+"""
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from waltz.table.ages import Ages
+from waltz.table.envelope import SweepMark
+
+LEAST_ROWS = 1 << 17
+LEAST_BYTES = 64 << 20
+"""Fewer new rows are not worth a reduction."""
+
+_WIDE = {pa.binary(): pa.large_binary()}
+"""A state may have more bytes than the 32-bit offsets of Arrow's ordinary columns can say."""
+
+
+class Fold:
+    """The winners of the rows that were added, in the order of the log."""
+
+    def __init__(self, least_rows: int = LEAST_ROWS) -> None:
+        """``least_rows`` is for tests."""
+        self._least_rows = least_rows
+        self._clear()
+
+    def add(self, rows: pa.RecordBatch) -> None:
+        """Rows behind all that were added before."""
+        table = pa.Table.from_batches([rows])
+        self._new.append(table.cast(_wide(table.schema)))
+        self._new_rows += rows.num_rows
+        self._new_bytes += rows.nbytes
+        if self._new_rows >= max(self._least_rows, self._winners_rows) or self._new_bytes >= max(
+            LEAST_BYTES, self._winners_bytes
+        ):
+            self._reduce()
+
+    def truncate(self) -> None:
+        """Void everything that was added."""
+        self._clear()
+
+    def sweep(self, mark: SweepMark) -> None:
+        """Remove winners that are older than the bounds."""
+        winners = self.winners()
+        if winners is not None:
+            self._hold(winners.filter(pc.invert(_swept(winners, mark))))
+
+    def winners(self) -> pa.Table | None:
+        """All that win; ``None`` if no row was ever added."""
+        if self._new:
+            self._reduce()
+        return self._winners
+
+    def _clear(self) -> None:
+        self._winners: pa.Table | None = None
+        self._winners_rows = self._winners_bytes = 0
+        self._begin()
+
+    def _begin(self) -> None:
+        self._new: list[pa.Table] = []
+        self._new_rows = self._new_bytes = 0
+
+    def _reduce(self) -> None:
+        rows = pa.concat_tables(self._new if self._winners is None else [self._winners, *self._new])
+        self._begin()
+        self._hold(rows.filter(_wins(rows)))
+
+    def _hold(self, winners: pa.Table) -> None:
+        self._winners = winners.combine_chunks()
+        self._winners_rows = winners.num_rows
+        self._winners_bytes = self._winners.nbytes
+
+
+def hidden(rows: pa.Table, now_ms: int, ages: Ages) -> pa.ChunkedArray:
+    """Which winners readers do not see: tombstones, and what is past its time to live."""
+    hides = rows["tombstone"]
+    for column, age_ms in (("timestamp", ages.row_timestamp_ms), ("written_at", ages.row_written_at_ms)):
+        if age_ms:
+            hides = pc.or_(hides, _at_most(rows[column], now_ms - age_ms))
+    return hides
+
+
+def _swept(rows: pa.Table, mark: SweepMark) -> pa.ChunkedArray:
+    old = pc.or_(
+        _at_most(rows["timestamp"], mark.row_timestamp_ms - 1), _at_most(rows["written_at"], mark.row_written_at_ms - 1)
+    )
+    old_tombstone = pc.or_(
+        _at_most(rows["timestamp"], mark.tombstone_timestamp_ms - 1),
+        _at_most(rows["written_at"], mark.tombstone_written_at_ms - 1),
+    )
+    return pc.or_(old, pc.and_(rows["tombstone"], old_tombstone))
+
+
+def _at_most(numbers: pa.ChunkedArray, bound: int) -> pa.ChunkedArray:
+    """Which of the numbers are not above a bound, which may be beyond 64 bits."""
+    if bound < _LEAST:
+        return pc.less(numbers, numbers)
+    return pc.less_equal(numbers, pa.scalar(min(bound, _GREATEST), pa.int64()))
+
+
+_LEAST, _GREATEST = -(2**63), 2**63 - 1
+
+
+def _wins(rows: pa.Table) -> pa.Array:
+    """Which rows win: of those of a (prefix, key), the one with the greatest timestamp, and of these the last."""
+    count = rows.num_rows
+    keys = _keys(rows)
+    timestamps = rows["timestamp"].combine_chunks()
+    places = _consecutive(count)
+    if count > 1 and not pc.all(pc.greater_equal(timestamps.slice(1), timestamps.slice(0, count - 1))).as_py():
+        order = pc.array_sort_indices(timestamps)  # stable: equal ones stay in the order of the log
+        last = _last_of_each(keys.take(order), places)
+        winners = order.take(last)
+    else:
+        winners = _last_of_each(keys, places)
+    return pc.is_in(places, value_set=winners.cast(pa.int64()))
+
+
+def _last_of_each(keys: pa.Array, places: pa.Array) -> pa.Array:
+    """The last place of every key."""
+    grouped = pa.table({"key": keys, "place": places}).group_by("key").aggregate([("place", "max")])
+    return grouped["place_max"].combine_chunks()
+
+
+def _keys(rows: pa.Table) -> pa.Array:
+    """A number for each row, which two rows share if they have the same prefix and key."""
+    prefixes, keys = _codes(rows["prefix"]), _codes(rows["key"])
+    return pc.add(pc.multiply(prefixes.cast(pa.int64()), rows.num_rows), keys)
+
+
+def _codes(values: pa.ChunkedArray) -> pa.Array:
+    """A number below their count for each value, which equal ones share."""
+    encoded = values.dictionary_encode()
+    return pa.chunked_array([chunk.indices for chunk in encoded.chunks], pa.int32()).combine_chunks()
+
+
+def _consecutive(count: int) -> pa.Int64Array:
+    """0, 1, 2, ...: of any length, which :func:`waltz.spark.chunk.consecutive` would keep."""
+    return pc.subtract(pc.cumulative_sum(pa.repeat(pa.scalar(1, pa.int64()), count)), 1)
+
+
+def _wide(schema: pa.Schema) -> pa.Schema:
+    return pa.schema([field.with_type(_WIDE.get(field.type, field.type)) for field in schema])

@@ -1,0 +1,148 @@
+"""Options of reads of tables: names, defaults, checks. Pure."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from waltz.common.errors import ConfigError
+from waltz.spark.offsets import EARLIEST, ENDING_OFFSETS, LATEST, STARTING_OFFSETS, OffsetSpec, parse_offsets
+from waltz.spark.options import (
+    CLUSTER_ROOT,
+    COLUMNS,
+    FAIL_ON_DATA_LOSS,
+    FAILOVER_TIMEOUT_MS,
+    FETCH_SIZE,
+    MAX_OFFSETS_PER_TRIGGER,
+    MAX_ROWS_PER_SPLIT,
+    MIN_PARTITIONS,
+    PARTITIONS,
+    PLANNING_TIMEOUT_MS,
+    PUSHDOWN,
+    REQUEST_TIMEOUT_MS,
+    TLS_NAMES,
+    ZOOKEEPER,
+    RangeOptions,
+    boolean,
+    choice,
+    fields_of,
+    known,
+    named_columns,
+    range_options,
+    refuse,
+    refuse_options_of_streams,
+)
+from waltz.spark.table.columns import check_names
+
+VERSIONS = "versions"
+AS_OF = "asOf"
+RAW = "raw"
+NOW_MS = "nowMs"
+
+NAMES = (
+    ZOOKEEPER,
+    CLUSTER_ROOT,
+    PARTITIONS,
+    VERSIONS,
+    AS_OF,
+    RAW,
+    NOW_MS,
+    STARTING_OFFSETS,
+    ENDING_OFFSETS,
+    FAIL_ON_DATA_LOSS,
+    MIN_PARTITIONS,
+    MAX_ROWS_PER_SPLIT,
+    FETCH_SIZE,
+    COLUMNS,
+    PUSHDOWN,
+    MAX_OFFSETS_PER_TRIGGER,
+    FAILOVER_TIMEOUT_MS,
+    PLANNING_TIMEOUT_MS,
+    REQUEST_TIMEOUT_MS,
+    *TLS_NAMES,
+)
+"""All options of reads, as documented."""
+
+_STATE_ONLY = (AS_OF, RAW, NOW_MS)
+_VERSIONS_ONLY = (STARTING_OFFSETS, ENDING_OFFSETS, MIN_PARTITIONS, MAX_ROWS_PER_SPLIT)
+_BATCH_ONLY = (VERSIONS, *_STATE_ONLY, ENDING_OFFSETS, PUSHDOWN)
+
+_ALL_VERSIONS = {"latest": False, "all": True}
+_INTEGER = re.compile(r"[+-]?\d{1,19}", re.ASCII)
+_LARGEST = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class TableReadOptions(RangeOptions):
+    """The checked options of a read."""
+
+    columns: tuple[str, ...] | None
+    all_versions: bool
+    """Every row of the log, instead of those that win."""
+    as_of: OffsetSpec
+    """The last transaction that counts, included; or what is committed."""
+    raw: bool
+    """Whether tombstones and expired rows are shown among those that win."""
+    now_ms: int | None
+    """By when rows are expired; ``None``: when the read is planned."""
+    pushdown: bool
+
+
+def parse_options(options: Mapping[str, str]) -> TableReadOptions:
+    """Check everything that can be checked without a cluster. Raises ``ConfigError`` that names the option."""
+    given = known(options, NAMES)
+    columns = named_columns(given)
+    if columns is not None:
+        check_names(COLUMNS, columns)
+    all_versions = choice(given, VERSIONS, _ALL_VERSIONS, False)
+    return TableReadOptions(
+        **fields_of(range_options(given)),
+        columns=columns,
+        all_versions=all_versions,
+        as_of=_as_of(given),
+        raw=boolean(given, RAW, False),
+        now_ms=_milliseconds(given, NOW_MS),
+        pushdown=boolean(given, PUSHDOWN, False),
+    )
+
+
+def parse_batch_options(options: Mapping[str, str]) -> TableReadOptions:
+    """The options of a batch, without those that mean nothing in what it reads. Raises ``ConfigError``."""
+    refuse_options_of_streams(options)
+    parsed = parse_options(options)
+    if parsed.all_versions:
+        refuse(options, _STATE_ONLY, f"is about the state of a table; {VERSIONS}=all reads every row there ever was")
+    else:
+        refuse(
+            options,
+            _VERSIONS_ONLY,
+            f"needs {VERSIONS}=all: the state of a table rests on its whole log, which one task reads for each "
+            f"partition; {AS_OF} says up to where",
+        )
+    return parsed
+
+
+def parse_stream_options(options: Mapping[str, str]) -> TableReadOptions:
+    """The options of a stream. Raises ``ConfigError``."""
+    refuse(options, _BATCH_ONLY, "is not for streams: they have every change from their start on, and no end")
+    return parse_options(options)
+
+
+def _as_of(given: Mapping[str, str]) -> OffsetSpec:
+    text = given.get(AS_OF, LATEST).strip()
+    if _INTEGER.fullmatch(text) is not None:
+        if not 0 <= (transaction_id := int(text)) <= _LARGEST:
+            raise ConfigError(f"option {AS_OF}: expected a transaction id from 0, found {text}")
+        return OffsetSpec(transaction_id, {})
+    spec = parse_offsets(AS_OF, text, LATEST)
+    if EARLIEST in (spec.default, *spec.by_partition.values()):
+        raise ConfigError(f"option {AS_OF}: expected a transaction id or latest, found {text!r}")
+    return spec
+
+
+def _milliseconds(given: Mapping[str, str], name: str) -> int | None:
+    if name not in given:
+        return None
+    text = given[name].strip()
+    if _INTEGER.fullmatch(text) is None or not 0 <= (found := int(text)) <= _LARGEST:
+        raise ConfigError(f"option {name}: expected milliseconds since the epoch, found {given[name]!r}")
+    return found

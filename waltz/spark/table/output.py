@@ -1,0 +1,96 @@
+"""From the rows of a log to the batches that Spark asked for."""
+
+from collections.abc import Callable, Iterator
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql.types import StructType
+
+from waltz.spark.batches import arrow_schema
+from waltz.spark.errors import PayloadError
+from waltz.spark.table.columns import BYTES
+from waltz.spark.table.filters import BytesTest
+
+MAX_BATCH_BYTES = 16 << 20
+"""Exceeded only by a single row that is larger."""
+_MAX_BATCH_ROWS = 1 << 16
+
+
+def filtered(rows: pa.RecordBatch, tests: dict[str, BytesTest]) -> pa.RecordBatch:
+    """The rows whose prefixes and keys pass."""
+    for column, test in tests.items():
+        rows = rows.filter(_passes(rows.column(column), test))
+    return rows
+
+
+def _passes(values: pa.BinaryArray, test: BytesTest) -> pa.BooleanArray:
+    kept = pc.greater_equal(values, pa.scalar(test.start, pa.binary()))
+    if test.end is not None:
+        kept = pc.and_(kept, pc.less(values, pa.scalar(test.end, pa.binary())))
+    if test.among is not None:
+        kept = pc.and_(kept, pc.is_in(values, value_set=pa.array(sorted(test.among), pa.binary())))
+    return kept
+
+
+class OutputMaker:
+    """Makes batches of the columns of one schema."""
+
+    def __init__(self, schema: StructType, partition_id: int) -> None:
+        self._schema = arrow_schema(schema)
+        self._partition_id = partition_id
+
+    @property
+    def needs_values(self) -> bool:
+        """Whether the column is among those asked for."""
+        return "value" in self._schema.names
+
+    def batches(self, rows: pa.RecordBatch | pa.Table) -> Iterator[pa.RecordBatch]:
+        """The rows in batches of bounded size. Raises ``PayloadError`` for bytes that are no text."""
+        whole = [rows] if isinstance(rows, pa.RecordBatch) else rows.to_batches(max_chunksize=_MAX_BATCH_ROWS)
+        for batch in whole:
+            for piece in _pieces(batch):
+                yield self._batch(piece)
+
+    def _batch(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        make: dict[str, Callable[[], pa.Array]] = {
+            "partition": lambda: pa.repeat(pa.scalar(self._partition_id, pa.int32()), rows.num_rows)
+        }
+        columns = []
+        for field in self._schema:
+            column = make[field.name]() if field.name in make else rows.column(field.name)
+            if field.name in BYTES:
+                column = self._as(column, field, rows)
+            columns.append(column)
+        return pa.RecordBatch.from_arrays(columns, schema=self._schema)
+
+    def _as(self, column: pa.Array, field: pa.Field, rows: pa.RecordBatch) -> pa.Array:
+        """Bytes with the offsets that Spark knows, or as text."""
+        narrow = column.cast(pa.binary())
+        try:
+            return narrow.cast(field.type)
+        except pa.ArrowInvalid:
+            place = next(place for place, value in enumerate(narrow.to_pylist()) if not _is_text(value))
+        transaction_id, row = rows.column("transaction_id")[place], rows.column("row")[place]
+        raise PayloadError(
+            f"partition {self._partition_id}, transaction {transaction_id}, row {row}: its {field.name} is not UTF-8; "
+            f"read the column {field.name} as binary"
+        )
+
+
+def _is_text(value: bytes | None) -> bool:
+    try:
+        return value is None or value.decode() is not None
+    except UnicodeDecodeError:
+        return False
+
+
+def _pieces(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Rows in halves of halves, until they are small enough."""
+    if not rows.num_rows:
+        return
+    if rows.nbytes <= MAX_BATCH_BYTES or rows.num_rows == 1:
+        yield rows
+        return
+    half = rows.num_rows // 2
+    yield from _pieces(rows.slice(0, half))
+    yield from _pieces(rows.slice(half))

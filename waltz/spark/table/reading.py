@@ -1,0 +1,62 @@
+"""Reading a split of a table, in Spark's workers."""
+
+import logging
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql.types import StructType
+
+from waltz.spark.batch import read_chunks
+from waltz.spark.table.envelopes import EnvelopeReader, Found
+from waltz.spark.table.filters import EVERYTHING, TablePushed
+from waltz.spark.table.fold import Fold, hidden
+from waltz.spark.table.options import TableReadOptions
+from waltz.spark.table.output import OutputMaker, filtered
+from waltz.spark.table.planning import TableSplit
+from waltz.table.envelope import Truncate
+
+logger = logging.getLogger(__name__)
+
+
+def read_table_split(
+    options: TableReadOptions, schema: StructType, table: TableSplit, pushed: TablePushed = EVERYTHING
+) -> Iterator[pa.RecordBatch]:
+    """The rows of one split: every one that was written, or those that win after its last transaction.
+
+    Repeatable. Raises what :func:`~waltz.spark.batch.read_chunks` does, ``CodecUnavailableError`` for an envelope whose
+    codec this worker does not have, and ``PayloadError``. Data that is no envelope is counted, and told in the log.
+    """
+    partition_id = table.split.range.partition_id
+    output = OutputMaker(schema, partition_id)
+    reader = EnvelopeReader(partition_id, table.max_body_bytes, values=output.needs_values)
+    found = (item for chunk in read_chunks(options, table.split) for item in reader.read(chunk))
+    if options.all_versions:
+        for item in found:
+            if isinstance(item, pa.RecordBatch):
+                yield from output.batches(filtered(item, pushed.keys))
+    else:
+        winners = _fold(found, pushed)
+        if winners is not None:
+            if not options.raw:
+                winners = winners.filter(pc.invert(hidden(winners, table.now_ms, table.ages)))
+            yield from output.batches(winners)
+    if reader.skipped:
+        logger.warning(
+            "partition %d: %d transactions are no envelopes, and were skipped; the first is %d",
+            partition_id,
+            reader.skipped,
+            reader.first_skipped,
+        )
+
+
+def _fold(found: Iterator[Found], pushed: TablePushed) -> pa.Table | None:
+    fold = Fold()
+    for item in found:
+        if isinstance(item, pa.RecordBatch):
+            fold.add(filtered(item, pushed.keys))
+        elif isinstance(item, Truncate):
+            fold.truncate()
+        else:
+            fold.sweep(item)
+    return fold.winners()

@@ -1,0 +1,59 @@
+"""The data source that Spark knows as ``waltz-table``."""
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
+from pyspark.sql.types import StructType
+
+from waltz.spark.table.columns import schema_of
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import DataSourceStreamArrowWriter, DataSourceWriter
+
+
+class WaltzTableDataSource(DataSource):
+    """``format("waltz-table")`` for ``spark.read``, ``readStream``, ``df.write`` and ``writeStream``.
+
+    Options and columns are described in ``docs/spark.md``. Everything is imported inside methods: Spark makes this
+    object in short-lived processes, and whenever it looks for data sources.
+    """
+
+    @classmethod
+    def name(cls) -> str:
+        """The format's name."""
+        return "waltz-table"
+
+    def schema(self) -> StructType:
+        """The columns when the user names none. Raises ``ConfigError``: wrong options come to light at ``load()``."""
+        from waltz.spark.table.options import parse_options
+
+        return schema_of(parse_options(self.options).columns)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """A batch reader of these columns. Raises ``ConfigError`` for wrong options or columns."""
+        from waltz.spark.table.batch import WaltzFilteringTableReader, WaltzTableReader
+        from waltz.spark.table.options import parse_batch_options
+
+        options = parse_batch_options(self.options)
+        return (WaltzFilteringTableReader if options.pushdown else WaltzTableReader)(options, schema)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """A stream reader of these columns. Raises ``ConfigError`` for wrong options or columns."""
+        from waltz.spark.table.options import parse_stream_options
+        from waltz.spark.table.stream import WaltzTableStreamReader
+
+        return WaltzTableStreamReader(parse_stream_options(self.options), schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> "DataSourceWriter":
+        """A batch writer. Raises ``ConfigError`` for wrong options or columns, and for overwriting."""
+        from waltz.spark.table.write_options import parse_table_write_options
+        from waltz.spark.table.writers import WaltzTableWriter
+
+        return WaltzTableWriter(parse_table_write_options(self.options), schema, overwrite=overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> "DataSourceStreamArrowWriter":
+        """A stream writer. Raises ``ConfigError`` for wrong options or columns, and for overwriting."""
+        from waltz.spark.table.write_options import parse_table_stream_write_options
+        from waltz.spark.table.writers import WaltzTableStreamWriter
+
+        return WaltzTableStreamWriter(parse_table_stream_write_options(self.options), schema, overwrite=overwrite)

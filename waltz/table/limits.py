@@ -1,0 +1,26 @@
+"""What rows may be written: sizes and timestamps that a partition allows. Pure."""
+
+from collections.abc import Iterable
+
+from waltz.table.envelope import Row
+from waltz.table.errors import KeyTooLongError, TimestampError
+from waltz.table.rows import row_key
+
+
+def check_rows(rows: Iterable[Row], *, max_key_bytes: int | None, latest_ms: int | None) -> None:
+    """Refuse rows that the partition does not allow; ``None`` is no limit.
+
+    Raises :class:`TimestampError` for timestamps that are not positive, or behind ``latest_ms``: these would win over
+    all that is written until then. Raises :class:`KeyTooLongError`.
+    """
+    for row in rows:
+        if max_key_bytes is not None and len(row_key(row.prefix, row.key)) > max_key_bytes:
+            raise KeyTooLongError(f"prefix and key take more than the {max_key_bytes} bytes that this table allows")
+        if row.timestamp_ms is not None:
+            if row.timestamp_ms <= 0:
+                raise TimestampError(f"a timestamp must be positive, not {row.timestamp_ms}")
+            if latest_ms is not None and row.timestamp_ms > latest_ms:
+                raise TimestampError(
+                    f"the timestamp {row.timestamp_ms} is too far ahead of this clock; at most {latest_ms} is "
+                    "possible, by maxTimestampSkewInMillis"
+                )
