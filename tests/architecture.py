@@ -165,6 +165,9 @@ ARROWS: dict[str, tuple[str, ...]] = {
         "local",
     ),
     "cli": (
+        "client",
+        "client.engine",
+        "client.plain",
         "common",
         "common.cluster",
         "common.net",
