@@ -12,6 +12,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
@@ -20,6 +21,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+import waltz.blocking
 from tests.integration.test_cluster_tools import MixedCluster
 from tests.integration.test_storage_tools import TIMEOUT_S, Result, done, failed
 from tests.integration.test_storage_tools import waltz as run
@@ -227,6 +229,74 @@ def test_partitions_move_to_the_server_that_prefers_them(cluster: LocalCluster) 
     assert text.startswith("There are 2 partitions for current server\npartition 0 replicas:\n  localhost:")
 
 
+class Writer:
+    """Appends numbers to all partitions, one after the other, while other things happen."""
+
+    def __init__(self, cluster: LocalCluster) -> None:
+        self._config = cluster.layout.client_config_path
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._write)
+        self.written: dict[int, list[tuple[int, bytes]]] = {each: [] for each in range(PARTITIONS)}
+
+    def __enter__(self) -> "Writer":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def _write(self) -> None:
+        with waltz.blocking.connect(self._config) as client:
+            number = 0
+            while not self._stop.is_set():
+                data = b"under load %d" % number
+                partition_id = number % PARTITIONS
+                self.written[partition_id].append((client.append(partition_id, data), data))
+                number += 1
+
+    def check(self) -> None:
+        """All that was committed is where it was committed, and nothing was written twice."""
+        with waltz.blocking.connect(self._config) as client:
+            for partition_id, written in self.written.items():
+                assert written
+                mark = client.high_water_mark(partition_id)
+                records = list(client.feed(partition_id, after=written[0][0] - 1, until=mark))
+                assert [(each.transaction_id, each.data) for each in records] == written
+
+
+def test_a_server_is_drained_under_load_though_the_operator_is_interrupted(cluster: LocalCluster) -> None:
+    ours, old = (node.connect_string for node in cluster.layout.servers)
+    drain = ("server", "drain", "-s", ours)
+    plan = json.loads(done(*drain, "--plan", "--json"))
+    assert plan["applied"] is False
+    moving = [each["partition"] for each in plan["moves"]]
+    assert len(moving) == 2
+    assert failed(*drain) == "Error: nothing was done: nobody can be asked here; give --yes to agree"
+    assert {each["endpoint"] for each in partitions()} == {ours, old}
+    with Writer(cluster) as writer:
+        with start(*drain, "--yes") as draining:
+            assert draining.stdout is not None
+            while "has moved" not in (line := draining.stdout.readline()):
+                assert line
+            draining.kill()
+            draining.stdout.read()
+        text = done(*drain, "--yes")
+        assert text.endswith("has no partitions, and can be stopped\n")
+        assert {each["endpoint"] for each in partitions()} == {old}
+        assert done(*drain, "--plan").startswith("nothing is to be done: server ")
+        assert json.loads(done("cluster", "rebalance", "--plan", "--json"))["moves"]
+        document = json.loads(done("cluster", "rebalance", "--apply", "--yes", "--json"))
+        assert (document["applied"], len(document["moves"])) == (True, 2)
+        assert [each["partitions"] for each in status()["servers"]] == [2, 2]
+        again = json.loads(done("cluster", "rebalance", "--apply", "--json"))
+        assert again == {"applied": True, "steps": [], "moves": []}
+    writer.check()
+    for server in (ours, old):
+        done("server", "remove-preferred-partition", "-s", server, "-p", "0-3")
+    until_owned(cluster, {ours, old})
+
+
 def test_what_zookeeper_knows(cluster: LocalCluster, caplog: pytest.LogCaptureFixture) -> None:
     document = json.loads(done("zookeeper", "list", "--json"))
     assert document["partitions"] == PARTITIONS
@@ -244,6 +314,7 @@ READING = [
     "performance test-consumers -s 1 -t 1",
     "server add-preferred-partition -s localhost:1 -p 0",
     "server remove-preferred-partition -s localhost:1 -p 0",
+    *("server drain -s localhost:1", "cluster rebalance --plan"),
     *("zookeeper list", "cluster verify", "cluster check-connectivity", "session show"),
 ]
 

@@ -6,6 +6,8 @@ import logging
 from collections.abc import Collection
 
 from waltz.cli.checks import Check, find_failures, find_session_warnings
+from waltz.cli.moves import plan_rebalance
+from waltz.cli.moving import carry_out, moving_options
 from waltz.cli.output import logger_option, show
 from waltz.cli.server_metrics import add_http_option, read_metrics
 from waltz.cli.session import Nouns, Session, cluster_command, noun, number, partition_ranges
@@ -72,6 +74,13 @@ def register(nouns: Nouns) -> None:
         help="partitions whose clients use write sessions, e.g. 0-6,7: warn where servers know none",
     )
     add_http_option(parser, "metrics there show more partitions whose clients use write sessions")
+
+    help_text = "even out how many partitions the servers have, by taking back as few preferences as that needs"
+    parser = cluster_command(verbs, "rebalance", help_text, _rebalance, prints=True)
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--plan", action="store_true", help="only print what would be done")
+    what.add_argument("--apply", action="store_true", help="do it, one partition after the other")
+    moving_options(parser)
 
 
 def _address(text: str) -> StorageAddress:
@@ -143,3 +152,14 @@ async def _session_warnings(options: argparse.Namespace, survey: Survey, partiti
         used |= {partition_id for partition_id, seen in told.sessions.items() if seen.in_use}
     warnings = [f"the metrics at {address} cannot be read: {reason}" for address, reason in unread.items()]
     return warnings + find_session_warnings(survey, used.intersection(partition_ids))
+
+
+async def _rebalance(options: argparse.Namespace, session: Session) -> None:
+    await carry_out(
+        options,
+        session,
+        plan_rebalance,
+        only_plan=options.plan,
+        question="move these partitions?",
+        done="the servers have as many partitions as each other",
+    )

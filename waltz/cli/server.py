@@ -2,9 +2,12 @@
 
 import argparse
 import asyncio
+import functools
 import json
 from collections.abc import Awaitable, Callable, Mapping
 
+from waltz.cli.moves import plan_drain
+from waltz.cli.moving import carry_out, moving_options
 from waltz.cli.output import json_option, logger_option, show
 from waltz.cli.server_metrics import fetch_metrics
 from waltz.cli.session import Nouns, Session, cluster_command, endpoint, failed, noun, partition_ranges
@@ -37,6 +40,13 @@ def register(nouns: Nouns) -> None:
             "-s", "--server", type=endpoint, required=True, metavar="HOST:PORT", help="server.port of the server"
         )
         parser.add_argument("-p", "--partition", type=partition_ranges, required=True, help="e.g. 0-6,7,10-16")
+    help_text = "move all partitions of a server to the others, one by one, so that it can be stopped"
+    parser = cluster_command(verbs, "drain", help_text, _drain, prints=True)
+    parser.add_argument(
+        "-s", "--server", type=endpoint, required=True, metavar="HOST:PORT", help="server.port of the server"
+    )
+    parser.add_argument("--plan", action="store_true", help="only print what would be done")
+    moving_options(parser)
 
 
 def _list(options: argparse.Namespace) -> int:
@@ -102,6 +112,18 @@ async def _change(
         raise WaltzError(f"{what}: the server refused")
     document: Json = {"server": str(server), "partitions": partition_ids}
     show(options, document, [f"preferred partitions {partition_ids} were {done} {server}"])
+
+
+async def _drain(options: argparse.Namespace, session: Session) -> None:
+    server_id = await check_server(session, options.server)
+    await carry_out(
+        options,
+        session,
+        functools.partial(plan_drain, server_id=server_id),
+        only_plan=options.plan,
+        question=f"take all partitions from server {server_id} ({options.server})?",
+        done=f"server {server_id} ({options.server}) has no partitions, and can be stopped",
+    )
 
 
 async def check_server(session: Session, server: Endpoint) -> int:

@@ -129,7 +129,6 @@ def test_progress_costs_nothing_where_nobody_sees_it(capsys: pytest.CaptureFixtu
 
 def test_progress_on_a_terminal() -> None:
     pytest.importorskip("rich")
-    with terminal() as operator:
-        with output.progress("working", 10) as done:
-            done(3)
-            read_until(operator, b"working")
+    with terminal() as operator, output.progress("working", 10) as done:
+        done(3)
+        read_until(operator, b"working")
