@@ -186,6 +186,9 @@ ARROWS: dict[str, tuple[str, ...]] = {
     ),
     "cli": (
         "asynchronous",
+        "client",
+        "client.engine",
+        "client.plain",
         "common",
         "common.cluster",
         "common.net",

@@ -8,9 +8,11 @@ DECLARATIONS = "declarations only"
 """What could be tested of these modules would repeat them."""
 
 WITHOUT_OWN_TEST = {
+    "cli/client.py": "its commands run against a real cluster in integration/test_operator_tools.py",
     "cli/demo.py": "missing packages in unit/cli/test_extras.py, the command itself in integration/test_demo.py",
     "cli/disk.py": "its commands are run by unit/cli/test_main.py and integration/test_storage_tools.py",
     "cli/local.py": "the command is run by unit/cli/test_main.py and integration/test_local_cluster.py",
+    "cli/performance.py": "its commands run against a real cluster in integration/test_operator_tools.py",
     "cli/storage.py": "its commands run against real nodes in integration/test_storage_tools.py",
     "cli/zookeeper.py": "its commands run against a real ZooKeeper in integration/test_storage_tools.py",
     "asynchronous.py": "through the mock in unit/table/face/test_configured.py",

@@ -75,12 +75,14 @@ class Result(NamedTuple):
 
 def waltz(*arguments: str) -> Result:
     """Run a command in this process, which is faster than in one of its own."""
-    with redirect_stdout(io.StringIO()) as output, redirect_stderr(io.StringIO()) as errors:
+    raw = io.BytesIO()
+    output = io.TextIOWrapper(raw, "utf-8", write_through=True)
+    with redirect_stdout(output), redirect_stderr(io.StringIO()) as errors:
         try:
             code = main(arguments)
         except SystemExit as ended:
             code = int(str(ended.code))
-    return Result(code, output.getvalue(), errors.getvalue())
+    return Result(code, raw.getvalue().decode(), errors.getvalue())
 
 
 def done(*arguments: str) -> str:

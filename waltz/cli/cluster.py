@@ -4,13 +4,17 @@ import argparse
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 
 from waltz.cli.checks import Check, find_disabled_warnings, find_failures, find_session_warnings
+from waltz.cli.moves import plan_rebalance
+from waltz.cli.moving import carry_out, moving_options
+from waltz.cli.output import logger_option, show
 from waltz.cli.server_metrics import add_http_option, read_metrics
 from waltz.cli.session import Nouns, Session, cluster_command, noun, number, partition_ranges
 from waltz.cli.survey import Survey, ask_server, read_survey
 from waltz.common.errors import WaltzError
+from waltz.common.metrics import Json
 from waltz.common.zk.client import NoNodeError
 from waltz.common.zk.ensure import StorageAddress, ensure_cluster
 from waltz.common.zk.paths import ClusterPaths
@@ -28,7 +32,11 @@ def register(nouns: Nouns) -> None:
     """Add the noun and its verbs."""
     verbs = noun(nouns, "cluster", "the cluster as a whole")
     parser = cluster_command(
-        verbs, "create", "create a cluster with its storage nodes, or what is missing of it; may be repeated", _create
+        verbs,
+        "create",
+        "create a cluster with its storage nodes, or what is missing of it; may be repeated",
+        _create,
+        prints=True,
     )
     parser.add_argument("-n", "--name", required=True, help="name of the cluster")
     parser.add_argument(
@@ -44,10 +52,14 @@ def register(nouns: Nouns) -> None:
         help="a storage node that is to hold every partition; repeat it for each",
     )
     cluster_command(
-        verbs, "check-connectivity", "have every server tell which storages it reaches", _check_connectivity
+        verbs,
+        "check-connectivity",
+        "have every server tell which storages it reaches",
+        _check_connectivity,
+        prints=True,
     )
     help_text = "check that ZooKeeper, servers and storages agree on partitions, and that all of them are well"
-    parser = cluster_command(verbs, "verify", help_text, _verify)
+    parser = cluster_command(verbs, "verify", help_text, _verify, prints=True)
     parser.add_argument("-p", "--partition", type=number(minimum=0), help="default: all")
     parser.add_argument(
         "-t",
@@ -57,7 +69,7 @@ def register(nouns: Nouns) -> None:
         metavar="SECONDS",
         help="for each connection and each answer (default: 10)",
     )
-    parser.add_argument("-l", "--logger-as-output", action="store_true", help="log the lines instead of printing them")
+    logger_option(parser)
     parser.add_argument("--exit-code", action="store_true", help="end with 1 when a check fails")
     parser.add_argument(
         "--session-partitions",
@@ -67,6 +79,13 @@ def register(nouns: Nouns) -> None:
         help="partitions whose clients use write sessions, e.g. 0-6,7: warn where servers know none",
     )
     add_http_option(parser, "metrics there show more partitions whose clients use write sessions")
+
+    help_text = "even out how many partitions the servers have, by taking back as few preferences as that needs"
+    parser = cluster_command(verbs, "rebalance", help_text, _rebalance, prints=True)
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--plan", action="store_true", help="only print what would be done")
+    what.add_argument("--apply", action="store_true", help="do it, one partition after the other")
+    moving_options(parser)
 
 
 def _address(text: str) -> StorageAddress:
@@ -78,30 +97,34 @@ def _address(text: str) -> StorageAddress:
 
 async def _create(options: argparse.Namespace, session: Session) -> None:
     await ensure_cluster(session.zookeeper, session.root, options.name, options.partitions, options.storage)
-    print(f"cluster {options.name} at {session.root}: {options.partitions} partitions, {len(options.storage)} storages")
+    name, root, count = options.name, session.root, options.partitions
+    storages = [str(address) for address in options.storage]
+    document: Json = {"name": name, "root": root, "partitions": count, "storages": storages}
+    show(options, document, [f"cluster {name} at {root}: {count} partitions, {len(storages)} storages"])
 
 
-async def _check_connectivity(_options: argparse.Namespace, session: Session) -> None:
+async def _check_connectivity(options: argparse.Namespace, session: Session) -> None:
     servers = await read_server_descriptors(session.zookeeper, session.root)
     endpoints = sorted({server.endpoint for server in servers})
     reports = await asyncio.gather(*(ask_server(each, session.tls, CONNECTIVITY_TIMEOUT_S) for each in endpoints))
+    document: dict[str, Json] = {}
+    lines = []
     for endpoint, report in zip(endpoints, reports, strict=True):
         if isinstance(report.storages, str):
             logger.warning("%s", report.storages)
             status = "UNREACHABLE"
+            document[str(endpoint)] = None
         else:
             reached = (
                 f"{storage}={str(is_reached).lower()}" for storage, is_reached in sorted(report.storages.items())
             )
             status = f"{{{', '.join(reached)}}}"
-        print(f"Connectivity status of {endpoint} is: {status}")
+            document[str(endpoint)] = dict(report.storages)
+        lines.append(f"Connectivity status of {endpoint} is: {status}")
+    show(options, document, lines)
 
 
 async def _verify(options: argparse.Namespace, session: Session) -> None:
-    output: Callable[[str], None] = print
-    if options.logger_as_output:
-        logger.setLevel(logging.INFO)
-        output = logger.info
     count = (await read_store_params(session.zookeeper, session.root)).partition_count
     partition_ids = range(count) if options.partition is None else [options.partition]
     if unknown := [each for each in (*partition_ids, *options.session_partitions) if each >= count]:
@@ -109,19 +132,19 @@ async def _verify(options: argparse.Namespace, session: Session) -> None:
     survey = await read_survey(
         session.zookeeper, session.root, partition_ids, tls=session.tls, timeout_s=options.timeout
     )
-    failed = 0
+    failures: list[Json] = []
+    lines = []
     for partition_id in partition_ids:
         for check, reasons in find_failures(survey, partition_id).items():
-            failed += 1
-            output(f"partition {partition_id}: {check.name} failed; expected: {check.value}")
-            for reason in reasons:
-                output(f"  {reason}")
-    for warning in await _session_warnings(options, survey, partition_ids):
-        output(f"Warning: {warning}")
-    for warning in find_disabled_warnings(survey, await _disabled(session, partition_ids)):
-        output(f"Warning: {warning}")
-    checks = len(Check) * len(partition_ids)
-    output(f"Failed: {failed} of {checks} checks" if failed else f"Passed: all {checks} checks")
+            failures.append({"partition": partition_id, "check": check.name, "reasons": reasons})
+            lines.append(f"partition {partition_id}: {check.name} failed; expected: {check.value}")
+            lines += [f"  {reason}" for reason in reasons]
+    warnings = await _session_warnings(options, survey, partition_ids)
+    warnings += find_disabled_warnings(survey, await _disabled(session, partition_ids))
+    lines += [f"Warning: {warning}" for warning in warnings]
+    checks, failed = len(Check) * len(partition_ids), len(failures)
+    lines.append(f"Failed: {failed} of {checks} checks" if failed else f"Passed: all {checks} checks")
+    show(options, {"checks": checks, "failures": failures, "warnings": warnings}, lines)
     if failed and options.exit_code:
         raise WaltzError(f"{failed} of {checks} checks failed")
 
@@ -149,3 +172,14 @@ async def _session_warnings(options: argparse.Namespace, survey: Survey, partiti
         used |= {partition_id for partition_id, seen in told.sessions.items() if seen.in_use}
     warnings = [f"the metrics at {address} cannot be read: {reason}" for address, reason in unread.items()]
     return warnings + find_session_warnings(survey, used.intersection(partition_ids))
+
+
+async def _rebalance(options: argparse.Namespace, session: Session) -> None:
+    await carry_out(
+        options,
+        session,
+        plan_rebalance,
+        only_plan=options.plan,
+        question="move these partitions?",
+        done="the servers have as many partitions as each other",
+    )

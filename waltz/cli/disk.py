@@ -2,14 +2,17 @@
 
 import argparse
 import importlib
+import json
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 
+from waltz.cli.output import json_option, record_document, show, table, terminal_width
 from waltz.cli.session import Nouns, noun, number
 from waltz.common.errors import WaltzError
 from waltz.common.ids import ReqId
+from waltz.common.metrics import Json
 from waltz.common.records import Record
 from waltz.storage.disk.control_file import FILE_NAME, ControlFile
 from waltz.storage.disk.files import OsFiles
@@ -47,6 +50,7 @@ def register(nouns: Nouns) -> None:
     # The original's option takes an argument that means nothing.
     only.add_argument("-a", "--assigned", nargs="?", const="", metavar="ANYTHING", help="assigned partitions only")
     parser.add_argument("path", type=Path, nargs="?", metavar=f"DIRECTORY/{FILE_NAME}")
+    json_option(parser)
     parser.set_defaults(run=lambda options: _dump_control_file(options, parser))
 
 
@@ -55,6 +59,7 @@ def _segment_verb(
 ) -> argparse.ArgumentParser:
     parser = verbs.add_parser(name, help=help_text, description=help_text)
     parser.add_argument("path", type=Path, metavar="DIRECTORY/PARTITION/SEGMENT.seg")
+    json_option(parser)
 
     def run(options: argparse.Namespace) -> int:
         if name == "dump-segment" and not (options.metadata or options.record):
@@ -94,14 +99,21 @@ def _verify(options: argparse.Namespace, segment: InspectedSegment) -> None:
         failures += failed
         if (failed and len(listed) < MAX_FAILURES) or options.transaction is not None:
             listed.append(check)
+    lines = []
     if listed:
         rows = [[str(each.transaction_id), _passed(each.index_ok), _passed(each.checksum_ok)] for each in listed]
-        _print_table(["TRANSACTION ID", "INDEX VERIFICATION", "CHECKSUM VERIFICATION"], rows)
+        lines = _table(["TRANSACTION ID", "INDEX VERIFICATION", "CHECKSUM VERIFICATION"], rows)
     if failures:
-        print(f"VERIFICATION SUMMARY: {failures} out of {count} check failed")
+        lines.append(f"VERIFICATION SUMMARY: {failures} out of {count} check failed")
+    elif options.transaction is None:
+        lines.append("INDEX VERIFICATION SUMMARY: all check pass!")
+    details: list[Json] = [
+        {"transaction": each.transaction_id, "index_ok": each.index_ok, "checksum_ok": each.checksum_ok}
+        for each in listed
+    ]
+    show(options, {"checked": count, "failed": failures, "listed": details}, lines)
+    if failures:
         raise WaltzError(f"{failures} of {count} records of {options.path} are damaged; see waltz storage repair")
-    if options.transaction is None:
-        print("INDEX VERIFICATION SUMMARY: all check pass!")
 
 
 def _passed(passed: bool) -> str:
@@ -115,8 +127,15 @@ def _statistic(options: argparse.Namespace, segment: InspectedSegment) -> None:
     sizes = [len(record.data) for record in _records(segment, options.path)] or [0]
     names = ["number of rows", "maximum row byte", "minimum row byte", "average row byte", "median row byte"]
     count = segment.segment.next_transaction_id - segment.segment.first_transaction_id
-    values = (count, max(sizes), min(sizes), float(statistics.fmean(sizes)), float(statistics.median(sizes)))
-    _print_table(names, [[str(value) for value in values]])
+    values: tuple[Json, ...] = (
+        count,
+        max(sizes),
+        min(sizes),
+        float(statistics.fmean(sizes)),
+        float(statistics.median(sizes)),
+    )
+    document = {name.replace(" ", "_"): value for name, value in zip(names, values, strict=True)}
+    show(options, document, _table(names, [[str(value) for value in values]]))
 
 
 def _records(segment: InspectedSegment, path: Path) -> Iterator[Record]:
@@ -133,7 +152,11 @@ def _dump(options: argparse.Namespace, segment: InspectedSegment) -> None:
     if options.metadata:
         header = segment.index_header
         names = ["format version number", "creation time", "key", "partition id", "first transaction id"]
-        _print_table(names, [[str(value) for value in header]])
+        values = [str(value) for value in header]
+        if options.json:
+            print(json.dumps(dict(zip((name.replace(" ", "_") for name in names), values, strict=True))))
+        else:
+            _print_rows(names, [values], _widths(names, [values]))
     if not options.record:
         return
     if options.transaction is not None:
@@ -152,10 +175,29 @@ def _dump(options: argparse.Namespace, segment: InspectedSegment) -> None:
             else:
                 yield _record_row(check.record, options.deserializer)
 
-    longest = [20, len("ReqId(c:-2147483648,g:-2147483648,p:-2147483648,s:-2147483648)"), 11, 11, _HEX_WIDTH]
-    _print_rows(names, rows(), longest)
+    if options.json:
+        damaged = _dump_json(checks)
+    else:
+        _print_dumped(names, rows())
     if damaged:
         raise WaltzError(f"{damaged} records of {options.path} are damaged; see waltz storage repair")
+
+
+def _dump_json(checks: Iterable[RecordCheck]) -> int:
+    """One line for each; returns how many are damaged."""
+    damaged = 0
+    for check in checks:
+        if check.record is None or not check.index_ok:
+            damaged += 1
+            print(json.dumps({"transaction": check.transaction_id, "damaged": True}))
+        else:
+            print(json.dumps(record_document(check.record)))
+    return damaged
+
+
+def _print_dumped(names: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    longest = [20, len("ReqId(c:-2147483648,g:-2147483648,p:-2147483648,s:-2147483648)"), 11, 11, _HEX_WIDTH]
+    _print_rows(names, rows, longest)
 
 
 def _record_row(record: Record, deserializer: Deserializer | None) -> list[str]:
@@ -195,11 +237,14 @@ def _dump_control_file(options: argparse.Namespace, parser: argparse.ArgumentPar
     with closing(OsFiles()) as files, inspect_control_file(files, path) as control_file:
         wanted = range(control_file.partition_count) if options.partition is None else [options.partition]
         rows = [_control_row(control_file, partition_id) for partition_id in wanted]
-        print(f"Control File Key: {control_file.cluster_key}")
+        key = str(control_file.cluster_key)
     if options.assigned is not None:
         rows = [row for row in rows if row[4] != "false"]
     names = ["PARTITION ID", "SESSION ID", "LOW-WATER MARK", "LOCAL LOW-WATER MARK", "IS-ASSIGNED", "IS-AVAILABLE"]
-    _print_table(names, rows)
+    keys = [name.lower().replace(" ", "_").replace("-", "_") for name in names]
+    partitions: list[Json] = [dict(zip(keys, row, strict=True)) for row in rows]
+    document: Json = {"key": key, "partitions": partitions}
+    show(options, document, [f"Control File Key: {key}", *_table(names, rows)])
     return 0
 
 
@@ -215,19 +260,46 @@ def _control_row(control_file: ControlFile, partition_id: int) -> list[str]:
 # Tables
 
 
-def _print_table(names: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    widths = [max(map(len, column)) for column in zip(names, *rows, strict=True)]
-    _print_rows(names, rows, widths)
+def _widths(names: Sequence[str], rows: Sequence[Sequence[str]]) -> list[int]:
+    return [max(map(len, column)) for column in zip(names, *rows, strict=True)]
+
+
+def _table(names: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """In the layout of the original, unless a terminal is too narrow for it."""
+    widths = _widths(names, rows)
+    columns = terminal_width()
+    if columns is not None and _total(widths) > columns:
+        return table(names, rows, columns)
+    return list(_lines(names, rows, widths))
 
 
 def _print_rows(names: Sequence[str], rows: Iterable[Sequence[str]], widths: Sequence[int]) -> None:
+    columns = terminal_width()
+    layout = _lines if columns is None or _total(widths) <= columns else _blocks
+    for line in layout(names, rows, widths):
+        print(line)
+
+
+def _total(widths: Sequence[int]) -> int:
+    return sum(width + 2 * _MARGIN for width in widths)
+
+
+def _lines(names: Sequence[str], rows: Iterable[Sequence[str]], widths: Sequence[int]) -> Iterator[str]:
     """The layout of the original's tables."""
-    separator = "-" * sum(width + 2 * _MARGIN for width in widths)
+    separator = "-" * _total(widths)
     margin = " " * _MARGIN
-    print("".join(margin + name.ljust(width + _MARGIN) for name, width in zip(names, widths, strict=True)))
-    print(separator)
-    indent = " " * (sum(width + 2 * _MARGIN for width in widths[:-1]) + _MARGIN)
+    yield "".join(margin + name.ljust(width + _MARGIN) for name, width in zip(names, widths, strict=True))
+    yield separator
+    indent = " " * (_total(widths[:-1]) + _MARGIN)
     for *cells, last in rows:
         start = "".join(margin + cell.ljust(width + _MARGIN) for cell, width in zip(cells, widths[:-1], strict=True))
-        print(start + margin + last.replace("\n", "\n" + indent))
-        print(separator)
+        yield start + margin + last.replace("\n", "\n" + indent)
+        yield separator
+
+
+def _blocks(names: Sequence[str], rows: Iterable[Sequence[str]], _widths: Sequence[int]) -> Iterator[str]:
+    """For narrow terminals: every cell on lines of its own, below each other."""
+    for row in rows:
+        for name, cell in zip(names, row, strict=True):
+            yield f"{name.lower()}: {cell}" if "\n" not in cell else f"{name.lower()}:\n{cell}"
+        yield ""

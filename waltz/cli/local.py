@@ -3,8 +3,10 @@
 import argparse
 from pathlib import Path
 
+from waltz.cli.output import json_option, show, tell
 from waltz.cli.session import Nouns, noun, number
 from waltz.common.errors import WaltzError
+from waltz.common.metrics import Json
 from waltz.local import keeper
 from waltz.local.cluster import LocalCluster
 from waltz.local.layout import Layout
@@ -34,10 +36,17 @@ def register(nouns: Nouns) -> None:
         )
         parser.set_defaults(run=run)
         if run is _start:
+            json_option(parser)
             parser.add_argument("node", nargs="?", metavar="NODE", help="bring back this node, e.g. server-1")
-    _verb(verbs, "stop", "stop the cluster; its data stays").set_defaults(run=_stop)
-    _verb(verbs, "status", "print what runs and where").set_defaults(run=_status)
-    verbs.add_parser("java", help="check that a suitable Java is installed").set_defaults(run=_java)
+    for name, help_text, run in (
+        ("stop", "stop the cluster; its data stays", _stop),
+        ("status", "print what runs and where", _status),
+    ):
+        parser = _verb(verbs, name, help_text)
+        json_option(parser)
+        parser.set_defaults(run=run)
+    help_text = "check that a suitable Java is installed"
+    verbs.add_parser("java", help=help_text, description=help_text).set_defaults(run=_java)
 
 
 def _verb(verbs: Nouns, name: str, help_text: str) -> argparse.ArgumentParser:
@@ -64,7 +73,7 @@ def _start(options: argparse.Namespace) -> int:
         if asked:
             raise WaltzError(f"{asked[0]} is for a whole cluster, not for the node {options.node}")
         if not keeper.bring_back(options.directory, options.node):
-            print(f"{options.node} is running already")
+            tell(options, f"{options.node} is running already")
     else:
         find_java(), zookeeper_jars()  # what this machine lacks is told here and not in the log of the keeper
         keeper.start(options.directory, keeper.keeper_command(options.directory, *asked))
@@ -72,29 +81,48 @@ def _start(options: argparse.Namespace) -> int:
 
 
 def _stop(options: argparse.Namespace) -> int:
-    print("stopped" if keeper.stop(options.directory) else f"nothing runs in {options.directory}")
+    stopped = keeper.stop(options.directory)
+    show(options, {"stopped": stopped}, ["stopped" if stopped else f"nothing runs in {options.directory}"])
     return 0
 
 
 def _status(options: argparse.Namespace) -> int:
     kept, layout = keeper.running(options.directory), Layout.read(options.directory)
     if kept is None or layout is None:
-        print(f"nothing runs in {options.directory}")
+        show(options, {"state": "stopped", "nodes": []}, [f"nothing runs in {options.directory}"])
         return 1
     ended = [name for name in layout.names if kept.ready and name not in kept.nodes]
     if not kept.ready:
-        print("starting")
+        state = "starting"
     elif ended:
-        print(f"not all nodes run; bring one back with: waltz local start --directory {options.directory} {ended[0]}")
+        state = f"not all nodes run; bring one back with: waltz local start --directory {options.directory} {ended[0]}"
     else:
-        print("ready")
+        state = "ready"
     addresses = {"zookeeper": layout.zookeeper_connect_string}
     addresses |= {node.name: f"{node.connect_string} (HTTP {node.http_port})" for node in layout.storages}
     addresses |= {node.name: f"{node.connect_string} (HTTP {node.http_port})" for node in layout.servers}
+    lines = [state]
     for name, address in addresses.items():
-        state = "has ended" if name in ended else f"process {kept.nodes.get(name, '-')}"
-        print(f"  {name:<12} {state:<16} {address}")
-    print(f"  client configuration: {layout.client_config_path}\n  tools: -c {layout.cli_config_path}")
+        process = "has ended" if name in ended else f"process {kept.nodes.get(name, '-')}"
+        lines.append(f"  {name:<12} {process:<16} {address}")
+    lines += [f"  client configuration: {layout.client_config_path}", f"  tools: -c {layout.cli_config_path}"]
+    nodes: list[Json] = [
+        {
+            "name": node.name,
+            "process": kept.nodes.get(node.name),
+            "address": node.connect_string,
+            "http_port": node.http_port,
+        }
+        for node in (*layout.storages, *layout.servers)
+    ]
+    document: Json = {
+        "state": "degraded" if ended else state,
+        "zookeeper": layout.zookeeper_connect_string,
+        "nodes": nodes,
+        "client_configuration": str(layout.client_config_path),
+        "tools_configuration": str(layout.cli_config_path),
+    }
+    show(options, document, lines)
     return 1 if ended else 0
 
 

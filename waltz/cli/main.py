@@ -12,18 +12,39 @@ import signal
 import sys
 from collections.abc import Sequence
 
-from waltz.cli import cluster, demo, disk, local, partition, storage, table, write_sessions, zookeeper
+from waltz.cli import (
+    client,
+    cluster,
+    completion,
+    demo,
+    disk,
+    local,
+    partition,
+    performance,
+    server,
+    status,
+    storage,
+    table,
+    transactions,
+    write_sessions,
+    zookeeper,
+)
 from waltz.common.errors import WaltzError
+from waltz.common.version import installed_version
 
 INTERRUPTED = 128 + signal.SIGINT
 NOT_READ = 128 + signal.SIGPIPE
 
-NOUNS = (zookeeper, storage, disk, cluster, write_sessions, partition, table, local)
+NOUNS = (
+    *(zookeeper, server, storage, disk, cluster, write_sessions, partition, table, client, performance),
+    *(status, transactions, local, completion),
+)
 
 
 def parser() -> argparse.ArgumentParser:
     """The whole grammar of the command line."""
     top = argparse.ArgumentParser(prog="waltz", description="Waltz: a replicated write-ahead log for transactions.")
+    top.add_argument("--version", action="version", version=f"waltz {installed_version() or 'not installed'}")
     nouns = top.add_subparsers(title="nouns", required=True, metavar="NOUN")
     for module in NOUNS:
         module.register(nouns)
@@ -47,8 +68,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(arguments: Sequence[str] | None) -> int:
-    options = parser().parse_args(arguments)
+    grammar = parser()
+    completion.answer(grammar)
     try:
+        options = grammar.parse_args(arguments)
         code = options.run(options)
     except BrokenPipeError:
         raise

@@ -101,10 +101,7 @@ async def read_metrics(
 
     async def read(address: Endpoint) -> None:
         try:
-            async with asyncio.timeout(timeout_s):
-                metrics = parse_metrics(await _fetch(address))
-        except TimeoutError:
-            failures[address] = f"no answer within {timeout_s:g} s"
+            metrics = parse_metrics(await fetch_metrics(address, timeout_s))
         except (WaltzError, OSError, ValueError) as error:
             failures[address] = str(error)
         else:
@@ -115,6 +112,15 @@ async def read_metrics(
         for address in wanted:
             group.create_task(read(address))
     return found, dict(sorted(failures.items()))
+
+
+async def fetch_metrics(address: Endpoint, timeout_s: float) -> str:
+    """The JSON of a node's ``/metrics``. Raises ``WaltzError``, ``OSError`` and ``ValueError``."""
+    try:
+        async with asyncio.timeout(timeout_s):
+            return await _fetch(address)
+    except TimeoutError:
+        raise WaltzError(f"no answer within {timeout_s:g} s") from None
 
 
 async def _fetch(address: Endpoint) -> str:

@@ -2,18 +2,23 @@
 
 import argparse
 import asyncio
+import os
 import ssl
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
 from waltz.asynchronous import Client, connect
+from waltz.cli.output import json_option
 from waltz.common.config import CliConfig, ClientConfig, load
 from waltz.common.errors import WaltzError
 from waltz.common.ids import Endpoint
 from waltz.common.net.tls import client_context
 from waltz.common.zk.client import ZooKeeper
 from waltz.common.zk.kazoo_client import connect_configured
+
+CONFIG_VARIABLE = "WALTZ_CONFIG"
+"""Names the file of commands that are not given one."""
 
 Nouns: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 """Where the module of a noun adds its parser, and a noun its verbs."""
@@ -25,8 +30,6 @@ class Session(NamedTuple):
     zookeeper: ZooKeeper
     root: str
     tls: ssl.SSLContext | None
-    config: CliConfig | None = None
-    """From which it was made."""
 
 
 ClientCommand = Callable[[argparse.Namespace, Client], Awaitable[None]]
@@ -40,13 +43,25 @@ def noun(nouns: Nouns, name: str, help_text: str) -> Nouns:
     )
 
 
-def cluster_command(verbs: Nouns, name: str, help_text: str, command: Command) -> argparse.ArgumentParser:
-    """Add a verb that works on the cluster named by ``-c``; returns its parser for further options."""
+def cluster_command(
+    verbs: Nouns, name: str, help_text: str, command: Command, *, prints: bool = False
+) -> argparse.ArgumentParser:
+    """Add a verb that works on the cluster named by ``-c``; returns its parser for further options.
+
+    One that ``prints`` takes ``--json``, and says what it has found by :func:`waltz.cli.output.show`.
+    """
     parser = verbs.add_parser(name, help=help_text, description=help_text)
     parser.add_argument(
-        "-c", "--cli-config-path", type=Path, required=True, metavar="FILE", help="YAML file that names the cluster"
+        "-c",
+        "--cli-config-path",
+        type=Path,
+        default=os.environ.get(CONFIG_VARIABLE) or None,
+        metavar="FILE",
+        help=f"YAML file that names the cluster (default: what {CONFIG_VARIABLE} says)",
     )
-    parser.set_defaults(run=lambda options: _run(options, command))
+    if prints:
+        json_option(parser)
+    parser.set_defaults(run=lambda options: _run(options, command, parser))
     return parser
 
 
@@ -54,31 +69,44 @@ def client_command(verbs: Nouns, name: str, help_text: str, command: ClientComma
     """Add a verb that reads and writes the log of the cluster named by ``-c``, as an application does."""
 
     async def run(options: argparse.Namespace, session: Session) -> None:
-        assert session.config is not None
-        config = ClientConfig(
-            zookeeper_connect_string=session.config.zookeeper_connect_string,
-            cluster_root=session.root,
-            zookeeper_session_timeout_ms=session.config.zookeeper_session_timeout_ms,
-            tls=session.config.tls,
-        )
-        async with connect(config, zookeeper=session.zookeeper) as client:
+        async with client_of(options, session) as client:
             await command(options, client)
 
     return cluster_command(verbs, name, help_text, run)
 
 
-def _run(options: argparse.Namespace, command: Command) -> int:
+def _run(options: argparse.Namespace, command: Command, parser: argparse.ArgumentParser) -> int:
+    if options.cli_config_path is None:
+        parser.error(
+            "no cluster is named: give -c/--cli-config-path FILE, or set the environment variable "
+            f"{CONFIG_VARIABLE} to the path of that file"
+        )
+
     async def run() -> None:
         config = load(options.cli_config_path, CliConfig)
         tls = client_context(config.tls)
         zookeeper = await connect_configured(config, connect_timeout_s=config.zookeeper_connect_timeout_ms / 1000)
         try:
-            await command(options, Session(zookeeper, config.cluster_root, tls, config))
+            await command(options, Session(zookeeper, config.cluster_root, tls))
         finally:
             await zookeeper.close()
 
     asyncio.run(run())
     return 0
+
+
+def client_of(options: argparse.Namespace, session: Session) -> Client:
+    """A client of the command's cluster, to be opened by ``async with``."""
+    config = load(options.cli_config_path, CliConfig)
+    return connect(
+        ClientConfig(
+            zookeeper_connect_string=config.zookeeper_connect_string,
+            cluster_root=config.cluster_root,
+            zookeeper_session_timeout_ms=config.zookeeper_session_timeout_ms,
+            tls=config.tls,
+        ),
+        zookeeper=session.zookeeper,
+    )
 
 
 def number(minimum: int | None = None, maximum: int | None = None) -> Callable[[str], int]:

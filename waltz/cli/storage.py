@@ -2,17 +2,18 @@
 
 import argparse
 import asyncio
-import logging
+import functools
 import ssl
-from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
+from waltz.cli.output import confirm, logger_option, show, tell, yes_option
 from waltz.cli.session import Nouns, Session, cluster_command, endpoint, failed, noun, number, partition_ranges, port
 from waltz.common.cluster.marks import read_committed_marks
 from waltz.common.config import TlsConfig, load
 from waltz.common.errors import WaltzError
 from waltz.common.ids import Endpoint
+from waltz.common.metrics import Json
 from waltz.common.net.tls import client_context
 from waltz.common.zk.store_admin import read_connections, read_store_params
 from waltz.storage.remote.admin_client import StorageAdminClient
@@ -27,8 +28,6 @@ from waltz.storage.remote.operations import (
 )
 from waltz.storage.remote.repair import Repair
 
-logger = logging.getLogger(__name__)
-
 MARK_TIMEOUT_S = 10.0
 """How long a repair waits for the owner of a partition to tell what is committed."""
 
@@ -36,32 +35,35 @@ MARK_TIMEOUT_S = 10.0
 def register(nouns: Nouns) -> None:
     """Add the noun and its verbs."""
     verbs = noun(nouns, "storage", "administer storage nodes: partitions, availability, recovery, repair")
-    parser = cluster_command(verbs, "list", "print the partitions of one storage node or of all", _list)
+    parser = cluster_command(verbs, "list", "print the partitions of one storage node or of all", _list, prints=True)
     parser.add_argument("-s", "--storage", type=endpoint, metavar="HOST:ADMIN_PORT", help="default: all")
-    parser.add_argument("-l", "--logger-as-output", action="store_true", help="log the lines instead of printing them")
+    logger_option(parser)
     parser = cluster_command(verbs, "add-partition", "let a storage node hold partitions", _add)
     _node_and_partitions(parser)
     parser = cluster_command(verbs, "remove-partition", "let a storage node give partitions up", _remove)
     _node_and_partitions(parser)
     parser.add_argument("-d", "--delete-storage-files", action="store_true", help="delete their files too")
+    yes_option(parser)
     parser = cluster_command(verbs, "availability", "switch partitions on or off for servers", _availability)
     _node_and_partitions(parser)
     parser.add_argument("-o", "--online", choices=("true", "false"), required=True)
     cluster_command(verbs, "sync-partitions", "make every node hold what the cluster's assignment says", _sync)
-    cluster_command(verbs, "validate", "open both ports of every storage node", _validate)
-    parser = cluster_command(verbs, "max-transaction-id", "print the highest transaction id on a node", _max_id)
+    cluster_command(verbs, "validate", "open both ports of every storage node", _validate, prints=True)
+    parser = cluster_command(
+        verbs, "max-transaction-id", "print the highest transaction id on a node", _max_id, prints=True
+    )
     _node_and_partition(parser)
     parser.add_argument("-sp", "--storage-port", type=port, required=True, metavar="PORT")
     parser.add_argument("-o", "--offline", action="store_true", help="the partition is switched off")
     _register_recovery(verbs)
     help_text = "restore damaged records of a node from the other replicas of the partition"
-    parser = cluster_command(verbs, "repair", help_text, _repair)
+    parser = cluster_command(verbs, "repair", help_text, _repair, prints=True)
     _node_and_partition(parser)
 
 
 def _register_recovery(verbs: Nouns) -> None:
     help_text = "copy a partition from one storage node to another one, where it is switched off"
-    parser = cluster_command(verbs, "recover-partition", help_text, _recover)
+    parser = cluster_command(verbs, "recover-partition", help_text, _recover, prints=True)
     parser.add_argument("-s", "--source-storage", type=endpoint, required=True, metavar="HOST:ADMIN_PORT")
     parser.add_argument("-d", "--destination-storage", type=endpoint, required=True, metavar="HOST:ADMIN_PORT")
     parser.add_argument("-dp", "--destination-storage-port", type=port, required=True, metavar="PORT")
@@ -70,6 +72,7 @@ def _register_recovery(verbs: Nouns) -> None:
     parser.add_argument(
         "--truncate", action="store_true", help="remove what the destination has above its low-water mark first"
     )
+    yes_option(parser)
     for name, letter in (("source", "s"), ("destination", "d")):
         parser.add_argument(
             f"-{letter}ssl",
@@ -103,6 +106,8 @@ async def _add(options: argparse.Namespace, session: Session) -> None:
 
 
 async def _remove(options: argparse.Namespace, session: Session) -> None:
+    if options.delete_storage_files:
+        confirm(options, f"delete the files of partition {options.partition} on {options.storage}?")
     try:
         async with _admin(session, options.storage) as client:
             await client.set_assigned(options.partition, False, delete_files=options.delete_storage_files)
@@ -126,9 +131,9 @@ async def _sync(_options: argparse.Namespace, session: Session) -> None:
         raise failed("Partition assignment cannot be fully synced", error) from error
 
 
-async def _validate(_options: argparse.Namespace, session: Session) -> None:
+async def _validate(options: argparse.Namespace, session: Session) -> None:
     await validate(session.zookeeper, session.root, session.tls)
-    print("all storage nodes answer on both ports")
+    show(options, {"valid": True}, ["all storage nodes answer on both ports"])
 
 
 async def _max_id(options: argparse.Namespace, session: Session) -> None:
@@ -144,13 +149,17 @@ async def _max_id(options: argparse.Namespace, session: Session) -> None:
         )
     except WaltzError as error:
         raise failed(f"Failed to read max transaction ID for storage {options.storage}", error) from error
-    print(f"Max Transaction ID: {found}")
+    show(options, {"max_transaction_id": found}, [f"Max Transaction ID: {found}"])
 
 
 async def _recover(options: argparse.Namespace, session: Session) -> None:
     zookeeper, root, partition_id = session.zookeeper, session.root, options.partition
     destination = options.destination_storage
     data_port = Endpoint(destination.host, options.destination_storage_port)
+    if options.truncate:
+        confirm(
+            options, f"remove what {destination} has of partition {partition_id} above its low-water mark, if anything?"
+        )
     try:
         source_tls = _tls_of(options.source_ssl_config_path, session)
         destination_tls = _tls_of(options.destination_ssl_config_path, session)
@@ -159,11 +168,14 @@ async def _recover(options: argparse.Namespace, session: Session) -> None:
             connection(StorageAdminClient, zookeeper, root, destination, destination_tls) as destination_admin,
             connection(StorageClient, zookeeper, root, data_port, destination_tls) as data,
         ):
-            copy = PartitionCopy(zookeeper, root, source, destination_admin, data, partition_id, print)
+            copy = PartitionCopy(
+                zookeeper, root, source, destination_admin, data, partition_id, functools.partial(tell, options)
+            )
             reached = await copy.run(options.batch_size, truncate=options.truncate)
     except WaltzError as error:
         raise failed(f"Partition {partition_id} failed to recover.", error) from error
-    print(f"partition {partition_id} on {destination} reaches up to transaction {reached}")
+    line = f"partition {partition_id} on {destination} reaches up to transaction {reached}"
+    show(options, {"max_transaction_id": reached}, [line])
 
 
 def _tls_of(path: Path | None, session: Session) -> ssl.SSLContext | None:
@@ -177,20 +189,26 @@ async def _repair(options: argparse.Namespace, session: Session) -> None:
         count = (await read_store_params(session.zookeeper, session.root)).partition_count
         if not 0 <= partition_id < count:
             raise WaltzError(f"there is no such partition; the cluster has {count}")
-        mark = await _committed_mark(session, partition_id)  # first the mark, then the metadata (rule S6)
-        repair = Repair(session.zookeeper, session.root, session.tls, node, partition_id, print)
+        mark = await _committed_mark(options, session, partition_id)  # first the mark, then the metadata (rule S6)
+        repair = Repair(
+            session.zookeeper, session.root, session.tls, node, partition_id, functools.partial(tell, options)
+        )
         done = await repair.run(mark)
     except WaltzError as error:
         raise failed(f"Partition {partition_id} on {node} was not repaired", error) from error
     if done.missing:
-        print(f"partition {partition_id} on {node}: {done.restored} transactions restored")
+        lines = [f"partition {partition_id} on {node}: {done.restored} transactions restored"]
     else:
-        print(f"partition {partition_id} on {node}: no transaction is known to be damaged")
-    for first, last in done.uncommitted:
-        print(f"transactions {first} to {last} were never committed: the log was cut before them")
+        lines = [f"partition {partition_id} on {node}: no transaction is known to be damaged"]
+    lines += [
+        f"transactions {first} to {last} were never committed: the log was cut before them"
+        for first, last in done.uncommitted
+    ]
+    uncommitted: Json = [list(each) for each in done.uncommitted]
+    show(options, {"restored": done.restored, "uncommitted": uncommitted}, lines)
 
 
-async def _committed_mark(session: Session, partition_id: int) -> int | None:
+async def _committed_mark(options: argparse.Namespace, session: Session, partition_id: int) -> int | None:
     """The mark of the server that owns the partition; ``None`` when there is none to be asked."""
     deadline_s = asyncio.get_running_loop().time() + MARK_TIMEOUT_S
     try:
@@ -198,7 +216,7 @@ async def _committed_mark(session: Session, partition_id: int) -> int | None:
             session.zookeeper, session.root, [partition_id], tls=session.tls, deadline_s=deadline_s
         )
     except WaltzError as error:
-        print(f"going on with what was committed when the current session began: {error}")
+        tell(options, f"going on with what was committed when the current session began: {error}")
         return None
     return marks[partition_id]
 
@@ -209,28 +227,38 @@ async def _list(options: argparse.Namespace, session: Session) -> None:
     else:
         known = (await read_connections(session.zookeeper, session.root)).admin_ports
         nodes = [await admin_endpoint(session.zookeeper, session.root, storage) for storage in sorted(known)]
-    output: Callable[[str], None] = print
-    if options.logger_as_output:
-        logger.setLevel(logging.INFO)
-        output = logger.info
+    document: dict[str, Json] = {}
+    lines: list[str] = []
     failures = 0
     for node in nodes:
         try:
-            await _list_node(session, node, output)
+            document[str(node)] = await _list_node(session, node, lines)
         except WaltzError as error:
             failures += 1
-            output(f"Cannot fetch partition ownership for {node}: {error}")
+            document[str(node)] = None
+            lines.append(f"Cannot fetch partition ownership for {node}: {error}")
+    show(options, document, lines)
     if failures:
         raise WaltzError(f"{failures} of {len(nodes)} storage nodes did not answer")
 
 
-async def _list_node(session: Session, node: Endpoint, output: Callable[[str], None]) -> None:
+async def _list_node(session: Session, node: Endpoint, lines: list[str]) -> Json:
+    document: dict[str, Json] = {}
     async with _admin(session, node) as client:
         for partition_id, online in sorted((await client.assigned_partition_status()).items()):
             info = await client.last_session_info(partition_id)
-            output(f"Partition Info for id: {partition_id} at {node}")
-            output(f"\tsessionId: {info.session_id}")
-            output(f"\tlowWaterMark: {info.low_water_mark}")
-            output(f"\tlocalLowWaterMark: {info.local_low_water_mark}")
-            output("\tisAssigned: true")
-            output(f"\tisAvailable: {'true' if online else 'false'}")
+            lines += [
+                f"Partition Info for id: {partition_id} at {node}",
+                f"\tsessionId: {info.session_id}",
+                f"\tlowWaterMark: {info.low_water_mark}",
+                f"\tlocalLowWaterMark: {info.local_low_water_mark}",
+                "\tisAssigned: true",
+                f"\tisAvailable: {'true' if online else 'false'}",
+            ]
+            document[str(partition_id)] = {
+                "session": info.session_id,
+                "low_water_mark": info.low_water_mark,
+                "local_low_water_mark": info.local_low_water_mark,
+                "online": online,
+            }
+    return document

@@ -6,11 +6,13 @@ import ssl
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from waltz.cli.output import show
 from waltz.cli.server_metrics import SessionMetrics, add_http_option, read_metrics
 from waltz.cli.session import Nouns, Session, cluster_command, noun, number, partition_ranges
 from waltz.common.cluster.owners import Owner, OwnerConnection, read_owners
 from waltz.common.errors import ConnectFailedError, ProtocolError, WaltzError
 from waltz.common.ids import Endpoint, ReqId
+from waltz.common.metrics import Json
 from waltz.common.wire.versions import FIRST_WITH_WRITE_SESSION
 from waltz.common.wire.write_sessions import (
     NO_WRITE_SESSION,
@@ -43,11 +45,13 @@ class Told(NamedTuple):
 def register(nouns: Nouns) -> None:
     """Add the noun and its verbs."""
     verbs = noun(nouns, "session", "write sessions: look at them, raise them")
-    parser = cluster_command(verbs, "show", "print the write session of partitions, and who owns them", _show)
+    parser = cluster_command(
+        verbs, "show", "print the write session of partitions, and who owns them", _show, prints=True
+    )
     parser.add_argument("-p", "--partition", type=partition_ranges, help="e.g. 0-6,7,10-16 (default: all)")
     add_http_option(parser, "holders of exclusive sessions, fences and refused appends are read there")
     help_text = "raise the write session of a partition: whoever holds an older one can add nothing from then on"
-    parser = cluster_command(verbs, "fence", help_text, _fence)
+    parser = cluster_command(verbs, "fence", help_text, _fence, prints=True)
     parser.add_argument("-p", "--partition", type=number(minimum=0), required=True)
     safeguard = parser.add_mutually_exclusive_group(required=True)
     safeguard.add_argument(
@@ -70,15 +74,19 @@ async def _show(options: argparse.Namespace, session: Session) -> None:
     told = await ask_owners({each: owners[each] for each in wanted if each in owners}, session.tls)
     servers = sorted({owner.endpoint for owner in owners.values() if owner.endpoint is not None})
     metrics, unread = await read_metrics(options.http, servers, CONNECT_TIMEOUT_S)
+    document: list[Json] = []
+    lines = []
     for partition_id in wanted:
         owner = owners.get(partition_id)
         seen = metrics.get(owner.endpoint) if owner is not None and owner.endpoint is not None else None
         session_metrics = None if seen is None else seen.sessions.get(partition_id)
         store_session = await _store_session(zookeeper, root, partition_id)
         answer = told.get(partition_id, "no server owns it")
-        print(describe(partition_id, owner, store_session, answer, session_metrics))
-    for address, reason in unread.items():
-        print(f"the metrics at {address} cannot be read: {reason}")
+        fields = _facts(partition_id, owner, store_session, answer, session_metrics)
+        lines.append(_joined(fields))
+        document.append({name.replace(" ", "_"): value for name, value in fields.items()})
+    lines += [f"the metrics at {address} cannot be read: {reason}" for address, reason in unread.items()]
+    show(options, document, lines)
     silent = sum(isinstance(told.get(partition_id, ""), str) for partition_id in wanted)
     if silent:
         raise WaltzError(f"the write sessions of {silent} of {len(wanted)} partitions are not known")
@@ -99,7 +107,21 @@ def describe(
     metrics: SessionMetrics | None,
 ) -> str:
     """What is known of one partition; ``told`` is a text if its owner told nothing."""
-    fields: dict[str, object] = {
+    return _joined(_facts(partition_id, owner, store_session, told, metrics))
+
+
+def _joined(facts: Mapping[str, int | str]) -> str:
+    return ", ".join(f"{name}: {value}" for name, value in facts.items())
+
+
+def _facts(
+    partition_id: int,
+    owner: Owner | None,
+    store_session: int | None,
+    told: Told | str,
+    metrics: SessionMetrics | None,
+) -> dict[str, int | str]:
+    fields: dict[str, int | str] = {
         "partition": partition_id,
         "owner": "none" if owner is None else f"{owner.server_id} ({owner.endpoint or 'gone'})",
         "store session": "none" if store_session is None else store_session,
@@ -117,7 +139,7 @@ def describe(
         fields["exclusive holder"] = "none" if holder is None else f"client {holder}"
         fields["fences"] = metrics.fences
         fields["refused appends"] = metrics.fenced_appends + metrics.dropped_appends
-    return ", ".join(f"{name}: {value}" for name, value in fields.items())
+    return fields
 
 
 async def ask_owners(owners: Mapping[int, Owner], tls: ssl.SSLContext | None) -> dict[int, Told | str]:
@@ -200,8 +222,16 @@ async def _fence(options: argparse.Namespace, session: Session) -> None:
         raise WaltzError(f"the write session of partition {partition_id} was not raised: {gone}; is a server running?")
     response = await fence(owner.endpoint, partition_id, owner.generation, expected, session.tls)
     last = response.transaction_id
-    print(f"partition: {partition_id}, write session: {response.write_session}, last transaction: {last}")
-    print(f"appends of older write sessions are refused from now on; none comes behind transaction {last}")
+    document: Json = {
+        "partition": partition_id,
+        "write_session": response.write_session,
+        "last_transaction": last,
+    }
+    lines = [
+        f"partition: {partition_id}, write session: {response.write_session}, last transaction: {last}",
+        f"appends of older write sessions are refused from now on; none comes behind transaction {last}",
+    ]
+    show(options, document, lines)
 
 
 async def fence(

@@ -2,8 +2,10 @@
 
 import argparse
 
+from waltz.cli.output import confirm, logger_option, show, yes_option
 from waltz.cli.session import Nouns, Session, cluster_command, endpoint, noun, number, partition_ranges, port
 from waltz.common.ids import LONG_MIN
+from waltz.common.metrics import Json
 from waltz.common.zk import store_admin
 from waltz.common.zk.paths import ClusterPaths
 
@@ -20,9 +22,11 @@ def register(nouns: Nouns) -> None:
     )
     parser = cluster_command(verbs, "delete", "delete the cluster's tree; all data becomes unreachable", _delete)
     parser.add_argument("-n", "--name", required=True, help="name of the cluster, as a safeguard")
-    parser.add_argument("-f", "--force", action="store_true", help="delete it whatever its name is")
-    cluster_command(verbs, "list", "print everything that ZooKeeper knows of the cluster", _list)
-    cluster_command(verbs, "show-cluster-key", "print the cluster key", _show_cluster_key)
+    parser.add_argument("-f", "--force", action="store_true", help="delete it whatever its name is, unasked")
+    yes_option(parser)
+    parser = cluster_command(verbs, "list", "print everything that ZooKeeper knows of the cluster", _list, prints=True)
+    logger_option(parser)
+    cluster_command(verbs, "show-cluster-key", "print the cluster key", _show_cluster_key, prints=True)
     parser = cluster_command(verbs, "add-storage-node", "make a storage node known", _add_storage_node)
     _storage_option(parser)
     parser.add_argument("-a", "--storage-admin-port", type=port, required=True, metavar="PORT")
@@ -52,11 +56,16 @@ async def _create(options: argparse.Namespace, session: Session) -> None:
 
 
 async def _delete(options: argparse.Namespace, session: Session) -> None:
+    if not options.force:
+        servers = len(await store_admin.read_server_descriptors(session.zookeeper, session.root))
+        running = f"; {servers} servers are running" if servers else ""
+        confirm(options, f"delete cluster {options.name} at {session.root}? All its data becomes unreachable{running}")
     await store_admin.delete_cluster(session.zookeeper, session.root, options.name, force=options.force)
 
 
-async def _show_cluster_key(_options: argparse.Namespace, session: Session) -> None:
-    print((await store_admin.read_store_params(session.zookeeper, session.root)).key)
+async def _show_cluster_key(options: argparse.Namespace, session: Session) -> None:
+    key = str((await store_admin.read_store_params(session.zookeeper, session.root)).key)
+    show(options, {"key": key}, [key])
 
 
 async def _add_storage_node(options: argparse.Namespace, session: Session) -> None:
@@ -81,54 +90,86 @@ async def _auto_assign(options: argparse.Namespace, session: Session) -> None:
     await store_admin.auto_assign(session.zookeeper, session.root, options.group)
 
 
-async def _list(_options: argparse.Namespace, session: Session) -> None:
+async def _list(options: argparse.Namespace, session: Session) -> None:
     zookeeper, root = session.zookeeper, session.root
     paths = ClusterPaths.of(root)
     await store_admin.sync_cluster(zookeeper, root)  # operators wait with this for what others have changed
     params = await store_admin.read_cluster_params(zookeeper, root)
-    print(f"cluster [{root}]:\n  name: {params.name}, numPartitions: {params.partition_count}")
-    await _list_servers(session)
+    lines = [f"cluster [{root}]:", f"  name: {params.name}, numPartitions: {params.partition_count}"]
+    servers = await _list_servers(session, lines)
     store = await store_admin.read_store_params(zookeeper, root)
-    print(f"store [{paths.store}]:\n  key: {store.key}, numPartitions: {store.partition_count}")
+    lines += [f"store [{paths.store}]:", f"  key: {store.key}, numPartitions: {store.partition_count}"]
     groups = (await store_admin.read_groups(zookeeper, root)).groups
     replicas = (await store_admin.read_replica_assignments(zookeeper, root)).partitions
-    print(f"store [{paths.assignment}] replica and group assignments:")
+    admin_ports = (await store_admin.read_connections(zookeeper, root)).admin_ports
+    storages: dict[str, Json] = {}
+    lines.append(f"store [{paths.assignment}] replica and group assignments:")
     for storage in sorted(replicas.keys() | groups.keys()):
-        print(f"  {storage} = {list(replicas.get(storage, ()))}, GroupId: {groups.get(storage)}")
-    print(f"store [{paths.connection}] connections:")
-    for storage, admin_port in sorted((await store_admin.read_connections(zookeeper, root)).admin_ports.items()):
-        print(f"  {storage} has admin port: {admin_port}")
-    for partition_id in range(params.partition_count):
-        await _list_replica_states(session, paths, partition_id)
+        partitions = list(replicas.get(storage, ()))
+        lines.append(f"  {storage} = {partitions}, GroupId: {groups.get(storage)}")
+        storages[storage] = {
+            "partitions": partitions,
+            "group": groups.get(storage),
+            "admin_port": admin_ports.get(storage),
+        }
+    lines.append(f"store [{paths.connection}] connections:")
+    lines += [f"  {storage} has admin port: {admin_port}" for storage, admin_port in sorted(admin_ports.items())]
+    states = {
+        str(partition_id): await _list_replica_states(session, paths, partition_id, lines)
+        for partition_id in range(params.partition_count)
+    }
+    document: Json = {
+        "name": params.name,
+        "root": root,
+        "key": str(store.key),
+        "partitions": params.partition_count,
+        **servers,
+        "storages": storages,
+        "replica_states": states,
+    }
+    show(options, document, lines)
 
 
-async def _list_servers(session: Session) -> None:
+async def _list_servers(session: Session, lines: list[str]) -> dict[str, Json]:
     paths = ClusterPaths.of(session.root)
     descriptors = await store_admin.read_server_descriptors(session.zookeeper, session.root)
-    print(f"server descriptors [{paths.server_descriptors}]:")
-    for descriptor in descriptors:
-        preferred = list(descriptor.preferred_partitions) or "*"
-        print(f"  server: {descriptor.server_id}, endpoint: {descriptor.endpoint}, preferred partitions: {preferred}")
+    lines.append(f"server descriptors [{paths.server_descriptors}]:")
+    servers: list[Json] = []
+    for server_id, address, preferred in descriptors:
+        lines.append(f"  server: {server_id}, endpoint: {address}, preferred partitions: {list(preferred) or '*'}")
+        servers.append({"server": server_id, "endpoint": str(address), "preferred_partitions": list(preferred)})
     assignment = await store_admin.read_partition_assignment(session.zookeeper, session.root)
-    print(
-        f"assignment metadata:\n  cversion: {assignment.cversion}, "
-        f"endpoints: {len(descriptors)}, partitions: {assignment.partition_count}"
-    )
-    print("assignments:")
+    lines += [
+        "assignment metadata:",
+        f"  cversion: {assignment.cversion}, endpoints: {len(descriptors)}, partitions: {assignment.partition_count}",
+        "assignments:",
+    ]
+    assignments: list[Json] = []
     for server_id, partitions in sorted(assignment.servers.items()):
         for partition_id, generation in sorted(partitions):
-            print(f"  server: {server_id}, partition: {partition_id}, generation: {generation}")
+            lines.append(f"  server: {server_id}, partition: {partition_id}, generation: {generation}")
+            assignments.append({"server": server_id, "partition": partition_id, "generation": generation})
+    return {"servers": servers, "assignment_cversion": assignment.cversion, "assignments": assignments}
 
 
-async def _list_replica_states(session: Session, paths: ClusterPaths, partition_id: int) -> None:
-    print(f"store [{paths.partition(partition_id)}] replica states:")
+async def _list_replica_states(session: Session, paths: ClusterPaths, partition_id: int, lines: list[str]) -> Json:
+    lines.append(f"store [{paths.partition(partition_id)}] replica states:")
     metadata = await store_admin.read_partition_metadata(session.zookeeper, session.root, partition_id)
     if metadata is None:
-        print("  No node found")
-        return
+        lines.append("  No node found")
+        return None
+    states: list[Json] = []
     for replica_id, state in sorted(metadata.replicas.items()):
-        mark = state.closing_high_water_mark
-        print(
+        mark = None if state.closing_high_water_mark == LONG_MIN else state.closing_high_water_mark
+        lines.append(
             f"  ReplicaId({replica_id.partition_id},{replica_id.connect_string}), SessionId: {state.session_id}, "
-            f"closingHighWaterMark: {'UNRESOLVED' if mark == LONG_MIN else mark}"
+            f"closingHighWaterMark: {'UNRESOLVED' if mark is None else mark}"
         )
+        states.append(
+            {
+                "storage": replica_id.connect_string,
+                "session": state.session_id,
+                "closing_high_water_mark": mark,
+            }
+        )
+    return states

@@ -1,5 +1,6 @@
 """Servers and storages that tell what the test wants, in a cluster on a ZooKeeper in memory."""
 
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -7,15 +8,22 @@ from tests.memory_zookeeper import MemoryZooKeeperServer
 from tests.unit.client.fake_server import Connection, FakeServer, Log
 from tests.unit.common.cluster.fakes import GENERATION, KEY, SESSION, FakeStorage, make_metadata
 from waltz.cli.session import Session
+from waltz.common.ids import ReqId
 from waltz.common.wire import admin
 from waltz.common.wire import admin_version1 as admin_wire
 from waltz.common.wire.client_server import CheckStorageConnectivityRequest, CheckStorageConnectivityResponse, Message
+from waltz.common.wire.write_sessions import (
+    LastTransactionIdRequest,
+    LastTransactionIdResponse,
+    LastTransactionStatus,
+)
 from waltz.common.zk.client import ZooKeeper
 from waltz.common.zk.paths import ClusterPaths
 from waltz.common.zk.store_admin import add_storage_node, assign_partitions, create_cluster
 from waltz.common.zk.znodes import UNRESOLVED, PartitionAssignment, PartitionGeneration, ServerDescriptor
 
 ROOT = "/waltz"
+WRITE_SESSION = 12
 ORIGINAL = (0, 1, 2, 3, 4)
 OURS = (*ORIGINAL, 5)
 STORAGES = ("127.0.0.1:6000", "127.0.0.1:6001", "127.0.0.1:6002")
@@ -28,10 +36,17 @@ class TellingStorage(FakeStorage):
         super().__init__({})
         self.partition_count = partition_count
         self.status = dict.fromkeys(range(partition_count), True)
+        self.last_ids = dict.fromkeys(range(partition_count), -1)
 
     def _answer(self, message: admin_wire.Message) -> admin_wire.Message:
         if isinstance(message, admin.AssignedPartitionStatusRequest):
             return admin.AssignedPartitionStatusResponse(message.seq_num, tuple(self.status.items()))
+        if isinstance(message, admin.MetricsRequest):
+            gauges = {
+                f"waltz-storage.partition-{partition_id}.max-transaction-id": {"value": last_id}
+                for partition_id, last_id in self.last_ids.items()
+            }
+            return admin.MetricsResponse(message.seq_num, json.dumps({"gauges": gauges}))
         return super()._answer(message)
 
 
@@ -42,6 +57,7 @@ class Nodes:
         self.zookeeper = zookeeper
         self.servers = servers
         self.storages = storages
+        self.logs: dict[int, Log] = {}
         self.reached = dict.fromkeys(STORAGES, True)
         """Whether servers reach the storages."""
         self.session = Session(zookeeper, ROOT, None)
@@ -58,7 +74,7 @@ class Nodes:
             await self.zookeeper.create(path, descriptor.encode(), ephemeral=True, sequential=True)
             states = dict.fromkeys(STORAGES, (SESSION, UNRESOLVED))
             await self.zookeeper.create(paths.partition(partition_id), make_metadata(partition_id, states).encode())
-            server.filter = self._tell_storages
+            server.filter = self._tell
         await self.assign({1: (0,), 2: (1,)})
 
     async def assign(self, owned: dict[int, tuple[int, ...]]) -> None:
@@ -70,7 +86,11 @@ class Nodes:
         assignment = PartitionAssignment(1, 2, servers)
         await self.zookeeper.set(ClusterPaths.of(ROOT).server_descriptors, assignment.encode())
 
-    def _tell_storages(self, connection: Connection, message: Message) -> bool:
+    def _tell(self, connection: Connection, message: Message) -> bool:
+        if isinstance(message, LastTransactionIdRequest):
+            last_id = self.logs[ReqId(message.req_id).partition_id].high_water_mark
+            connection.send(LastTransactionIdResponse(message.req_id, LastTransactionStatus.OK, last_id, WRITE_SESSION))
+            return True
         if not isinstance(message, CheckStorageConnectivityRequest):
             return False
         connection.send(CheckStorageConnectivityResponse(message.req_id, tuple(self.reached.items())))
@@ -89,6 +109,7 @@ async def running(*versions: tuple[int, ...]) -> AsyncIterator[Nodes]:
     for storage in storages:
         await storage.start()
     nodes = Nodes(zookeeper, servers, storages)
+    nodes.logs = logs
     await nodes.describe()
     try:
         yield nodes

@@ -9,7 +9,7 @@ import pytest
 
 from waltz.cli.main import main
 
-OPTIONAL = ("tqdm", "pyspark", "pyarrow", "matplotlib")
+OPTIONAL = ("tqdm", "pyspark", "pyarrow", "matplotlib", "rich", "argcomplete")
 
 
 @pytest.fixture

@@ -1,0 +1,83 @@
+"""The screen of `waltz status` and `waltz top`: what it shows, and that it fits."""
+
+import argparse
+import sys
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.unit.cli.nodes import OURS, running
+from waltz.cli import status
+from waltz.cli.cluster_state import ClusterState, PartitionState, ReplicaState, ServerState, StorageState
+from waltz.cli.main import parser
+from waltz.common.errors import WaltzError
+
+WELL = tuple(ReplicaState(f"storage-{each}:6000", "current", 0) for each in range(3))
+BAD = (*WELL[:1], ReplicaState("storage-1:6000", "current", 7), ReplicaState("storage-2:6000", "behind", 900))
+
+
+def partition(partition_id: int, *, well: bool = True) -> PartitionState:
+    problems = () if well else ("REPLICA_RECOVERY_STATUS",)
+    return PartitionState(partition_id, 1, "server-1:7000", 3, 9, 10, 41, 2.0, WELL if well else BAD, problems)
+
+
+def cluster(partitions: list[PartitionState]) -> ClusterState:
+    servers = (ServerState(1, "server-1:7000", 5, 2, ()), ServerState(2, "server-2:7000", None, 0, (1, 2)))
+    storages = (StorageState("storage-0:6000", True, 3, 4), StorageState("storage-1:6000", False, 0, 0))
+    return ClusterState("c", "/c", 0.0, servers, storages, tuple(partitions))
+
+
+def test_everything_is_on_it() -> None:
+    nobody = PartitionState(2, None, None, None, None, None, None, None, (), ("NO_REPLICA",))
+    lines = status.lines_of(cluster([partition(0), partition(1, well=False), nobody]), None)
+    assert lines[0] == "cluster c at /c: 3 partitions, 2 of them not well, 4 transactions/s"
+    text = "\n".join(" ".join(line.split()) for line in lines)
+    assert "2 server-2:7000 no answer 0 1,2" in text
+    assert "storage-0:6000 3 of 4 partitions online" in text
+    assert "storage-1:6000 no answer" in text
+    assert "0 1 3 9 10 41 2 3 of 3 current ok" in text
+    lagging = "1 of 3 current, storage-1:6000 current -7, storage-2:6000 behind -900 REPLICA_RECOVERY_STATUS"
+    assert f"1 1 3 9 10 41 2 {lagging}" in text
+    assert "2 - - - - - - 0 of 0 current NO_REPLICA" in text
+
+
+@given(st.lists(st.booleans(), min_size=1, max_size=60), st.integers(14, 40), st.integers(90, 200))
+def test_it_fits_and_the_bad_ones_come_first(well: list[bool], height: int, width: int) -> None:
+    partitions = [partition(number, well=each) for number, each in enumerate(well)]
+    lines = status.lines_of(cluster(partitions), width, height)
+    assert len(lines) <= height
+    assert max(map(len, lines)) <= width
+    begin = next(number for number, line in enumerate(lines) if line.startswith("PARTITION"))
+    ids = [int(line.split()[0]) for line in lines[begin + 1 :] if not line.startswith("and ")]
+    in_order = sorted(range(len(well)), key=lambda number: well[number])
+    assert ids == in_order[: len(ids)]
+    if len(ids) < len(well):
+        assert lines[-1] == f"and {len(well) - len(ids)} more"
+
+
+def options(*arguments: str) -> argparse.Namespace:
+    return parser().parse_args([*arguments, "-c", "unused.yml"])
+
+
+async def test_the_exit_code_says_whether_all_is_well(capsys: pytest.CaptureFixture[str]) -> None:
+    async with running(OURS, OURS) as nodes:
+        await status._status(options("status", "--exit-code", "--interval", "0"), nodes.session)
+        assert "2 partitions, all well" in capsys.readouterr().out
+        nodes.storages[0].status[1] = nodes.storages[1].status[1] = False
+        await status._status(options("status", "--interval", "0", "-p", "0"), nodes.session)
+        await status._status(options("status", "--interval", "0"), nodes.session)
+        with pytest.raises(WaltzError, match="1 of 2 partitions are not well"):
+            await status._status(options("status", "--exit-code", "--interval", "0"), nodes.session)
+        with pytest.raises(WaltzError, match="there is no partition 2; the cluster has 2"):
+            await status._status(options("status", "-p", "0-2"), nodes.session)
+
+
+async def test_top_needs_a_terminal_and_rich(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with running(OURS, OURS) as nodes:
+        with pytest.raises(WaltzError, match="waltz top needs (a terminal|rich)"):
+            await status._top(options("top"), nodes.session)
+        monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+        monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+        with pytest.raises(WaltzError, match="waltz top needs rich: .*extra 'tools'"):
+            await status._top(options("top"), nodes.session)

@@ -1,0 +1,130 @@
+"""``waltz client``: the cluster as clients see it, and whether it keeps what they append."""
+
+import argparse
+import asyncio
+import contextlib
+import random
+
+from waltz.cli import validation
+from waltz.cli.output import progress, show
+from waltz.cli.session import Nouns, Session, client_of, cluster_command, noun, number
+from waltz.common.errors import WaltzError
+from waltz.common.zk.store_admin import read_store_params
+
+
+def register(nouns: Nouns) -> None:
+    """Add the noun and its verbs."""
+    verbs = noun(nouns, "client", "the cluster as clients see it: marks, and whether all that is appended is kept")
+    help_text = "append from several clients, then read all from the beginning and check every transaction"
+    parser = cluster_command(verbs, "validate", help_text, _validate, prints=True)
+    _count_option(parser, "transactions that each client appends")
+    parser.add_argument("-nc", "--num-clients", type=number(minimum=1), required=True, metavar="N")
+    _interval_option(parser)
+    _partitions_option(parser)
+    parser = cluster_command(
+        verbs, "high-water-mark", "print the id of the last committed transaction", _mark, prints=True
+    )
+    parser.add_argument("-p", "--partition", type=number(minimum=0), required=True)
+    help_text = "append transactions that create-consumer can check, here or in the original"
+    parser = cluster_command(verbs, "create-producer", help_text, _create_producer, prints=True)
+    _count_option(parser, "transactions to append")
+    _interval_option(parser)
+    _partitions_option(parser)
+    help_text = "read transactions of create-producer from the beginning, waiting for them, and check each"
+    parser = cluster_command(verbs, "create-consumer", help_text, _create_consumer, prints=True)
+    _count_option(parser, "transactions to read")
+    _partitions_option(parser)
+
+
+def _count_option(parser: argparse.ArgumentParser, help_text: str) -> None:
+    parser.add_argument("-tpc", "--txn-per-client", type=number(minimum=1), required=True, metavar="N", help=help_text)
+
+
+def _interval_option(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "-i",
+        "--interval",
+        type=number(minimum=0),
+        required=True,
+        metavar="MS",
+        help="mean of the pauses between two transactions of a client, in milliseconds",
+    )
+
+
+def _partitions_option(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "-ap",
+        "--num-active-partitions",
+        type=number(minimum=1),
+        default=1,
+        metavar="N",
+        help="partitions 0 to N-1 take part; nobody else may write to them (default: 1)",
+    )
+
+
+async def check_partitions(session: Session, wanted: int) -> None:
+    """Raises ``WaltzError`` when the cluster has fewer partitions."""
+    count = (await read_store_params(session.zookeeper, session.root)).partition_count
+    if wanted > count:
+        raise WaltzError(f"{wanted} partitions cannot take part: the cluster has {count}")
+
+
+async def _validate(options: argparse.Namespace, session: Session) -> None:
+    partitions, each = options.num_active_partitions, options.txn_per_client
+    await check_partitions(session, partitions)
+    total = each * options.num_clients
+    async with contextlib.AsyncExitStack() as stack:
+        clients = [await stack.enter_async_context(client_of(options, session)) for _ in range(options.num_clients)]
+        before = await asyncio.gather(*(clients[0].high_water_mark(one) for one in range(partitions)))
+        with progress("appending", total) as done:
+            retries = await asyncio.gather(
+                *(
+                    validation.produce(client, partitions, each, options.interval / 1000, random.Random(), done)
+                    for client in clients
+                )
+            )
+        total += sum(mark + 1 for mark in before)
+        async with client_of(options, session) as reader:
+            with progress("reading", total) as done:
+                await validation.consume(reader, partitions, total, done)
+            after = await asyncio.gather(*(reader.high_water_mark(one) for one in range(partitions)))
+    if (there := sum(mark + 1 for mark in after)) != total:
+        raise WaltzError(f"there are {there} transactions where {total} were appended")
+    line = f"{total} transactions in {partitions} partitions are what they are to be; {sum(retries)} were tried again"
+    show(options, {"transactions": total, "partitions": partitions, "retries": sum(retries)}, [line])
+
+
+async def _mark(options: argparse.Namespace, session: Session) -> None:
+    await check_partition(session, options.partition)
+    async with client_of(options, session) as client:
+        mark = await client.high_water_mark(options.partition)
+    line = f"Partition {options.partition} current high watermark: {mark}"
+    show(options, {"partition": options.partition, "high_water_mark": mark}, [line])
+
+
+async def check_partition(session: Session, *partition_ids: int) -> None:
+    """Raises ``WaltzError`` when the cluster has no such partition."""
+    count = (await read_store_params(session.zookeeper, session.root)).partition_count
+    if max(partition_ids) >= count:
+        raise WaltzError(f"there is no partition {max(partition_ids)}; the cluster has {count}")
+
+
+async def _create_producer(options: argparse.Namespace, session: Session) -> None:
+    partitions, count = options.num_active_partitions, options.txn_per_client
+    await check_partitions(session, partitions)
+    async with client_of(options, session) as client:
+        with progress("appending", count) as done:
+            retries = await validation.produce(
+                client, partitions, count, options.interval / 1000, random.Random(), done
+            )
+    line = f"{count} transactions appended; {retries} were tried again"
+    show(options, {"transactions": count, "retries": retries}, [line])
+
+
+async def _create_consumer(options: argparse.Namespace, session: Session) -> None:
+    partitions, count = options.num_active_partitions, options.txn_per_client
+    await check_partitions(session, partitions)
+    async with client_of(options, session) as client:
+        with progress("reading", count) as done:
+            await validation.consume(client, partitions, count, done)
+    show(options, {"transactions": count}, [f"{count} transactions are what they are to be"])

@@ -1,0 +1,42 @@
+"""``waltz completion``: what makes shells complete the words of commands."""
+
+import argparse
+import importlib.util
+import os
+
+from waltz.cli.session import Nouns
+from waltz.common.errors import WaltzError
+from waltz.common.version import with_extra
+
+SHELLS = ("bash", "zsh", "fish")
+ASKED = "_ARGCOMPLETE"
+"""Set by what a shell runs to find out what a word may become."""
+
+_DESCRIPTION = (
+    'Print what makes a shell complete commands: eval "$(waltz completion bash)" in ~/.bashrc, the same with zsh in '
+    "~/.zshrc, and waltz completion fish | source in ~/.config/fish/config.fish."
+)
+
+
+def register(nouns: Nouns) -> None:
+    """Add the command."""
+    parser = nouns.add_parser("completion", help="print what makes a shell complete commands", description=_DESCRIPTION)
+    parser.add_argument("shell", choices=SHELLS)
+    parser.set_defaults(run=_run)
+
+
+def _run(options: argparse.Namespace) -> int:
+    if importlib.util.find_spec("argcomplete") is None:
+        raise WaltzError(f"completion needs argcomplete: {with_extra('tools')}")
+    from argcomplete.shell_integration import shellcode
+
+    print(shellcode(["waltz"], shell=options.shell))
+    return 0
+
+
+def answer(grammar: argparse.ArgumentParser) -> None:
+    """End the process with what a word may become, if this is what a shell has asked for."""
+    if ASKED in os.environ and importlib.util.find_spec("argcomplete") is not None:
+        import argcomplete
+
+        argcomplete.autocomplete(grammar)

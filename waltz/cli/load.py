@@ -1,0 +1,178 @@
+"""A load of appends, and what it took: in a closed loop or an open one.
+
+In a closed loop a producer has so many transactions under way, and sends the next one when one is committed: it shows
+how much the cluster can take. In an open loop transactions are due at random times, whatever has become of those
+before: it shows what users wait, who do not wait for each other. Latencies count from when each was due.
+"""
+
+import asyncio
+import itertools
+import random
+from array import array
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+from waltz.client.builder import Append
+from waltz.client.decisions import Basis
+from waltz.client.locks import PartitionLocalLock
+from waltz.client.plain.client import Client
+
+LOCK_NAME = "performance-lock"
+
+
+class Load(NamedTuple):
+    """What to append."""
+
+    transactions: int
+    """Transactions of each producer."""
+    size_bytes: int
+    partitions: int
+    """Partitions below this number are drawn by lot."""
+    in_flight: int
+    """Transactions of a producer that are under way in a closed loop."""
+    interval_s: float
+    """Mean time between two transactions of a producer that come due in an open loop; 0: a closed loop."""
+    lock_pool_size: int
+    """Each transaction writes one of so many locks; 0: none."""
+
+
+class Measured(NamedTuple):
+    """What came of it."""
+
+    latencies_s: "array[float]"
+    """Of each transaction, in the order in which they were committed."""
+    committed_s: "array[float]"
+    """When each was, since the beginning."""
+    duration_s: float
+    retries: int
+    """How often a transaction was decided again, because somebody had changed its lock."""
+
+
+async def produce(
+    clients: Sequence[Client], load: Load, chance: random.Random, done: Callable[[int], None]
+) -> Measured:
+    """Append from all clients at a time, ``done`` being told of each. Raises ``WaltzError``."""
+    run = _Run(load, chance, done)
+    work: list[asyncio.Future[None]] = []
+    for client in clients:
+        if load.interval_s:
+            work.append(asyncio.ensure_future(run.keep_to_times(client)))
+        else:
+            turns = iter(range(load.transactions))
+            workers = min(load.in_flight, load.transactions)
+            work += [asyncio.ensure_future(run.take_turns(client, turns)) for _ in range(workers)]
+    try:
+        await asyncio.gather(*work)
+    finally:
+        for task in work:
+            task.cancel()
+        await asyncio.gather(*work, return_exceptions=True)
+    return run.measured()
+
+
+class _Run:
+    """What all producers have in common while they append."""
+
+    def __init__(self, load: Load, chance: random.Random, done: Callable[[int], None]) -> None:
+        self._load = load
+        self._chance = chance
+        self._done = done
+        self._loop = asyncio.get_running_loop()
+        self._data = chance.randbytes(load.size_bytes)
+        self._latencies_s = array("d")
+        self._committed_s = array("d")
+        self._retries = 0
+        self._began_s = self._loop.time()
+
+    def measured(self) -> Measured:
+        return Measured(self._latencies_s, self._committed_s, self._loop.time() - self._began_s, self._retries)
+
+    async def take_turns(self, client: Client, turns: Iterator[int]) -> None:
+        """One of those that share the turns of a closed loop."""
+        for _ in turns:
+            await self._append(client, self._loop.time())
+
+    async def keep_to_times(self, client: Client) -> None:
+        """An open loop."""
+        due_s = self._began_s
+        under_way: set[asyncio.Task[None]] = set()
+        failures: list[BaseException] = []
+
+        def ended(task: asyncio.Task[None]) -> None:
+            under_way.discard(task)
+            if not task.cancelled() and (error := task.exception()) is not None:
+                failures.append(error)
+
+        try:
+            for _ in range(self._load.transactions):
+                due_s += self._chance.expovariate(1 / self._load.interval_s)
+                if (early_s := due_s - self._loop.time()) > 0:
+                    await asyncio.sleep(early_s)
+                if failures:
+                    break
+                task = asyncio.ensure_future(self._append(client, due_s))
+                under_way.add(task)
+                task.add_done_callback(ended)
+            await asyncio.gather(*under_way, return_exceptions=True)
+            if failures:
+                raise failures[0]
+        finally:
+            for task in under_way:
+                task.cancel()
+
+    async def _append(self, client: Client, due_s: float) -> None:
+        partition_id = self._chance.randrange(self._load.partitions)
+        if self._load.lock_pool_size:
+            lock_id = self._chance.randrange(self._load.lock_pool_size)
+            self._retries += await _append_locked(client, partition_id, self._data, lock_id)
+        else:
+            await client.append(partition_id, self._data)
+        now_s = self._loop.time()
+        self._latencies_s.append(now_s - due_s)
+        self._committed_s.append(now_s - self._began_s)
+        self._done(1)
+
+
+async def _append_locked(client: Client, partition_id: int, data: bytes, lock_id: int) -> int:
+    """Append under a lock; returns how often it was decided again."""
+    attempts = 0
+    lock = PartitionLocalLock(LOCK_NAME, lock_id)
+
+    def decide(basis: Basis) -> Append:
+        nonlocal attempts
+        attempts = basis.attempt
+        return Append(data, write_locks=(lock,))
+
+    await client.transact(partition_id, decide, reads_log=True)
+    return attempts - 1
+
+
+class Read(NamedTuple):
+    """What reading a log took."""
+
+    transactions: int
+    data_bytes: int
+    duration_s: float
+    """From the first batch to the last."""
+
+
+async def consume(client: Client, begins: list[int], ends: list[int], done: Callable[[int], None]) -> Read:
+    """Read partitions 0, 1, ... side by side, each after the id in ``begins`` up to the one in ``ends``.
+
+    Raises ``WaltzError``.
+    """
+    loop = asyncio.get_running_loop()
+    count = data_bytes = 0
+    first_s: float | None = None
+
+    async def read(partition_id: int, after: int, until: int) -> None:
+        nonlocal count, data_bytes, first_s
+        async for batch in client.feed_batches(partition_id, after=after, until=until):
+            if first_s is None:
+                first_s = loop.time()
+            count += len(batch)
+            data_bytes += sum(len(record.data) for record in batch)
+            done(len(batch))
+
+    await asyncio.gather(*map(read, itertools.count(), begins, ends))
+    return Read(count, data_bytes, 0.0 if first_s is None else loop.time() - first_s)

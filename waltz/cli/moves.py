@@ -1,0 +1,173 @@
+"""Which preferences to change so that partitions move from server to server as an operator wants. Pure.
+
+Partitions follow two things: preferences, which servers keep while they run, and the policy that spreads the rest
+evenly. So whoever wants to move some has to say what becomes of the others, too, or the policy moves those in exchange.
+"""
+
+import math
+from collections.abc import Collection, Iterable, Iterator
+from typing import NamedTuple
+
+from waltz.common.cluster.policy import assign
+from waltz.common.errors import WaltzError
+from waltz.common.zk.znodes import PartitionAssignment, ServerDescriptor
+
+
+class Step(NamedTuple):
+    """A change of what one server prefers."""
+
+    server_id: int
+    add: bool
+    """Or remove."""
+    partition_ids: tuple[int, ...]
+
+
+class Move(NamedTuple):
+    """A partition that gets another owner."""
+
+    partition_id: int
+    source: int | None
+    target: int | None
+
+
+class Ownership(NamedTuple):
+    """Who is there, what they prefer, and who has what."""
+
+    assignment: PartitionAssignment
+    partition_count: int
+    servers: tuple[ServerDescriptor, ...]
+
+    def owners(self) -> dict[int, int]:
+        """The server of each partition that has one."""
+        return {
+            partition_id: server_id for server_id, owned in self.assignment.servers.items() for partition_id, _ in owned
+        }
+
+    def after(self, steps: Iterable[Step]) -> "Ownership":
+        """What the policy makes of them, one after the other."""
+        now = self
+        for step in steps:
+            servers = tuple(_changed(server, step) for server in now.servers)
+            assignment = assign(now.assignment.cversion, now.assignment, now.partition_count, servers)
+            now = now._replace(assignment=assignment, servers=servers)
+        return now
+
+    def follows(self, step: Step) -> bool:
+        """Whether the server, if it is there, has changed what it prefers."""
+        for server in self.servers:
+            if server.server_id == step.server_id:
+                preferred = set(server.preferred_partitions)
+                return (
+                    preferred.issuperset(step.partition_ids) if step.add else preferred.isdisjoint(step.partition_ids)
+                )
+        return True
+
+    def counts(self) -> dict[int, int]:
+        """How many partitions each server has."""
+        owners = list(self.owners().values())
+        return {server.server_id: owners.count(server.server_id) for server in self.servers}
+
+
+def _changed(server: ServerDescriptor, step: Step) -> ServerDescriptor:
+    if server.server_id != step.server_id:
+        return server
+    preferred = set(server.preferred_partitions)
+    preferred = preferred.union(step.partition_ids) if step.add else preferred.difference(step.partition_ids)
+    return server._replace(preferred_partitions=tuple(sorted(preferred)))
+
+
+def moves_between(before: Ownership, after: Ownership) -> list[Move]:
+    """What gets another owner."""
+    old, new = before.owners(), after.owners()
+    return [
+        Move(partition_id, old.get(partition_id), new.get(partition_id))
+        for partition_id in range(before.partition_count)
+        if old.get(partition_id) != new.get(partition_id)
+    ]
+
+
+def plan_drain(now: Ownership, server_id: int) -> list[Step]:
+    """Take all partitions from a server, as evenly as it can be, and leave the others where they are.
+
+    The others are made preferred ones of the servers that have them: else the policy would give them to the empty one.
+    Raises ``WaltzError`` when there is no other server.
+    """
+    others = {server.server_id: set(server.preferred_partitions) for server in now.servers}
+    preferred_here = others.pop(server_id)
+    if not others:
+        raise WaltzError(f"server {server_id} is the only one: nobody could take its partitions")
+    owners = now.owners()
+    steps = []
+    for other, preferred in sorted(others.items()):
+        kept = tuple(sorted({each for each, owner in owners.items() if owner == other} - preferred))
+        if kept:
+            steps.append(Step(other, True, kept))
+    counts = {other: count for other, count in now.counts().items() if other in others}
+    for partition_id in range(now.partition_count):
+        if owners.get(partition_id, server_id) == server_id:
+            target = min(counts, key=lambda each: (counts[each], each))
+            takers = [other for other, preferred in others.items() if partition_id in preferred]
+            if takers:  # of two that prefer it the one with the smaller id gets it
+                target = min(takers)
+            else:
+                steps.append(Step(target, True, (partition_id,)))
+            counts[target] += 1
+        if partition_id in preferred_here:
+            steps.append(Step(server_id, False, (partition_id,)))
+    return steps
+
+
+def plan_rebalance(now: Ownership) -> list[Step]:
+    """Give each server as many partitions as every other, or one more, by taking back as few preferences as that needs.
+
+    The policy spreads by itself what nobody prefers. Raises ``WaltzError`` when there is no server.
+    """
+    if not now.servers:
+        raise WaltzError("there is no server")
+    preferred = {server.server_id: set(server.preferred_partitions) for server in now.servers}
+    steps: list[Step] = []
+    for _ in range(sum(map(len, preferred.values()))):
+        after = now.after(steps[-1:])
+        now = after
+        counts = after.counts()
+        most, fewest = max(counts.values()), min(counts.values())
+        if most - fewest <= 1:
+            break
+        owners = after.owners()
+        step = _take_back(counts, owners, preferred)
+        if step is None:
+            break
+        steps.append(step)
+        preferred[step.server_id].difference_update(step.partition_ids)
+    return steps
+
+
+def _take_back(counts: dict[int, int], owners: dict[int, int], preferred: dict[int, set[int]]) -> Step | None:
+    """One preference of the server that has the most, among those that have more than their share because of it."""
+    share = math.floor(sum(counts.values()) / len(counts))
+    for server_id in sorted(counts, key=lambda each: (-counts[each], each)):
+        if counts[server_id] <= share:
+            return None
+        held = [each for each in preferred[server_id] if owners[each] == server_id]
+        if held:
+            return Step(server_id, False, (max(held),))
+    return None
+
+
+def described(step: Step, names: dict[int, str]) -> str:
+    """It in words."""
+    partitions = ", ".join(ranges(step.partition_ids))
+    name = f"server {step.server_id} ({names[step.server_id]})"
+    return (
+        f"{name} prefers partitions {partitions}" if step.add else f"{name} no longer prefers partitions {partitions}"
+    )
+
+
+def ranges(numbers: Collection[int]) -> Iterator[str]:
+    """Ascending numbers, those in a row together: ``0-3``, ``7``."""
+    ordered = sorted(numbers)
+    first = 0
+    for last in range(len(ordered)):
+        if last + 1 == len(ordered) or ordered[last + 1] != ordered[last] + 1:
+            yield str(ordered[first]) if first == last else f"{ordered[first]}-{ordered[last]}"
+            first = last + 1

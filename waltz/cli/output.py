@@ -1,0 +1,143 @@
+"""What commands print: lines for people, fitted to their terminal, or JSON for programs; questions, and progress."""
+
+import argparse
+import base64
+import contextlib
+import importlib.util
+import json
+import logging
+import shutil
+import signal
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from waltz.common.errors import WaltzError
+from waltz.common.ids import ReqId
+from waltz.common.metrics import Json
+from waltz.common.records import Record
+
+logger = logging.getLogger(__name__)
+
+_GAP = "  "
+_LEAST_WIDTH = 8
+"""How far a cell is cut to make a table fit."""
+
+
+def json_option(parser: argparse.ArgumentParser) -> None:
+    """Let programs have what the command prints."""
+    parser.add_argument("--json", action="store_true", help="print JSON instead, for programs")
+
+
+def logger_option(parser: argparse.ArgumentParser) -> None:
+    """The original's way to give lines a time."""
+    parser.add_argument("-l", "--logger-as-output", action="store_true", help="log the lines instead of printing them")
+
+
+def show(options: argparse.Namespace, document: Json, lines: Iterable[str]) -> None:
+    """Print ``document`` if JSON was asked for, else ``lines``; these are logged if the command has the option."""
+    if options.json:
+        print(json.dumps(document, indent=2))
+    elif getattr(options, "logger_as_output", False):
+        logger.setLevel(logging.INFO)
+        for line in lines:
+            logger.info("%s", line)
+    else:
+        for line in lines:
+            print(line)
+
+
+def tell(options: argparse.Namespace, line: str) -> None:
+    """Say how far the work is; beside JSON on standard error."""
+    print(line, file=sys.stderr if options.json else sys.stdout)
+
+
+def record_document(record: Record) -> dict[str, Json]:
+    """A transaction in JSON: its data as text where that is UTF-8, in Base64 under another name where not."""
+    req_id = ReqId(record.req_id)
+    document: dict[str, Json] = {
+        "transaction": record.transaction_id,
+        "client": req_id.client_id,
+        "generation": req_id.generation,
+        "sequence": req_id.seq_num,
+        "header": record.header,
+        "size_bytes": len(record.data),
+    }
+    try:
+        document["data"] = record.data.decode()
+    except UnicodeDecodeError:
+        document["data_base64"] = base64.b64encode(record.data).decode()
+    return document
+
+
+def terminal_width() -> int | None:
+    """Columns of the terminal that reads the output; ``None`` if that is none."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+
+
+def table(names: Sequence[str], rows: Sequence[Sequence[object]], width: int | None) -> list[str]:
+    """The rows below their names, in columns; the widest cells are cut where that is more than ``width``."""
+    texts = [[str(cell) for cell in row] for row in (names, *rows)]
+    widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
+    if width is not None:
+        surplus = sum(widths) + len(_GAP) * (len(widths) - 1) - width
+        while surplus > 0 and max(widths) > _LEAST_WIDTH:
+            widest = widths.index(max(widths))
+            widths[widest] -= 1
+            surplus -= 1
+    return [_GAP.join(map(_cell, row, widths)).rstrip() for row in texts]
+
+
+def _cell(text: str, width: int) -> str:
+    return text.ljust(width) if len(text) <= width else text[: width - 1] + "…"
+
+
+# Questions
+
+
+def yes_option(parser: argparse.ArgumentParser) -> None:
+    """Let scripts go on without being asked."""
+    parser.add_argument("-y", "--yes", action="store_true", help="do not ask")
+
+
+def confirm(options: argparse.Namespace, question: str, *, needs_terminal: bool = False) -> None:
+    """Return when the operator at the terminal agrees, or has said so by ``--yes``.
+
+    Without a terminal nobody is asked; with ``needs_terminal`` nothing is done there without ``--yes``. Raises
+    ``WaltzError`` when nothing is to be done.
+    """
+    if options.yes:
+        return
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        if needs_terminal:
+            raise WaltzError("nothing was done: nobody can be asked here; give --yes to agree")
+        return
+    print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
+    # While a loop runs Ctrl-C is an event of the loop, which waits for the answer.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        answer = sys.stdin.readline()
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if answer.strip().lower() not in ("y", "yes"):
+        raise WaltzError("nothing was done")
+
+
+# Progress
+
+
+@contextlib.contextmanager
+def progress(what: str, total: int | None) -> Iterator[Callable[[int], None]]:
+    """A bar on standard error while the block runs, if that is a terminal and rich is there.
+
+    What it gives takes how many more are done.
+    """
+    if not sys.stderr.isatty() or importlib.util.find_spec("rich") is None:
+        yield lambda _: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(what, total=total)
+        yield lambda count: bar.advance(task, count)

@@ -1,0 +1,212 @@
+"""``waltz append``, ``get`` and ``tail``: transactions, written and read from a shell."""
+
+import argparse
+import asyncio
+import json
+import sys
+from collections.abc import Coroutine, Iterator
+from pathlib import Path
+
+from waltz.cli.client import check_partition
+from waltz.cli.output import record_document, show, terminal_width
+from waltz.cli.session import Nouns, Session, client_of, cluster_command, number, partition_ranges
+from waltz.client.builder import Append
+from waltz.client.locks import PartitionLocalLock
+from waltz.client.plain.client import APPEND_TIMEOUT_S, Client
+from waltz.common.errors import WaltzError
+from waltz.common.metrics import Json
+from waltz.common.records import Record
+
+_LINES_AT_ONCE = 1000
+
+
+def register(nouns: Nouns) -> None:
+    """Add the commands."""
+    help_text = "append a transaction, or one for each line, and print the ids"
+    parser = cluster_command(nouns, "append", help_text, _append, prints=True)
+    parser.add_argument("-p", "--partition", type=number(minimum=0), required=True)
+    data = parser.add_mutually_exclusive_group()
+    data.add_argument("data", nargs="?", metavar="TEXT", help="the data; by default it is read from standard input")
+    data.add_argument("--file", type=Path, metavar="FILE", help="a file with the data")
+    data.add_argument(
+        "--lines", action="store_true", help="each line of standard input is a transaction, in their order"
+    )
+    parser.add_argument("--header", type=number(-(1 << 31), (1 << 31) - 1), default=0, help="default: 0")
+    for kind in ("write", "read", "append"):
+        parser.add_argument(
+            f"--{kind}-lock", type=_lock, action="append", default=[], metavar="NAME:ID", help="may be repeated"
+        )
+    parser.add_argument(
+        "--high-water-mark",
+        type=number(minimum=-1),
+        metavar="ID",
+        help="what the locks are checked against: the last transaction that was looked at (default: the last one)",
+    )
+    parser.add_argument(
+        "-t",
+        "--timeout",
+        type=number(minimum=1),
+        default=int(APPEND_TIMEOUT_S),
+        metavar="SECONDS",
+        help="default: %(default)s",
+    )
+
+    parser = cluster_command(nouns, "get", "print transactions", _get, prints=True)
+    parser.add_argument("-p", "--partition", type=number(minimum=0), required=True)
+    parser.add_argument("ids", type=_ids, metavar="ID[-LAST_ID]", help="one transaction, or the first and the last one")
+    parser.add_argument("--raw", action="store_true", help="the data alone, as it is")
+
+    help_text = "print the last transactions of partitions, and those to come; --json prints one on each line"
+    parser = cluster_command(nouns, "tail", help_text, _tail, prints=True)
+    parser.add_argument("-p", "--partition", type=partition_ranges, required=True, help="e.g. 0-6,7,10-16")
+    begin = parser.add_mutually_exclusive_group()
+    begin.add_argument("-n", "--count", type=number(minimum=0), default=10, metavar="N", help="default: 10")
+    begin.add_argument("--after", type=number(minimum=-1), metavar="ID", help="all behind this transaction; -1: all")
+    parser.add_argument("-f", "--follow", action="store_true", help="go on until Ctrl-C")
+
+
+def _lock(text: str) -> PartitionLocalLock:
+    name, _, id_text = text.rpartition(":")
+    try:
+        return PartitionLocalLock(name, int(id_text))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"not a lock like account:17: {text!r}") from None
+
+
+def _ids(text: str) -> tuple[int, int]:
+    first, dash, last = text.partition("-")
+    try:
+        low, high = int(first), int(last) if dash else int(first)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"not a transaction id, nor a range like 7-12: {text!r}") from None
+    if low > high:
+        raise argparse.ArgumentTypeError(f"the first id is above the last one: {text!r}")
+    return low, high
+
+
+# append
+
+
+async def _append(options: argparse.Namespace, session: Session) -> None:
+    partition_id = options.partition
+    await check_partition(session, partition_id)
+    async with client_of(options, session) as client:
+        if options.lines:
+            ids = [
+                transaction_id
+                for appends in _portions(options)
+                for transaction_id in await client.append_many(
+                    partition_id, appends, high_water_mark=options.high_water_mark, timeout_s=options.timeout
+                )
+            ]
+        else:
+            ids = await client.append_many(
+                partition_id,
+                [_append_of(options, _data(options))],
+                high_water_mark=options.high_water_mark,
+                timeout_s=options.timeout,
+            )
+    document: Json = {"partition": partition_id, "transactions": ids}
+    show(options, document, [f"partition {partition_id}: transaction {each}" for each in ids])
+
+
+def _data(options: argparse.Namespace) -> bytes:
+    if options.data is not None:
+        return str(options.data).encode()
+    if options.file is not None:
+        return bytes(options.file.read_bytes())
+    return sys.stdin.buffer.read()
+
+
+def _append_of(options: argparse.Namespace, data: bytes) -> Append:
+    return Append(
+        data,
+        header=options.header,
+        write_locks=options.write_lock,
+        read_locks=options.read_lock,
+        append_locks=options.append_lock,
+    )
+
+
+def _portions(options: argparse.Namespace) -> Iterator[list[Append]]:
+    portion: list[Append] = []
+    for line in sys.stdin.buffer:
+        portion.append(_append_of(options, line.removesuffix(b"\n")))
+        if len(portion) == _LINES_AT_ONCE:
+            yield portion
+            portion = []
+    if portion:
+        yield portion
+
+
+# get
+
+
+async def _get(options: argparse.Namespace, session: Session) -> None:
+    partition_id, (first, last) = options.partition, options.ids
+    await check_partition(session, partition_id)
+    async with client_of(options, session) as client:
+        mark = await client.high_water_mark(partition_id)
+        if last > mark:
+            there = f"the last one is {mark}" if mark >= 0 else "it is empty"
+            raise WaltzError(f"partition {partition_id} has no transaction {last}: {there}")
+        async for batch in client.feed_batches(partition_id, after=first - 1, until=last):
+            if options.raw:
+                sys.stdout.buffer.writelines(record.data for record in batch)
+            else:
+                _print(options, partition_id, batch)
+    sys.stdout.flush()
+
+
+# tail
+
+
+async def _tail(options: argparse.Namespace, session: Session) -> None:
+    await check_partition(session, *options.partition)
+    async with client_of(options, session) as client:
+        await _all_of([_tail_of(options, client, partition_id) for partition_id in options.partition])
+
+
+async def _tail_of(options: argparse.Namespace, client: Client, partition_id: int) -> None:
+    mark = await client.high_water_mark(partition_id)
+    after = max(mark - options.count, -1) if options.after is None else options.after
+    if after > mark:
+        raise WaltzError(f"partition {partition_id} has no transaction {after}: the last one is {mark}")
+    async for batch in client.feed_batches(partition_id, after=after, until=None if options.follow else mark):
+        _print(options, partition_id, batch)
+
+
+async def _all_of(work: list[Coroutine[None, None, None]]) -> None:
+    """Do them side by side; the first that fails ends all, with its own exception."""
+    tasks = [asyncio.ensure_future(each) for each in work]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+    finally:
+        for task in tasks:
+            task.cancel()
+        outcomes = await asyncio.gather(*tasks, return_exceptions=True)
+    for outcome in outcomes:
+        if outcome is not None and not isinstance(outcome, asyncio.CancelledError):
+            raise outcome
+
+
+def _print(options: argparse.Namespace, partition_id: int, batch: list[Record]) -> None:
+    """A line for each, at once: whoever follows is not to wait for a buffer to be full."""
+    if options.json:
+        lines = [json.dumps({"partition": partition_id, **record_document(record)}) for record in batch]
+    else:
+        width = terminal_width()
+        lines = [line_of(partition_id, record, width) for record in batch]
+    print("\n".join(lines), flush=True)
+
+
+def line_of(partition_id: int, record: Record, width: int | None) -> str:
+    """Place, header, size, and as much of the data as fits; data that is no text in hexadecimal digits."""
+    try:
+        text = record.data.decode()
+        if not text.isprintable():
+            text = json.dumps(text, ensure_ascii=False)
+    except UnicodeDecodeError:
+        text = f"0x{record.data.hex()}"
+    line = f"{partition_id}/{record.transaction_id} header={record.header} size={len(record.data)} {text}".rstrip()
+    return line if width is None or len(line) <= width else f"{line[: width - 1]}…"
