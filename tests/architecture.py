@@ -127,6 +127,7 @@ ARROWS: dict[str, tuple[str, ...]] = {
         "client",
         "client.engine",
         "client.plain",
+        "common",
         "common.zk",
         "table",
         "table.face",
