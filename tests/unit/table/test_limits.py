@@ -17,7 +17,7 @@ def test_what_is_within_the_limits() -> None:
     [
         (Row(b"\x00", b"k", b""), KeyTooLongError, "more than the 4 bytes that this table allows"),
         (Row(b"", b"", b"", 0), ValueError, "a timestamp must be positive, not 0"),
-        (Row(b"", b"", b"", 11), ValueError, "the timestamp 11 is too far ahead; at most 10"),
+        (Row(b"", b"", b"", 11), ValueError, "the timestamp 11 is too far ahead of this clock; at most 10"),
     ],
 )
 def test_what_is_not(row: Row, error: type[Exception], complaint: str) -> None:
