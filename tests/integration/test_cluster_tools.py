@@ -171,6 +171,34 @@ def test_partitions_with_session_clients_are_warned_of_until_ours_prefer_them(mi
     assert "Warning" not in done(*verify, *http(mixed))
 
 
+def test_disabled_partitions_take_no_appends_at_either_server(mixed: LocalCluster) -> None:
+    done("partition", "configure", *config(mixed), "-p", "0-1", "format=table", "disabled=true")
+
+    async def refusal(partition_id: int) -> str:
+        """What a client says once the server has heard of it."""
+        async with waltz.connect(mixed.layout.client_config_path) as client:
+            while True:
+                try:
+                    await client.append(partition_id, b"no envelope", timeout_s=1)
+                except waltz.AppendError as error:  # the one of version 4 does not say what becomes of it
+                    return str(error)
+
+    async def refusals() -> list[str]:
+        async with asyncio.timeout(TIMEOUT_S):
+            return list(await asyncio.gather(refusal(0), refusal(1)))
+
+    told = asyncio.run(refusals())
+    assert ["the partition is disabled by its properties" in text for text in told].count(True) == 1
+    warnings = [line for line in done("cluster", "verify", *config(mixed)).splitlines() if "is disabled" in line]
+    assert len(warnings) == 1
+    assert "speaks version 4" in warnings[0]
+    assert "is disabled" in failed("table", "put", *config(mixed), "-p", "0", "k", "v")
+    done("partition", "configure", *config(mixed), "-p", "0-1", "disabled=")
+    for partition_id in ("0", "1"):
+        done("table", "put", *config(mixed), "-p", partition_id, "k", "v")
+        assert done("table", "get", *config(mixed), "-p", partition_id, "k") == "\tk\tv\n"
+
+
 def test_what_is_down_is_named(mixed: LocalCluster) -> None:
     ours, old = mixed.layout.servers
     storage = mixed.layout.storages[0]

@@ -26,7 +26,6 @@ _KEEPS_NOTHING = "noop"
 _DEFAULT_STORE_ON_DISK = "sqlite"
 
 _WATCH_INTERVAL_S = 0.2
-_TAKE_ROWS = 1000
 
 TableCommand = Callable[[argparse.Namespace, Table], Awaitable[None]]
 
@@ -56,7 +55,7 @@ def _register_reads(verbs: Nouns) -> None:
     parser.add_argument("--count", action="store_true", help="print only how many there are")
     _add_output(parser)
     help_text = "print rows in the order of the log, overwritten ones included, and where to go on"
-    parser = _table_command(verbs, "take", help_text, _take, lambda options: bool(options.prefix))
+    parser = _table_command(verbs, "take", help_text, _take, _never)
     parser.add_argument(
         "--after", type=number(minimum=-1), default=-1, metavar="ID", help="behind this transaction (default: -1, all)"
     )
@@ -260,21 +259,26 @@ async def _scan(options: argparse.Namespace, table: Table) -> None:
 async def _take(options: argparse.Namespace, table: Table) -> None:
     """The cursor goes to standard error, so that the output has rows only."""
     mark = await table.high_water_mark()
-    after, left = options.after, options.limit
-    with progress("taking", max(mark - after, 0), " transactions") as advance:
-        while True:
-            rows, cursor, at_end = await table.take(after, min(left or _TAKE_ROWS, _TAKE_ROWS), prefix=options.prefix)
-            for row in rows:
-                print(_printed(row, options))
-            advance(cursor - after)
-            after = cursor
-            if left is not None:
-                left -= len(rows)
-            if at_end or (left is not None and left <= 0):
-                break
-    print(f"cursor {after}, {'at the end of the log' if at_end else 'with more behind it'}", file=sys.stderr)
+    cursor, left = options.after, options.limit
+    with progress("taking", max(mark - cursor, 0), " transactions") as advance:
+        if cursor < mark:
+            async with aclosing(table.follow(cursor, prefix=options.prefix, until=mark)) as batches:
+                async for rows, last, _ in batches:
+                    if left is not None and len(rows) >= left:
+                        last = rows[left - 1].version.transaction_id
+                    for row in rows:
+                        if row.version.transaction_id <= last:
+                            print(_printed(row, options))
+                    advance(last - cursor)
+                    cursor = last
+                    if left is not None:
+                        left -= len(rows)
+                        if left <= 0:
+                            break
+    at_end = cursor >= mark
+    print(f"cursor {cursor}, {'at the end of the log' if at_end else 'with more behind it'}", file=sys.stderr)
     if options.follow and at_end:
-        async with aclosing(table.follow(after, prefix=options.prefix)) as batches:
+        async with aclosing(table.follow(cursor, prefix=options.prefix)) as batches:
             async for batch in batches:
                 for row in batch.rows:
                     print(_printed(row, options), flush=True)

@@ -153,9 +153,9 @@ class BlockingTable:
         """Rows in the order of the log, overwritten ones included, of whole transactions behind ``after``."""
         return self._run(self._table.take(after, limit, prefix=prefix))
 
-    def follow(self, after: int, *, prefix: bytes | None = None) -> Iterator[Taken]:
-        """What :meth:`take` gives, as it comes, without an end."""
-        return iterated(self._run, self._table.follow(after, prefix=prefix), 1)
+    def follow(self, after: int, *, prefix: bytes | None = None, until: int | None = None) -> Iterator[Taken]:
+        """What :meth:`take` gives, as it comes, without an end, or up to the transaction ``until``."""
+        return iterated(self._run, self._table.follow(after, prefix=prefix, until=until), 1)
 
     def mapping(self, prefix: bytes = b"") -> "TableMapping":
         """The rows of one prefix as a dictionary of bytes."""

@@ -16,6 +16,7 @@ from waltz.client.errors import LockConflict, NotAppendedError
 from waltz.client.locks import PartitionLocalLock
 from waltz.client.plain.client import Client
 from waltz.client.retry_policy import RetryPolicy
+from waltz.common.records import Record
 from waltz.table.codecs import Codec
 from waltz.table.envelope import Batch, Envelope, Row, Truncate, encode
 from waltz.table.errors import PropertiesError, VersionConflict
@@ -392,34 +393,30 @@ class Table:
             after = entries[0].transaction_id - 1
             until = entries[-1].transaction_id if len(entries) >= limit else mark
         rows: list[TableRow] = []
-        async with aclosing(self._transactions(after, until, prefix)) as batches:
-            async for batch in batches:
-                for transaction_id, found in batch:
-                    rows += found
-                    after = transaction_id
+        async with self._client.feed_batches(self._partition_id, after=after, until=until) as feed:
+            async for records in feed:
+                for record in records:
+                    rows += self._taken(record, prefix)
+                    after = record.transaction_id
                     if len(rows) >= limit:
                         return Taken(rows, after, at_end=after >= mark)
         return Taken(rows, after, at_end=after >= mark)
 
-    async def follow(self, after: int, *, prefix: bytes | None = None) -> AsyncGenerator[Taken, None]:
-        """What :meth:`take` gives, as it comes, without an end. ``at_end`` is not known, and false."""
-        async with aclosing(self._transactions(after, None, prefix)) as batches:
-            async for batch in batches:
-                yield Taken([row for _, rows in batch for row in rows], batch[-1][0], at_end=False)
+    async def follow(
+        self, after: int, *, prefix: bytes | None = None, until: int | None = None
+    ) -> AsyncGenerator[Taken, None]:
+        """What :meth:`take` gives, as it comes, without an end, or up to the transaction ``until``.
 
-    async def _transactions(
-        self, after: int, until: int | None, prefix: bytes | None
-    ) -> AsyncGenerator[list[tuple[int, list[TableRow]]], None]:
-        """As they come from the log: ids, and the rows that are wanted of each."""
-        max_body_bytes = self.properties.max_body_bytes
+        ``at_end`` is not known, and false. It is the way to read much: every take reads ahead for itself.
+        """
         async with self._client.feed_batches(self._partition_id, after=after, until=until) as feed:
             async for records in feed:
-                batch = [
-                    (each.transaction_id, rows_of(each.transaction_id, each.data, max_body_bytes)) for each in records
-                ]
-                if prefix is not None:
-                    batch = [(number, [row for row in rows if row.prefix == prefix]) for number, rows in batch]
-                yield batch
+                rows = [row for record in records for row in self._taken(record, prefix)]
+                yield Taken(rows, records[-1].transaction_id, at_end=False)
+
+    def _taken(self, record: Record, prefix: bytes | None) -> list[TableRow]:
+        rows = rows_of(record.transaction_id, record.data, self.properties.max_body_bytes)
+        return rows if prefix is None else [row for row in rows if row.prefix == prefix]
 
     async def _catch_up(self, fresh: bool) -> None:
         _ = self.properties  # refused when they do not fit the view

@@ -107,6 +107,14 @@ async def test_scans_are_of_one_state(table: Table) -> None:
     assert [pair async for pair in table.scan_keys(limit=2)] == [(b"", b"a"), (b"", b"b")]
 
 
+async def test_following_up_to_a_transaction_ends_there(table: Table) -> None:
+    for number in range(10):
+        await table.put(b"%d" % number, b"v", prefix=b"even" if number % 2 == 0 else b"odd")
+    taken = [each async for each in table.follow(1, prefix=b"even", until=6)]
+    assert [row.key for each in taken for row in each.rows] == [b"2", b"4", b"6"]
+    assert taken[-1].cursor == 6
+
+
 async def test_fresh_reads_see_what_others_have_written(
     table: Table, partitions: list[MockServerPartition], stack: AsyncExitStack
 ) -> None:
