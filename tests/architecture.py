@@ -164,7 +164,18 @@ ARROWS: dict[str, tuple[str, ...]] = {
         "common",
         "local",
     ),
+    "bot": (
+        "asynchronous",
+        "client",
+        "client.engine",
+        "common",
+        "common.net",
+        "demo",
+        "table",
+        "table.face",
+    ),
     "cli": (
+        "bot",
         "common",
         "common.cluster",
         "common.net",

@@ -12,13 +12,13 @@ import signal
 import sys
 from collections.abc import Sequence
 
-from waltz.cli import cluster, demo, disk, local, storage, write_sessions, zookeeper
+from waltz.cli import bot, cluster, demo, disk, local, storage, write_sessions, zookeeper
 from waltz.common.errors import WaltzError
 
 INTERRUPTED = 128 + signal.SIGINT
 NOT_READ = 128 + signal.SIGPIPE
 
-NOUNS = (zookeeper, storage, disk, cluster, write_sessions, local)
+NOUNS = (zookeeper, storage, disk, cluster, write_sessions, local, bot)
 
 
 def parser() -> argparse.ArgumentParser:
