@@ -1,8 +1,8 @@
 """The HTTP endpoints of a node: ``/ping``, ``/buildinfo``, ``/metrics`` and ``/health``.
 
 A deliberately small server: no bodies in requests, one request per connection, everything limited. Paths, status codes
-and bodies are the original's; ``/metrics/prometheus`` and the choice by ``Accept`` header are our own. Processes add pages
-of theirs.
+and bodies are the original's; ``/metrics/prometheus`` and the choice by ``Accept`` header are our own. A process may
+add pages.
 """
 
 import asyncio
