@@ -173,6 +173,7 @@ ARROWS: dict[str, tuple[str, ...]] = {
         "demo",
         "table",
         "table.face",
+        "table.stores",
     ),
     "cli": (
         "bot",

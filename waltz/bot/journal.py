@@ -9,6 +9,9 @@ from typing import Literal
 from waltz.bot.expected import Deviation, Expected
 from waltz.bot.history import Call, Event, Header, HistoryFile, Invoked, Returned
 
+MAX_QUARANTINED = 1000
+"""Deviations that are no keys' and are kept; more are told of, and counted."""
+
 
 class Journal:
     """Of one run of a bot."""
@@ -99,7 +102,8 @@ class Journal:
 
     def _found(self, deviation: Deviation) -> None:
         self.deviations += 1
-        self.expected.quarantine.setdefault(deviation.key, deviation)
+        if len(self.expected.quarantine) < MAX_QUARANTINED:
+            self.expected.quarantine.setdefault(deviation.key, deviation)
         self._tell(deviation)
 
     def _write(self, event: Event) -> None:

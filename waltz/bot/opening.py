@@ -13,6 +13,7 @@ from waltz.table.codecs import Codec, check_available
 from waltz.table.errors import CodecUnavailableError
 from waltz.table.face.configured import configure, properties_of
 from waltz.table.face.table import Table
+from waltz.table.stores.registry import canonical
 
 SPACES = ("random", "canary", "bank")
 """What the keys of bots begin with."""
@@ -50,6 +51,8 @@ async def open_place(place: Place) -> AsyncIterator[Opened]:
 
     Raises ``WaltzError`` when somebody else uses the partition, or its rows expire.
     """
+    if place.directory is not None and canonical(place.store) == "memory":
+        raise WaltzError(f"a directory is of no use to the store {place.store}; choose another store")
     config = place.config
     if place.write_sessions and isinstance(config, ClientConfig):
         config = config.model_copy(update={"session_fallback": "plain"})

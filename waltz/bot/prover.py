@@ -67,7 +67,8 @@ class Prover:
         op = self.journal.begin(process, SwapCall(f="swap", key=key, expected=expected, value=value))
         bounds = self._clock.watch()
         try:
-            transaction_id = await self._tables[process].put_if(self._row_key(key), value.encode(), version)
+            async with asyncio.timeout(2 * READ_TIMEOUT_S):
+                transaction_id = await self._tables[process].put_if(self._row_key(key), value.encode(), version)
         except VersionConflict:
             self.journal.end(op, "ok", conflict=True)
             return False
@@ -116,7 +117,11 @@ class Prover:
 
     async def sweep(self) -> None:
         """Have tombstones removed that have reached their age."""
-        await self.troubles.insist(self._tables[0].sweep_if_due)
+        await self.troubles.insist(self._sweep)
+
+    async def _sweep(self) -> None:
+        async with asyncio.timeout(2 * READ_TIMEOUT_S):
+            await self._tables[0].sweep_if_due()
 
     async def _rows(self) -> list[TableRow]:
         async with asyncio.timeout(READ_TIMEOUT_S):

@@ -5,9 +5,8 @@ import random
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from waltz.bot.bot import Bot
 from waltz.bot.prover import Prover
-from waltz.common.metrics import Json
+from waltz.bot.row_bot import RowBot
 
 SPACE = "random"
 
@@ -26,33 +25,21 @@ class RandomOptions(NamedTuple):
     """Between two scans of all rows."""
 
 
-class RandomOperations(Bot):
+class RandomOperations(RowBot):
     """Rounds of operations, each followed by a scan of all rows by every client."""
 
     def __init__(self, prover: Prover, options: RandomOptions, operations: int | None) -> None:
-        """``operations``: after how many the work is done; ``None`` for no end."""
-        super().__init__(prover.journal, prover.troubles)
-        self.prover = prover
+        super().__init__(prover, [f"{number:05}" for number in range(options.keys)], operations)
         self._options = options
-        self._operations = operations
         self._kinds = (self._read, self._delete, self._write_batch, self._delete_batch, self._swap) + 2 * (self._write,)
-        self._keys = [f"{number:05}" for number in range(options.keys)]
-
-    @property
-    def valid(self) -> Mapping[str, Json]:
-        return self.journal.expected.valid
 
     @property
     def counts(self) -> Mapping[str, int | str]:
         return {"operations": self.done, "of unknown outcome": self.journal.unknown, "scans": self.prover.scans}
 
-    async def check(self) -> None:
-        for process in range(self.prover.processes):
-            await self.prover.scan(process)
-
     async def work(self) -> None:
         self.done = 0
-        await self.prover.delete_all(self._keys)
+        await self._begin()
         while (count := self._next_round()) > 0:
             share, rest = divmod(count, self.prover.processes)
             async with asyncio.TaskGroup() as group:
@@ -60,20 +47,18 @@ class RandomOperations(Bot):
                     group.create_task(self._operate(process, share + (process < rest)))
             await self.prover.scan_all()
             await self.prover.sweep()
-            if self.prover.journal.is_full:
-                self.prover.journal.begin_anew()
-                await self.prover.delete_all(self._keys)
+            await self._begin_anew_if_full()
 
     def _next_round(self) -> int:
         """How many operations it has."""
-        if len(self.prover.journal.expected.quarantine) >= self._options.keys:
+        if len(self.journal.expected.quarantine) >= self._options.keys:
             return 0
         left = self._options.round_operations
         return left if self._operations is None else min(left, self._operations - self.done)
 
     async def _operate(self, process: int, count: int) -> None:
         for _ in range(count):
-            await self.prover.troubles.insist(random.choice(self._kinds), process)
+            await self.troubles.insist(random.choice(self._kinds), process)
             self.done += 1
             await asyncio.sleep(random.random() * self._options.pause_s)
 
@@ -114,6 +99,6 @@ class RandomOperations(Bot):
 
     def _choose(self, count: int) -> list[str]:
         """Some keys that are not in quarantine, at most so many; none if there are none."""
-        quarantine = self.prover.journal.expected.quarantine
+        quarantine = self.journal.expected.quarantine
         drawn = [key for key in random.sample(self._keys, min(count, len(self._keys))) if key not in quarantine]
         return drawn or [key for key in self._keys if key not in quarantine][:1]

@@ -72,7 +72,7 @@ def register(nouns: Nouns) -> None:
     _history_options(parser)
 
     help_text = "transfers between accounts under locks: no money comes or goes; and rounds of write sessions"
-    parser = _verb(verbs, "bank", help_text, _bank, "transfers")
+    parser = _verb(verbs, "bank", help_text, _bank, "transfers", clients=4)
     bank = BankOptions()
     parser.add_argument("--accounts", type=number(2, 5000), default=bank.accounts, help="default: %(default)s")
     parser.add_argument(
@@ -97,7 +97,7 @@ def register(nouns: Nouns) -> None:
     parser.set_defaults(run=_check)
 
 
-def _verb(verbs: Nouns, name: str, help_text: str, make: Make, unit: str) -> argparse.ArgumentParser:
+def _verb(verbs: Nouns, name: str, help_text: str, make: Make, unit: str, clients: int = 2) -> argparse.ArgumentParser:
     parser = verbs.add_parser(name, help=help_text, description=help_text)
     parser.add_argument(
         "-c", "--cli-config-path", type=Path, required=True, metavar="FILE", help="YAML file that names the cluster"
@@ -109,7 +109,7 @@ def _verb(verbs: Nouns, name: str, help_text: str, make: Make, unit: str) -> arg
         "--operations", type=number(minimum=1), metavar="N", help=f"end after so many {unit} (default: never)"
     )
     parser.add_argument("--duration", type=_seconds, metavar="SECONDS", help="end after that time (default: never)")
-    parser.add_argument("--clients", type=number(2, 64), default=2, help="default: %(default)s")
+    parser.add_argument("--clients", type=number(2, 64), default=clients, help="default: %(default)s")
     parser.add_argument("--store", default="memory", help="of the clients' views (default: %(default)s)")
     parser.add_argument("--directory", type=Path, metavar="DIR", help="where stores on disk keep their files")
     parser.add_argument(
@@ -170,7 +170,10 @@ async def _run(options: argparse.Namespace, name: str, make: Make) -> int:
             cluster = opened.clients[0].cluster_name
             journal = Journal(name, cluster, options.partition, history, _tell)
             bot = make(options, opened, journal, Troubles())
-            print(f"bot {name}, run {journal.run}, in partition {options.partition} of {cluster}; Ctrl-C ends it")
+            print(
+                f"bot {name}, run {journal.run}, in partition {options.partition} of {cluster}; Ctrl-C ends it",
+                flush=True,
+            )
             return await run(bot, Limits(options.duration, options.http))
 
 

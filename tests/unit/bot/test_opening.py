@@ -1,10 +1,12 @@
 """A partition that a bot may have, and those that it refuses."""
 
+from pathlib import Path
+
 import pytest
 
 import waltz
 from tests.unit.bot.places import opened
-from waltz.bot.opening import PROPERTIES, SPACES
+from waltz.bot.opening import PROPERTIES, SPACES, Place, open_place
 from waltz.client.mock import MockDriver, MockServerPartition
 from waltz.common.errors import WaltzError
 from waltz.table.codecs import Codec
@@ -72,3 +74,14 @@ async def test_rows_that_expire_are_refused() -> None:
     with pytest.raises(WaltzError, match="time to live, and a bot would miss those that expire"):
         async with opened(driver):
             pass
+
+
+async def test_a_directory_for_a_store_in_memory_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(WaltzError, match="a directory is of no use to the store memory; choose another store"):
+        async with open_place(Place(MockDriver(), 0, 2, "memory", tmp_path, False)):
+            pass
+
+
+async def test_each_client_has_a_directory_for_its_store(tmp_path: Path) -> None:
+    async with open_place(Place(MockDriver(), 0, 2, "sqlite", tmp_path, False)):
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["client-0", "client-1"]

@@ -1,12 +1,13 @@
 """The command line of the bots, and the check of histories; the bots themselves run in integration/test_bots.py."""
 
+import shlex
 from pathlib import Path
 
 import pytest
 
 from tests.unit.bot.test_history import EVENTS
 from waltz.bot.history import HistoryFile, Invoked, ReadCall, Returned
-from waltz.cli.main import main
+from waltz.cli.main import main, parser
 
 CLUSTER = ["-c", "cli.yml", "-p", "3"]
 
@@ -41,6 +42,15 @@ def test_what_is_wrong_is_said_in_one_line(tmp_path: Path, capsys: pytest.Captur
     assert main(["bot", "check", str(tmp_path / "none")]) == 1
     assert main(["bot", "random", "-c", str(tmp_path / "none.yml"), "-p", "3"]) == 1
     assert "none.yml" in capsys.readouterr().err
+
+
+def test_the_commands_of_the_documentation_are_understood() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "bot.md").read_text()
+    commands = [shlex.split(line)[1:] for line in page.splitlines() if line.startswith("waltz ")]
+    verbs = {command[1] for command in commands if command[0] == "bot"}
+    assert verbs == {"random", "coalmine", "bank", "check"}
+    for command in commands:
+        assert callable(parser().parse_args(command).run)
 
 
 @pytest.mark.parametrize(
