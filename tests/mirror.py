@@ -8,6 +8,9 @@ DECLARATIONS = "declarations only"
 """What could be tested of these modules would repeat them."""
 
 WITHOUT_OWN_TEST = {
+    "bot/bot.py": DECLARATIONS,
+    "bot/journal.py": "what it writes and counts in unit/bot/test_prover.py and test_running.py",
+    "bot/row_bot.py": "by its subclasses in unit/bot/test_random_operations.py and test_coal_mine.py",
     "cli/client.py": "its commands run against a real cluster in integration/test_operator_tools.py",
     "cli/demo.py": "missing packages in unit/cli/test_extras.py, the command itself in integration/test_demo.py",
     "cli/disk.py": "its commands are run by unit/cli/test_main.py and integration/test_storage_tools.py",

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Sequence
 
 from waltz.cli import (
+    bot,
     client,
     cluster,
     completion,
@@ -37,7 +38,7 @@ NOT_READ = 128 + signal.SIGPIPE
 
 NOUNS = (
     *(zookeeper, server, storage, disk, cluster, write_sessions, partition, table, client, performance),
-    *(status, transactions, local, completion),
+    *(status, transactions, local, bot, completion),
 )
 
 

@@ -1,7 +1,8 @@
 """The HTTP endpoints of a node: ``/ping``, ``/buildinfo``, ``/metrics`` and ``/health``.
 
-A deliberately small server: GET only, no bodies, one request per connection, everything limited. Paths, status codes
-and bodies are the original's; ``/metrics/prometheus`` and the choice by ``Accept`` header are our own.
+A deliberately small server: no bodies in requests, one request per connection, everything limited. Paths, status codes
+and bodies are the original's; ``/metrics/prometheus`` and the choice by ``Accept`` header are our own. A process may
+add pages.
 """
 
 import asyncio
@@ -47,6 +48,7 @@ _REASONS = {
 class Request(NamedTuple):
     """What this server needs to know of a request."""
 
+    method: str
     path: str
     query: Mapping[str, list[str]]
     accept: str
@@ -58,11 +60,13 @@ class Response(NamedTuple):
     status: int
     content_type: str
     body: str
+    allow: str = "GET"
+    """The methods that the path has, told with status 405."""
 
     def encode(self) -> bytes:
         """The bytes to send; the connection is closed behind them."""
         body = self.body.encode()
-        allow = "Allow: GET\r\n" if self.status == 405 else ""
+        allow = f"Allow: {self.allow}\r\n" if self.status == 405 else ""
         head = (
             f"HTTP/1.1 {self.status} {_REASONS[self.status]}\r\n"
             f"Content-Type: {self.content_type}\r\n"
@@ -71,6 +75,10 @@ class Response(NamedTuple):
             f"{allow}Connection: close\r\n\r\n"
         )
         return head.encode() + body
+
+
+Page = Callable[[Request], Response]
+"""Answers a request at once; called on the loop."""
 
 
 class HttpError(Exception):
@@ -111,7 +119,7 @@ def _parse(head: str) -> Request:
         raise HttpError(400, "malformed request line")
     if not version.startswith("HTTP/1."):
         raise HttpError(505, "only HTTP/1 is spoken here")
-    if method != "GET":
+    if method not in ("GET", "POST"):
         raise HttpError(405, "only GET is allowed here")
     headers: dict[str, str] = {}
     for line in header_lines:
@@ -124,7 +132,7 @@ def _parse(head: str) -> Request:
         query = parse_qs(url.query, max_num_fields=16)
     except ValueError:
         raise HttpError(400, "malformed request target") from None
-    return Request(url.path, query, headers.get("accept", ""))
+    return Request(method, url.path, query, headers.get("accept", ""))
 
 
 def prefers_prometheus(accept: str) -> bool:
@@ -150,23 +158,33 @@ def _quality(parameters: list[str]) -> float:
 class Pages:
     """Answers requests; no I/O."""
 
-    def __init__(self, registry: Registry, health: Health | None, version: str | None) -> None:
+    def __init__(
+        self, registry: Registry, health: Health | None, version: str | None, more: Mapping[str, Page] | None = None
+    ) -> None:
+        """``more`` pages by method and path, such as ``POST /reset``."""
         self._registry = registry
         self._health = health
         self._version = version
+        self._pages: dict[str, Page] = {
+            "GET /ping": self._ping,
+            "GET /buildinfo": self._build_info,
+            "GET /metrics": self._metrics,
+            "GET /metrics/prometheus": self._prometheus,
+            "GET /health": self._check_health,
+            **(more or {}),
+        }
 
     def answer(self, request: Request) -> Response:
         """The response to a request; a page that fails is a 500 and a logged defect."""
-        pages = {
-            "/ping": self._ping,
-            "/buildinfo": self._build_info,
-            "/metrics": self._metrics,
-            "/metrics/prometheus": self._prometheus,
-            "/health": self._check_health,
-        }
-        page = pages.get(request.path.rstrip("/"))
+        path = request.path.rstrip("/")
+        page = self._pages.get(f"{request.method} {path}")
         if page is None:
-            return HttpError(404, f"there are only {', '.join(pages)}").response
+            methods = [method for method in ("GET", "POST") if f"{method} {path}" in self._pages]
+            if methods:
+                allow = ", ".join(methods)
+                return Response(405, _TEXT, f"only {allow} is allowed here\n", allow)
+            paths = ", ".join(key.partition(" ")[2] for key in self._pages)
+            return HttpError(404, f"there are only {paths}").response
         try:
             return page(request)
         except Exception:
@@ -194,6 +212,11 @@ class Pages:
         return Response(200 if healthy else 500, _JSON, to_json(body, pretty=_pretty(request)))
 
 
+def json_page(body: Json, request: Request) -> Response:
+    """A page of JSON; ``?pretty=true`` has it in many lines."""
+    return Response(200, _JSON, to_json(body, pretty=_pretty(request)) + "\n")
+
+
 def _pretty(request: Request) -> bool:
     return request.query.get("pretty") == ["true"]
 
@@ -210,9 +233,20 @@ class HttpServer:
         self._closed = False
 
     @classmethod
-    async def open(cls, host: str, port: int, registry: Registry, *, health: Health | None = None) -> Self:
-        """Listen on all addresses that ``host`` resolves to. Raises ``WaltzError`` when the port cannot be had."""
-        server = cls(Pages(registry, health, installed_version()))
+    async def open(
+        cls,
+        host: str,
+        port: int,
+        registry: Registry,
+        *,
+        health: Health | None = None,
+        more: Mapping[str, Page] | None = None,
+    ) -> Self:
+        """Listen on all addresses that ``host`` resolves to. Raises ``WaltzError`` when the port cannot be had.
+
+        ``more`` are further pages by method and path, such as ``POST /reset``.
+        """
+        server = cls(Pages(registry, health, installed_version(), more))
         server._server = await start_server(lambda: _Connection(server), host, port)
         server.port = bound_port(server._server)
         return server

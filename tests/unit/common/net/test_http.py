@@ -131,6 +131,27 @@ async def test_requests_that_are_refused(request_bytes: bytes, status: int) -> N
     await server.close()
 
 
+async def test_a_process_may_have_pages_of_its_own() -> None:
+    asked: list[str] = []
+
+    def page(request: http.Request) -> http.Response:
+        asked.append(request.method)
+        return http.json_page({"asked": len(asked)}, request)
+
+    more = {"GET /own": page, "POST /own": page, "POST /reset": page}
+    server = await HttpServer.open("127.0.0.1", 0, Registry(), more=more)
+    assert json.loads((await get(server.port, "/own"))[2]) == {"asked": 1}
+    for path in ("/own", "/reset/"):
+        response = await exchange(server.port, f"POST {path} HTTP/1.1\r\nContent-Length: 0\r\n\r\n".encode())
+        assert response.startswith(b"HTTP/1.1 200 ")
+    status, headers, body = await get(server.port, "/reset")
+    assert (status, headers["Allow"], body) == (405, "POST", "only POST is allowed here\n")
+    assert "/reset" in (await get(server.port, "/nothing"))[2]
+    assert asked == ["GET", "POST", "POST"]
+    assert (await get(server.port, "/ping"))[2] == "pong\n"
+    await server.close()
+
+
 async def test_a_slow_request_is_broken_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http, "DEADLINE_S", 0.05)
     server = await start()

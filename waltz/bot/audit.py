@@ -1,0 +1,146 @@
+"""What must hold in the log of the bank, transaction by transaction. Pure.
+
+* No money comes or goes: after every transaction the sum of all accounts is what it was when the bank opened.
+* Every transfer that was acknowledged is in the log, at the transaction that was told; none that is known not to have
+  been appended is; and none is there twice. Transfers of one teller are in the order in which he made them: all of them
+  change one row, so that one of unknown outcome cannot come behind a later one.
+* Behind the transaction at which a write session began there is nothing of an older session.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+
+class Mark(NamedTuple):
+    """What a teller leaves in his row with every transfer."""
+
+    number: int
+    """Of the transfer; grows."""
+    session: int
+    """The write session; -1 without one."""
+
+    def encode(self, run: str) -> str:
+        """The value of the row."""
+        return f"{run}.{self.number}.{self.session}"
+
+    @classmethod
+    def decode(cls, run: str, value: str) -> "Mark | None":
+        """``None`` for what this run has not written."""
+        writer, _, rest = value.partition(".")
+        number, _, session = rest.partition(".")
+        try:
+            return cls(int(number), int(session)) if writer == run else None
+        except ValueError:
+            return None
+
+
+class Entry(NamedTuple):
+    """One transaction of the bank, as it is in the log."""
+
+    transaction_id: int
+    balances: Mapping[str, int]
+    """What it has set accounts to."""
+    marks: Mapping[str, Mark]
+    """By teller."""
+
+
+class Audit:
+    """Told of what tellers were told, and of the log, in any order that leaves each of them in order."""
+
+    def __init__(self, opening: Mapping[str, int]) -> None:
+        self.transfers = 0
+        """Found in the log."""
+        self._balances = dict(opening)
+        self._sum = sum(opening.values())
+        self._last: dict[str, tuple[int, int]] = {}  # by teller: number and transaction of the transfer seen last
+        self._acknowledged: dict[tuple[str, int], int] = {}
+        self._absent: set[tuple[str, int]] = set()
+        self._fence = (-1, -1)  # number of the newest session known, and the transaction behind which it began
+        self._newest_of: dict[int, int] = {}  # by session: the last transaction of it that was seen
+
+    @property
+    def balances(self) -> Mapping[str, int]:
+        """As of the last transaction that was told of."""
+        return self._balances
+
+    def acknowledge(self, teller: str, number: int, transaction_id: int) -> Iterator[str]:
+        """A transfer was reported committed."""
+        seen, at = self._last.get(teller, (-1, -1))
+        if seen < number:
+            self._acknowledged[teller, number] = transaction_id
+        elif (seen, at) != (number, transaction_id):
+            yield f"transfer {number} of {teller} was acknowledged at {transaction_id}; {seen} was found at {at}"
+
+    def refuse(self, teller: str, number: int) -> Iterator[str]:
+        """A transfer was reported not to be in the log, for ever."""
+        seen, at = self._last.get(teller, (-1, -1))
+        if seen == number:
+            yield f"transfer {number} of {teller} was reported not to be appended, and is at {at}"
+        elif seen < number:
+            self._absent.add((teller, number))
+
+    def fence(self, session: int, transaction_id: int) -> Iterator[str]:
+        """A write session has begun behind a transaction."""
+        if session <= self._fence[0]:
+            return
+        self._fence = (session, transaction_id)
+        for older in [number for number in self._newest_of if number < session]:
+            newest = self._newest_of.pop(older)
+            if newest > transaction_id:
+                yield _behind(newest, older, self._fence)
+
+    def take(self, entry: Entry) -> Iterator[str]:
+        """The next transaction of the log that has to do with the bank."""
+        at = entry.transaction_id
+        self._balances.update(entry.balances)
+        total = sum(self._balances.values())
+        if total != self._sum:
+            yield f"after transaction {at} all accounts together have {total}, not {self._sum}"
+            self._sum = total
+        for account in [account for account, balance in entry.balances.items() if balance < 0]:
+            yield f"account {account} has {entry.balances[account]} after transaction {at}"
+        for teller, mark in entry.marks.items():
+            yield from self._check_mark(teller, mark, at)
+
+    def _check_mark(self, teller: str, mark: Mark, at: int) -> Iterator[str]:
+        self.transfers += 1
+        last, last_at = self._last.get(teller, (-1, -1))
+        name = f"transfer {mark.number} of {teller}"
+        if mark.number <= last:
+            yield f"{name} is at {at}, behind transfer {last} at {last_at}"
+            return
+        self._last[teller] = (mark.number, at)
+        told_at = self._acknowledged.pop((teller, mark.number), at)
+        if told_at != at:
+            yield f"{name} was acknowledged at {told_at}, and is at {at}"
+        if (teller, mark.number) in self._absent:
+            yield f"{name} was reported not to be appended, and is at {at}"
+        self._absent = {each for each in self._absent if each[0] != teller or each[1] > mark.number}
+        yield from self._lost(teller, mark.number)
+        if mark.session >= 0:
+            session, begin = self._fence
+            if mark.session < session and at > begin:
+                yield _behind(at, mark.session, self._fence)
+            elif mark.session >= session:
+                self._newest_of[mark.session] = at
+
+    def _lost(self, teller: str, before: int) -> Iterator[str]:
+        for key in [key for key in self._acknowledged if key[0] == teller and key[1] < before]:
+            yield f"transfer {key[1]} of {teller} was acknowledged at {self._acknowledged.pop(key)}, and is not there"
+
+    def reach(self, transaction_id: int) -> Iterator[str]:
+        """The log was told of up to a transaction."""
+        for key, at in [(key, at) for key, at in self._acknowledged.items() if at <= transaction_id]:
+            del self._acknowledged[key]
+            yield f"transfer {key[1]} of {key[0]} was acknowledged at {at}, and is not there"
+
+    def compare(self, scanned: Mapping[str, int], accounts: Iterable[str]) -> Iterator[str]:
+        """All accounts as one client has found them, of one state of the table."""
+        if missing := sorted(set(accounts) - scanned.keys()):
+            yield f"a scan lacks {len(missing)} accounts: {', '.join(missing[:5])}"
+        elif (total := sum(scanned.values())) != self._sum:
+            yield f"a scan finds {total} in all accounts together, not {self._sum}"
+
+
+def _behind(at: int, session: int, fence: tuple[int, int]) -> str:
+    return f"transaction {at} is of write session {session}, but session {fence[0]} began behind {fence[1]}"

@@ -1,0 +1,36 @@
+"""What the bots have in common, for whoever runs one and shows how it is."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+
+from waltz.bot.journal import Journal
+from waltz.bot.troubles import Troubles
+from waltz.common.metrics import Json
+
+
+class Bot(ABC):
+    """Does its work until it is cancelled, or has done as much as it was asked for."""
+
+    def __init__(self, journal: Journal, troubles: Troubles) -> None:
+        self.journal = journal
+        self.troubles = troubles
+        self.done = 0
+        """Of what it was asked to do a number of."""
+
+    @property
+    @abstractmethod
+    def valid(self) -> Mapping[str, Json]:
+        """What the table should hold, key by key."""
+
+    @property
+    @abstractmethod
+    def counts(self) -> Mapping[str, int | str]:
+        """What it has done, in words that stand behind or before numbers."""
+
+    @abstractmethod
+    async def work(self) -> None:
+        """From the beginning, as if nothing had been done before. Raises ``TableError`` when a table has stopped."""
+
+    @abstractmethod
+    async def check(self) -> None:
+        """Compare the whole table with what it should hold, once. Raises ``WaltzError`` and ``TimeoutError``."""

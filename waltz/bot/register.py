@@ -1,0 +1,295 @@
+"""One key of a table as a register, and whether what was read of it can have been read. Pure.
+
+The check is exact: it says no if, and only if, the operations cannot be put into an order that
+
+* agrees with time: an operation that had ended before another one began comes before it,
+* is one that a table could have had: rows win by timestamp, and then by their place in the log; who reads gets the row
+  that wins; a swap writes if, and only if, the present row is the one that it expects (and not one of a later timestamp
+  than its own end: writes that have begun after it have locks that it would meet),
+* contains every operation that is known to have happened, none that is known not to have, and any of those whose
+  outcome is unknown, at any place behind their beginning.
+
+It is Lowe's variant of Wing and Gong's algorithm ("Testing for linearizability", 2017). A configuration is one way in
+which it may have been so far: the row that wins, and which of the operations under way have had their effect. When an
+operation ends, every configuration is continued by all orders of the operations under way that end with it;
+configurations that are equal are kept once, and that is what makes it fast. If there is none left, no order exists. By
+locality (Herlihy and Wing) the keys of a table can be checked one by one.
+
+Two things are added. A configuration that is like another one, but has had more operations of unknown outcome, is left
+out: whatever may follow it may follow the other one, too, since nobody is bound to use these. And an operation of
+unknown outcome is forgotten as soon as its timestamp is below that of the present row in all configurations: it would
+lose. What is left between operations are the possible rows, and the unknown operations that may still win over them.
+"""
+
+from collections import deque
+from collections.abc import Iterator
+from typing import NamedTuple, TypeAlias
+
+
+class Anything:
+    """What stands in a key that nobody has written yet: it may be read as anything."""
+
+    def __repr__(self) -> str:
+        return "anything"
+
+
+ANYTHING = Anything()
+
+Value: TypeAlias = str | Anything | None
+"""Of a row; ``None`` if readers see no row."""
+
+
+class Stamp(NamedTuple):
+    """Bounds of the timestamp of a row, in milliseconds; both are in."""
+
+    low_ms: int
+    high_ms: int
+
+
+ANY_STAMP = Stamp(0, 1 << 62)
+
+
+class Found(NamedTuple):
+    """What a reader got: a row, or none."""
+
+    value: str | None
+    timestamp_ms: int | None = None
+    transaction_id: int | None = None
+
+
+class State(NamedTuple):
+    """The row that wins, as far as it is known."""
+
+    value: Value
+    stamp: Stamp
+    transaction_id: int | None
+    """``None`` as long as nobody has told it."""
+
+
+class Write(NamedTuple):
+    """A plain write, or a deletion if the value is ``None``."""
+
+    value: str | None
+    timestamp_ms: int
+
+
+class Swap(NamedTuple):
+    """A write if the present row is the one that was expected."""
+
+    expected: str | None
+    value: str
+
+
+class Read(NamedTuple):
+    """A read of the newest row."""
+
+
+Operation: TypeAlias = Write | Swap | Read
+
+
+class Written(NamedTuple):
+    """A write or a swap was committed. A plain write knows its own stamp, a swap is told its bounds."""
+
+    transaction_id: int | None = None
+    stamp: Stamp = ANY_STAMP
+
+
+class Conflict(NamedTuple):
+    """A swap met another row than the one that it expected."""
+
+
+class NotDone(NamedTuple):
+    """It has had no effect, and never will."""
+
+
+class Unknown(NamedTuple):
+    """It may have had its effect, or may have it later, or never. A swap is told the bounds of its stamp."""
+
+    stamp: Stamp = ANY_STAMP
+
+
+Outcome: TypeAlias = Written | Conflict | NotDone | Unknown | Found
+
+
+class _Configuration(NamedTuple):
+    state: State
+    done: frozenset[int]
+    """Of the operations that are under way, or of unknown outcome, those that have had their effect."""
+
+
+class _Ended(NamedTuple):
+    """An operation, and what became of it."""
+
+    operation: Operation
+    outcome: Outcome
+
+
+_NONE: frozenset[int] = frozenset()
+NEVER = State(ANYTHING, Stamp(0, 0), None)
+
+
+class Impossible(Exception):
+    """No order explains an outcome."""
+
+    def __init__(self, number: int, outcome: Outcome, possible: list[Value]) -> None:
+        super().__init__(f"operation {number}: {outcome} where {possible} was possible")
+        self.number = number
+        self.outcome = outcome
+        self.possible = possible
+
+
+class Register:
+    """Told of the operations on one key: when each begins, and when it ends with which outcome.
+
+    Numbers of operations are unique. As long as operations are under way, nothing is decided; when the last of them has
+    ended, all are checked.
+    """
+
+    __slots__ = ("_begun", "_configurations", "_ended", "_events", "_loose")
+
+    def __init__(self) -> None:
+        self._configurations = {_Configuration(NEVER, _NONE)}
+        self._loose: dict[int, _Ended] = {}
+        self._begun: dict[int, Operation] = {}
+        self._ended: dict[int, _Ended] = {}
+        self._events: list[int] = []
+
+    @property
+    def possible(self) -> list[Value]:
+        """The values that the next read may find, if nothing is under way: first those that are there already."""
+        present = [configuration.state.value for configuration in self._configurations]
+        late = [each.operation.value for each in self._loose.values() if not isinstance(each.operation, Read)]
+        return list(dict.fromkeys([*present, *late]))
+
+    def begin(self, number: int, operation: Operation) -> None:
+        """An operation begins."""
+        self._begun[number] = operation
+        self._events.append(number)
+
+    def end(self, number: int, outcome: Outcome) -> None:
+        """An operation has ended. Raises :class:`Impossible` when that cannot be; the register is of no use then."""
+        each = _Ended(self._begun.pop(number), outcome)
+        if self._events == [number] and not self._loose and not isinstance(outcome, NotDone | Unknown):
+            self._events.clear()
+            self._finish_alone(number, each)
+            return
+        self._ended[number] = each
+        self._events.append(number)
+        if not self._begun:
+            self._check()
+
+    def _finish_alone(self, number: int, each: _Ended) -> None:
+        """What :meth:`_finish` does, where nothing else could have its effect before or after: nearly always."""
+        states = [state for state, _ in self._configurations]
+        following = {_Configuration(after, _NONE) for state in states for after in _effects(each, state)}
+        if not following:
+            raise Impossible(number, each.outcome, [state.value for state in states])
+        self._configurations = following
+
+    def _check(self) -> None:
+        """What has happened since nothing was under way: a number's first event is its begin, the second its end."""
+        ended, events = self._ended, self._events
+        self._ended, self._events = {}, []
+        under_way: dict[int, _Ended] = {}
+        for number in events:
+            each = ended[number]
+            if isinstance(each.outcome, NotDone):
+                continue
+            if number not in under_way:
+                under_way[number] = each
+            elif isinstance(each.outcome, Unknown):
+                del under_way[number]
+                if not isinstance(each.operation, Read):
+                    self._loose[number] = each
+            else:
+                self._finish(number, under_way)
+                del under_way[number]
+        if self._loose:
+            self._forget_losers()
+
+    def _finish(self, number: int, under_way: dict[int, _Ended]) -> None:
+        """Continue every configuration until the operation has had its effect."""
+        candidates = {**self._loose, **under_way}
+        optional = frozenset(other for other, each in candidates.items() if isinstance(each.outcome, Unknown))
+        seen: dict[tuple[State, frozenset[int]], list[frozenset[int]]] = {}
+        waiting: deque[_Configuration] = deque()
+        finished: set[_Configuration] = set()
+
+        def reach(state: State, done: frozenset[int]) -> None:
+            """Those that have had fewer operations come first, so one that is like them needs not be looked at."""
+            used = done & optional
+            fewer = seen.setdefault((state, done - optional), [])
+            if not any(other <= used for other in fewer):
+                fewer.append(used)
+                waiting.append(_Configuration(state, done))
+
+        for configuration in sorted(self._configurations, key=lambda each: len(each.done)):
+            reach(*configuration)
+        while waiting:
+            state, done = waiting.popleft()
+            if number in done:
+                finished.add(_Configuration(state, done - {number}))
+                continue
+            for other, each in candidates.items():
+                if other not in done:
+                    for following in _effects(each, state):
+                        if other not in optional or following.value != state.value:
+                            reach(following, done | {other})
+        if not finished:
+            possible = dict.fromkeys(state.value for state, _ in seen)
+            raise Impossible(number, under_way[number].outcome, list(possible))
+        self._configurations = finished
+
+    def _forget_losers(self) -> None:
+        lowest_ms = min(state.stamp.low_ms for state, _ in self._configurations)
+        for number, each in list(self._loose.items()):
+            if _stamp(each).high_ms < lowest_ms:
+                del self._loose[number]
+        known = frozenset(self._loose)
+        self._configurations = {_Configuration(state, done & known) for state, done in self._configurations}
+
+
+def _stamp(each: _Ended) -> Stamp:
+    """Of what an operation writes."""
+    if isinstance(each.operation, Write):
+        return Stamp(each.operation.timestamp_ms, each.operation.timestamp_ms)
+    return each.outcome.stamp if isinstance(each.outcome, Written | Unknown) else ANY_STAMP
+
+
+def _effects(each: _Ended, state: State) -> Iterator[State]:
+    """The states that an operation may lead to, with the outcome that it had; none if it cannot have had it here."""
+    match each.operation, each.outcome:
+        case Read(), Found() as found:
+            if _may_be(state, found):
+                stamp = state.stamp if found.timestamp_ms is None else Stamp(found.timestamp_ms, found.timestamp_ms)
+                known = state.transaction_id if found.transaction_id is None else found.transaction_id
+                yield State(found.value, stamp, known)
+        case Swap(expected=expected), Conflict():
+            if state.value != expected or isinstance(state.value, Anything):
+                yield state
+        case Swap(expected=expected, value=value), outcome:
+            low_ms, high_ms = _stamp(each)
+            if (state.value == expected or isinstance(state.value, Anything)) and state.stamp.low_ms <= high_ms:
+                stamp = Stamp(max(low_ms, state.stamp.low_ms), high_ms)
+                yield State(value, stamp, _transaction_id(outcome))
+        case Write(value=value, timestamp_ms=timestamp_ms), outcome:
+            if timestamp_ms >= state.stamp.low_ms:
+                yield State(value, Stamp(timestamp_ms, timestamp_ms), _transaction_id(outcome))
+            if timestamp_ms < state.stamp.high_ms:
+                stamp = Stamp(max(state.stamp.low_ms, timestamp_ms + 1), state.stamp.high_ms)
+                yield state._replace(stamp=stamp)
+
+
+def _transaction_id(outcome: Outcome) -> int | None:
+    return outcome.transaction_id if isinstance(outcome, Written) else None
+
+
+def _may_be(state: State, found: Found) -> bool:
+    """Whether a reader may have got that."""
+    if isinstance(state.value, Anything):
+        return True
+    if state.value != found.value:
+        return False
+    if found.timestamp_ms is not None and not state.stamp.low_ms <= found.timestamp_ms <= state.stamp.high_ms:
+        return False
+    return None in (state.transaction_id, found.transaction_id) or state.transaction_id == found.transaction_id

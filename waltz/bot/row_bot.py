@@ -1,0 +1,35 @@
+"""What the bots have in common that know what each row may be."""
+
+from collections.abc import Mapping, Sequence
+
+from waltz.bot.bot import Bot
+from waltz.bot.prover import Prover
+from waltz.common.metrics import Json
+
+
+class RowBot(Bot):
+    """Writes a fixed set of keys through a prover."""
+
+    def __init__(self, prover: Prover, keys: Sequence[str], operations: int | None) -> None:
+        """``operations``: after how many of what it counts the work is done; ``None`` for no end."""
+        super().__init__(prover.journal, prover.troubles)
+        self.prover = prover
+        self._keys = keys
+        self._operations = operations
+
+    @property
+    def valid(self) -> Mapping[str, Json]:
+        return self.journal.expected.valid
+
+    async def check(self) -> None:
+        for process in range(self.prover.processes):
+            await self.prover.scan(process)
+
+    async def _begin(self) -> None:
+        """From here on it is known what every row is."""
+        await self.prover.delete_all(self._keys)
+
+    async def _begin_anew_if_full(self) -> None:
+        if self.journal.is_full:
+            self.journal.begin_anew()
+            await self._begin()

@@ -1,0 +1,43 @@
+"""Attempts without an end, of whatever fails while nodes are down."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import ParamSpec, TypeVar
+
+from waltz.common.errors import WaltzError
+from waltz.table.errors import TableError
+
+logger = logging.getLogger(__name__)
+
+RETRY_S = 5.0
+"""Between two attempts."""
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Troubles:
+    """What fails at present, and how often something has failed."""
+
+    def __init__(self, retry_s: float = RETRY_S) -> None:
+        self.retry_s = retry_s
+        self.retries = 0
+        self.present: str | None = None
+        """Why the last attempt of something has failed; ``None`` when it is going well again."""
+
+    async def insist(self, attempt: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Attempt it until it succeeds. Raises ``TableError``: a table that has stopped does not begin again."""
+        while True:
+            try:
+                result = await attempt(*args, **kwargs)
+            except TableError:
+                raise
+            except (WaltzError, TimeoutError, OSError) as error:
+                self.present = str(error) or "no answer in time"
+                self.retries += 1
+                logger.warning("attempted again in %g s: %s", self.retry_s, self.present)
+                await asyncio.sleep(self.retry_s)
+            else:
+                self.present = None
+                return result

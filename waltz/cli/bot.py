@@ -1,0 +1,210 @@
+"""``waltz bot``: programs that prove a cluster, beside production, in a partition of their own."""
+
+import argparse
+import asyncio
+import contextlib
+from collections.abc import Callable
+from pathlib import Path
+
+from waltz.bot.bank import Bank, BankOptions
+from waltz.bot.bot import Bot
+from waltz.bot.coal_mine import SPACE as CANARY
+from waltz.bot.coal_mine import CoalMine, CoalMineOptions
+from waltz.bot.expected import Deviation, Expected
+from waltz.bot.history import Header, HistoryFile, read_history
+from waltz.bot.journal import Journal
+from waltz.bot.opening import Opened, Place, open_place
+from waltz.bot.prover import Prover
+from waltz.bot.random_operations import SPACE as RANDOM
+from waltz.bot.random_operations import RandomOperations, RandomOptions
+from waltz.bot.running import CLEAN, DEVIATED, Limits, run
+from waltz.bot.troubles import Troubles
+from waltz.cli.session import Nouns, endpoint, noun, number
+from waltz.common.config import CliConfig, ClientConfig, load
+from waltz.common.ids import Endpoint
+
+MIB = 1 << 20
+
+Make = Callable[[argparse.Namespace, Opened, Journal, Troubles], Bot]
+
+
+def register(nouns: Nouns) -> None:
+    """Add the noun and its verbs."""
+    verbs = noun(nouns, "bot", "programs that prove a cluster beside production, in a partition of their own")
+
+    help_text = "random operations of several clients on the same rows; every answer has to be linearizable"
+    parser = _verb(verbs, "random", help_text, _random, "operations")
+    options = RandomOptions()
+    parser.add_argument("--keys", type=number(1, 1_000_000), default=options.keys, help="default: %(default)s")
+    parser.add_argument(
+        "--batch", type=number(1, 10_000), default=options.batch_rows, metavar="ROWS", help="default: up to %(default)s"
+    )
+    parser.add_argument(
+        "--value-size",
+        type=number(1, 100_000),
+        default=options.value_size,
+        metavar="CHARACTERS",
+        help="default: up to %(default)s",
+    )
+    parser.add_argument(
+        "--pause",
+        type=_seconds,
+        default=options.pause_s,
+        metavar="SECONDS",
+        help="of each client between two operations; default: up to %(default)s",
+    )
+    parser.add_argument(
+        "--round",
+        type=number(1),
+        default=options.round_operations,
+        metavar="N",
+        help="operations between two scans of all rows (default: %(default)s)",
+    )
+    _history_options(parser)
+
+    help_text = "canaries are let in, counted, and let out again, every five minutes"
+    parser = _verb(verbs, "coalmine", help_text, _coal_mine, "rounds")
+    mine = CoalMineOptions()
+    parser.add_argument("--canaries", type=number(1, 1_000_000), default=mine.canaries, help="default: %(default)s")
+    parser.add_argument(
+        "--interval", type=_seconds, default=mine.interval_s, metavar="SECONDS", help="default: %(default)g"
+    )
+    _history_options(parser)
+
+    help_text = "transfers between accounts under locks: no money comes or goes; and rounds of write sessions"
+    parser = _verb(verbs, "bank", help_text, _bank, "transfers", clients=4)
+    bank = BankOptions()
+    parser.add_argument("--accounts", type=number(2, 5000), default=bank.accounts, help="default: %(default)s")
+    parser.add_argument(
+        "--pause",
+        type=_seconds,
+        default=bank.pause_s,
+        metavar="SECONDS",
+        help="of each teller between two transfers; default: up to %(default)s",
+    )
+    parser.add_argument(
+        "--fence-every",
+        type=_seconds,
+        default=bank.fence_interval_s,
+        metavar="SECONDS",
+        help="how often a teller begins a write session, where servers know them; 0: never (default: %(default)g)",
+    )
+    parser.set_defaults(history=None, history_limit=0)
+
+    help_text = "check a history that a bot has written"
+    parser = verbs.add_parser("check", help=help_text, description=help_text)
+    parser.add_argument("history", type=Path, metavar="HISTORY")
+    parser.set_defaults(run=_check)
+
+
+def _verb(verbs: Nouns, name: str, help_text: str, make: Make, unit: str, clients: int = 2) -> argparse.ArgumentParser:
+    parser = verbs.add_parser(name, help=help_text, description=help_text)
+    parser.add_argument(
+        "-c", "--cli-config-path", type=Path, required=True, metavar="FILE", help="YAML file that names the cluster"
+    )
+    parser.add_argument(
+        "-p", "--partition", type=number(minimum=0), required=True, help="an empty one, or one of bots: all its own"
+    )
+    parser.add_argument(
+        "--operations", type=number(minimum=1), metavar="N", help=f"end after so many {unit} (default: never)"
+    )
+    parser.add_argument("--duration", type=_seconds, metavar="SECONDS", help="end after that time (default: never)")
+    parser.add_argument("--clients", type=number(2, 64), default=clients, help="default: %(default)s")
+    parser.add_argument("--store", default="memory", help="of the clients' views (default: %(default)s)")
+    parser.add_argument("--directory", type=Path, metavar="DIR", help="where stores on disk keep their files")
+    parser.add_argument(
+        "--http", type=_address, metavar="[HOST:]PORT", help="show how it is there; 0: any port (default: nowhere)"
+    )
+    parser.set_defaults(run=lambda parsed: asyncio.run(_run(parsed, name, make)))
+    return parser
+
+
+def _history_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--history", type=Path, metavar="FILE", help="write down every operation, in lines of JSON")
+    parser.add_argument(
+        "--history-limit",
+        type=number(minimum=1),
+        default=1024,
+        metavar="MIB",
+        help="put the history aside as FILE.1 and begin again when it is so large (default: %(default)s)",
+    )
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"not a number of seconds: {text!r}") from None
+    if not 0 <= seconds <= 1e9:
+        raise argparse.ArgumentTypeError(f"must be between 0 and 1e9, not {text}")
+    return seconds
+
+
+def _address(text: str) -> Endpoint:
+    host, _, given = text.rpartition(":")
+    if given == "0":
+        return Endpoint(host or "127.0.0.1", 0)
+    return endpoint(text if host else f"127.0.0.1:{text}")
+
+
+def _client_config(path: Path) -> ClientConfig:
+    config = load(path, CliConfig)
+    return ClientConfig(
+        zookeeper_connect_string=config.zookeeper_connect_string,
+        cluster_root=config.cluster_root,
+        zookeeper_session_timeout_ms=config.zookeeper_session_timeout_ms,
+        tls=config.tls,
+    )
+
+
+async def _run(options: argparse.Namespace, name: str, make: Make) -> int:
+    config = _client_config(options.cli_config_path)
+    has_sessions = name == "bank" and options.fence_every > 0
+    place = Place(config, options.partition, options.clients, options.store, options.directory, has_sessions)
+    async with open_place(place) as opened:
+        with contextlib.ExitStack() as stack:
+            history = None
+            if options.history is not None:
+                history = HistoryFile(options.history, options.history_limit * MIB)
+                stack.callback(history.close)
+            cluster = opened.clients[0].cluster_name
+            journal = Journal(name, cluster, options.partition, history, _tell)
+            bot = make(options, opened, journal, Troubles())
+            print(
+                f"bot {name}, run {journal.run}, in partition {options.partition} of {cluster}; Ctrl-C ends it",
+                flush=True,
+            )
+            return await run(bot, Limits(options.duration, options.http))
+
+
+def _tell(deviation: Deviation) -> None:
+    print(f"DEVIATION at {deviation.key}: {deviation.what}", flush=True)
+
+
+def _random(options: argparse.Namespace, opened: Opened, journal: Journal, troubles: Troubles) -> Bot:
+    chosen = RandomOptions(options.keys, options.value_size, options.batch, options.pause, options.round)
+    return RandomOperations(Prover(RANDOM, opened.tables, journal, troubles), chosen, options.operations)
+
+
+def _coal_mine(options: argparse.Namespace, opened: Opened, journal: Journal, troubles: Troubles) -> Bot:
+    chosen = CoalMineOptions(options.canaries, options.interval)
+    return CoalMine(Prover(CANARY, opened.tables, journal, troubles), chosen, options.operations)
+
+
+def _bank(options: argparse.Namespace, opened: Opened, journal: Journal, troubles: Troubles) -> Bot:
+    chosen = BankOptions(accounts=options.accounts, pause_s=options.pause, fence_interval_s=options.fence_every)
+    return Bank(opened.clients, opened.tables, options.partition, journal, troubles, chosen, options.operations)
+
+
+def _check(options: argparse.Namespace) -> int:
+    expected = Expected()
+    found: list[Deviation] = []
+    for event in read_history(options.history):
+        if isinstance(event, Header):
+            print(f"bot {event.bot}, run {event.run}, partition {event.partition} of {event.cluster}, {event.began}")
+        found += expected.take(event)
+    found += expected.give_up()
+    for deviation in found:
+        _tell(deviation)
+    print(f"operations {expected.operations}, of unknown outcome {expected.unknown}, deviations {len(found)}")
+    return DEVIATED if found else CLEAN
