@@ -48,7 +48,9 @@ def test_type_checkers_accept_the_examples(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("page", ["client.md", "consuming.md", "migration-from-java.md", "write-sessions.md", "tables.md"])
+@pytest.mark.parametrize(
+    "page", ["client.md", "consuming.md", "migration-from-java.md", "write-sessions.md", "tables.md"]
+)
 def test_the_names_are_there(page: str) -> None:
     text = (DOCS / page).read_text()
     for name in set(re.findall(r"\bwaltz\.([A-Za-z_]+)", text)) - {"client", "yml"}:
