@@ -1,10 +1,12 @@
 """CPU time of the client library per transaction, against a server that does almost nothing.
 
-    python -m benchmarks.client [--transactions 200000] [--in-flight 2048] [--size 128] [--tls]
+    python -m benchmarks.client [--transactions 200000] [--in-flight 2048] [--size 128] [--partitions 16] [--tls]
 
 The server is a process of its own: it keeps the log in memory, commits every append at once, and has no locks. What is
 printed is the CPU time of this process divided by the number of transactions: ``submit`` (from ``submit`` to
-``on_application``), ``append`` and ``append_many`` of the plain face, and the feed one by one and in batches.
+``on_application``), ``append`` and ``append_many`` of the plain face, and the feed one by one and in batches. Then one
+partition with ``feed`` and ``--partitions`` with ``feed_all``, which have the same number of transactions together, are
+read in turn, and their best rounds compared: what is read of many should cost little more.
 """
 
 import argparse
@@ -45,6 +47,8 @@ from waltz.common.wire.client_server import (
     MountRequest,
     MountResponse,
     PartitionState,
+    ServerPartitionsAssignmentRequest,
+    ServerPartitionsAssignmentResponse,
     decode,
     encode,
     encode_feed_data,
@@ -54,10 +58,11 @@ from waltz.common.wire.version5 import TransactionDataListRequest, encode_transa
 from waltz.common.zk.znodes import PartitionGeneration
 
 RECORD_ID = struct.Struct(">q16s")
+ROUNDS = 7
 
 
 class Log:
-    """The log of the one partition, as encoded records."""
+    """The log of a partition, as encoded records."""
 
     def __init__(self) -> None:
         self.records: list[bytes] = []
@@ -77,8 +82,8 @@ class Log:
 class Server:
     """One connection."""
 
-    def __init__(self, log: Log) -> None:
-        self.log = log
+    def __init__(self, logs: Sequence[Log]) -> None:
+        self.logs = logs
 
     def channel_ready(self, channel: Channel) -> None:
         pass
@@ -87,8 +92,9 @@ class Server:
         pass
 
     def channel_closed(self, channel: Channel, error: Exception | None) -> None:
-        if channel in self.log.feeds:
-            self.log.feeds.remove(channel)
+        for log in self.logs:
+            if channel in log.feeds:
+                log.feeds.remove(channel)
 
     def frames_received(self, channel: Channel, buffer: bytes, bounds: Bounds) -> None:
         frames = iter(bounds)
@@ -98,14 +104,15 @@ class Server:
         ):
             self._answer(channel, decode(buffer, *other, channel.version))
         for run in runs.values():
-            self.log.append(run)
+            self.logs[ReqId(run[0][0]).partition_id].append(run)
 
     def _answer(self, channel: Channel, message: Message) -> None:
-        log = self.log
+        log = self.logs[ReqId(message.req_id).partition_id]
         mark = len(log.records) - 1
         if isinstance(message, TransactionDataListRequest):
             first = message.transaction_id
-            records = log.records[first : first + message.max_count]
+            fitting = max(1, message.max_bytes // len(log.records[first]))
+            records = log.records[first : first + min(message.max_count, fitting)]
             channel.send(
                 encode_transaction_data_list(
                     channel.version, message.req_id, first, mark, len(records), b"".join(records)
@@ -119,6 +126,8 @@ class Server:
             channel.send(encode(HighWaterMarkResponse(message.req_id, mark), channel.version))
         elif isinstance(message, FlushRequest):
             channel.send(encode(FlushResponse(message.req_id, mark), channel.version))
+        elif isinstance(message, ServerPartitionsAssignmentRequest):  # a sign of life is asked for
+            channel.send(encode(ServerPartitionsAssignmentResponse(message.req_id, ()), channel.version))
         else:
             assert isinstance(message, FeedSuspended), message
 
@@ -136,16 +145,19 @@ def append_of(
     return req_id, header, body
 
 
-def serve(port: "Connection", prefilled: int, size: int, tls: bool) -> None:
-    """The child process."""
+def serve(port: "Connection", prefilled: Sequence[int], size: int, tls: bool) -> None:
+    """The child process; ``prefilled`` says how many transactions each partition has."""
 
     async def run() -> None:
-        log = Log()
         data = bytes(size)
         body = encode_record(Record(0, ReqId.of(9, 0, 0, 0), 0, data, checksum(data)))[RECORD_ID_BYTES:]
-        log.append([(ReqId.of(9, 0, 0, n), 0, body) for n in range(prefilled)])
+        logs = []
+        for partition_id, count in enumerate(prefilled):
+            log = Log()
+            log.append([(ReqId.of(9, 0, partition_id, n), 0, body) for n in range(count)])
+            logs.append(log)
         context: ssl.SSLContext | None = server_context(TlsConfig()) if tls else None
-        listener = await Listener.open("127.0.0.1", 0, CLIENT_SERVER, "server", lambda: Server(log), tls=context)
+        listener = await Listener.open("127.0.0.1", 0, CLIENT_SERVER, "server", lambda: Server(logs), tls=context)
         port.send(listener.port)
         while not port.poll():
             await asyncio.sleep(0.2)
@@ -156,11 +168,11 @@ def serve(port: "Connection", prefilled: int, size: int, tls: bool) -> None:
 class Callbacks(WaltzClientCallbacks):
     """Applies nothing."""
 
-    def __init__(self, mark: int) -> None:
-        self.mark = mark
+    def __init__(self, counts: Sequence[int]) -> None:
+        self.counts = counts
 
     def client_high_water_mark(self, partition_id: int) -> int:
-        return self.mark
+        return self.counts[partition_id] - 1
 
     def apply_transaction(self, transaction: Transaction) -> None:
         return None
@@ -208,15 +220,43 @@ class Context(TransactionContext):
             run.done.set_result(None)
 
 
+async def cpu_s(work: Callable[[], Awaitable[None]]) -> float:
+    """What ``work`` cost."""
+    before_s = time.process_time()
+    await work()
+    return time.process_time() - before_s
+
+
 async def measure(name: str, count: int, work: Callable[[], Awaitable[None]]) -> None:
     """Print what ``work`` cost."""
-    cpu, wall = time.process_time(), time.perf_counter()
-    await work()
-    cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
+    wall = time.perf_counter()
+    cpu = await cpu_s(work)
+    wall = time.perf_counter() - wall
     print(f"{name:<14} {cpu / count * 1e6:6.2f} us of CPU per transaction, {count / wall:10,.0f} transactions/s")
 
 
-async def run(options: argparse.Namespace, port: int, prefilled: int) -> None:
+async def compare(plain: Client, partitions: int, count: int) -> None:
+    """Print what reading one partition costs, and many partitions that have as much together."""
+
+    async def one() -> None:
+        async for _transaction in plain.feed(0, after=-1, until=count - 1):
+            pass
+
+    async def many() -> None:
+        last = count // partitions - 1
+        ids = range(1, partitions + 1)
+        async for _transaction in plain.feed_all(ids, after=-1, until=dict.fromkeys(ids, last)):
+            pass
+
+    rounds = [(await cpu_s(one), await cpu_s(many)) for _ in range(ROUNDS)]
+    of_one, of_many = (min(costs) / count * 1e6 for costs in zip(*rounds, strict=True))
+    print(
+        f"feed, 1 partition {of_one:.2f} us of CPU per transaction, feed_all, {partitions} partitions {of_many:.2f}: "
+        f"{of_one / of_many:.0%} of the rate (the best of {ROUNDS} rounds)"
+    )
+
+
+async def run(options: argparse.Namespace, port: int, prefilled: Sequence[int]) -> None:
     """All measurements."""
     config = from_mapping(
         {
@@ -229,11 +269,11 @@ async def run(options: argparse.Namespace, port: int, prefilled: int) -> None:
         ClientConfig,
     )
     count, data = options.transactions, bytes(options.size)
-    endpoints = {Endpoint("127.0.0.1", port): [PartitionGeneration(0, 0)]}
+    endpoints = {Endpoint("127.0.0.1", port): [PartitionGeneration(each, 0) for each in range(options.partitions + 1)]}
 
-    environment = Environment(config, FixedCluster("benchmark", 1, endpoints))
+    environment = Environment(config, FixedCluster("benchmark", options.partitions + 1, endpoints))
 
-    async with await WaltzClient.open_in(environment, Callbacks(prefilled - 1)) as client:
+    async with await WaltzClient.open_in(environment, Callbacks(prefilled)) as client:
         await Submitting(client, count // 4, data)()
         await measure("submit", count, Submitting(client, count, data))
 
@@ -255,24 +295,25 @@ async def run(options: argparse.Namespace, port: int, prefilled: int) -> None:
                 await plain.append_many(0, [data] * 10_000)
 
         async def read_one_by_one() -> None:
-            left = prefilled
+            left = prefilled[0]
             async for _transaction in plain.feed(0, after=-1):
                 left -= 1
                 if not left:
                     break
 
         async def read_batches() -> None:
-            left = prefilled
+            left = prefilled[0]
             async for batch in plain.feed_batches(0, after=-1):
                 left -= len(batch)
                 if left <= 0:
                     break
 
+        await compare(plain, options.partitions, prefilled[0])
         await append_one_by_one(count // 4)
         await measure("append", count, lambda: append_one_by_one(count))
         await measure("append_many", count, append_in_bulk)
-        await measure("feed", prefilled, read_one_by_one)
-        await measure("feed_batches", prefilled, read_batches)
+        await measure("feed", prefilled[0], read_one_by_one)
+        await measure("feed_batches", prefilled[0], read_batches)
 
 
 def main() -> None:
@@ -281,12 +322,16 @@ def main() -> None:
     parser.add_argument("--transactions", type=int, default=200_000)
     parser.add_argument("--in-flight", type=int, default=2048)
     parser.add_argument("--size", type=int, default=128)
+    parser.add_argument("--partitions", type=int, default=16, help="that feed_all reads (default: 16)")
     parser.add_argument("--tls", action="store_true")
     options = parser.parse_args()
-    prefilled = 2 * options.transactions
+    count = 2 * options.transactions
+    prefilled = [count] + [count // options.partitions] * options.partitions
     ours, theirs = multiprocessing.Pipe()
     process = multiprocessing.get_context("spawn").Process(
-        target=serve, args=(theirs, prefilled, options.size, options.tls), daemon=True
+        target=serve,
+        args=(theirs, prefilled, options.size, options.tls),
+        daemon=True,
     )
     process.start()
     try:

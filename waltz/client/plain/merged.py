@@ -30,11 +30,15 @@ OpenFeed = Callable[[int, int, int | None, Share | None], Feed]
 
 
 def share_of(partition_count: int, options: ClientOptions) -> Share | None:
-    """What each of so many partitions may have read ahead: together no more than a single feed, up to a point."""
+    """What each of so many partitions may have read ahead; ``None``: as much as a single feed.
+
+    Together they have no more than that, as long as it is something for each. (More costs more, too: data that waits
+    for its turn does not stay in the processor's caches.)
+    """
     if partition_count < 2:
         return None
-    budget_bytes = options.list_requests * options.list_request_bytes
-    return Share(1, max(_LEAST_BYTES, budget_bytes // partition_count))
+    together_bytes = options.list_requests * options.list_request_bytes
+    return Share(1, min(options.list_request_bytes, max(_LEAST_BYTES, together_bytes // partition_count)))
 
 
 class _Turn(NamedTuple):

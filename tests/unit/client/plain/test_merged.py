@@ -228,6 +228,7 @@ def test_shares() -> None:
     options = ClientOptions(list_requests=3, list_request_bytes=1 << 20)
     assert share_of(1, options) is None
     assert share_of(3, options) == (1, 1 << 20)
+    assert share_of(16, options) == (1, 192 << 10)
     assert share_of(1_000, options) == (1, 64 << 10)
 
 
