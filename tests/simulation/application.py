@@ -50,6 +50,8 @@ class ApplicationHost(Host):
         self.quota = quota
         """Transactions still to be submitted: another one for each that is not known to be committed."""
         self.database: list[list[Entry]] = [[] for _ in range(world.options.partitions)]
+        self.together = [1] * world.options.partitions
+        """How many transactions of each partition came to the database at the same moment last."""
         self.client: WaltzClient | None = None
         """The client with callbacks of the present run, if there is one."""
         self.draw = world.random(f"application {name}")
@@ -300,7 +302,9 @@ class Context(TransactionContext):
             builder.append_locks,
             data,
         )
-        host.checker.attempted(submitted, attempt, host.applied(submitted.partition_id))
+        host.checker.attempted(
+            submitted, attempt, host.applied(submitted.partition_id), host.together[submitted.partition_id]
+        )
         return True
 
     def on_completion(self, committed: bool) -> None:

@@ -82,13 +82,16 @@ class Checker:
         self.submitted.append(submitted)
         return submitted
 
-    def attempted(self, submitted: Submitted, attempt: Attempt, applied: int) -> None:
-        """``execute`` was called; ``applied`` is the last transaction that the application has applied."""
+    def attempted(self, submitted: Submitted, attempt: Attempt, applied: int, together: int = 1) -> None:
+        """``execute`` was called; ``applied`` is the last transaction that the application has applied.
+
+        It was applied ``together`` with others, of all of which the client may not have heard yet.
+        """
         if submitted.outcome is not Outcome.PENDING:
             self._fail(f"transaction {submitted.number} is built again although it is {submitted.outcome.value}")
         if submitted.seen_at is not None:
             self._fail(f"transaction {submitted.number} is built again; it is in the log at {submitted.seen_at}")
-        if not applied - 1 <= attempt.high_water_mark <= applied:
+        if not applied - together <= attempt.high_water_mark <= applied:
             self._fail(
                 f"{submitted.client} builds on {attempt.high_water_mark} in partition {attempt.partition_id}, "
                 f"and has applied {applied}"

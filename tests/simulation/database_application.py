@@ -82,5 +82,6 @@ class InDatabase(DatabaseCallbacks[sqlite3.Connection]):
         result = work()
         for entered in self._staged:
             self._host.enter(*entered)
+            self._host.together[entered[0]] = len(self._staged)
         await asyncio.sleep(pause_s * self._host.draw.random())
         return result

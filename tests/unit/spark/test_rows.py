@@ -8,6 +8,7 @@ import pytest
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from waltz.common.errors import ConfigError
+from waltz.common.keys import partition_for
 from waltz.spark.errors import SinkError
 from waltz.spark.rows import Row, RowMaker
 from waltz.spark.write_options import parse_write_options
@@ -60,6 +61,19 @@ def test_rows_go_by_the_columns_named() -> None:
         {"account": 8},
         {"account": 7, "memo": "z"},
     ]
+
+
+def test_rows_and_services_agree_on_partitions() -> None:
+    """Every kind of column that a key may consist of."""
+    columns: dict[str, list[object]] = {
+        "text": ["a", "Zo\u00eb", None],
+        "number": [1, -2, 1 << 60],
+        "time": [dt.datetime(2024, 2, 29, 1, 2, 3, number, dt.UTC) for number in range(3)],
+        "price": [Decimal("1.10"), Decimal("0.00"), Decimal("-7.50")],
+    }
+    found = make({**columns, "data": ["x", "y", "z"]}, count=1000, hashColumns=",".join(columns))
+    keys = zip(*columns.values(), strict=True)
+    assert [partition_id for partition_id, _ in found] == [partition_for(key, 1000) for key in keys]
 
 
 def test_the_other_columns_become_a_document() -> None:

@@ -285,9 +285,14 @@ class Client:
             mark = self._mark(partition_id, partition, high_water_mark)
             if mark > partition.feed.applied:
                 await self._confirm(partition, mark, now_s, timeout_s)
-        fields = append_fields(data, header, mark, write_locks, read_locks, append_locks)
+        append = self._submission(
+            partition,
+            append_fields(data, header, mark, write_locks, read_locks, append_locks),
+            loop,
+            now_s,
+            timeout_s,
+        )
         write_locks = read_locks = append_locks = ()  # not to be kept, for garbage collections, until it is committed
-        append = self._submission(partition, fields, loop, now_s, timeout_s)
         deadlines = self._deadlines
         deadlines.pending[append] = None
         if append.deadline_s < deadlines.due_s:

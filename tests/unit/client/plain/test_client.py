@@ -399,8 +399,8 @@ async def test_wrong_arguments_are_named(driver: MockDriver, arguments: dict[str
 
 async def test_other_wrong_arguments_are_named(driver: MockDriver) -> None:
     wrong: Any = "0"
-    with pytest.raises(TypeError, match="the id of a lock must be an integer, not str"):
-        waltz.PartitionLocalLock("a", wrong)
+    with pytest.raises(TypeError, match="the id of a lock must be an integer or a string, not float"):
+        waltz.PartitionLocalLock("a", 1.5)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match=r"config must be the path of a configuration file, .* not \['0'\]"):
         waltz.connect([wrong])  # type: ignore[arg-type]
     async with waltz.connect(driver) as client:
