@@ -14,7 +14,7 @@ CURVES := log-length idle-partitions idle-clients readers
 
 .DEFAULT_GOAL := help
 .PHONY: help install java demo test unit coverage lint format types bench bench-full bench-curves bench-page \
-	bench-storage bench-client bench-table bench-spark bench-availability bench-peers simulate simulate-mutants smoke package wheel fuzz lock clean
+	bench-storage bench-client bench-table bench-spark bench-availability bench-peers simulate simulate-mutants smoke docs package wheel fuzz lock clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 28
@@ -102,6 +102,9 @@ simulate-mutants: $(STAMP) ## plant bugs, one after the other: each has to be fo
 smoke: java ## nodes killed, paused and cut off at random under load, then everything compared
 	@$(BIN)/python -m tests.smoke --transactions $(SMOKE_TRANSACTIONS) --rate $(SMOKE_RATE)
 
+docs: $(STAMP) ## the documentation and the API reference as a site, into build/site; every link is checked
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+
 package: java ## wheel, source distribution and image's steps, installed where nothing else is, and used there
 	@$(BIN)/python -m tests.package
 
@@ -116,7 +119,7 @@ UV_COMPILE := $(BIN)/uv pip compile --quiet --universal --generate-hashes --pyth
 
 lock: $(STAMP) ## renew the lock files from pyproject.toml
 	@$(BIN)/python -m pip install --quiet uv
-	@$(UV_COMPILE) --all-extras --group dev --group fuzz -o requirements.lock
+	@$(UV_COMPILE) --all-extras --group dev --group docs --group fuzz -o requirements.lock
 	@$(UV_COMPILE) --extra table --extra tools --extra prometheus --extra opentelemetry --group dev --constraints requirements.lock -o requirements-unit.lock
 	@$(UV_COMPILE) --group build --constraints requirements.lock -o requirements-node.lock
 

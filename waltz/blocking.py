@@ -168,7 +168,10 @@ class Client:
         self._mutex = threading.Lock()
 
     def open(self) -> Self:
-        """What ``with`` does at first."""
+        """What ``with`` does at first.
+
+        Raises as ``open`` of the asynchronous client, ``InvalidOperationError`` when it was opened before.
+        """
         with self._mutex:
             if self._loop is not None:
                 raise InvalidOperationError("a client is opened once")
@@ -379,7 +382,10 @@ class Client:
         return self.run(number())
 
     def last_transaction_id(self, partition_id: int, *, fence: bool = False, if_session: int | None = None) -> int:
-        """Id of the last transaction behind everything that was sent; with ``fence`` a write session begins there."""
+        """Id of the last transaction behind everything that was sent; with ``fence`` a write session begins there.
+
+        With ``if_session`` it begins only if this is the number of the present one.
+        """
         return self.run(self._client.last_transaction_id(partition_id, fence=fence, if_session=if_session))
 
     def renew_session(self, partition_id: int) -> int:

@@ -27,11 +27,16 @@ from waltz.common.errors import WaltzError
 from waltz.local.processes import Children
 from waltz.local.zookeeper import JARS_VARIABLE, LocalZooKeeper, zookeeper_jars
 
-EXTRAS = {"pyarrow", "pyspark", "pytest", "tqdm"}
+EXTRAS = {
+    *("lmdb", "rocksdict", "sortedcontainers"),
+    *("opentelemetry", "prometheus_client"),
+    *("pyarrow", "pyspark", "pytest", "tqdm"),
+}
 """What modules of the package may miss in a bare environment."""
 WHEEL_HOLDS = {"waltz", "pyspark_waltz", "pyspark_waltz_table", "waltz_log-*.dist-info"}
 SDIST_HOLDS = {
-    *("waltz", "pyspark_waltz", "pyspark_waltz_table", "docs", "README.md", "SECURITY.md", "LICENSE", "pyproject.toml"),
+    *("waltz", "pyspark_waltz", "pyspark_waltz_table", "docs", "mkdocs.yml", "pyproject.toml"),
+    *("README.md", "CHANGELOG.md", "SECURITY.md", "LICENSE"),
     *("PKG-INFO", ".gitignore"),  # added by the builder
 }
 

@@ -28,7 +28,7 @@ class RetryPolicy:
             raise ValueError(f"delays must be 0 <= {self.initial_delay_s:g} <= {self.maximum_delay_s:g}")
 
     def allows_another(self, failures: int, since_first_failure_s: float) -> bool:
-        """Whether to attempt again after so many failures."""
+        """Whether to attempt again after so many failures, ``since_first_failure_s`` seconds after the first one."""
         if self.max_attempts is not None and failures >= self.max_attempts:
             return False
         return self.time_limit_s is None or since_first_failure_s < self.time_limit_s

@@ -18,7 +18,8 @@ try:
     from opentelemetry import propagate, trace
     from opentelemetry.metrics import CallbackOptions, Meter, Observation
 except ImportError as error:
-    raise ImportError(f"waltz.telemetry.opentelemetry needs OpenTelemetry: {with_extra('opentelemetry')}") from error
+    text = f"waltz.telemetry.opentelemetry needs OpenTelemetry: {with_extra('opentelemetry')}"
+    raise ModuleNotFoundError(text, name="opentelemetry") from error
 
 _PARTITION = "waltz_client_partition_"
 _GAUGES = {

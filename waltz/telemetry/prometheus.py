@@ -11,7 +11,8 @@ try:
     from prometheus_client.metrics_core import Metric
     from prometheus_client.registry import Collector
 except ImportError as error:
-    raise ImportError(f"waltz.telemetry.prometheus needs prometheus_client: {with_extra('prometheus')}") from error
+    text = f"waltz.telemetry.prometheus needs prometheus_client: {with_extra('prometheus')}"
+    raise ModuleNotFoundError(text, name="prometheus_client") from error
 
 _TOTAL = "_total"
 

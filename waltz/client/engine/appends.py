@@ -12,7 +12,7 @@ from waltz.client.engine.feed import PartitionFeed
 from waltz.client.engine.monitor import MonitorState, Registration, TransactionMonitor
 from waltz.client.engine.mount import Mount
 from waltz.client.engine.places import Places
-from waltz.client.engine.probe import LatencyProbe
+from waltz.client.engine.probe import AppendCounts, LatencyProbe
 from waltz.client.engine.settings import PartitionSettings
 from waltz.client.engine.submission import AppendFields, RetryQueue, Submission, tell_failure
 from waltz.client.engine.tasks import STOPS_THE_LOOP, Signal, is_being_cancelled
@@ -52,10 +52,7 @@ class PartitionAppends:
         )
         self.signal = Signal()
         """Notified whenever something changed that a submission may wait for."""
-        self.lock_failures = 0
-        """How many of them were refused because of a lock."""
-        self.late = 0
-        """How often some were found to be undecided for ``client.longWaitThreshold``."""
+        self.counts = AppendCounts()
         self._probe = probe
         self._partition_id = partition_id
         self._client_id = client_id
@@ -67,9 +64,6 @@ class PartitionAppends:
         self._loop = asyncio.get_running_loop()
         self._now_s = self._loop.time
         self._last_seq_num = 0
-        self._counted_seq_num = 0
-        self._counted = 0
-        self._other_ids = 0
         self._req_id_start = b""
         self._limits = settings.limits
         self._max_size_bytes, self._max_locks = settings.limits
@@ -104,19 +98,12 @@ class PartitionAppends:
 
     def next_req_id(self) -> ReqId:
         """A fresh request id, for something else than an append."""
-        self._other_ids += 1
+        self.counts.other_ids += 1
         return ReqId(self._next_req_id())
 
     def count_sent(self) -> int:
-        """How many appends were sent, attempts of the same transaction counted each.
-
-        They are counted by their numbers, and so at no cost; that needs a look before these begin again. Not for two
-        threads at a time.
-        """
-        last = self._last_seq_num
-        self._counted += (last - self._counted_seq_num) & SEQ_NUM_MASK
-        self._counted_seq_num = last
-        return self._counted - self._other_ids
+        """How many appends were sent; see :meth:`AppendCounts.sent`."""
+        return self.counts.sent(self._last_seq_num)
 
     def _next_req_id(self) -> bytes:
         self._last_seq_num = seq_num = (self._last_seq_num + 1) & SEQ_NUM_MASK
@@ -277,7 +264,7 @@ class PartitionAppends:
         """Flush if something has been undecided since the last call: servers may drop appends silently."""
         before = self._undecided_before
         if before is not None and before in self.monitor:
-            self.late += 1
+            self.counts.late += 1
             self.flush_now()
         self._undecided_before = self.monitor.last_enqueued
 
@@ -413,7 +400,7 @@ class PartitionAppends:
         submission = self.monitor.get(message.req_id)
         if submission is None:
             return
-        self.lock_failures += 1
+        self.counts.lock_failures += 1
         self._settings.events.conflict(self._partition_id, message.transaction_id)
         self._tell(submission.refused, message.transaction_id)
         if message.transaction_id <= self._feed.applied:

@@ -81,8 +81,8 @@ class ClientMetrics:
             if elapsed_s >= _RATE_OVER_S:
                 probe.adapt((sent_now - sent_then) / elapsed_s)
                 looked_at_s, sent_then = looked_at_s + elapsed_s, sent_now
-            _raise(lock_failures, appends.lock_failures)
-            _raise(late, appends.late)
+            _raise(lock_failures, appends.counts.lock_failures)
+            _raise(late, appends.counts.late)
             _raise(sent, sent_now)
             _raise(received, feed.received_count)
             for timer, durations_s in ((completion, probe.completions_s), (application, probe.applications_s)):

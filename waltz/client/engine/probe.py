@@ -1,16 +1,43 @@
-"""How long appends take."""
+"""How many appends there are, and how long they take."""
 
 import time
 from collections import deque
 from collections.abc import Callable
 
 from waltz.client.engine.submission import Submission
+from waltz.common.ids import SEQ_NUM_MASK
 
 ONE_IN = 16
 _MEASURED_PER_S = 50
 
 _LATENCIES_KEPT = 1000
 """Of one partition, until they are carried over; then the older ones go."""
+
+
+class AppendCounts:
+    """What becomes of the appends of one partition."""
+
+    __slots__ = ("_counted", "_counted_seq_num", "late", "lock_failures", "other_ids")
+
+    def __init__(self) -> None:
+        self.lock_failures = 0
+        """How many were refused because of a lock."""
+        self.late = 0
+        """How often some were found to be undecided for ``client.longWaitThreshold``."""
+        self.other_ids = 0
+        """How many request ids were given to something else."""
+        self._counted = 0
+        self._counted_seq_num = 0
+
+    def sent(self, last_seq_num: int) -> int:
+        """How many were sent, attempts of the same transaction counted each.
+
+        They are counted by the numbers in their request ids, and so at no cost; that needs a look before these begin
+        again. Not for two threads at a time.
+        """
+        self._counted += (last_seq_num - self._counted_seq_num) & SEQ_NUM_MASK
+        self._counted_seq_num = last_seq_num
+        return self._counted - self.other_ids
 
 
 class LatencyProbe:

@@ -321,7 +321,7 @@ class Table:
     async def get_slice(
         self, key: bytes, offset: int, size: int, *, prefix: bytes = b"", fresh: bool = False
     ) -> bytes | None:
-        """Part of a value; ``None`` when there is no row, or its value is null."""
+        """Part of a value; ``None`` when there is no row, or its value is null. Raises ``ValueError`` below 0."""
         if offset < 0 or size < 0:
             raise ValueError("offset and size must not be negative")
         (row,) = await self.get([key], prefix=prefix, fresh=fresh)
@@ -377,7 +377,7 @@ class Table:
         """Rows in the order of the log, overwritten ones included, of whole transactions behind ``after``.
 
         As many transactions as it takes to reach ``limit`` rows. With a prefix only its rows; the view then knows
-        where to begin and where to end.
+        where to begin and where to end. Raises ``ValueError`` for a limit below 1.
         """
         if limit < 1:
             raise ValueError(f"limit must be at least 1, not {limit}")

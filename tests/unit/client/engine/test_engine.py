@@ -61,3 +61,11 @@ async def test_a_cluster_that_cannot_be_joined_leaves_nothing_behind() -> None:
     with pytest.raises(OSError, match="no cluster"):
         await Engine.open(Environment(config(), cluster, options=QUICK))
     assert cluster.left == 1
+
+
+async def test_what_every_append_looks_at_has_few_attributes(engine: Engine) -> None:
+    """CPython finds the attributes of an object at once as long as there are at most 30 of them."""
+    engine.cluster_joined("cluster", 5, 3)
+    partition = engine.partitions[0]
+    for each in (partition, partition.appends, partition.feed, partition.mount, engine):
+        assert len(vars(each)) <= 30, type(each)

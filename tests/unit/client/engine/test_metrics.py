@@ -130,7 +130,7 @@ async def test_an_undecided_append_is_counted_at_each_look() -> None:
         before = engine.lags
 
         def look() -> dict[int, int]:
-            if engine.partitions[0].appends.late:
+            if engine.partitions[0].appends.counts.late:
                 looks.set()
             return before()
 

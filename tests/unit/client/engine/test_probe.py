@@ -1,6 +1,6 @@
 """Which appends are measured, and for how long."""
 
-from waltz.client.engine.probe import ONE_IN, LatencyProbe
+from waltz.client.engine.probe import ONE_IN, AppendCounts, LatencyProbe
 from waltz.client.engine.submission import AppendFields, Submission
 
 
@@ -23,6 +23,15 @@ class Clock:
 
     def __call__(self) -> float:
         return self.now_s
+
+
+def test_appends_are_counted_by_their_numbers_also_when_these_begin_again() -> None:
+    counts = AppendCounts()
+    assert counts.sent(0) == 0
+    assert counts.sent(100) == 100
+    counts.other_ids = 10
+    assert counts.sent((1 << 31) - 1) == (1 << 31) - 11
+    assert counts.sent(4) == (1 << 31) - 6
 
 
 def test_an_append_is_measured_to_its_commit_and_to_its_application() -> None:

@@ -150,8 +150,7 @@ def test_what_makes_rows_travels_to_the_workers() -> None:
         ),
         (
             {"key": [b"k"], "value": [b""], "timestamp": [NOW_MS + 3_600_001]},
-            "the timestamp 4600001 is too far ahead of this clock; at most 4600000 is "
-            "possible, by maxTimestampSkewInMillis; option anyTimestamp=true allows it",
+            "at most 4600000 is possible, by maxTimestampSkewInMillis; option anyTimestamp=true allows it",
         ),
         ({"key": [bytes(50)], "value": [b""]}, "a row of partition 0: prefix and key take more than the 40 bytes"),
         ({"key": [b"k"], "value": [b""], "prefix": [bytes(32768)]}, "prefix and key take more than the 40 bytes"),
