@@ -7,13 +7,16 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import AsyncExitStack
+from collections.abc import Callable, Iterator
+from contextlib import AsyncExitStack, contextmanager
 from pathlib import Path
+from typing import Any
+from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 import pytest
 
+import waltz
 from tests.integration.test_cluster_tools import OLD_SERVER
 from tests.integration.test_tables import break_nodes
 from waltz.bot.bank import Bank, BankOptions
@@ -124,43 +127,104 @@ async def test_servers_that_know_no_sessions_are_enough(old: LocalCluster) -> No
     assert (found, troubles.retries) == ([], 0)
 
 
-def test_the_command(old: LocalCluster, tmp_path: Path) -> None:
-    """Begun in a shell, looked at over HTTP, begun anew, ended by Ctrl-C, its history checked."""
-    history = tmp_path / "history"
-    command = [sys.executable, "-m", "waltz.cli.main", "bot"]
-    options = ["-c", str(old.layout.cli_config_path), "-p", "2", "--keys", "50", "--batch", "9", "--http", "0"]
-    bot = subprocess.Popen([*command, "random", *options, "--history", str(history)], stdout=subprocess.PIPE, text=True)
+COMMAND = [sys.executable, "-m", "waltz.cli.main", "bot"]
+
+
+@contextmanager
+def random_bot(cluster: LocalCluster, partition_id: int, history: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """The command, and where it shows how it is."""
+    options = ["-c", str(cluster.layout.cli_config_path), "-p", str(partition_id), "--keys", "50", "--batch", "9"]
+    bot = subprocess.Popen(
+        [*COMMAND, "random", *options, "--http", "0", "--history", str(history)], stdout=subprocess.PIPE, text=True
+    )
     try:
         assert bot.stdout is not None
-        assert re.fullmatch(r"bot random, run \w+, in partition 2 of local; Ctrl-C ends it\n", bot.stdout.readline())
+        first = bot.stdout.readline()
+        assert re.fullmatch(rf"bot random, run \w+, in partition {partition_id} of local; Ctrl-C ends it\n", first)
         url = bot.stdout.readline().removeprefix("status: ").strip().removesuffix("/health")
-        wait_for_operations(url)
-        assert json.load(urlopen(f"{url}/valid-keys"))["count"] <= 50
-        assert json.load(urlopen(f"{url}/invalid-keys")) == {"count": 0, "keys": {}}
-        assert json.load(urlopen(Request(f"{url}/reset", method="POST"))) == {"reset": True}
-        while not Path(f"{history}.1").exists():
-            time.sleep(POLL_INTERVAL_S)
-        wait_for_operations(url)
-        bot.send_signal(signal.SIGINT)
-        said, _ = bot.communicate(timeout=60)
+        wait_for(lambda: health(url)["operations"] >= 10)
+        yield bot, url
     finally:
         bot.kill()
         bot.wait()
-    assert (bot.returncode, said.splitlines()[-1]) == (0, "clean")
-    for path in (history, tmp_path / "history.1"):
-        checked = subprocess.run([*command, "check", str(path)], capture_output=True, text=True, timeout=60)
-        assert (checked.returncode, checked.stderr) == (0, ""), checked
-        assert checked.stdout.endswith("deviations 0\n")
 
 
-def wait_for_operations(url: str) -> None:
-    """Return when the bot, which may have begun anew, has done some."""
-    while json.load(urlopen(f"{url}/health"))["operations"] < 10:
+def wait_for(is_so: Callable[[], bool]) -> None:
+    deadline_s = time.monotonic() + TIMEOUT_S
+    while not is_so():
+        assert time.monotonic() < deadline_s
         time.sleep(POLL_INTERVAL_S)
 
 
+def health(url: str) -> dict[str, Any]:
+    try:
+        answer = urlopen(f"{url}/health")
+    except HTTPError as error:
+        answer = error
+    with answer:
+        body: dict[str, Any] = json.load(answer)
+    assert answer.status == (200 if body["healthy"] else 500)
+    return body
+
+
+def show(url: str, resource: str, method: str = "GET") -> dict[str, Any]:
+    with urlopen(Request(f"{url}/{resource}", method=method)) as answer:
+        body: dict[str, Any] = json.load(answer)
+        return body
+
+
+def ended(bot: "subprocess.Popen[str]") -> tuple[int, list[str]]:
+    """By Ctrl-C."""
+    bot.send_signal(signal.SIGINT)
+    said, _ = bot.communicate(timeout=60)
+    return bot.returncode, said.splitlines()
+
+
+def check(history: Path) -> tuple[int, str]:
+    checked = subprocess.run([*COMMAND, "check", str(history)], capture_output=True, text=True, timeout=60)
+    assert checked.stderr == ""
+    return checked.returncode, checked.stdout.splitlines()[-1]
+
+
+def test_the_command(old: LocalCluster, tmp_path: Path) -> None:
+    """Begun in a shell, looked at over HTTP, begun anew, ended by Ctrl-C, its histories checked."""
+    history, first = tmp_path / "history", tmp_path / "history.1"
+    with random_bot(old, 2, history) as (bot, url):
+        assert show(url, "valid-keys")["count"] <= 50
+        assert show(url, "invalid-keys") == {"count": 0, "keys": {}}
+        assert show(url, "reset", "POST") == {"reset": True}
+        wait_for(first.exists)
+        wait_for(lambda: health(url)["operations"] >= 10)
+        code, said = ended(bot)
+        assert (code, said[-1]) == (0, "clean")
+    for path in (history, first):
+        code, verdict = check(path)
+        assert code == 0
+        assert verdict.endswith("deviations 0")
+
+
+def test_a_row_that_somebody_deletes_behind_its_back_is_found(old: LocalCluster, tmp_path: Path) -> None:
+    """With a timestamp so late that nothing wins over it."""
+    with random_bot(old, 3, tmp_path / "history") as (bot, url):
+        asyncio.run(delete(old, 3, b"random/00017"))
+        wait_for(lambda: not health(url)["healthy"])
+        quarantine = show(url, "invalid-keys")
+        assert list(quarantine["keys"]) == ["00017"]
+        assert "it can have been '" in quarantine["keys"]["00017"]["what"]
+        assert "00017" not in show(url, "valid-keys")["keys"]
+        code, said = ended(bot)
+        assert (code, said[-1]) == (3, "1 DEVIATIONS")
+        assert [line for line in said if line.startswith("DEVIATION at 00017: ")] != []
+    assert check(tmp_path / "history")[0] == 3
+
+
+async def delete(cluster: LocalCluster, partition_id: int, key: bytes) -> None:
+    async with waltz.connect(cluster.layout.client_config_path) as client, client.table(partition_id) as table:
+        await table.delete(key, timestamp_ms=time.time_ns() // 1_000_000 + 1_800_000)
+
+
 def test_a_partition_of_somebody_else_is_refused(old: LocalCluster) -> None:
-    command = [sys.executable, "-m", "waltz.cli.main", "bot", "bank", "-c", str(old.layout.cli_config_path)]
-    refused = subprocess.run([*command, "-p", "9"], capture_output=True, text=True, timeout=60)
+    command = [*COMMAND, "bank", "-c", str(old.layout.cli_config_path), "-p", "9"]
+    refused = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert refused.returncode == 1
     assert refused.stderr == "Error: there is no partition 9; the cluster has 4\n"

@@ -107,6 +107,7 @@ class Bank(Bot):
         self._begun = 0
         self._after = -1
         self._fence_due_s = 0.0
+        self._is_open = False
         self.audit = Audit({})
 
     @property
@@ -126,14 +127,18 @@ class Bank(Bot):
 
     async def work(self) -> None:
         self._begun = self.done = 0
+        self._is_open = False
         self._after = await self.troubles.insist(self._open)
         self.audit = Audit(dict.fromkeys(self._accounts, self._options.opening_cents))
+        self._is_open = True
         self._fence_due_s = time.monotonic() + self._options.fence_interval_s
         async with asyncio.TaskGroup() as group:
             tellers = [group.create_task(self._serve(process)) for process in range(len(self._numbers))]
             group.create_task(self._audit_until_closed(tellers))
 
     async def check(self) -> None:
+        if not self._is_open:
+            return
         async with asyncio.timeout(READ_TIMEOUT_S):
             await self._read_log()
             await self._read_accounts()

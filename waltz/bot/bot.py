@@ -33,4 +33,7 @@ class Bot(ABC):
 
     @abstractmethod
     async def check(self) -> None:
-        """Compare the whole table with what it should hold, once. Raises ``WaltzError`` and ``TimeoutError``."""
+        """Compare the whole table with what it should hold, once, if that is known already.
+
+        Raises ``WaltzError`` and ``TimeoutError``.
+        """

@@ -16,18 +16,22 @@ class RowBot(Bot):
         self.prover = prover
         self._keys = keys
         self._operations = operations
+        self._is_known = False
 
     @property
     def valid(self) -> Mapping[str, Json]:
         return self.journal.expected.valid
 
     async def check(self) -> None:
-        for process in range(self.prover.processes):
-            await self.prover.scan(process)
+        if self._is_known:
+            for process in range(self.prover.processes):
+                await self.prover.scan(process)
 
     async def _begin(self) -> None:
         """From here on it is known what every row is."""
+        self._is_known = False
         await self.prover.delete_all(self._keys)
+        self._is_known = True
 
     async def _begin_anew_if_full(self) -> None:
         if self.journal.is_full:

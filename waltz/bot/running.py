@@ -36,7 +36,7 @@ class Limits(NamedTuple):
 async def run(bot: Bot, limits: Limits) -> int:
     """Let the bot work, show how it is going, and say in the end what was found. Returns the exit code.
 
-    Raises ``WaltzError`` when the bot cannot go on for reasons that prove nothing.
+    Raises ``WaltzError`` when the bot cannot go on for reasons that prove nothing, and nothing was found before.
     """
     loop = asyncio.get_running_loop()
     stopping, resetting = asyncio.Event(), asyncio.Event()
@@ -52,7 +52,12 @@ async def run(bot: Bot, limits: Limits) -> int:
             stack.callback(loop.remove_signal_handler, number)
         showing = asyncio.create_task(_show(bot))
         stack.callback(showing.cancel)
-        await _work(bot, stopping, resetting)
+        try:
+            await _work(bot, stopping, resetting)
+        except WaltzError as error:
+            if not bot.journal.deviations:
+                raise
+            print(f"Error: {error}", file=sys.stderr)
     print(_summary(bot), flush=True)
     return DEVIATED if bot.journal.deviations else CLEAN
 

@@ -38,6 +38,14 @@ async def test_money_is_moved_and_none_is_lost() -> None:
         assert bank.counts["write sessions"] == 0
 
 
+async def test_a_bank_that_is_not_open_is_not_audited() -> None:
+    async with opened(clients=3) as (place, journal, troubles, found):
+        await place.tables[0].put(b"bank/account/account-000003", b"17")
+        bank = bank_of(place, journal, troubles, 1)
+        await bank.check()
+        assert (found, bank.audits) == ([], 0)
+
+
 async def test_nobody_pays_what_he_has_not_got() -> None:
     async with opened(clients=3) as (place, journal, troubles, found):
         bank = bank_of(place, journal, troubles, 20, opening_cents=0)

@@ -164,6 +164,18 @@ async def test_a_tombstone_that_was_swept_too_early_lets_an_old_row_come_back() 
         assert found[0].endswith("it can have been no row")
 
 
+async def test_what_former_runs_have_left_is_no_deviation_when_the_work_is_broken_off_at_its_beginning() -> None:
+    async with opened() as (place, journal, troubles, found):
+        await place.tables[0].put(b"random/00001", b"of a former run")
+        bot = RandomOperations(Prover("random", place.tables, journal, troubles), SMALL, 10)
+        await bot.check()
+        assert found == []
+        await bot.work()
+        await bot.check()
+        assert found == []
+        assert bot.prover.scans == 4
+
+
 async def test_keys_in_quarantine_are_left_alone_and_without_others_the_work_is_done() -> None:
     async with opened() as (place, journal, troubles, _):
         options = SMALL._replace(keys=3)

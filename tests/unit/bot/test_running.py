@@ -111,11 +111,18 @@ async def test_a_reset_begins_anew_and_what_was_found_still_counts(capsys: pytes
     assert await running_ == DEVIATED
 
 
-async def test_a_table_that_has_stopped_is_an_error_and_a_log_that_is_shorter_a_finding() -> None:
+async def test_a_table_that_has_stopped_is_an_error_and_a_log_that_is_shorter_a_finding(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     bot = Worker()
     bot.error = TableError("the view has stopped: it is closed")
     with pytest.raises(WaltzError, match="the view has stopped"):
         await run(bot, FOREVER)
+    bot.journal.deviate("a", "it is gone")
+    assert await run(bot, FOREVER) == DEVIATED
+    assert "Error: the view has stopped" in capsys.readouterr().err
+    bot = Worker()
+    bot.error = TableError("the view has stopped: it is closed")
     bot.error.__cause__ = ClientAheadError(0, 17, 9)
     bot.error = ExceptionGroup("of a group", [bot.error])
     assert await run(bot, FOREVER) == DEVIATED
