@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from waltz.client.engine.submission import AppendFields
 from waltz.client.errors import ClientError
@@ -102,9 +102,11 @@ def fields_of(append: Append, high_water_mark: int) -> AppendFields:
 class TransactionBuilder:
     """One attempt to append a transaction. At first: header 0, no locks, no data. The last call of each setter wins."""
 
-    __slots__ = ("append_locks", "client_high_water_mark", "data", "header", "read_locks", "write_locks")
+    __slots__ = ("_serializer", "append_locks", "client_high_water_mark", "data", "header", "read_locks", "write_locks")
 
-    def __init__(self, client_high_water_mark: int) -> None:
+    def __init__(self, client_high_water_mark: int, serializer: Serializer[Any] | None = None) -> None:
+        """``serializer`` is that of the client, if it has one."""
+        self._serializer = serializer
         self.client_high_water_mark = client_high_water_mark
         """Id of the transaction applied last when ``execute`` was called; what the locks are checked against."""
         self.header = 0
@@ -117,8 +119,20 @@ class TransactionBuilder:
         """Set the signed 32-bit header; raises ``ValueError`` when it does not fit."""
         self.header = checked_header(header)
 
-    def set_transaction_data(self, value: T, serializer: Serializer[T]) -> None:
-        """Set the data to what ``serializer`` makes of ``value``."""
+    @overload
+    def set_transaction_data(self, value: T, serializer: Serializer[T]) -> None: ...
+
+    @overload
+    def set_transaction_data(self, value: object) -> None: ...
+
+    def set_transaction_data(self, value: Any, serializer: Serializer[Any] | None = None) -> None:
+        """Set the data to what ``serializer``, or else that of the client, makes of ``value``.
+
+        Raises :class:`ClientError` when there is none.
+        """
+        serializer = serializer or self._serializer
+        if serializer is None:
+            raise ClientError("neither set_transaction_data nor open_client was given a serializer")
         self.set_data(serializer.serialize(value))
 
     def set_data(self, data: bytes | bytearray | memoryview) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
 from threading import get_ident
 from types import TracebackType
-from typing import Self, Unpack
+from typing import Any, Self, TypeVar, Unpack
 
 from waltz.client.arguments import check_integer, check_seconds
 from waltz.client.builder import TransactionBuilder
@@ -30,7 +30,10 @@ from waltz.common.ids import Endpoint
 from waltz.common.keys import partition_for
 from waltz.common.metrics import Registry
 from waltz.common.net.channel import connect
+from waltz.common.serializers import Serializer
 from waltz.common.zk.client import ZooKeeper
+
+T = TypeVar("T")
 
 TRANSACT_TIMEOUT_S = 30.0
 
@@ -40,17 +43,18 @@ _new_tuple = tuple.__new__  # what a named tuple's own constructor calls, at hal
 class ContextSubmission(Submission):
     """A context of the application that was submitted."""
 
-    __slots__ = ("_context",)
+    __slots__ = ("_context", "_serializer")
 
-    def __init__(self, context: TransactionContext) -> None:
+    def __init__(self, context: TransactionContext, serializer: Serializer[Any] | None = None) -> None:
         self._context = context
+        self._serializer = serializer
 
     @property
     def retry_policy(self) -> RetryPolicy | None:
         return self._context.retry_policy
 
     def build(self, high_water_mark: int) -> AppendFields | Awaitable[AppendFields | None] | None:
-        builder = TransactionBuilder(high_water_mark)
+        builder = TransactionBuilder(high_water_mark, self._serializer)
         accepted = self._context.execute(builder)
         if accepted is True and builder.data is not None:  # what builder.fields does, without the call
             return _new_tuple(
@@ -99,6 +103,8 @@ class WaltzClient:
     _closed = True
 
     def __init__(self, callbacks: WaltzClientCallbacks, environment: Environment, engine: Engine) -> None:
+        self.serializer: Serializer[Any] | None = None
+        """What makes bytes of the values that contexts give without a serializer."""
         self._callbacks = callbacks
         self._environment = environment
         self._auto_mount = environment.config.auto_mount
@@ -215,7 +221,7 @@ class WaltzClient:
         # Asking for the running loop costs a system call; this finds the same, but for an exotic case that costs it.
         if get_ident() != self._thread_id or not self._loop.is_running():
             self._engine.check_loop()
-        submission = ContextSubmission(context)
+        submission = ContextSubmission(context, self.serializer)
         partitions = self._partitions
         try:
             partition_id = context.partition_id(len(partitions))
@@ -390,17 +396,21 @@ def open_client(
     exclusive_session: bool | None = None,
     zookeeper: ZooKeeper | None = None,
     options: ClientOptions | None = None,
+    serializer: Serializer[T] | None = None,
     on_event: OnEvent | None = None,
     **settings: Unpack[ClientSettings],
 ) -> Opening[WaltzClient]:
     """Open a client that calls ``callbacks`` back, with ``await`` or ``async with``.
 
-    The other arguments are those of :func:`waltz.connect`. Raises, once it is awaited, ``ConfigError``, ``TypeError``
-    for unknown arguments, and as ``WaltzClient.open``.
+    ``serializer`` is for values that ``builder.set_transaction_data`` is given without one. The other arguments are
+    those of :func:`waltz.connect`. Raises, once it is awaited, ``ConfigError``, ``TypeError`` for unknown arguments, and
+    as ``WaltzClient.open``.
     """
 
     async def opened() -> WaltzClient:
         environment = environment_of(config, zookeeper, options, settings, on_event)
-        return await WaltzClient.open_in(environment.with_sessions(session_write, exclusive_session), callbacks)
+        client = await WaltzClient.open_in(environment.with_sessions(session_write, exclusive_session), callbacks)
+        client.serializer = serializer
+        return client
 
     return Opening(opened())

@@ -5,7 +5,7 @@ import pytest
 from waltz.client.builder import TransactionBuilder
 from waltz.client.errors import ClientError
 from waltz.client.locks import PartitionLocalLock
-from waltz.common.serializers import BytesSerializer, StringSerializer
+from waltz.common.serializers import BytesSerializer, JsonSerializer, StringSerializer
 
 
 def test_defaults_and_last_calls() -> None:
@@ -42,3 +42,13 @@ def test_data_is_checked() -> None:
         builder.fields()
     builder.set_data(b"")
     assert builder.fields().data == b""
+
+
+def test_the_serializer_of_the_client_is_for_values_without_one() -> None:
+    builder = TransactionBuilder(0, JsonSerializer())
+    builder.set_transaction_data({"a": 1})
+    assert builder.data == b'{"a":1}'
+    builder.set_transaction_data("text", StringSerializer())
+    assert builder.data == b"text"
+    with pytest.raises(ClientError, match="neither set_transaction_data nor open_client was given a serializer"):
+        TransactionBuilder(0).set_transaction_data("text")

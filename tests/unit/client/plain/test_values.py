@@ -82,15 +82,37 @@ def test_for_threads() -> None:
     assert json.loads(driver.partitions[0].transactions[2].data) == {"three": 3}
 
 
+class Callbacks(waltz.WaltzClientCallbacks):
+    def client_high_water_mark(self, partition_id: int) -> int:
+        return -1
+
+    def apply_transaction(self, transaction: waltz.Transaction) -> None: ...
+
+    def uncaught_exception(self, partition_id: int, transaction_id: int, error: BaseException) -> None:
+        raise error
+
+
+class Note(waltz.TransactionContext):
+    def partition_id(self, partition_count: int) -> int:
+        return 0
+
+    def execute(self, builder: waltz.TransactionBuilder) -> bool:
+        builder.set_transaction_data(["noted"])
+        return True
+
+
+async def test_clients_with_callbacks_have_a_serializer_for_all() -> None:
+    driver = MockDriver()
+    async with await waltz.open_client(Callbacks(), driver, serializer=waltz.JsonSerializer()) as client:
+        await client.submit(Note())
+        await client.flush_transactions()
+    async with await waltz.open_client(Callbacks(), driver) as client:
+        with pytest.raises(waltz.ClientError, match="was given a serializer"):
+            await client.submit(Note())
+    assert [each.data for each in driver.partitions[0].transactions] == [b'["noted"]']
+
+
 async def test_partitions_by_key_in_all_faces() -> None:
-    class Callbacks(waltz.WaltzClientCallbacks):
-        def client_high_water_mark(self, partition_id: int) -> int:
-            return -1
-
-        def apply_transaction(self, transaction: waltz.Transaction) -> None: ...
-
-        def uncaught_exception(self, partition_id: int, transaction_id: int, error: BaseException) -> None: ...
-
     keys: list[object] = [f"customer-{number}" for number in range(50)]
     expected = [waltz.partition_for(key, 8) for key in keys]
     assert set(expected) == set(range(8))
