@@ -146,6 +146,7 @@ async def transact_applied(submission: DecidedSubmission) -> int | None:
     except TimeoutError:
         if not limit.expired():
             raise
-        raise submission.late() from None
+        late = submission.late()
+        raise late from late.__cause__
     finally:
         submission.abandon()

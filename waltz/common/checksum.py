@@ -1,9 +1,12 @@
 """The one checksum of the protocols and files: CRC-32 as zlib computes it, carried as a signed 32-bit integer.
 
-``crc32`` is that of zlib-ng, which gives the same numbers with the processor's own instructions.
+``crc32`` is that of zlib-ng, which gives the same numbers with the processor's own instructions, where there is one.
 """
 
-from zlib_ng.zlib_ng import crc32
+try:
+    from zlib_ng.zlib_ng import crc32
+except ImportError:  # there is none for PyPy
+    from zlib import crc32
 
 __all__ = ["checksum", "crc32"]
 

@@ -82,6 +82,8 @@ def _reading(registries: Iterable[Registry], name: str, suffix: str) -> _Read:
 def trace_context() -> dict[str, str]:
     """The trace context of the span at hand, as W3C's ``traceparent`` (and what else is propagated); may be empty.
 
+    For example:
+
     data = json.dumps({"amount": 10, "trace": trace_context()}).encode()
     """
     carrier: dict[str, str] = {}
@@ -91,6 +93,8 @@ def trace_context() -> dict[str, str]:
 
 def span_links(context: Mapping[str, str]) -> list[trace.Link]:
     """Links to the span that :func:`trace_context` was called in; none for an empty or a strange context.
+
+    For example:
 
     with tracer.start_as_current_span("apply", links=span_links(json.loads(transaction.data)["trace"])):
         ...

@@ -9,6 +9,7 @@ from tests.unit.client.application import Callbacks
 from waltz.client.events import ClientEvent, Events, Lagging
 from waltz.client.mock import MockDriver
 from waltz.common.ids import Endpoint
+from waltz.common.zk.znodes import PartitionGeneration
 
 LOCK = waltz.PartitionLocalLock("account", 1)
 HERE, THERE = Endpoint("here", 1), Endpoint("there", 2)
@@ -128,3 +129,18 @@ def test_so_does_the_blocking_one(told: list[ClientEvent]) -> None:
     with waltz.blocking.connect(MockDriver(1), on_event=told.append) as client:
         client.append(0, b"a")
     assert [event.kind for event in told] == ["connected"]
+
+
+async def test_clients_tell_of_partitions_that_move(told: list[ClientEvent]) -> None:
+    async with waltz.connect(MockDriver(2), on_event=told.append) as client:
+        await client.append(0, b"a")
+        engine = client._engine
+        assert engine is not None
+        owners = {partition.partition_id: partition.mount.link for partition in engine.partitions}
+        assert owners[0] is not None
+        before, moved = owners[0].endpoint, [PartitionGeneration(0, 1), PartitionGeneration(1, 1)]
+        told.clear()
+        engine.set_endpoints({THERE: moved})
+        assert [(event.kind, event.partition_id, event.endpoint) for event in told[:1]] == [("moved", 0, THERE)]
+        assert str(told[0]) == f"partition 0 has moved from {before} to {THERE}"
+        assert not any(event.partition_id == 1 for event in told), "the client takes no part in it"

@@ -176,14 +176,14 @@ class RpcPartition:
         if pending.data is not None:
             return pending.data
         backoff: Backoff | None = None
-        text = "no answer"
+        text, failure = "no answer", self.obstacle
         try:
             async with asyncio.timeout(timeout_s):
                 while True:
                     try:
                         return await pending.wait()
                     except RpcError as error:
-                        text = str(error)
+                        text, failure = str(error), error
                     if backoff is None:
                         options = self._options
                         backoff = Backoff(options.data_retry_initial_s, options.data_retry_maximum_s, self._random)
@@ -199,7 +199,7 @@ class RpcPartition:
             raise DeadlineExceededError(
                 f"no data of transaction {transaction_id} of partition {self._partition_id} "
                 f"within {timeout_s:g} s: {text}"
-            ) from None
+            ) from failure
 
     def data_response(self, message: TransactionDataResponse) -> None:
         """The server answered a request for data."""

@@ -241,7 +241,10 @@ class Engine:
                     if last is not None:
                         await each.flushed(last)
         except TimeoutError:
-            raise ClientTimeoutError(f"not all transactions were decided within {timeout_s:g} s") from None
+            undecided = [partition.appends for partition in self.partitions if partition.appends.has_pending]
+            obstacle = next((each.obstacle for each in undecided if each.obstacle is not None), None)
+            reason = "" if obstacle is None else f": {obstacle}"
+            raise ClientTimeoutError(f"not all transactions were decided within {timeout_s:g} s{reason}") from obstacle
 
     @property
     def has_pending(self) -> bool:

@@ -177,7 +177,10 @@ class ServerLink:
             async with asyncio.timeout(timeout_s):
                 return await waiter
         except TimeoutError:
-            raise DeadlineExceededError(f"no connection to {self.endpoint} within {timeout_s:g} s") from None
+            reason = "" if self.failure is None else f": {self.failure}"
+            raise DeadlineExceededError(
+                f"no connection to {self.endpoint} within {timeout_s:g} s{reason}"
+            ) from self.failure
         finally:
             self._waiters.discard(waiter)
 
@@ -339,7 +342,9 @@ class ServerLink:
     def _fail_waiters(self, error: Exception) -> None:
         for waiter in self._waiters:
             if not waiter.done():
-                waiter.set_exception(type(error)(str(error)))
+                failure = type(error)(str(error))  # one for each, since each gets a traceback of its own
+                failure.__cause__ = error
+                waiter.set_exception(failure)
 
 
 def _answers_pings(channel: Channel) -> bool:

@@ -119,10 +119,12 @@ class StreamPartition:
                     appends.flush_now()
                     await appends.signal.wait(_DEACTIVATION_FLUSH_INTERVAL_S)
         except TimeoutError:
+            obstacle = appends.obstacle
+            reason = "" if obstacle is None else f": {obstacle}"
             raise ClientTimeoutError(
                 f"{appends.monitor.pending} transactions of partition {self.partition_id} were not decided within "
-                f"{self._options.flush_timeout_s:g} s"
-            ) from None
+                f"{self._options.flush_timeout_s:g} s{reason}"
+            ) from obstacle
         await self.feed.stop(None)
         appends.forget_decisions()
         self.detach()

@@ -8,6 +8,7 @@ from waltz.client.engine.submission import Submission
 from waltz.common.ids import SEQ_NUM_MASK
 
 ONE_IN = 16
+_FIRST = 16
 _MEASURED_PER_S = 50
 
 _LATENCIES_KEPT = 1000
@@ -43,15 +44,16 @@ class AppendCounts:
 class LatencyProbe:
     """Measures some appends, one at a time, so that the others cost nothing.
 
-    Where there are many it is one in :data:`ONE_IN`, if the one before has ended, and else each. One that got lost
-    and was sent again counts from when it was sent first.
+    The first ones are measured, and then, where there are many, one in :data:`ONE_IN` if the one before has ended.
+    One that got lost and was sent again counts from when it was sent first.
     """
 
-    __slots__ = ("_clock", "_sent_at_s", "applications_s", "completions_s", "skipped", "submission")
+    __slots__ = ("_clock", "_left", "_sent_at_s", "applications_s", "completions_s", "skipped", "submission")
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self.skipped = ONE_IN - 1
+        self.skipped = 0
         """The next append is measured if its number has none of these bits."""
+        self._left = _FIRST  # before it is one in ONE_IN
         self.submission: Submission | None = None
         """The one that is being measured."""
         self.completions_s: deque[float] = deque(maxlen=_LATENCIES_KEPT)
@@ -62,11 +64,16 @@ class LatencyProbe:
     def adapt(self, appends_per_s: float) -> None:
         """Measure as many as that rate allows."""
         self.skipped = 0 if appends_per_s < _MEASURED_PER_S else ONE_IN - 1
+        self._left = 0  # the rate decides from now on
 
     def begin(self, submission: Submission) -> None:
         """It was sent."""
         self.submission = submission
         self._sent_at_s = self._clock()
+        if self._left:
+            self._left -= 1
+            if not self._left:
+                self.skipped = ONE_IN - 1
 
     def committed(self) -> None:
         """It was found in the feed."""

@@ -714,15 +714,15 @@ def _by_partition(ids: int | Mapping[int, int], partition_ids: Iterable[int], na
 
 def _results(futures: "list[asyncio.Future[int]]") -> list[int]:
     outcomes: list[int | Exception] = []
-    failed = False
+    first: Exception | None = None
     for future in futures:
         error = future.exception()
         if error is None:
             outcomes.append(future.result())
         else:
             assert isinstance(error, Exception)
-            failed = True
+            first = first or error
             outcomes.append(error)
-    if failed:
-        raise AppendManyError(outcomes)
+    if first is not None:
+        raise AppendManyError(outcomes) from first
     return [future.result() for future in futures]
