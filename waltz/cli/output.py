@@ -111,10 +111,10 @@ def confirm(options: argparse.Namespace, question: str, *, needs_terminal: bool 
         if needs_terminal:
             raise WaltzError("nothing was done: nobody can be asked here; give --yes to agree")
         return
-    print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
     # While a loop runs Ctrl-C is an event of the loop, which waits for the answer.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
+        print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
         answer = sys.stdin.readline()
     finally:
         signal.signal(signal.SIGINT, before)
