@@ -1,0 +1,27 @@
+"""How far long work has come, for who waits at a terminal."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+_DELAY_S = 1.0
+"""What is done sooner is not shown."""
+
+
+def _unseen(_count: int) -> None:
+    """Nobody is shown it."""
+
+
+@contextmanager
+def progress(what: str, total: int | None, unit: str) -> Iterator[Callable[[int], object]]:
+    """Show a bar on standard error if that is a terminal; what is given takes how much more has been done.
+
+    Nothing is shown where tqdm is not installed.
+    """
+    try:
+        from tqdm import tqdm
+    except ImportError:
+        yield _unseen
+        return
+    scaled = unit == "B"
+    with tqdm(desc=what, total=total, unit=unit, unit_scale=scaled, disable=None, leave=False, delay=_DELAY_S) as bar:
+        yield bar.update
