@@ -165,6 +165,7 @@ ARROWS: dict[str, tuple[str, ...]] = {
         "local",
     ),
     "cli": (
+        "asynchronous",
         "client",
         "client.engine",
         "client.plain",

@@ -9,7 +9,7 @@ import asyncio
 import itertools
 import random
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from waltz.client.builder import Append
@@ -48,7 +48,7 @@ class Measured(NamedTuple):
     """How often a transaction was decided again, because somebody had changed its lock."""
 
 
-async def produce(clients: list[Client], load: Load, chance: random.Random, done: Callable[[int], None]) -> Measured:
+async def produce(clients: Sequence[Client], load: Load, chance: random.Random, done: Callable[[int], object]) -> Measured:
     """Append from all clients at a time, ``done`` being told of each. Raises ``WaltzError``."""
     run = _Run(load, chance, done)
     work: list[asyncio.Future[None]] = []
@@ -71,7 +71,7 @@ async def produce(clients: list[Client], load: Load, chance: random.Random, done
 class _Run:
     """What all producers have in common while they append."""
 
-    def __init__(self, load: Load, chance: random.Random, done: Callable[[int], None]) -> None:
+    def __init__(self, load: Load, chance: random.Random, done: Callable[[int], object]) -> None:
         self._load = load
         self._chance = chance
         self._done = done
@@ -154,7 +154,7 @@ class Read(NamedTuple):
     """From the first batch to the last."""
 
 
-async def consume(client: Client, begins: list[int], ends: list[int], done: Callable[[int], None]) -> Read:
+async def consume(client: Client, begins: list[int], ends: list[int], done: Callable[[int], object]) -> Read:
     """Read partitions 0, 1, ... side by side, each after the id in ``begins`` up to the one in ``ends``.
 
     Raises ``WaltzError``.

@@ -90,7 +90,7 @@ def _ids(text: str) -> tuple[int, int]:
 async def _append(options: argparse.Namespace, session: Session) -> None:
     partition_id = options.partition
     await check_partition(session, partition_id)
-    async with client_of(options, session) as client:
+    async with client_of(session) as client:
         if options.lines:
             ids = [
                 transaction_id
@@ -145,7 +145,7 @@ def _portions(options: argparse.Namespace) -> Iterator[list[Append]]:
 async def _get(options: argparse.Namespace, session: Session) -> None:
     partition_id, (first, last) = options.partition, options.ids
     await check_partition(session, partition_id)
-    async with client_of(options, session) as client:
+    async with client_of(session) as client:
         mark = await client.high_water_mark(partition_id)
         if last > mark:
             there = f"the last one is {mark}" if mark >= 0 else "it is empty"
@@ -163,7 +163,7 @@ async def _get(options: argparse.Namespace, session: Session) -> None:
 
 async def _tail(options: argparse.Namespace, session: Session) -> None:
     await check_partition(session, *options.partition)
-    async with client_of(options, session) as client:
+    async with client_of(session) as client:
         await _all_of([_tail_of(options, client, partition_id) for partition_id in options.partition])
 
 
