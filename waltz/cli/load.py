@@ -48,7 +48,9 @@ class Measured(NamedTuple):
     """How often a transaction was decided again, because somebody had changed its lock."""
 
 
-async def produce(clients: Sequence[Client], load: Load, chance: random.Random, done: Callable[[int], object]) -> Measured:
+async def produce(
+    clients: Sequence[Client], load: Load, chance: random.Random, done: Callable[[int], object]
+) -> Measured:
     """Append from all clients at a time, ``done`` being told of each. Raises ``WaltzError``."""
     run = _Run(load, chance, done)
     work: list[asyncio.Future[None]] = []

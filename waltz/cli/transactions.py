@@ -100,12 +100,18 @@ async def _append(options: argparse.Namespace, session: Session) -> None:
                 )
             ]
         else:
-            ids = await client.append_many(
+            append = _append_of(options, _data(options))
+            transaction_id = await client.append(
                 partition_id,
-                [_append_of(options, _data(options))],
+                append.data,
+                header=append.header,
+                write_locks=append.write_locks,
+                read_locks=append.read_locks,
+                append_locks=append.append_locks,
                 high_water_mark=options.high_water_mark,
                 timeout_s=options.timeout,
             )
+            ids = [transaction_id]
     document: Json = {"partition": partition_id, "transactions": ids}
     show(options, document, [f"partition {partition_id}: transaction {each}" for each in ids])
 
