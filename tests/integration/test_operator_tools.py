@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -307,6 +308,32 @@ def test_what_zookeeper_knows(cluster: LocalCluster, caplog: pytest.LogCaptureFi
     assert [each.getMessage() for each in caplog.records if each.levelname == "INFO"] == lines
 
 
+def test_programs_read_what_other_commands_print(cluster: LocalCluster) -> None:
+    def printed(*command: str) -> Any:
+        return json.loads(done(*command, "--json"))
+
+    node, directory = cluster.layout.storages[0], str(cluster.layout.cli_config_path.parent)
+    admin = f"localhost:{node.admin_port}"
+    until(cluster, lambda: printed("cluster", "verify")["failures"] == [])
+    assert printed("cluster", "verify", "-p", "2")["checks"] == 7
+    storages = {each.connect_string: True for each in cluster.layout.storages}
+    reached = printed("cluster", "check-connectivity")
+    assert reached == {each.connect_string: storages for each in cluster.layout.servers}
+    assert [each["partition"] for each in printed("session", "show")] == list(range(PARTITIONS))
+    at_ours = next(each["partition_id"] for each in partitions() if each["write_session"] is not None)
+    fenced = printed("session", "fence", "-p", str(at_ours), "--force")
+    assert (fenced["partition"], fenced["write_session"] > 0) == (at_ours, True)
+    assert printed("storage", "validate") == {"valid": True}
+    listed = printed("storage", "list", "-s", admin)[admin]
+    assert sorted(listed) == [str(each) for each in range(PARTITIONS)]
+    assert all(each["online"] for each in listed.values())
+    highest = ("storage", "max-transaction-id", "-s", admin, "-sp", str(node.port), "-p", "3")
+    assert printed(*highest) == {"max_transaction_id": partitions()[3]["high_water_mark"]}
+    assert printed("storage", "repair", "-s", admin, "-p", "3") == {"restored": 0, "uncommitted": []}
+    stopped = run("local", "status", "--directory", f"{directory}/elsewhere", "--json")
+    assert (stopped.returncode, json.loads(stopped.stdout)) == (1, {"state": "stopped", "nodes": []})
+
+
 READING = [
     *("status", "top", "tail -p 0", "get -p 0 0", "append -p 0 text", "client high-water-mark -p 0"),
     *("client validate -tpc 1 -nc 1 -i 0", "client create-producer -tpc 1 -i 0", "client create-consumer -tpc 1"),
@@ -433,3 +460,13 @@ def test_dead_nodes_are_named_and_the_rest_goes_on(cluster: LocalCluster) -> Non
     assert result.returncode == 1
     assert f"2 of 3 current, {storage.connect_string} silent" in result.stdout
     assert result.stderr.endswith("Error: 4 of 4 partitions are not well\n")
+    directory = cluster.layout.data_directory(storage)
+    control = json.loads(done("disk", "dump-control-file", "-p", "3", str(directory / "waltz-storage.ctl"), "--json"))
+    assert [each["is_assigned"] for each in control["partitions"]] == ["true"]
+    segment = str(next((directory / "3").glob("*.seg")))
+    assert json.loads(done("disk", "verify-segment", segment, "--json"))["failed"] == 0
+    count = json.loads(done("disk", "segment-statistic", segment, "--json"))["number_of_rows"]
+    header, *records = map(json.loads, done("disk", "dump-segment", "-m", "-r", segment, "--json").splitlines())
+    assert header["partition_id"] == "3"
+    assert [each["transaction"] for each in records] == list(range(count))
+    assert records[0]["data"] == "first order"

@@ -6,7 +6,8 @@ import contextlib
 import random
 
 from waltz.cli import validation
-from waltz.cli.output import progress, show
+from waltz.cli.output import show
+from waltz.cli.progress import progress
 from waltz.cli.session import Nouns, Session, client_of, cluster_command, noun, number
 from waltz.common.errors import WaltzError
 from waltz.common.zk.store_admin import read_store_params
@@ -74,9 +75,9 @@ async def _validate(options: argparse.Namespace, session: Session) -> None:
     await check_partitions(session, partitions)
     total = each * options.num_clients
     async with contextlib.AsyncExitStack() as stack:
-        clients = [await stack.enter_async_context(client_of(options, session)) for _ in range(options.num_clients)]
+        clients = [await stack.enter_async_context(client_of(session)) for _ in range(options.num_clients)]
         before = await asyncio.gather(*(clients[0].high_water_mark(one) for one in range(partitions)))
-        with progress("appending", total) as done:
+        with progress("appending", total, "transactions") as done:
             retries = await asyncio.gather(
                 *(
                     validation.produce(client, partitions, each, options.interval / 1000, random.Random(), done)
@@ -84,8 +85,8 @@ async def _validate(options: argparse.Namespace, session: Session) -> None:
                 )
             )
         total += sum(mark + 1 for mark in before)
-        async with client_of(options, session) as reader:
-            with progress("reading", total) as done:
+        async with client_of(session) as reader:
+            with progress("reading", total, "transactions") as done:
                 await validation.consume(reader, partitions, total, done)
             after = await asyncio.gather(*(reader.high_water_mark(one) for one in range(partitions)))
     if (there := sum(mark + 1 for mark in after)) != total:
@@ -96,7 +97,7 @@ async def _validate(options: argparse.Namespace, session: Session) -> None:
 
 async def _mark(options: argparse.Namespace, session: Session) -> None:
     await check_partition(session, options.partition)
-    async with client_of(options, session) as client:
+    async with client_of(session) as client:
         mark = await client.high_water_mark(options.partition)
     line = f"Partition {options.partition} current high watermark: {mark}"
     show(options, {"partition": options.partition, "high_water_mark": mark}, [line])
@@ -112,8 +113,8 @@ async def check_partition(session: Session, *partition_ids: int) -> None:
 async def _create_producer(options: argparse.Namespace, session: Session) -> None:
     partitions, count = options.num_active_partitions, options.txn_per_client
     await check_partitions(session, partitions)
-    async with client_of(options, session) as client:
-        with progress("appending", count) as done:
+    async with client_of(session) as client:
+        with progress("appending", count, "transactions") as done:
             retries = await validation.produce(
                 client, partitions, count, options.interval / 1000, random.Random(), done
             )
@@ -124,7 +125,7 @@ async def _create_producer(options: argparse.Namespace, session: Session) -> Non
 async def _create_consumer(options: argparse.Namespace, session: Session) -> None:
     partitions, count = options.num_active_partitions, options.txn_per_client
     await check_partitions(session, partitions)
-    async with client_of(options, session) as client:
-        with progress("reading", count) as done:
+    async with client_of(session) as client:
+        with progress("reading", count, "transactions") as done:
             await validation.consume(client, partitions, count, done)
     show(options, {"transactions": count}, [f"{count} transactions are what they are to be"])

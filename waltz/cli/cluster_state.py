@@ -127,8 +127,9 @@ async def read_state(
         zookeeper, root, partition_ids, tls=session.tls, deadline_s=loop.time() + min(timeout_s, 1.0)
     )
     at_s = loop.time()
+    rates = {} if before is None else _rates(before, marks, at_s)
     partitions = tuple(
-        _partition(each, survey, owners.get(each), marks.get(each), told.get(each), last_ids, before, at_s)
+        _partition(each, survey, owners.get(each), marks.get(each), told.get(each), last_ids, rates.get(each))
         for each in partition_ids
     )
     servers = tuple(
@@ -157,8 +158,7 @@ def _partition(
     mark: int | None,
     told: Told | str | None,
     last_ids: Mapping[str, Mapping[int, int]],
-    before: ClusterState | None,
-    at_s: float,
+    rate_per_s: float | None,
 ) -> PartitionState:
     metadata = survey.metadata[partition_id]
     replicas = tuple(
@@ -169,11 +169,6 @@ def _partition(
         problems = tuple(check.name for check in find_failures(survey, partition_id))
     except WaltzError:
         problems = ("NO_REPLICA",)
-    rate = None
-    if before is not None and mark is not None:
-        for earlier in before.partitions:
-            if earlier.partition_id == partition_id and earlier.high_water_mark is not None:
-                rate = max(0, mark - earlier.high_water_mark) / (at_s - before.at_s)
     return PartitionState(
         partition_id,
         None if owner is None else owner.server_id,
@@ -182,10 +177,19 @@ def _partition(
         None if metadata is None else metadata.session_id,
         told.number if isinstance(told, Told) else None,
         mark,
-        rate,
+        rate_per_s,
         replicas,
         problems,
     )
+
+
+def _rates(before: ClusterState, marks: Mapping[int, int], at_s: float) -> dict[int, float]:
+    """Of the partitions whose marks are known both times."""
+    return {
+        partition.partition_id: max(0, marks[partition.partition_id] - partition.high_water_mark) / (at_s - before.at_s)
+        for partition in before.partitions
+        if partition.high_water_mark is not None and partition.partition_id in marks
+    }
 
 
 def _replica(partition_id: int, storage: str, survey: Survey, mark: int | None, last_id: int | None) -> ReplicaState:

@@ -49,7 +49,7 @@ class Measured(NamedTuple):
 
 
 async def produce(
-    clients: Sequence[Client], load: Load, chance: random.Random, done: Callable[[int], None]
+    clients: Sequence[Client], load: Load, chance: random.Random, done: Callable[[int], object]
 ) -> Measured:
     """Append from all clients at a time, ``done`` being told of each. Raises ``WaltzError``."""
     run = _Run(load, chance, done)
@@ -73,7 +73,7 @@ async def produce(
 class _Run:
     """What all producers have in common while they append."""
 
-    def __init__(self, load: Load, chance: random.Random, done: Callable[[int], None]) -> None:
+    def __init__(self, load: Load, chance: random.Random, done: Callable[[int], object]) -> None:
         self._load = load
         self._chance = chance
         self._done = done
@@ -156,7 +156,7 @@ class Read(NamedTuple):
     """From the first batch to the last."""
 
 
-async def consume(client: Client, begins: list[int], ends: list[int], done: Callable[[int], None]) -> Read:
+async def consume(client: Client, begins: list[int], ends: list[int], done: Callable[[int], object]) -> Read:
     """Read partitions 0, 1, ... side by side, each after the id in ``begins`` up to the one in ``ends``.
 
     Raises ``WaltzError``.

@@ -7,9 +7,10 @@ import argparse
 import asyncio
 from collections.abc import Callable
 
-from waltz.cli.moves import Move, Ownership, Step, described, moves_between
+from waltz.cli.moves import Move, Ownership, Step, described, moves_between, ranges
 from waltz.cli.output import confirm, show, tell, yes_option
 from waltz.cli.session import Session, number
+from waltz.cli.survey import ask_server
 from waltz.client.engine.rpc import RpcClient
 from waltz.common.cluster.marks import read_committed_marks
 from waltz.common.errors import WaltzError
@@ -22,6 +23,9 @@ from waltz.common.zk.store_admin import (
 )
 
 Planner = Callable[[Ownership], list[Step]]
+
+FIRST_WITH_PREFERENCES = 2
+"""The version of the protocol that made preferred partitions known."""
 
 _LOOK_AGAIN_S = 0.1
 _MAX_ROUNDS = 10
@@ -70,6 +74,7 @@ async def carry_out(
         return
     for line in lines:
         tell(options, line)
+    await _check_servers(session, now, steps, options.timeout)
     confirm(options, question, needs_terminal=True)
     moved: list[Move] = []
     async with RpcClient(tls=session.tls) as rpc:
@@ -81,6 +86,28 @@ async def carry_out(
         else:
             raise WaltzError("the cluster changes all the time; wait until it is calm, and run it again")
     show(options, _document([], moved, applied=True), [done])
+
+
+async def _check_servers(session: Session, now: Ownership, steps: list[Step], timeout_s: float) -> None:
+    """Raises ``WaltzError`` for a server that is to have partitions and is not well: they might not be served."""
+    takers = {step.server_id for step in steps if step.add}
+    takers |= {move.target for move in moves_between(now, now.after(steps)) if move.target is not None}
+    servers = [server for server in now.servers if server.server_id in takers]
+    reports = await asyncio.gather(*(ask_server(each.endpoint, session.tls, timeout_s) for each in servers))
+    for server, report in zip(servers, reports, strict=True):
+        name = f"server {server.server_id} ({server.endpoint})"
+        if report.version is None:
+            raise WaltzError(f"{name} does not answer: {report.partitions}; nothing was done")
+        if report.version < FIRST_WITH_PREFERENCES:
+            raise WaltzError(
+                f"{name} speaks version {report.version}, which has no preferred partitions; nothing was done"
+            )
+        unwell = [] if isinstance(report.healthy, str) else [each for each, well in report.healthy.items() if not well]
+        if unwell:
+            raise WaltzError(
+                f"{name} calls partitions {', '.join(ranges(unwell))} unhealthy; see waltz cluster verify; "
+                "nothing was done"
+            )
 
 
 async def _take(options: argparse.Namespace, session: Session, rpc: RpcClient, step: Step) -> list[Move]:

@@ -1,15 +1,13 @@
-"""What commands print: lines for people, fitted to their terminal, or JSON for programs; questions, and progress."""
+"""What commands print: lines for people, fitted to their terminal, or JSON for programs; and questions."""
 
 import argparse
 import base64
-import contextlib
-import importlib.util
 import json
 import logging
 import shutil
 import signal
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
 from waltz.common.errors import WaltzError
 from waltz.common.ids import ReqId
@@ -111,33 +109,12 @@ def confirm(options: argparse.Namespace, question: str, *, needs_terminal: bool 
         if needs_terminal:
             raise WaltzError("nothing was done: nobody can be asked here; give --yes to agree")
         return
-    print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
     # While a loop runs Ctrl-C is an event of the loop, which waits for the answer.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
+        print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
         answer = sys.stdin.readline()
     finally:
         signal.signal(signal.SIGINT, before)
     if answer.strip().lower() not in ("y", "yes"):
         raise WaltzError("nothing was done")
-
-
-# Progress
-
-
-@contextlib.contextmanager
-def progress(what: str, total: int | None) -> Iterator[Callable[[int], None]]:
-    """A bar on standard error while the block runs, if that is a terminal and rich is there.
-
-    What it gives takes how many more are done.
-    """
-    if not sys.stderr.isatty() or importlib.util.find_spec("rich") is None:
-        yield lambda _: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(what, total=total)
-        yield lambda count: bar.advance(task, count)

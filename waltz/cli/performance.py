@@ -9,7 +9,8 @@ from pathlib import Path
 from waltz.cli.client import check_partitions
 from waltz.cli.load import Load, consume, produce
 from waltz.cli.load_report import check_report, lines_of, numbers, write_report
-from waltz.cli.output import progress, show
+from waltz.cli.output import show
+from waltz.cli.progress import progress
 from waltz.cli.session import Nouns, Session, client_of, cluster_command, noun, number
 from waltz.client.plain.client import Client
 from waltz.common.metrics import Json
@@ -91,15 +92,15 @@ async def _test_producers(options: argparse.Namespace, session: Session) -> None
         options.lock_pool_size,
     )
     async with contextlib.AsyncExitStack() as stack:
-        clients = [await stack.enter_async_context(client_of(options, session)) for _ in range(options.num_thread)]
+        clients = [await stack.enter_async_context(client_of(session)) for _ in range(options.num_thread)]
         for client in clients:  # each joins every partition, which is not to be measured
             for partition_id in range(partitions):
                 await client.append(partition_id, b"")
         if not options.mount_from_latest:
             ends = await _marks(clients[0], partitions)
-            with progress("reading what is there", sum(end + 1 for end in ends) * len(clients)) as done:
+            with progress("reading what is there", sum(end + 1 for end in ends) * len(clients), "transactions") as done:
                 await asyncio.gather(*(consume(client, [-1] * partitions, ends, done) for client in clients))
-        with progress("appending", load.transactions * len(clients)) as done:
+        with progress("appending", load.transactions * len(clients), "transactions") as done:
             measured = await produce(clients, load, random.Random(), done)
     found = numbers(load, len(clients), measured)
     lines = lines_of(found)
@@ -114,9 +115,9 @@ async def _test_consumers(options: argparse.Namespace, session: Session) -> None
     producers = min(CONSUMER_PRODUCERS, count)
     shares = [count // producers + (each < count % producers) for each in range(producers)]
     async with contextlib.AsyncExitStack() as stack:
-        clients = [await stack.enter_async_context(client_of(options, session)) for _ in range(producers)]
+        clients = [await stack.enter_async_context(client_of(session)) for _ in range(producers)]
         begins = await _marks(clients[0], partitions) if options.mount_from_latest else [-1] * partitions
-        with progress("appending", count) as done:
+        with progress("appending", count, "transactions") as done:
             await asyncio.gather(
                 *(
                     produce(
@@ -126,8 +127,10 @@ async def _test_consumers(options: argparse.Namespace, session: Session) -> None
                 )
             )
         ends = await _marks(clients[0], partitions)
-    async with client_of(options, session) as client:
-        with progress("reading", sum(end - begin for begin, end in zip(begins, ends, strict=True))) as done:
+    async with client_of(session) as client:
+        with progress(
+            "reading", sum(end - begin for begin, end in zip(begins, ends, strict=True)), "transactions"
+        ) as done:
             read = await consume(client, begins, ends, done)
     duration_s = max(read.duration_s, 1e-9)
     document: dict[str, Json] = {

@@ -30,6 +30,8 @@ class Session(NamedTuple):
     zookeeper: ZooKeeper
     root: str
     tls: ssl.SSLContext | None
+    config: CliConfig | None = None
+    """From which it was made."""
 
 
 ClientCommand = Callable[[argparse.Namespace, Client], Awaitable[None]]
@@ -87,7 +89,7 @@ def _run(options: argparse.Namespace, command: Command, parser: argparse.Argumen
         tls = client_context(config.tls)
         zookeeper = await connect_configured(config, connect_timeout_s=config.zookeeper_connect_timeout_ms / 1000)
         try:
-            await command(options, Session(zookeeper, config.cluster_root, tls))
+            await command(options, Session(zookeeper, config.cluster_root, tls, config))
         finally:
             await zookeeper.close()
 
@@ -95,18 +97,16 @@ def _run(options: argparse.Namespace, command: Command, parser: argparse.Argumen
     return 0
 
 
-def client_of(options: argparse.Namespace, session: Session) -> Client:
+def client_of(session: Session) -> Client:
     """A client of the command's cluster, to be opened by ``async with``."""
-    config = load(options.cli_config_path, CliConfig)
-    return connect(
-        ClientConfig(
-            zookeeper_connect_string=config.zookeeper_connect_string,
-            cluster_root=config.cluster_root,
-            zookeeper_session_timeout_ms=config.zookeeper_session_timeout_ms,
-            tls=config.tls,
-        ),
-        zookeeper=session.zookeeper,
+    assert session.config is not None
+    config = ClientConfig(
+        zookeeper_connect_string=session.config.zookeeper_connect_string,
+        cluster_root=session.root,
+        zookeeper_session_timeout_ms=session.config.zookeeper_session_timeout_ms,
+        tls=session.config.tls,
     )
+    return connect(config, zookeeper=session.zookeeper)
 
 
 def number(minimum: int | None = None, maximum: int | None = None) -> Callable[[str], int]:

@@ -90,7 +90,7 @@ def _ids(text: str) -> tuple[int, int]:
 async def _append(options: argparse.Namespace, session: Session) -> None:
     partition_id = options.partition
     await check_partition(session, partition_id)
-    async with client_of(options, session) as client:
+    async with client_of(session) as client:
         if options.lines:
             ids = [
                 transaction_id
@@ -100,12 +100,18 @@ async def _append(options: argparse.Namespace, session: Session) -> None:
                 )
             ]
         else:
-            ids = await client.append_many(
+            append = _append_of(options, _data(options))
+            transaction_id = await client.append(
                 partition_id,
-                [_append_of(options, _data(options))],
+                append.data,
+                header=append.header,
+                write_locks=append.write_locks,
+                read_locks=append.read_locks,
+                append_locks=append.append_locks,
                 high_water_mark=options.high_water_mark,
                 timeout_s=options.timeout,
             )
+            ids = [transaction_id]
     document: Json = {"partition": partition_id, "transactions": ids}
     show(options, document, [f"partition {partition_id}: transaction {each}" for each in ids])
 
@@ -145,7 +151,7 @@ def _portions(options: argparse.Namespace) -> Iterator[list[Append]]:
 async def _get(options: argparse.Namespace, session: Session) -> None:
     partition_id, (first, last) = options.partition, options.ids
     await check_partition(session, partition_id)
-    async with client_of(options, session) as client:
+    async with client_of(session) as client:
         mark = await client.high_water_mark(partition_id)
         if last > mark:
             there = f"the last one is {mark}" if mark >= 0 else "it is empty"
@@ -163,7 +169,7 @@ async def _get(options: argparse.Namespace, session: Session) -> None:
 
 async def _tail(options: argparse.Namespace, session: Session) -> None:
     await check_partition(session, *options.partition)
-    async with client_of(options, session) as client:
+    async with client_of(session) as client:
         await _all_of([_tail_of(options, client, partition_id) for partition_id in options.partition])
 
 

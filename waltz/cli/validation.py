@@ -22,7 +22,7 @@ _NUMBER = struct.Struct(">q")
 
 
 async def produce(
-    client: Client, partitions: int, count: int, interval_s: float, chance: random.Random, done: Callable[[int], None]
+    client: Client, partitions: int, count: int, interval_s: float, chance: random.Random, done: Callable[[int], object]
 ) -> int:
     """Append ``count`` transactions to partitions below ``partitions``, drawn by lot; returns how often one had to be
     decided again.
@@ -45,7 +45,7 @@ async def produce(
     return attempts - count
 
 
-async def consume(client: Client, partitions: int, count: int, done: Callable[[int], None]) -> None:
+async def consume(client: Client, partitions: int, count: int, done: Callable[[int], object]) -> None:
     """Read ``count`` transactions from the beginning of the partitions below ``partitions``, and check each.
 
     Waits for them. Raises ``WaltzError`` at the first one that is not what it is to be.

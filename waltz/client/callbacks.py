@@ -403,8 +403,8 @@ def open_client(
     """Open a client that calls ``callbacks`` back, with ``await`` or ``async with``.
 
     ``serializer`` is for values that ``builder.set_transaction_data`` is given without one. The other arguments are
-    those of :func:`waltz.connect`. Raises, once it is awaited, ``ConfigError``, ``TypeError`` for unknown arguments, and
-    as ``WaltzClient.open``.
+    those of :func:`waltz.connect`. Raises, once it is awaited, ``ConfigError``, ``TypeError`` for unknown arguments,
+    and as ``WaltzClient.open``.
     """
 
     async def opened() -> WaltzClient:

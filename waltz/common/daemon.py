@@ -16,6 +16,7 @@ from pydantic import BaseModel
 from waltz.common.config import load
 from waltz.common.errors import WaltzError
 from waltz.common.loops import run as run_on_loop
+from waltz.common.version import installed_version
 
 logger = logging.getLogger(__name__)
 
@@ -36,6 +37,7 @@ def run_daemon(program: str, model: type[Config], run: Callable[[Config], Awaita
     Ctrl-C before it was up.
     """
     parser = argparse.ArgumentParser(prog=program)
+    parser.add_argument("--version", action="version", version=f"{program} {installed_version() or 'not installed'}")
     parser.add_argument("config", type=Path, metavar="CONFIG.yml", help="configuration file")
     parser.add_argument("--log-level", default="INFO", choices=("DEBUG", "INFO", "WARNING", "ERROR"))
     options = parser.parse_args()

@@ -4,6 +4,7 @@ import json
 import signal
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from waltz.cli import disk
 from waltz.cli.main import main
 from waltz.common.records import Record
+from waltz.common.version import installed_version
 
 
 def test_interrupted(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -43,6 +45,13 @@ def test_another_broken_pipe_is_an_error(
     assert capfd.readouterr().err == "Error: [Errno 32] Broken pipe\n"
 
 
+def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["--version"])
+    assert caught.value.code == 0
+    assert capsys.readouterr().out == f"waltz {installed_version()}\n"
+
+
 @pytest.mark.parametrize(
     ("command", "text"),
     [
@@ -70,3 +79,30 @@ def test_a_payload_that_cannot_be_read_is_shown_with_the_reason() -> None:
 
     assert row(b"[1]").endswith("\n([1])")
     assert row(b"nonsense").endswith("\n(JSONDecodeError: Expecting value: line 1 column 1 (char 0))")
+
+
+NAMES, ROWS = ["NUMBER", "DATA"], [["7", "first\nsecond"], ["8", "third"]]
+
+
+@pytest.mark.parametrize(
+    ("columns", "lines"),
+    [
+        (None, disk._lines(NAMES, ROWS, [6, 6])),
+        (80, disk._lines(NAMES, ROWS, [6, 6])),
+        (20, ["number: 7", "data:", "first", "second", "", "number: 8", "data: third", ""]),
+    ],
+)
+def test_what_a_terminal_is_too_narrow_for_stands_below_each_other(
+    columns: int | None,
+    lines: Iterable[str],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(disk, "terminal_width", lambda: columns)
+    disk._print_rows(NAMES, ROWS, [6, 6])
+    assert capsys.readouterr().out == "".join(f"{line}\n" for line in lines)
+
+
+def test_tables_of_the_original_are_cut_where_they_do_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(disk, "terminal_width", lambda: 20)
+    assert disk._table(["NUMBER", "A LONG NAME"], [["7", "x"]]) == ["NUMBER  A LONG NAME", "7       x"]

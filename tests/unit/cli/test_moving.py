@@ -21,6 +21,8 @@ from waltz.common.wire.client_server import (
     Message,
     RemovePreferredPartitionRequest,
     RemovePreferredPartitionResponse,
+    ServerPartitionsHealthStatRequest,
+    ServerPartitionsHealthStatResponse,
 )
 from waltz.common.zk.paths import ClusterPaths
 from waltz.common.zk.store_admin import read_partition_assignment, read_server_descriptors
@@ -35,6 +37,7 @@ class Coordinator:
         self.refuses = False
         self.forgets = False
         """Answers, but nothing moves."""
+        self.health: dict[int, bool] = {}
         self.served: list[int] = []
         for server_id, each in enumerate(nodes.servers, 1):
             each.filter = functools.partial(self._take, server_id)
@@ -45,6 +48,9 @@ class Coordinator:
         return {}
 
     def _take(self, server_id: int, connection: Connection, message: Message) -> bool:
+        if isinstance(message, ServerPartitionsHealthStatRequest):
+            connection.send(ServerPartitionsHealthStatResponse(message.req_id, tuple(self.health.items())))
+            return True
         if isinstance(message, AddPreferredPartitionRequest):
             step = Step(server_id, True, tuple(message.partition_ids))
             connection.send(AddPreferredPartitionResponse(message.req_id, not self.refuses))
@@ -127,3 +133,20 @@ async def test_the_only_server_is_not_drained() -> None:
         assert assign(0, stored, 2, ()).servers == {}
         with pytest.raises(WaltzError, match="server 1 is the only one: nobody could take its partitions"):
             await server._drain(options("server", "drain", "-s", str(nodes.servers[0].endpoint)), nodes.session)
+
+
+async def test_nothing_is_begun_with_a_server_that_is_not_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with running(ORIGINAL, ORIGINAL) as nodes:
+        coordinator = Coordinator(nodes, monkeypatch)
+        drain = options("server", "drain", "-s", str(nodes.servers[0].endpoint), "--yes", "-t", "5")
+        coordinator.health = {1: False}
+        with pytest.raises(WaltzError, match=r"server 2 \(.*\) calls partitions 1 unhealthy; .*; nothing was done"):
+            await server._drain(drain, nodes.session)
+        await nodes.servers[1].close()
+        with pytest.raises(WaltzError, match=r"server 2 \(.*\) does not answer: .*; nothing was done"):
+            await server._drain(drain, nodes.session)
+        assert await owners(nodes) == {0: 1, 1: 2}
+    async with running(ORIGINAL, (0, 1)) as nodes:
+        drain = options("server", "drain", "-s", str(nodes.servers[0].endpoint), "--yes")
+        with pytest.raises(WaltzError, match="speaks version 1, which has no preferred partitions; nothing was done"):
+            await server._drain(drain, nodes.session)

@@ -119,16 +119,3 @@ def test_nobody_is_asked_where_nobody_is(monkeypatch: pytest.MonkeyPatch) -> Non
     output.confirm(options(yes=True), "delete it?", needs_terminal=True)
     with pytest.raises(WaltzError, match="give --yes"):
         output.confirm(options(), "delete it?", needs_terminal=True)
-
-
-def test_progress_costs_nothing_where_nobody_sees_it(capsys: pytest.CaptureFixture[str]) -> None:
-    with output.progress("working", 10) as done:
-        done(3)
-    assert capsys.readouterr() == ("", "")
-
-
-def test_progress_on_a_terminal() -> None:
-    pytest.importorskip("rich")
-    with terminal() as operator, output.progress("working", 10) as done:
-        done(3)
-        read_until(operator, b"working")
