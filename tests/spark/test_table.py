@@ -19,6 +19,8 @@ import waltz
 from waltz.local.cluster import LocalCluster
 from waltz.local.layout import ROOT
 from waltz.table import KeyRange, PartitionedTable, Row, TableRow
+from waltz.table.face.locks import row_lock
+from waltz.table.face.several import place_of
 
 DOCS, DOCS_TOO, HISTORY, AGES, STREAMED, LEFT, RIGHT, WRITTEN, KILLED, RAW = range(10)
 """Partitions, one or two for each kind of test."""
@@ -301,6 +303,10 @@ def test_rows_are_where_the_client_looks_for_them(spark: SparkSession, tables: T
             assert one is not None
             assert one.value == b"v7"
             assert gone is None
+            where = [RIGHT, LEFT][place_of(b"7", 2)]
+            await client.append(where, b"", read_locks=[row_lock(b"people", b"another")], high_water_mark=-1)
+            with pytest.raises(waltz.LockConflict):  # so does a transaction that has read the row before
+                await client.append(where, b"", read_locks=[row_lock(b"people", b"7")], high_water_mark=-1)
 
     tables.do(look)
     assert len(found) == 2000
