@@ -224,9 +224,9 @@ class Bench:
         self._compare(runs)
 
     def tables(self, keys: Mapping[int, int]) -> None:
-        """Rows per second that are read; ``keys``: how many there are, by the rows of a transaction."""
+        """Tables beside the log itself; ``keys``: how many there are, by the rows of a transaction."""
         size = self._size - KEY_BYTES
-        runs = {}
+        runs = {"log, all columns": self._batch("waltz", self._waltz)}
         for place, batch in enumerate(TABLE_BATCHES, 1):
             first = place * self._partitions
             options = {**self._cluster, "partitions": f"{first}-{first + self._partitions - 1}"}

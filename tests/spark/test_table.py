@@ -109,7 +109,9 @@ class History:
                 if kind < 0.05:
                     last = await table.truncate()
                 elif kind < 0.12:
-                    last = await table.sweep() or -1
+                    swept = await table.sweep()
+                    assert swept is not None
+                    last = swept
                 elif kind < 0.2:
                     last = await client.append(HISTORY, b"of somebody else")
                 else:
