@@ -1,17 +1,20 @@
 """Reading the log into Spark: batches and streams, beside a source that makes its rows out of nothing.
 
     python -m benchmarks.spark [--records 1000000] [--size 200] [--partitions 4] [--rounds 5] [--batch-rows 250000]
-                               [--tls] [--no-stream]
+                               [--tls] [--no-log] [--no-stream] [--no-tables]
 
 A local cluster of three storages is filled, then read in ``local[2]``: ``sum(length(data))`` as a batch, and as a
 stream whose micro-batches have ``--batch-rows`` rows. Each round runs the log and the null source one after the
 other, so that both see the same machine. The first round warms up and is not counted. Printed are the median and the
-best round, and the CPU time that Spark (JVM and Python workers) and the storages spent per row. In the end one split
-is read without Spark, with several values of fetchSize, for the memory that it takes."""
+best round, and the CPU time that Spark (JVM and Python workers) and the storages spent per row. Tables have as many
+rows of that size, with random keys of 16 bytes, each of which is written four times on the average: all versions and
+the latest ones are read, with one row in each transaction, and with a hundred. In the end one split is read without
+Spark, with several values of fetchSize, for the memory that it takes."""
 
 import argparse
 import os
 import platform
+import random
 import statistics
 import subprocess
 import sys
@@ -35,6 +38,8 @@ from waltz.client.plain.client import connect
 from waltz.demo.analysis import spark_session
 from waltz.local.cluster import LocalCluster
 from waltz.local.layout import ROOT
+from waltz.table.envelope import Batch, Row, encode
+from waltz.table.face.configured import configure
 
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 FILL_BATCH = 10_000
@@ -42,6 +47,10 @@ SPLIT_ROWS = 100_000
 NULL_BATCH_ROWS = 10_000
 FETCH_SIZES = (100, 1_000, 10_000, 100_000)
 STREAM_TIMEOUT_S = 600
+TABLE_BATCHES = (1, 100)
+"""Rows of each transaction of the tables that are read."""
+KEY_BYTES = 16
+VERSIONS_PER_KEY = 4
 
 
 # The null source
@@ -201,7 +210,9 @@ class Bench:
         self._rounds: int = options.rounds
         self._meter = Meter(cluster)
         self._null = {"rows": str(self._rows), "size": str(self._size), "batchRows": str(self._batch_rows)}
-        self._waltz = log_options(cluster)
+        self._partitions: int = options.partitions
+        self._cluster = log_options(cluster)
+        self._waltz = {**self._cluster, "partitions": f"0-{self._partitions - 1}"}
 
     def batches(self) -> None:
         """The same question to all sources."""
@@ -210,6 +221,19 @@ class Bench:
             "batch, log, all columns": self._batch("waltz", self._waltz),
             "batch, log, columns=data": self._batch("waltz", {**self._waltz, "columns": "data"}),
         }
+        self._compare(runs)
+
+    def tables(self, keys: Mapping[int, int]) -> None:
+        """Tables beside the log itself; ``keys``: how many there are, by the rows of a transaction."""
+        size = self._size - KEY_BYTES
+        runs = {"log, all columns": self._batch("waltz", self._waltz)}
+        for place, batch in enumerate(TABLE_BATCHES, 1):
+            first = place * self._partitions
+            options = {**self._cluster, "partitions": f"{first}-{first + self._partitions - 1}"}
+            name = f"table of {batch}, "
+            every = {**options, "versions": "all"}
+            runs[name + "all versions"] = self._batch("waltz-table", every, "value", self._rows * size)
+            runs[name + "latest"] = self._batch("waltz-table", options, "value", keys[batch] * size)
         self._compare(runs)
 
     def streams(self) -> None:
@@ -229,10 +253,14 @@ class Bench:
         for name, measured in costs.items():
             report(name, measured[1:])
 
-    def _batch(self, kind: str, options: Mapping[str, str]) -> Callable[[], tuple[int, float | None]]:
+    def _batch(
+        self, kind: str, options: Mapping[str, str], column: str = "data", expected: int | None = None
+    ) -> Callable[[], tuple[int, float | None]]:
+        """``expected``: bytes of the column, if not those of all records. Rates are of the rows of the log."""
+
         def run() -> tuple[int, float | None]:
             frame = self._spark.read.format(kind).options(**options).load()
-            self._check(total(frame))
+            self._check(total(frame, column), expected)
             return self._rows, None
 
         return run
@@ -264,13 +292,14 @@ class Bench:
 
         return run
 
-    def _check(self, found: int) -> None:
-        assert found == self._rows * self._size, f"{found} bytes of payload, not {self._rows * self._size}"
+    def _check(self, found: int, expected: int | None = None) -> None:
+        expected = self._rows * self._size if expected is None else expected
+        assert found == expected, f"{found} bytes of payload, not {expected}"
 
 
-def total(frame: DataFrame) -> int:
-    """Bytes of all payloads."""
-    (row,) = frame.agg(f.sum(f.length("data"))).collect()
+def total(frame: DataFrame, column: str = "data") -> int:
+    """Bytes of all payloads, or values."""
+    (row,) = frame.agg(f.sum(f.length(column))).collect()
     found: int = row[0]
     return found
 
@@ -293,6 +322,36 @@ async def fill(cluster: LocalCluster, options: argparse.Namespace) -> float:
             items = [Append(os.urandom(options.size), at) for at in range(number, number + count)]
             await client.append_many((number // FILL_BATCH) % options.partitions, items)
     return time.perf_counter() - started
+
+
+async def fill_tables(cluster: LocalCluster, options: argparse.Namespace) -> dict[int, int]:
+    """Write the rows of the tables; how many keys there are, by the rows of a transaction."""
+    keys = {}
+    async with connect(cluster.layout.client_config_path) as client:
+        for place, batch in enumerate(TABLE_BATCHES, 1):
+            partition_ids = range(place * options.partitions, (place + 1) * options.partitions)
+            for partition_id in partition_ids:
+                await configure(client, partition_id, {"format": "table"})
+            written: set[tuple[int, bytes]] = set()
+            chance = random.Random(batch)
+            for number in range(0, options.records, FILL_BATCH):
+                partition_id = partition_ids[(number // FILL_BATCH) % options.partitions]
+                rows = table_rows(chance, min(FILL_BATCH, options.records - number), options)
+                written.update((partition_id, row.key) for row in rows)
+                batches = [rows[start : start + batch] for start in range(0, len(rows), batch)]
+                items = [Append(encode(Batch(number, some)), 0) for some in batches]
+                await client.append_many(partition_id, items)
+            keys[batch] = len(written)
+    return keys
+
+
+def table_rows(chance: random.Random, count: int, options: argparse.Namespace) -> list[Row]:
+    """Rows of random keys and values, which together have the size of a record."""
+    among = max(1, options.records // VERSIONS_PER_KEY)
+    return [
+        Row(b"", chance.randrange(among).to_bytes(KEY_BYTES, "big"), os.urandom(options.size - KEY_BYTES))
+        for _ in range(count)
+    ]
 
 
 # Memory of a split, each in a process of its own
@@ -324,7 +383,7 @@ def memory(cluster: LocalCluster) -> None:
     import json
 
     for fetch_size in FETCH_SIZES:
-        options = {**log_options(cluster), "fetchSize": str(fetch_size)}
+        options = {**log_options(cluster), "fetchSize": str(fetch_size), "partitions": "0"}
         command = [sys.executable, "-c", _READ_ONE_SPLIT, json.dumps(options)]
         found = subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
         print(f"memory of a split, fetchSize {fetch_size:>7,}: {found}", flush=True)
@@ -339,7 +398,9 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--batch-rows", type=int, default=250_000, help="rows of a micro-batch")
     parser.add_argument("--tls", action="store_true")
+    parser.add_argument("--no-log", action="store_true")
     parser.add_argument("--no-stream", action="store_true")
+    parser.add_argument("--no-tables", action="store_true")
     parser.add_argument("--directory", type=Path, help="where the storages write (default: a temporary directory)")
     options = parser.parse_args()
     load = ", ".join(f"{value:.2f}" for value in os.getloadavg())
@@ -349,17 +410,26 @@ def main() -> None:
     )
     with (
         tempfile.TemporaryDirectory(dir=options.directory) as directory,
-        LocalCluster(Path(directory), servers=1, partitions=options.partitions, plaintext=not options.tls) as cluster,
+        LocalCluster(
+            Path(directory),
+            servers=1,
+            partitions=options.partitions * (1 + len(TABLE_BATCHES)),
+            plaintext=not options.tls,
+        ) as cluster,
     ):
         seconds = uvloop.run(fill(cluster, options))
         print(f"{options.records:,} records of {options.size} B appended at {options.records / seconds:,.0f}/s")
+        keys = {} if options.no_tables else uvloop.run(fill_tables(cluster, options))
         spark = spark_session()
         try:
             spark.dataSource.register(NullSource)
             bench = Bench(spark, cluster, options)
-            bench.batches()
+            if not options.no_log:
+                bench.batches()
             if not options.no_stream:
                 bench.streams()
+            if not options.no_tables:
+                bench.tables(keys)
         finally:
             spark.stop()
         memory(cluster)

@@ -85,7 +85,6 @@ WITHOUT_OWN_TEST = {
     "spark/sink_log.py": "with a real cluster in spark/test_sink.py",
     "spark/stream.py": "by Spark's own planner in spark/test_stream.py",
     "spark/table/batch.py": "pickled as Spark does in unit/spark/table/test_source.py, and run by spark/test_table.py",
-    "spark/table/reading.py": "its parts have tests; beside the client's views in spark/test_table.py",
     "spark/table/stream.py": "by Spark's own planner in spark/test_table.py",
     "spark/table/writers.py": "with a real cluster in spark/test_table.py",
     "storage/disk/damage.py": "met by reads and found by scans in unit/storage/disk/test_scan.py",

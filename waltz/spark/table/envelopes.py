@@ -8,7 +8,8 @@ import struct
 import sys
 from array import array
 from collections.abc import Callable, Iterator
-from itertools import accumulate
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
 from typing import TypeAlias
 
 import pyarrow as pa
@@ -56,8 +57,11 @@ ROWS = pa.schema(
 Found: TypeAlias = pa.RecordBatch | Truncate | SweepMark
 """Rows, or what removes rows that stand before it."""
 
-_PLAIN = MARK + bytes((VERSION, Codec.NONE))
-_PLAIN_BATCH = struct.Struct(">qBI")
+_PLAIN_HEAD = struct.Struct(">IqBI")
+"""Mark, version and codec of an envelope that is not compressed, and what a batch begins with."""
+_BATCH_HEAD = struct.Struct(">qBI")
+_KIND_PLACE = 8
+_PLAIN = int.from_bytes(MARK + bytes((VERSION, Codec.NONE)), "big")
 _SIZE = struct.Struct(">I")
 _MIN_ROW_BYTES = 5
 _UNKNOWN_FLAGS = 0xFF & ~(TOMBSTONE | HAS_PREFIX | HAS_TIMESTAMP | HAS_VALUE)
@@ -86,24 +90,29 @@ class EnvelopeReader:
         Raises ``CodecUnavailableError``: a transaction that is skipped for that would be missing from what is read.
         """
         payloads = chunk.payloads
-        ends = offsets_of(payloads)
+        ends = offsets_of(payloads).tolist()
         origin = ends[0]
         data = bytes(memoryview(payloads.buffers()[2] or b"")[origin : ends[-1]])
+        if origin:
+            ends = [end - origin for end in ends]
         gathered = _Gathered(self._values)
-        for place in range(len(payloads)):
-            start, end = ends[place] - origin, ends[place + 1] - origin
-            transaction_id = chunk.first + place
+        unpack_head, head_bytes = _PLAIN_HEAD.unpack_from, _PLAIN_HEAD.size
+        for transaction_id, (start, end) in enumerate(pairwise(ends), chunk.first):
+            if gathered.size_bytes + end - start > MAX_BODIES_BYTES and gathered.ids:
+                yield gathered.batch()
+                gathered = _Gathered(self._values)
             try:
-                if data[start : start + 4] == _PLAIN:
-                    body, position, end_of_body = data, start + 4, end
-                else:
-                    body, position = body_of(data[start:end], self._max_body_bytes)
-                    end_of_body = len(body)
-                    self._check_size(end_of_body, transaction_id)
-                if gathered.size_bytes + end_of_body - position > MAX_BODIES_BYTES and gathered.ids:
+                if end - start >= head_bytes:
+                    word, written_at_ms, kind, count = unpack_head(data, start)
+                    if word == _PLAIN and kind == BATCH:
+                        gathered.add(transaction_id, written_at_ms, count, data, start + head_bytes, end)
+                        continue
+                body, position = body_of(data[start:end], self._max_body_bytes)
+                self._check_size(len(body), transaction_id)
+                if gathered.size_bytes + len(body) > MAX_BODIES_BYTES and gathered.ids:
                     yield gathered.batch()
                     gathered = _Gathered(self._values)
-                mark = gathered.add(transaction_id, body, position, end_of_body)
+                mark = gathered.add_body(transaction_id, body, position)
             except EnvelopeError:
                 self.skipped += 1
                 if self.first_skipped is None:
@@ -125,12 +134,23 @@ class EnvelopeReader:
             )
 
 
+@dataclass(slots=True)
+class _Piece:
+    """Memory in which rows of consecutive transactions stand."""
+
+    memory: bytes
+    start: int
+    first_place: int
+    """Which of all places is the first in it."""
+    end: int = 0
+
+
 class _Gathered:
     """The rows of some transactions, and where everything is in them."""
 
     def __init__(self, values: bool) -> None:
         self._values = values
-        self._bodies: list[bytes] = []
+        self._pieces: list[_Piece] = []
         self.size_bytes = 0
         """Of the bodies."""
         self._places: list[int] = []
@@ -140,34 +160,41 @@ class _Gathered:
         self._counts: list[int] = []
         self._written_at: list[int] = []
 
-    def add(self, transaction_id: int, body: bytes, position: int, end: int) -> Truncate | SweepMark | None:
-        """Take note of the rows of a body, or say what it is instead. Raises ``EnvelopeError``; then nothing is
-        noted."""
-        if end - position < _PLAIN_BATCH.size or body[position + 8] != BATCH:
-            envelope = decode_body(body[position:end], 0)
+    def add_body(self, transaction_id: int, body: bytes, position: int) -> Truncate | SweepMark | None:
+        """Take note of the rows of a body that goes on to the end of ``body``, or say what it is instead.
+
+        Raises ``EnvelopeError``; then nothing is noted.
+        """
+        if len(body) - position < _BATCH_HEAD.size or body[position + _KIND_PLACE] != BATCH:
+            envelope = decode_body(body, position)
             assert not isinstance(envelope, Batch)
             return envelope
-        written_at_ms, _, count = _PLAIN_BATCH.unpack_from(body, position)
+        written_at_ms, _, count = _BATCH_HEAD.unpack_from(body, position)
+        self.add(transaction_id, written_at_ms, count, body, position + _BATCH_HEAD.size, len(body))
+        return None
+
+    def add(self, transaction_id: int, written_at_ms: int, count: int, body: bytes, position: int, end: int) -> None:
+        """Take note of the rows from ``position`` to ``end``. Raises ``EnvelopeError``; then nothing is noted."""
         places, flags = len(self._places), len(self._flags)
         try:
-            self._find(body, position + _PLAIN_BATCH.size, end, count, self.size_bytes - position)
+            self._find(body, position, end, count)
         except (EnvelopeError, IndexError, struct.error):
             del self._places[places:]
             del self._flags[flags:]
             raise EnvelopeError("it ends inside a row") from None
         if count:
-            self._bodies.append(body[position:end])
+            if not self._pieces or self._pieces[-1].memory is not body:
+                self._pieces.append(_Piece(body, position, places))
+            self._pieces[-1].end = end
             self.size_bytes += end - position
             self.ids.append(transaction_id)
             self._counts.append(count)
             self._written_at.append(written_at_ms)
-        return None
 
-    def _find(self, body: bytes, position: int, end: int, count: int, shift: int) -> None:
+    def _find(self, body: bytes, position: int, end: int, count: int) -> None:
         """Find the parts of all rows: flat, since this is done for every row of a log.
 
-        ``shift`` is from places in ``body`` to places in all bodies. What lies behind ``end`` may be read, and is
-        refused then, since places only grow.
+        What lies behind ``end`` may be read, and is refused then, since places only grow.
         """
         if count * _MIN_ROW_BYTES > end - position:
             raise EnvelopeError(f"{count} rows in {end - position} bytes")
@@ -196,28 +223,14 @@ class _Gathered:
             if position > end:
                 raise EnvelopeError("it ends inside a row")
             note_flags(flags)
-            note_places(
-                (
-                    prefix_start + shift,
-                    prefix_end + shift,
-                    key_start + shift,
-                    key_end + shift,
-                    key_end + shift,
-                    timestamp_end + shift,
-                    value_start + shift,
-                    position + shift,
-                )
-            )
+            note_places((prefix_start, prefix_end, key_start, key_end, key_end, timestamp_end, value_start, position))
         if position != end:
             raise EnvelopeError(f"{end - position} bytes behind the last row")
 
     def batch(self) -> pa.RecordBatch:
         """The rows in columns."""
         count = len(self._flags)
-        memory = pa.py_buffer(b"".join(self._bodies))
-        places = array("i", self._places)
-        places.append(places[-1])
-        parts = pa.Array.from_buffers(pa.binary(), len(places) - 1, [None, pa.py_buffer(places), memory])
+        parts = self._parts()
         every_eighth = pc.multiply(consecutive(0, count), _PLACES)
         flags = pa.Array.from_buffers(pa.uint8(), count, [None, pa.py_buffer(bytes(self._flags))])
 
@@ -242,6 +255,25 @@ class _Gathered:
             ],
             schema=ROWS,
         )
+
+    def _parts(self) -> pa.BinaryArray:
+        """What lies between each place and the next one."""
+        self._places.append(self._places[-1])
+        places = over_memory(pa.int32(), array("i", self._places))
+        memory = self._pieces[0].memory
+        if len(self._pieces) > 1:
+            memory = b"".join([piece.memory[piece.start : piece.end] for piece in self._pieces])
+            places = pa.concat_arrays(self._moved(places))
+        return pa.Array.from_buffers(pa.binary(), len(places) - 1, [None, places.buffers()[1], pa.py_buffer(memory)])
+
+    def _moved(self, places: pa.Int32Array) -> Iterator[pa.Int32Array]:
+        """The places in all pieces, of those in each."""
+        base = 0
+        firsts = [piece.first_place for piece in self._pieces[1:]]
+        for piece, first_place, behind in zip(self._pieces, [0, *firsts], [*firsts, len(places)], strict=True):
+            own = places.slice(first_place, behind - first_place)
+            yield pc.add(own, pa.scalar(base - piece.start, pa.int32()))
+            base += piece.end - piece.start
 
     def _repeater(self, count: int) -> "Callable[[pa.Array], pa.Array]":
         """What makes a column with a value for each row of one with a value for each transaction."""

@@ -22,6 +22,8 @@ _WIDE = {pa.binary(): pa.large_binary()}
 class Fold:
     """The winners of the rows that were added, in the order of the log."""
 
+    _winners: pa.Table | None
+
     def __init__(self, least_rows: int = LEAST_ROWS) -> None:
         """``least_rows`` is for tests."""
         self._least_rows = least_rows
@@ -46,7 +48,9 @@ class Fold:
         """Remove winners that are older than the bounds."""
         winners = self.winners()
         if winners is not None:
-            self._hold(winners.filter(pc.invert(_swept(winners, mark))))
+            self._winners = None
+            winners = winners.filter(pc.invert(_swept(winners, mark)))
+            self._hold(winners)
 
     def winners(self) -> pa.Table | None:
         """All that win; ``None`` if no row was ever added."""
@@ -55,23 +59,20 @@ class Fold:
         return self._winners
 
     def _clear(self) -> None:
-        self._winners: pa.Table | None = None
+        self._winners = None
         self._winners_rows = self._winners_bytes = 0
-        self._begin()
-
-    def _begin(self) -> None:
         self._new: list[pa.Table] = []
         self._new_rows = self._new_bytes = 0
 
     def _reduce(self) -> None:
         rows = pa.concat_tables(self._new if self._winners is None else [self._winners, *self._new])
-        self._begin()
-        self._hold(rows.filter(_wins(rows)))
+        self._clear()  # so that no row is held longer than it takes to leave it out
+        rows = rows.filter(_wins(rows))
+        self._hold(rows)
 
     def _hold(self, winners: pa.Table) -> None:
-        self._winners = winners.combine_chunks()
-        self._winners_rows = winners.num_rows
-        self._winners_bytes = self._winners.nbytes
+        held = winners.combine_chunks()
+        self._winners, self._winners_rows, self._winners_bytes = held, held.num_rows, held.nbytes
 
 
 def hidden(rows: pa.Table, now_ms: int, ages: Ages) -> pa.ChunkedArray:

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.unit.spark.table.logs import chunk_of, chunks_of, payloads, rows_in
+from waltz.spark.errors import PayloadError
 from waltz.spark.table import envelopes
 from waltz.spark.table.envelopes import ROWS, EnvelopeReader
 from waltz.table import codecs
@@ -84,6 +85,13 @@ def test_batches_end_at_their_bound() -> None:
         item.num_rows for item in EnvelopeReader(0, 1 << 30).read(chunk_of(log)) if isinstance(item, pa.RecordBatch)
     ]
     assert counts == [2, 2, 1]
+
+
+def test_bodies_that_no_column_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(envelopes, "_MAX_MEMORY_BYTES", 1000)
+    data = encode(Batch(1, [Row(b"", b"k", bytes(2000))]), Codec.ZLIB)
+    with pytest.raises(PayloadError, match="partition 3, transaction 1: its rows take 2023 bytes; at most 1000 are"):
+        read(EnvelopeReader(3, DEFAULT_MAX_BODY_BYTES), [encode(Truncate(1)), data])
 
 
 def test_compressed_and_plain_ones_in_any_order() -> None:
