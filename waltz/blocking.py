@@ -452,6 +452,12 @@ class Client:
 
         return BlockingCursor(NamedCursor(self._client, group, partition_id), self.run)
 
+    def zookeeper_positions(self, group: str) -> PositionStore:
+        """Positions in the cluster's ZooKeeper, for :meth:`consume`: :class:`waltz.ZooKeeperPositions`."""
+        from waltz.table.face.positions import ZooKeeperPositions
+
+        return ZooKeeperPositions(self._client, group)
+
     async def _opened(self, partition_id: int, after: int, until: int | None) -> Feed:
         return self._client.feed_batches(partition_id, after=after, until=until)
 

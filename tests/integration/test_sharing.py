@@ -17,7 +17,7 @@ import waltz
 from tests.integration.sharing_worker import TABLE
 from waltz.local.cluster import LocalCluster
 
-KILLS = int(os.environ.get("WALTZ_POSITION_KILLS", "6"))
+KILLS = int(os.environ.get("WALTZ_POSITION_KILLS", "3"))
 PARTITIONS = 4
 WORKERS = 3
 SESSION_TIMEOUT_MS = 2_000

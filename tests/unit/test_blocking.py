@@ -336,3 +336,12 @@ def test_threads_share_partitions(tmp_path: Path) -> None:
         for worker in workers:
             worker.result()
     assert sorted(seen) == [(partition, number) for partition in range(6) for number in range(100)]
+
+
+def test_positions_in_zookeeper(driver: MockDriver) -> None:
+    with waltz.blocking.connect(driver) as client:
+        client.append_many(0, [b"x"] * 10)
+        for expected in (0, 2, 4):
+            with client.consume(client.zookeeper_positions("mails"), [0]) as consumer:
+                assert [next(consumer).transaction_id, next(consumer).transaction_id] == [expected, expected + 1]
+                consumer.commit()

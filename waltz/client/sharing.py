@@ -86,6 +86,8 @@ class Membership:
         try:
             for partition_id in sorted(self.owned):
                 await self._release(partition_id)
+            for partition_id in list(self._doubtful):
+                await self._settle(partition_id)
             await self._delete(f"{self._members}/{self._name}")
         except ZooKeeperError as error:
             logger.warning("the partitions of this instance cannot be given back before its session ends: %s", error)
@@ -163,8 +165,7 @@ class Membership:
         except BaseException:
             self.owned.discard(partition_id)
             self._lost(partition_id)
-            self._doubtful.add(partition_id)
-            await self._settle(partition_id)
+            self._doubtful.add(partition_id)  # nothing is awaited here: a cancellation must not get lost
             raise
         if partition_id not in self.owned:
             self._lost(partition_id)  # its session ended meanwhile

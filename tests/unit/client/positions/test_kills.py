@@ -13,7 +13,7 @@ import pytest
 
 from tests.unit.client.positions.killed import DONE, PARTITIONS, TRANSACTIONS, consume
 
-KILLS = int(os.environ.get("WALTZ_POSITION_KILLS", "10"))
+KILLS = int(os.environ.get("WALTZ_POSITION_KILLS", "6"))
 LONGEST_LIFE_S = 0.2
 
 pytestmark = pytest.mark.timeout(60 + 2 * KILLS)

@@ -11,11 +11,21 @@ import sqlalchemy
 from tests.unit.client.postgres import PostgresServer, find_postgres
 from waltz.client.errors import InvalidOperationError, PositionConflictError, PositionsError
 from waltz.client.positions.interface import Move
-from waltz.client.positions.sql import SqlAlchemyPositions, SqlitePositions
+from waltz.client.positions.sql import TABLE, SqlAlchemyPositions, SqlitePositions
 from waltz.common.ids import ReqId
 from waltz.common.records import Record
 
 Store = SqlitePositions | SqlAlchemyPositions
+
+
+@pytest.fixture(scope="module")
+def postgres() -> Iterator[PostgresServer]:
+    pytest.importorskip("psycopg")
+    binaries = find_postgres()
+    if binaries is None:
+        pytest.skip("no PostgreSQL server binaries (Debian's package postgresql)")
+    with PostgresServer(binaries) as server:
+        yield server
 
 
 @pytest.fixture(params=["sqlite", "sqlalchemy", "postgres"])
@@ -27,19 +37,15 @@ def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[sqlalchem
         return
     if request.param == "sqlalchemy":
         engine = sqlalchemy.create_engine(f"sqlite:///{path}")
-        yield engine
-        engine.dispose()
-        return
-    pytest.importorskip("psycopg")
-    binaries = find_postgres()
-    if binaries is None:
-        pytest.skip("no PostgreSQL server binaries (Debian's package postgresql)")
-    with PostgresServer(binaries) as server:
+    else:
+        server: PostgresServer = request.getfixturevalue("postgres")
         fields = dict(field.split("=") for field in server.connect_string.split())
         url = sqlalchemy.URL.create("postgresql+psycopg", fields["user"], database=fields["dbname"])
         engine = sqlalchemy.create_engine(url, connect_args={"host": fields["host"]})
-        yield engine
-        engine.dispose()
+    yield engine
+    with engine.begin() as connection:
+        connection.execute(sqlalchemy.text(f"DROP TABLE {TABLE}"))
+    engine.dispose()
 
 
 def store(engine: sqlalchemy.Engine | Path, group: str = "mails") -> Store:
