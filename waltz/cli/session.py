@@ -71,7 +71,7 @@ def client_command(verbs: Nouns, name: str, help_text: str, command: ClientComma
     """Add a verb that reads and writes the log of the cluster named by ``-c``, as an application does."""
 
     async def run(options: argparse.Namespace, session: Session) -> None:
-        async with client_of(options, session) as client:
+        async with client_of(session) as client:
             await command(options, client)
 
     return cluster_command(verbs, name, help_text, run)
