@@ -19,9 +19,11 @@ from waltz.bot.random_operations import SPACE as RANDOM
 from waltz.bot.random_operations import RandomOperations, RandomOptions
 from waltz.bot.running import CLEAN, DEVIATED, Limits, run
 from waltz.bot.troubles import Troubles
-from waltz.cli.session import Nouns, endpoint, noun, number
-from waltz.common.config import CliConfig, ClientConfig, load
+from waltz.cli.output import json_option, show
+from waltz.cli.session import Nouns, client_config, cluster_option, endpoint, named_cluster, noun, number
+from waltz.common.config import ClientConfig
 from waltz.common.ids import Endpoint
+from waltz.common.metrics import Json
 
 MIB = 1 << 20
 
@@ -94,14 +96,13 @@ def register(nouns: Nouns) -> None:
     help_text = "check a history that a bot has written"
     parser = verbs.add_parser("check", help=help_text, description=help_text)
     parser.add_argument("history", type=Path, metavar="HISTORY")
+    json_option(parser)
     parser.set_defaults(run=_check)
 
 
 def _verb(verbs: Nouns, name: str, help_text: str, make: Make, unit: str, clients: int = 2) -> argparse.ArgumentParser:
     parser = verbs.add_parser(name, help=help_text, description=help_text)
-    parser.add_argument(
-        "-c", "--cli-config-path", type=Path, required=True, metavar="FILE", help="YAML file that names the cluster"
-    )
+    cluster_option(parser)
     parser.add_argument(
         "-p", "--partition", type=number(minimum=0), required=True, help="an empty one, or one of bots: all its own"
     )
@@ -115,7 +116,11 @@ def _verb(verbs: Nouns, name: str, help_text: str, make: Make, unit: str, client
     parser.add_argument(
         "--http", type=_address, metavar="[HOST:]PORT", help="show how it is there; 0: any port (default: nowhere)"
     )
-    parser.set_defaults(run=lambda parsed: asyncio.run(_run(parsed, name, make)))
+
+    def start(options: argparse.Namespace) -> int:
+        return asyncio.run(_run(options, client_config(named_cluster(options, parser)), name, make))
+
+    parser.set_defaults(run=start)
     return parser
 
 
@@ -147,18 +152,7 @@ def _address(text: str) -> Endpoint:
     return endpoint(text if host else f"127.0.0.1:{text}")
 
 
-def _client_config(path: Path) -> ClientConfig:
-    config = load(path, CliConfig)
-    return ClientConfig(
-        zookeeper_connect_string=config.zookeeper_connect_string,
-        cluster_root=config.cluster_root,
-        zookeeper_session_timeout_ms=config.zookeeper_session_timeout_ms,
-        tls=config.tls,
-    )
-
-
-async def _run(options: argparse.Namespace, name: str, make: Make) -> int:
-    config = _client_config(options.cli_config_path)
+async def _run(options: argparse.Namespace, config: ClientConfig, name: str, make: Make) -> int:
     has_sessions = name == "bank" and options.fence_every > 0
     place = Place(config, options.partition, options.clients, options.store, options.directory, has_sessions)
     async with open_place(place) as opened:
@@ -178,7 +172,11 @@ async def _run(options: argparse.Namespace, name: str, make: Make) -> int:
 
 
 def _tell(deviation: Deviation) -> None:
-    print(f"DEVIATION at {deviation.key}: {deviation.what}", flush=True)
+    print(_line(deviation), flush=True)
+
+
+def _line(deviation: Deviation) -> str:
+    return f"DEVIATION at {deviation.key}: {deviation.what}"
 
 
 def _random(options: argparse.Namespace, opened: Opened, journal: Journal, troubles: Troubles) -> Bot:
@@ -199,12 +197,26 @@ def _bank(options: argparse.Namespace, opened: Opened, journal: Journal, trouble
 def _check(options: argparse.Namespace) -> int:
     expected = Expected()
     found: list[Deviation] = []
+    runs: list[Header] = []
     for event in read_history(options.history):
         if isinstance(event, Header):
-            print(f"bot {event.bot}, run {event.run}, partition {event.partition} of {event.cluster}, {event.began}")
+            runs.append(event)
         found += expected.take(event)
     found += expected.give_up()
-    for deviation in found:
-        _tell(deviation)
-    print(f"operations {expected.operations}, of unknown outcome {expected.unknown}, deviations {len(found)}")
+    told: list[Json] = [run.model_dump(exclude={"type", "format"}) for run in runs]
+    document: dict[str, Json] = {
+        "runs": told,
+        "operations": expected.operations,
+        "unknown": expected.unknown,
+        "deviations": [{"key": str(deviation.key), "what": deviation.what} for deviation in found],
+    }
+    show(
+        options,
+        document,
+        [
+            *(f"bot {run.bot}, run {run.run}, partition {run.partition} of {run.cluster}, {run.began}" for run in runs),
+            *map(_line, found),
+            f"operations {expected.operations}, of unknown outcome {expected.unknown}, deviations {len(found)}",
+        ],
+    )
     return DEVIATED if found else CLEAN

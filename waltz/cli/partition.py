@@ -24,7 +24,7 @@ def register(nouns: Nouns) -> None:
     parser = cluster_command(verbs, "show", "print the properties of partitions", _show)
     _add_partitions(parser, required=False)
     parser.add_argument("--all", action="store_true", help="those at their defaults, too")
-    parser.add_argument("--json", action="store_true", help="a line of JSON for each partition, with all properties")
+    _add_json(parser)
     help_text = "change properties of partitions; nothing is written where nothing changes"
     parser = cluster_command(verbs, "configure", help_text, _configure)
     _add_partitions(parser, required=True)
@@ -35,6 +35,7 @@ def register(nouns: Nouns) -> None:
         metavar="PROPERTY=VALUE",
         help="e.g. format=table; PROPERTY= takes one back to its default",
     )
+    _add_json(parser)
 
 
 def _add_partitions(parser: argparse.ArgumentParser, *, required: bool) -> None:
@@ -42,6 +43,10 @@ def _add_partitions(parser: argparse.ArgumentParser, *, required: bool) -> None:
     parser.add_argument(
         "-p", "--partition", type=partition_ranges, required=required, help=f"e.g. 0-6,7,10-16{default}"
     )
+
+
+def _add_json(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="a line of JSON for each partition, with all properties")
 
 
 def assignment(text: str) -> Assignment:
@@ -87,7 +92,7 @@ async def _configure(options: argparse.Namespace, session: Session) -> None:
             stored = await change_properties(session.zookeeper, session.root, partition_id, changes)
         except PropertiesError as error:
             raise WaltzError(f"partition {partition_id} was not configured: {error}") from None
-        print(describe(partition_id, stored, everything=False))
+        print(as_json(partition_id, stored) if options.json else describe(partition_id, stored, everything=False))
 
 
 def describe(partition_id: int, stored: StoredProperties, everything: bool) -> str:

@@ -53,6 +53,27 @@ def cluster_command(
     One that ``prints`` takes ``--json``, and says what it has found by :func:`waltz.cli.output.show`.
     """
     parser = verbs.add_parser(name, help=help_text, description=help_text)
+    cluster_option(parser)
+    if prints:
+        json_option(parser)
+    parser.set_defaults(run=lambda options: _run(options, command, parser))
+    return parser
+
+
+def client_command(
+    verbs: Nouns, name: str, help_text: str, command: ClientCommand, *, prints: bool = False
+) -> argparse.ArgumentParser:
+    """Add a verb that reads and writes the log of the cluster named by ``-c``, as an application does."""
+
+    async def run(options: argparse.Namespace, session: Session) -> None:
+        async with client_of(session) as client:
+            await command(options, client)
+
+    return cluster_command(verbs, name, help_text, run, prints=prints)
+
+
+def cluster_option(parser: argparse.ArgumentParser) -> None:
+    """Let the cluster be named by a file."""
     parser.add_argument(
         "-c",
         "--cli-config-path",
@@ -61,31 +82,22 @@ def cluster_command(
         metavar="FILE",
         help=f"YAML file that names the cluster (default: what {CONFIG_VARIABLE} says)",
     )
-    if prints:
-        json_option(parser)
-    parser.set_defaults(run=lambda options: _run(options, command, parser))
-    return parser
 
 
-def client_command(verbs: Nouns, name: str, help_text: str, command: ClientCommand) -> argparse.ArgumentParser:
-    """Add a verb that reads and writes the log of the cluster named by ``-c``, as an application does."""
-
-    async def run(options: argparse.Namespace, session: Session) -> None:
-        async with client_of(session) as client:
-            await command(options, client)
-
-    return cluster_command(verbs, name, help_text, run)
-
-
-def _run(options: argparse.Namespace, command: Command, parser: argparse.ArgumentParser) -> int:
+def named_cluster(options: argparse.Namespace, parser: argparse.ArgumentParser) -> CliConfig:
+    """What the file of ``-c`` says; ends with a usage error if there is none. Raises ``ConfigError``."""
     if options.cli_config_path is None:
         parser.error(
             "no cluster is named: give -c/--cli-config-path FILE, or set the environment variable "
             f"{CONFIG_VARIABLE} to the path of that file"
         )
+    return load(options.cli_config_path, CliConfig)
+
+
+def _run(options: argparse.Namespace, command: Command, parser: argparse.ArgumentParser) -> int:
+    config = named_cluster(options, parser)
 
     async def run() -> None:
-        config = load(options.cli_config_path, CliConfig)
         tls = client_context(config.tls)
         zookeeper = await connect_configured(config, connect_timeout_s=config.zookeeper_connect_timeout_ms / 1000)
         try:
@@ -100,13 +112,17 @@ def _run(options: argparse.Namespace, command: Command, parser: argparse.Argumen
 def client_of(session: Session) -> Client:
     """A client of the command's cluster, to be opened by ``async with``."""
     assert session.config is not None
-    config = ClientConfig(
-        zookeeper_connect_string=session.config.zookeeper_connect_string,
-        cluster_root=session.root,
-        zookeeper_session_timeout_ms=session.config.zookeeper_session_timeout_ms,
-        tls=session.config.tls,
+    return connect(client_config(session.config), zookeeper=session.zookeeper)
+
+
+def client_config(config: CliConfig) -> ClientConfig:
+    """The configuration of a client of the same cluster."""
+    return ClientConfig(
+        zookeeper_connect_string=config.zookeeper_connect_string,
+        cluster_root=config.cluster_root,
+        zookeeper_session_timeout_ms=config.zookeeper_session_timeout_ms,
+        tls=config.tls,
     )
-    return connect(config, zookeeper=session.zookeeper)
 
 
 def number(minimum: int | None = None, maximum: int | None = None) -> Callable[[str], int]:

@@ -8,11 +8,13 @@ from contextlib import aclosing
 from pathlib import Path
 
 from waltz.asynchronous import Client
+from waltz.cli.output import confirm, show, yes_option
 from waltz.cli.progress import progress
 from waltz.cli.session import Nouns, client_command, noun, number, partition_ranges
 from waltz.cli.table_files import export_rows, import_rows
 from waltz.cli.table_text import ENCODINGS, FORMATS, TextError, to_bytes, to_json, to_line, to_text
 from waltz.common.errors import WaltzError
+from waltz.common.metrics import Json
 from waltz.table.envelope import Row
 from waltz.table.errors import VersionConflict
 from waltz.table.face.configured import properties_of
@@ -68,7 +70,8 @@ def _register_reads(verbs: Nouns) -> None:
 
 
 def _register_writes(verbs: Nouns) -> None:
-    parser = _table_command(verbs, "put", "write a row, and print the id of its transaction", _put, _is_conditional)
+    help_text = "write a row, and print the id of its transaction"
+    parser = _table_command(verbs, "put", help_text, _put, _is_conditional, prints=True)
     parser.add_argument("key", type=data, metavar="KEY")
     value = parser.add_mutually_exclusive_group(required=True)
     value.add_argument("value", nargs="?", type=data, metavar="VALUE")
@@ -81,20 +84,21 @@ def _register_writes(verbs: Nouns) -> None:
     condition.add_argument(
         "--if-version", type=_version, metavar="ID:ROW", help="only if the row is this one: transaction_id and row"
     )
-    parser = _table_command(verbs, "delete", "delete rows, and print the id of the transaction", _delete, _never)
+    help_text = "delete rows, and print the id of the transaction"
+    parser = _table_command(verbs, "delete", help_text, _delete, _never, prints=True)
     parser.add_argument("keys", nargs="+", type=data, metavar="KEY")
     _add_prefix(parser)
     parser.add_argument("--timestamp", type=number(minimum=1), metavar="MS", help="default: now")
 
 
 def _register_upkeep(verbs: Nouns) -> None:
-    parser = _table_command(verbs, "truncate", "void all rows of the table", _truncate, _never)
-    parser.add_argument("--yes", action="store_true", help="do not ask")
+    parser = _table_command(verbs, "truncate", "void all rows of the table", _truncate, _never, prints=True)
+    yes_option(parser)
     help_text = (
         "have all views remove rows that have reached their age, where that is due by its properties; "
         "to be run every now and then, on any number of machines"
     )
-    parser = client_command(verbs, "sweep", help_text, _sweep)
+    parser = client_command(verbs, "sweep", help_text, _sweep, prints=True)
     parser.add_argument("-p", "--partition", type=partition_ranges, help="e.g. 0-6,7,10-16 (default: all tables)")
     parser.add_argument("--now", action="store_true", help="sweep whether it is due or not")
     parser.add_argument("--dry-run", action="store_true", help="only print what would be removed")
@@ -124,7 +128,13 @@ def _register_files(verbs: Nouns) -> None:
 
 
 def _table_command(
-    verbs: Nouns, name: str, help_text: str, command: TableCommand, needs_view: Callable[[argparse.Namespace], bool]
+    verbs: Nouns,
+    name: str,
+    help_text: str,
+    command: TableCommand,
+    needs_view: Callable[[argparse.Namespace], bool],
+    *,
+    prints: bool = False,
 ) -> argparse.ArgumentParser:
     """A command on one table. One that needs no view of it (with these options) does not read the log for it."""
 
@@ -137,7 +147,7 @@ def _table_command(
             await catch_up(table)
             await command(options, table)
 
-    parser = client_command(verbs, name, help_text, run)
+    parser = client_command(verbs, name, help_text, run, prints=prints)
     parser.add_argument("-p", "--partition", type=number(minimum=0), required=True, help="where the table is")
     if needs_view is not _never:
         _add_view(parser)
@@ -296,31 +306,26 @@ async def _put(options: argparse.Namespace, table: Table) -> None:
     if options.value_file is not None:
         value = await asyncio.to_thread(options.value_file.read_bytes)
     if not _is_conditional(options):
-        print(await table.put(options.key, value, prefix=options.prefix, timestamp_ms=options.timestamp))
+        _written(options, await table.put(options.key, value, prefix=options.prefix, timestamp_ms=options.timestamp))
         return
     try:
-        print(await table.put_if(options.key, value, options.if_version, prefix=options.prefix))
+        _written(options, await table.put_if(options.key, value, options.if_version, prefix=options.prefix))
     except VersionConflict as error:
         raise WaltzError(f"nothing was written: {error}") from None
 
 
 async def _delete(options: argparse.Namespace, table: Table) -> None:
     rows = [Row(options.prefix, key, None, options.timestamp, tombstone=True) for key in options.keys]
-    print(await table.batch(rows))
+    _written(options, await table.batch(rows))
 
 
 async def _truncate(options: argparse.Namespace, table: Table) -> None:
-    if not options.yes:
-        _confirm(f"void all rows of partition {options.partition}?")
-    print(await table.truncate())
+    confirm(options, f"void all rows of partition {options.partition}?", needs_terminal=True)
+    _written(options, await table.truncate())
 
 
-def _confirm(question: str) -> None:
-    if not sys.stdin.isatty():
-        raise WaltzError("nobody is there to be asked; use --yes")
-    print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
-    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
-        raise WaltzError("nothing was done")
+def _written(options: argparse.Namespace, transaction_id: int) -> None:
+    show(options, {"transaction": transaction_id}, [str(transaction_id)])
 
 
 # Upkeep
@@ -328,31 +333,37 @@ def _confirm(question: str) -> None:
 
 async def _sweep(options: argparse.Namespace, client: Client) -> None:
     partitions: Iterable[int] = range(client.partition_count) if options.partition is None else options.partition
-    swept = 0
+    found: list[Json] = []
     for partition_id in partitions:
         if options.partition is None and (await properties_of(client, partition_id)).format != "table":
             continue
-        swept += 1
         directory = None if options.directory is None else options.directory / str(partition_id)
         async with await view_of(client, partition_id, options.store, directory) as table:
             await catch_up(table)
-            print(f"partition {partition_id}: {await _sweep_one(options, table)}", flush=True)
-    if not swept:
+            text, document = await _sweep_one(options, table)
+        found.append({"partition": partition_id, **document})
+        if not options.json:
+            print(f"partition {partition_id}: {text}", flush=True)
+    if not found:
         raise WaltzError("no partition of the cluster is a table")
+    show(options, found, ())
 
 
-async def _sweep_one(options: argparse.Namespace, table: Table) -> str:
+async def _sweep_one(options: argparse.Namespace, table: Table) -> tuple[str, dict[str, Json]]:
+    """What was done, or would be: for people, and for programs."""
     if not any(table.properties.ages):
-        return "its properties have no ages"
+        return "its properties have no ages", {"due": False}
     if options.dry_run:
         aged, due = await table.check_sweep()
-        return f"{aged} rows have reached their age; a sweep is {'due' if due else 'not due'}"
+        text = f"{aged} rows have reached their age; a sweep is {'due' if due else 'not due'}"
+        return text, {"due": due, "aged": aged}
     before = await table.approximate_count(raw=True)
     transaction_id = await (table.sweep() if options.now else table.sweep_if_due())
     if transaction_id is None:
-        return "nothing is due"
-    after = await table.approximate_count(raw=True)
-    return f"transaction {transaction_id} has removed {before - after} of {before} rows"
+        return "nothing is due", {"due": False}
+    removed = before - await table.approximate_count(raw=True)
+    text = f"transaction {transaction_id} has removed {removed} of {before} rows"
+    return text, {"transaction": transaction_id, "removed": removed, "rows": before}
 
 
 # Files

@@ -1,5 +1,6 @@
 """The command line of the bots, and the check of histories; the bots themselves run in integration/test_bots.py."""
 
+import json
 import shlex
 from pathlib import Path
 
@@ -26,6 +27,10 @@ def test_a_clean_history(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
         "bot random, run a, partition 3 of c, 2020-01-01T00:00:00Z",
         "operations 2, of unknown outcome 1, deviations 0",
     ]
+    assert main(["bot", "check", "--json", str(tmp_path / "h")]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [run["partition"] for run in found.pop("runs")] == [3]
+    assert found == {"operations": 2, "unknown": 1, "deviations": []}
 
 
 def test_a_history_that_cannot_be(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -33,6 +38,8 @@ def test_a_history_that_cannot_be(tmp_path: Path, capsys: pytest.CaptureFixture[
     write(tmp_path / "h", read, Returned(type="ok", op=9, time_ms=9, rows={"k": ("w", 7, 17)}))
     assert main(["bot", "check", str(tmp_path / "h")]) == 3
     assert "DEVIATION at k: read 9: the row is 'w' of transaction 17" in capsys.readouterr().out
+    assert main(["bot", "check", "--json", str(tmp_path / "h")]) == 3
+    assert [deviation["key"] for deviation in json.loads(capsys.readouterr().out)["deviations"]] == ["k"]
 
 
 def test_what_is_wrong_is_said_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

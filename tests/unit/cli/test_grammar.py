@@ -23,13 +23,18 @@ WITHOUT_JSON = {
     "storage remove-partition": "prints nothing",
     "storage availability": "prints nothing",
     "storage sync-partitions": "prints nothing",
+    "bot random": "tells by HTTP, and in its history",
+    "bot coalmine": "tells by HTTP, and in its history",
+    "bot bank": "tells by HTTP",
+    "table export": "writes rows, in lines of JSON or CSV",
+    "table import": "prints how many rows, to standard error",
     "local run": "runs until Ctrl-C",
     "local java": "prints nothing",
     "demo": "a story for people",
     "completion": "a script for a shell",
 }
 
-MAY_DESTROY = ("zookeeper delete", "storage remove-partition", "storage recover-partition")
+MAY_DESTROY = ("zookeeper delete", "storage remove-partition", "storage recover-partition", "table truncate")
 
 
 def subparsers(found: argparse.ArgumentParser) -> "list[argparse._SubParsersAction[argparse.ArgumentParser]]":

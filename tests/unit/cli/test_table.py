@@ -129,7 +129,8 @@ def test_a_truncate_asks(shell: Shell, capsys: pytest.CaptureFixture[str], monke
     shell("put", "k", "v")
     monkeypatch.setattr(sys, "stdin", io.StringIO("y\n"))
     assert shell("truncate") == 1
-    assert capsys.readouterr().err == "Error: nobody is there to be asked; use --yes\n"
+    assert capsys.readouterr().err == "Error: nothing was done: nobody can be asked here; give --yes to agree\n"
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     monkeypatch.setattr(sys, "stdin", Terminal("\n"))
     assert shell("truncate") == 1
     assert capsys.readouterr().err == "void all rows of partition 0? [y/N] Error: nothing was done\n"
@@ -141,6 +142,21 @@ def test_a_truncate_asks(shell: Shell, capsys: pytest.CaptureFixture[str], monke
     capsys.readouterr()
     assert shell("scan", "--raw", "--count") == 0
     assert output(capsys) == ["0"]
+
+
+def test_what_writes_tells_programs_too(shell: Shell, capsys: pytest.CaptureFixture[str]) -> None:
+    assert shell("put", "k", "v", "--json") == 0
+    assert shell("put", "k", "w", "--if-version", "0:0", "--json") == 0
+    assert shell("delete", "k", "--json") == 0
+    assert shell("truncate", "--yes", "--json") == 0
+    decoder, text, found = json.JSONDecoder(), capsys.readouterr().out, []
+    while text:
+        document, end = decoder.raw_decode(text)
+        found.append(document)
+        text = text[end:].lstrip()
+    assert found == [{"transaction": number} for number in range(4)]
+    assert shell("sweep", "--json") == 0
+    assert json.loads(capsys.readouterr().out) == [{"partition": 0, "due": False}]
 
 
 def test_sweeps(shell: Shell, capsys: pytest.CaptureFixture[str]) -> None:
