@@ -20,6 +20,7 @@ from waltz.client.options import ClientOptions
 from waltz.common.ids import NO_TRANSACTION
 from waltz.common.net.channel import WRITE_HIGH_BYTES, Channel
 from waltz.common.wire.client_server import LockFailure
+from waltz.common.wire.versions import FIRST_WITH_ASSIGNMENT
 from waltz.server.appends import AppendCall
 from waltz.server.connection import MAX_UNSENT_BYTES
 from waltz.server.link import ClientLink
@@ -96,6 +97,11 @@ class Watch:
                 self._deaf_at_s.pop(transport, None)
                 continue
             deaf_at_s = max(self._deaf_at_s.setdefault(transport, now_s), transport.process.resumed_at_s)
+            if channel.version < FIRST_WITH_ASSIGNMENT:
+                # No question is answered at once there, so nothing is known until something has to be answered.
+                if not link._silence.expecting:
+                    continue
+                deaf_at_s = max(deaf_at_s, link._silence._moved_at_s)
             if now_s - deaf_at_s > DEAF_MAX_S and transport.process.state is ProcessState.RUNNING:
                 self._world.fail(f"{link}, a client's, is dead for {now_s - deaf_at_s:.0f} s, and nobody replaces it")
 
