@@ -92,12 +92,14 @@ class Client(plain.Client):
 
         As with :class:`~waltz.client.database.DatabaseCallbacks`, which says what ``apply`` may do, the high-water mark
         of each partition is stored by the database transaction that makes the changes, of up to ``max_batch``
-        transactions that wait. ``partition_ids`` are all by default. Goes on with what will be committed until it is
-        cancelled; without ``follow`` it ends when everything is applied that was committed at the call.
+        transactions that wait. ``partition_ids`` are all by default; as many of them as there are ``threads`` are
+        applied at a time. Goes on with what will be committed until it is cancelled; without
+        ``follow`` it ends when everything is applied that was committed at the call.
 
         Errors of the database are tried again for ever, with growing delays. Raises what ``apply`` raises, when
         everything before that transaction is applied: calling it again goes on there. Raises ``StoredMarkError`` when
-        the database does not know of transactions that it had applied, and as :meth:`feed`.
+        the database does not know of transactions that it had applied, ``ValueError`` when ``max_batch`` or
+        ``threads`` is less than 1, and as :meth:`feed`.
         """
         await apply_to_database(
             self,

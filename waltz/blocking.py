@@ -324,7 +324,15 @@ class Client:
         max_batch: int = MAX_BATCH,
         threads: int = THREADS,
     ) -> None:
-        """Have ``apply`` change a database for each transaction, exactly once; with ``follow`` it never returns."""
+        """Have ``apply(transaction, data, connection)`` change a database for each transaction: exactly once.
+
+        As ``apply_to_database`` of :class:`waltz.Client`: up to ``max_batch`` transactions that wait are applied by one
+        database transaction, and as many partitions at a time as there are ``threads``. With ``follow`` it never
+        returns; without, it does when everything is applied that was committed at the call.
+
+        Raises what ``apply`` raises, when everything before that transaction is applied: calling it again goes on
+        there. Raises ``StoredMarkError`` and ``ValueError`` as that does.
+        """
         self.run(
             apply_to_database(
                 self._client,
@@ -361,7 +369,16 @@ class Client:
         commit_every_s: float | None = None,
         share: str | None = None,
     ) -> "Consumer":
-        """The transactions of all partitions, or of these, from where the application was: use it in ``with``."""
+        """The transactions of all partitions, or of these, from where the application was: use it in ``with``.
+
+        How far that is, is kept in ``positions``. A partition of which they know nothing is read from ``start``:
+        ``"beginning"``, ``"end"``, or behind a transaction (a mapping by partition). With ``commit_every_s``, in
+        seconds, what the application is done with is committed so often, and at the end; otherwise by
+        ``consumer.commit()``. All instances that use the same name as ``share`` share the partitions.
+
+        Raises ``PartitionNotFoundError``, ``ValueError``, ``TypeError`` and ``ClientClosedError``, and when it is
+        opened or read ``PositionsError``, as ``consume`` of :class:`waltz.Client`.
+        """
         ids = None if partition_ids is None else list(partition_ids)
 
         async def made() -> AsyncConsumer:
@@ -453,7 +470,10 @@ class Client:
         return BlockingCursor(NamedCursor(self._client, group, partition_id), self.run)
 
     def zookeeper_positions(self, group: str) -> PositionStore:
-        """Positions in the cluster's ZooKeeper, for :meth:`consume`: :class:`waltz.ZooKeeperPositions`."""
+        """Positions in the cluster's ZooKeeper, for :meth:`consume`: :class:`waltz.ZooKeeperPositions`.
+
+        Raises ``ValueError`` when the name of the group cannot be that of a node.
+        """
         from waltz.table.face.positions import ZooKeeperPositions
 
         return ZooKeeperPositions(self._client, group)
@@ -501,7 +521,7 @@ class ValueClient(Generic[T]):
         self._serializer = serializer
 
     def value(self, record: Record) -> T:
-        """The value of a transaction that was read; raises what the serializer does."""
+        """The value that ``record`` was made of; raises what the serializer does."""
         return self._serializer.deserialize(record.data)
 
     def append(

@@ -196,7 +196,10 @@ class DbApiDatabase:
         return self.move_mark(connection, partition_id, transaction_id - 1, transaction_id)
 
     def move_mark(self, connection: Any, partition_id: int, before: int, after: int) -> bool:
-        """Set the mark to ``after`` if it is ``before``; whether that was so."""
+        """Set the mark of a partition to ``after`` if it is ``before``; returns whether it was.
+
+        Raises what the database raises.
+        """
         statement = (
             f"UPDATE {self._table} SET HIGH_WATER_MARK = {{}} "  # noqa: S608  # a checked name
             "WHERE PARTITION_ID = {} AND HIGH_WATER_MARK = {}"
@@ -259,7 +262,10 @@ class SqlAlchemyDatabase:
         return self.move_mark(connection, partition_id, transaction_id - 1, transaction_id)
 
     def move_mark(self, connection: Any, partition_id: int, before: int, after: int) -> bool:
-        """Set the mark to ``after`` if it is ``before``; whether that was so."""
+        """Set the mark of a partition to ``after`` if it is ``before``; returns whether it was.
+
+        Raises what the database raises.
+        """
         statement = (
             f"UPDATE {self._table} SET HIGH_WATER_MARK = :after "  # noqa: S608  # a checked name
             "WHERE PARTITION_ID = :partition AND HIGH_WATER_MARK = :before"

@@ -506,6 +506,11 @@ class Client:
         With ``share``, a name, all instances that use the same one share the partitions: each is read by one of them.
         They move when an instance comes, goes, or loses its ZooKeeper session: the next one goes on at the committed
         position.
+
+        Raises ``PartitionNotFoundError``, ``ValueError`` for a ``start`` that is none of these or lacks a partition,
+        ``TypeError`` for ids and seconds that are not numbers, and ``ClientClosedError``. Opening the consumer and
+        reading raise ``PositionsError`` when the positions cannot be used; reading raises ``ClientAheadError``, too,
+        when the log of a partition ends before its position.
         """
         engine = self._own_engine()
         wanted = range(len(engine.partitions)) if partition_ids is None else list(dict.fromkeys(partition_ids))
@@ -522,7 +527,11 @@ class Client:
         return Consumer(log, positions, wanted, start=start, commit_every_s=commit_every_s, share=share)
 
     def open_feed(self, partition_id: int, after: int, until: int | None, share: Share | None) -> Feed:
-        """A part of a merged feed."""
+        """A part of a merged feed, which reads ahead no more than its ``share``; ``None``: as much as a single feed.
+
+        Raises ``PartitionNotFoundError``, ``ValueError`` for an ``after`` below -1, ``TypeError`` for ids that are not
+        integers, and ``ClientClosedError``. Reading raises as that of :meth:`feed`.
+        """
         return Feed(*self._feed_arguments(partition_id, after, until), share)
 
     async def high_water_mark(self, partition_id: int, *, timeout_s: float | None = None) -> int:

@@ -159,6 +159,10 @@ class Consumer(MergedFeed):
     async def turn(
         self, consumer: object, timeout_s: float | None, count: int | None = None, *, whole: bool = False
     ) -> list[Record]:
+        """As ``turn`` of :class:`MergedFeed`, with the same ``count`` and ``whole``.
+
+        Raises ``InvalidOperationError``, too, when the consumer is not open.
+        """
         if not self._opened:
             raise InvalidOperationError("the consumer is not open; use it in `async with client.consume(...)`")
         return await super().turn(consumer, timeout_s, count, whole=whole)

@@ -80,7 +80,11 @@ class MergedFeed:
     # Which partitions
 
     def add(self, partition_id: int, after: int, until: int | None = None, share: Share | None = None) -> None:
-        """Begin to read a partition."""
+        """Begin to read a partition; ``share`` bounds what is read ahead of it, ``None`` as for a single feed.
+
+        Raises ``PartitionNotFoundError``, ``ClientClosedError``, ``ValueError`` for an ``after`` below -1, and
+        ``TypeError`` for ids that are not integers.
+        """
         feed = self._open_feed(partition_id, after, until, share)
         self._feeds[partition_id] = feed
         self._endless = self._endless or until is None
@@ -260,7 +264,9 @@ class MergedFeed:
     ) -> list[Record]:
         """The next transactions of one partition, ``count`` at most; what of them is in hand is up to the caller.
 
-        With ``whole`` the consumer takes all of them, even when the partition is withdrawn meanwhile.
+        ``consumer`` is the task or the thread that asks. With ``whole`` it takes all of them, even when the partition
+        is withdrawn meanwhile. The list is empty when there are none within ``timeout_s``, and at the end, if there is
+        one. Raises ``ClientAheadError`` and ``ClientClosedError`` as :meth:`next_batch`.
         """
         check_loop(self._loop)
         rest = list(self._rest)

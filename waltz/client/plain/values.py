@@ -24,7 +24,7 @@ class ValueClient(Generic[T]):
         self._serializer = serializer
 
     def value(self, record: Record) -> T:
-        """The value of a transaction that was read; raises what the serializer does."""
+        """The value that ``record`` was made of; raises what the serializer does."""
         return self._serializer.deserialize(record.data)
 
     async def append(

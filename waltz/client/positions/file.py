@@ -18,7 +18,7 @@ class FilePositions(PositionStore):
     """Positions in a file of their own: ``FilePositions("mails.positions")``. Its directory has to be there.
 
     The file is replaced by a new one that is on the disk before, so a crash leaves the old positions or the new ones.
-    Beside it stands a file that is locked, so that two processes do not use the same positions.
+    Beside it stands a file that is locked, except on Windows, so that two processes do not use the same positions.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -27,7 +27,11 @@ class FilePositions(PositionStore):
         self._lock: int | None = None
 
     async def load(self, cluster_key: str, partition_ids: Collection[int]) -> dict[int, int]:
-        """Raises ``OSError``, too, when the file cannot be read."""
+        """The positions in these partitions, where there are any; they are this consumer's until :meth:`close`.
+
+        Raises ``PositionsError`` when they are of another cluster, damaged, or in use by another consumer, and
+        ``OSError`` when the file cannot be read.
+        """
         locked_before = self._lock is not None
         try:
             await asyncio.to_thread(self._load, cluster_key)
@@ -38,7 +42,11 @@ class FilePositions(PositionStore):
         return {each: self._positions[each] for each in partition_ids if each in self._positions}
 
     async def save(self, cluster_key: str, moves: Mapping[int, Move]) -> None:
-        """Raises ``OSError``, too, when the file cannot be written."""
+        """Change positions, all or none; they are on the disk when this returns.
+
+        Raises ``PositionConflictError`` when one of them is not what it is expected to be, and ``OSError`` when the
+        file cannot be written.
+        """
         conflicting = [each for each, move in moves.items() if self._positions.get(each) not in move]
         if conflicting:
             raise PositionConflictError(conflicting, str(self._path))

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class Move(NamedTuple):
-    """How a position is to change."""
+    """How a position is to change; both are ids of transactions, and -1 stands before the first one."""
 
     before: int | None
     """What it is now; ``None``: there is none."""

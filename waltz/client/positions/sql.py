@@ -31,7 +31,10 @@ class _SqlPositions(PositionStore, Generic[C]):
         self._cluster_key: str | None = None
 
     async def load(self, cluster_key: str, partition_ids: Collection[int]) -> dict[int, int]:
-        """Makes the table if there is none; raises what the database raises, too."""
+        """The positions in these partitions, where there are any; makes the table if there is none.
+
+        Raises ``PositionsError`` when they are of another cluster, and what the database raises.
+        """
         rows = await asyncio.to_thread(self._load)
         others = {key for key, _, _ in rows} - {cluster_key}
         if others:
@@ -40,15 +43,22 @@ class _SqlPositions(PositionStore, Generic[C]):
         return {partition_id: position for _, partition_id, position in rows if partition_id in partition_ids}
 
     async def save(self, cluster_key: str, moves: Mapping[int, Move]) -> None:
-        """In one transaction; raises what the database raises, too."""
+        """Change positions, all or none, in one database transaction.
+
+        Raises ``PositionConflictError`` when one of them is not what it is expected to be, and what the database
+        raises.
+        """
         await asyncio.to_thread(self._save, cluster_key, moves)
 
     def advance(self, connection: C, records: Record | Sequence[Record]) -> None:
-        """Say, within a database transaction of the application, that these transactions are done with.
+        """Say, within a database transaction of the application, that ``records`` are done with.
 
-        They are one, or several of one partition without gaps, such as a batch. When the database transaction is
-        committed, so is that; then each of them has its effects exactly once. Raises ``PositionConflictError`` when
-        they are not the next ones, because they were applied before: roll back, and go on.
+        That is one transaction, or several of one partition without gaps, such as a batch. When the database
+        transaction is committed, so is the position; then each of them has its effects exactly once.
+
+        Raises ``PositionConflictError`` when they are not the next ones, because they were applied before: roll back,
+        and go on. Raises ``ValueError`` when they have gaps or are of several partitions, ``InvalidOperationError``
+        before a consumer was opened with these positions, and what the database raises.
         """
         several = [records] if isinstance(records, Record) else records
         first, last = several[0], several[-1]

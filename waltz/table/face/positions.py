@@ -25,7 +25,10 @@ class ZooKeeperPositions(PositionStore):
         self._cursors: dict[int, NamedCursor] = {}
 
     async def load(self, cluster_key: str, partition_ids: Collection[int]) -> dict[int, int]:
-        """Raises ``ZooKeeperError``, too."""
+        """The positions in these partitions, where there are any.
+
+        Raises ``PositionsError`` when a node holds something else, and ``ZooKeeperError``.
+        """
         nodes, root = self._client.directory
         await nodes.sync(root)  # another instance may have moved them a moment ago
         positions: dict[int, int] = {}
@@ -42,7 +45,11 @@ class ZooKeeperPositions(PositionStore):
         return positions
 
     async def save(self, cluster_key: str, moves: Mapping[int, Move]) -> None:
-        """Raises ``ZooKeeperError``, too: then some of the changes may have been made."""
+        """Change positions, one by one.
+
+        Raises ``PositionConflictError`` for partitions whose cursor was moved by somebody else; all others are
+        changed then. Raises ``ZooKeeperError``, too: then some of the changes may have been made.
+        """
         conflicting = []
         for partition_id, move in moves.items():
             try:
