@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[2]
 def test_a_closed_and_an_open_loop_beside_the_lean_pipeline(tmp_path: Path) -> None:
     results = tmp_path / "results.json"
     command = [sys.executable, "-m", "benchmarks.cluster", "--in-flight", "16", "--rate", "200", "--face", AWAIT]
-    command += ["--rounds", "1", "--seconds", "0.2", "--directory", str(tmp_path), "--json", str(results)]
+    command += ["--rounds", "1", "--seconds", "1", "--directory", str(tmp_path), "--json", str(results)]
     run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr
     assert "## Appends" in run.stdout
