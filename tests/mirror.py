@@ -18,6 +18,8 @@ WITHOUT_OWN_TEST = {
     "cli/performance.py": "its commands run against a real cluster in integration/test_operator_tools.py",
     "cli/storage.py": "its commands run against real nodes in integration/test_storage_tools.py",
     "cli/zookeeper.py": "its commands run against a real ZooKeeper in integration/test_storage_tools.py",
+    "blocking/plain.py": "by threads that share a client in unit/blocking/test_client.py",
+    "blocking/values.py": "beside the asynchronous twin in unit/client/plain/test_values.py",
     "asynchronous.py": "through the mock in unit/table/face/test_configured.py",
     "client/arguments.py": "what faces refuse in unit/client/plain/test_client.py and unit/client/test_callbacks.py",
     "client/context.py": DECLARATIONS,

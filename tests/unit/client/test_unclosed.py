@@ -49,7 +49,7 @@ def test_a_blocking_client() -> None:
         del client
         gc.collect()
     assert [each.category for each in caught] == [ResourceWarning]
-    assert "unclosed <waltz.client.plain.client.Client" in str(caught[0].message)
+    assert "unclosed <waltz.asynchronous.Client" in str(caught[0].message)
     asyncio.run_coroutine_threadsafe(engine.close(), loop).result()
     background.leave()
 
