@@ -23,6 +23,7 @@ from waltz.common.serializers import Serializer
 if TYPE_CHECKING:
     from waltz.table.face.blocking import BlockingCursor, BlockingTable
     from waltz.table.face.blocking_several import BlockingPartitionedTable
+    from waltz.table.face.table import Table
     from waltz.table.properties import PartitionProperties
 
 C = TypeVar("C", bound=Connection)
@@ -105,11 +106,9 @@ class Client(PlainClient):
     ) -> "BlockingTable":
         """The table in a partition, to be opened with ``with`` while the client is open."""
         from waltz.table.face.blocking import BlockingTable  # for those only who use tables
-        from waltz.table.face.table import Table
 
-        async def made() -> Table:
-            path = None if directory is None else Path(directory)
-            return Table(self._client, partition_id, properties, store=store, directory=path)
+        async def made() -> "Table":
+            return self._client.table(partition_id, store=store, directory=directory, properties=properties)
 
         return BlockingTable(self.run(made()), self.run)
 

@@ -10,7 +10,8 @@ from zlib import crc32
 
 from waltz.client.plain.client import Client
 from waltz.table.envelope import Row
-from waltz.table.face.table import TIMEOUT_S, Table
+from waltz.table.face.partition import TIMEOUT_S
+from waltz.table.face.table import Table
 from waltz.table.face.transaction import TableTransaction
 from waltz.table.properties import PartitionProperties
 from waltz.table.rows import TableRow, Version

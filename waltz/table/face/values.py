@@ -5,7 +5,8 @@ from contextlib import aclosing
 from typing import Generic, TypeVar
 
 from waltz.common.serializers import Serializer
-from waltz.table.face.table import TIMEOUT_S, Table
+from waltz.table.face.partition import TIMEOUT_S
+from waltz.table.face.table import Table
 from waltz.table.face.transaction import TableTransaction
 from waltz.table.rows import Version
 from waltz.table.view import KeyRange
