@@ -40,7 +40,14 @@ def connect(
     on_event: OnEvent | None = None,
     **settings: Unpack[ClientSettings],
 ) -> "Client":
-    """A client, to be opened with ``with``; the arguments are those of :func:`waltz.connect`."""
+    """A client, to be opened with ``with``; the arguments are those of :func:`waltz.connect`.
+
+    Examples:
+        ```python
+        with waltz.blocking.connect(cluster) as client:
+            transaction_id = client.append(0, b"hello")
+        ```
+    """
     return Client(
         asynchronous.connect(
             config,
@@ -55,7 +62,15 @@ def connect(
 
 
 class Client(PlainClient):
-    """The calls of :class:`waltz.Client`, each blocking until it is done, with the same errors."""
+    """The calls of :class:`waltz.Client`, each blocking until it is done, with the same errors.
+
+    Examples:
+        ```python
+        transaction_id = client.append(0, b"paid", append_locks=[waltz.PartitionLocalLock("account", "alice")])
+        for transaction in client.feed(0, after=-1, until=transaction_id):
+            print(transaction.transaction_id, transaction.data)
+        ```
+    """
 
     _client: asynchronous.Client
 

@@ -140,7 +140,15 @@ class OfPartition(Reading):
 
 
 class TransactionFeed(OneByOne, OfPartition):
-    """One by one."""
+    """One by one.
+
+    Examples:
+        ```python
+        with client.feed(0, after=-1) as feed:
+            print(next(feed).data)
+            print(feed.poll(timeout_s=1.0))  # None when there is none in time
+        ```
+    """
 
     _feed: Feed
 
@@ -153,7 +161,14 @@ class TransactionFeed(OneByOne, OfPartition):
 
 
 class BatchFeed(OfPartition):
-    """As many at a time as came together."""
+    """As many at a time as came together.
+
+    Examples:
+        ```python
+        for batch in client.feed_batches(0, after=-1, until=client.high_water_mark(0)):
+            print(len(batch), "transactions up to", batch[-1].transaction_id)
+        ```
+    """
 
     def __init__(self, client: Calls, feed: Feed) -> None:
         super().__init__(client, feed)

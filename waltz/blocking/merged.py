@@ -19,7 +19,15 @@ _TURN = 512
 
 
 class MergedFeed(OneByOne):
-    """Transactions of several partitions, for one thread at a time: in order within each, in turn between them."""
+    """Transactions of several partitions, for one thread at a time: in order within each, in turn between them.
+
+    Examples:
+        ```python
+        with client.feed_all([0, 1], after=-1) as feed:
+            transaction = next(feed)
+            print(transaction.partition_id, transaction.transaction_id, transaction.data)
+        ```
+    """
 
     _feed: AsyncMergedFeed
 
@@ -75,6 +83,14 @@ class Consumer(MergedFeed):
     """Transactions of several partitions behind stored positions, for one thread at a time; used with ``with``.
 
     Leaving a loop over it does not close it.
+
+    Examples:
+        ```python
+        with client.consume(waltz.FilePositions(f"{directory}/mails.positions")) as consumer:
+            batch = consumer.next_batch(timeout_s=1.0)
+            print(len(batch), "transactions of one partition")
+            consumer.commit()  # a restart goes on behind them
+        ```
     """
 
     _feed: AsyncConsumer

@@ -15,7 +15,16 @@ T = TypeVar("T")
 
 
 class ValueClient(Generic[T]):
-    """Made by ``client.with_serializer(serializer)``. What the serializer raises comes out before anything is sent."""
+    """Made by ``client.with_serializer(serializer)``. What the serializer raises comes out before anything is sent.
+
+    Examples:
+        ```python
+        orders = client.with_serializer(waltz.JsonSerializer())
+        transaction_id = orders.append(0, {"customer": "alice", "amount": 3})
+        for transaction in client.feed(0, after=transaction_id - 1, until=transaction_id):
+            print(orders.value(transaction))
+        ```
+    """
 
     def __init__(self, client: PlainClient, serializer: Serializer[T]) -> None:
         self._client = client

@@ -37,6 +37,15 @@ class Table:
     Used on the loop of its client, which has to outlive it. Every write returns the id of its transaction; reads see
     at least what was written through this object before. Writes raise what ``Client.append`` raises, and
     ``PropertiesError`` while the partition is disabled; reads raise ``TableError`` when the view has stopped.
+
+    Examples:
+        ```python
+        await waltz.table.configure(client, 0, {"format": "table"})
+        async with client.table(0) as table:
+            await table.put(b"alice", b"100")
+            (alice,) = await table.get([b"alice"])
+            print(alice.value if alice else "no such row")
+        ```
     """
 
     _is_open = False
