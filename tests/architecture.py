@@ -133,6 +133,7 @@ ARROWS: dict[str, tuple[str, ...]] = {
         "table.face",
     ),
     "blocking": (
+        "asynchronous",
         "client",
         "client.engine",
         "client.plain",
@@ -155,8 +156,8 @@ ARROWS: dict[str, tuple[str, ...]] = {
         "telemetry",
     ),
     "spark": (
+        "asynchronous",
         "client",
-        "client.plain",
         "common",
         "common.cluster",
         "common.net",

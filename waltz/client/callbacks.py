@@ -98,6 +98,13 @@ class WaltzClient:
 
     Made by :meth:`open`; to be closed, or used as an asynchronous context manager. Everything happens on the loop on
     which it was opened; a call on another one raises ``InvalidOperationError`` before it does anything.
+
+    Examples:
+        ```python
+        await client.submit(context)  # what becomes of it is told to the context
+        transaction_id = await client.transact(0, lambda basis: waltz.Append(b"paid", write_locks=[lock]))
+        print("transaction", transaction_id, "is among those applied:", client.client_high_water_mark(0))
+        ```
     """
 
     _closed = True
@@ -405,6 +412,13 @@ def open_client(
     ``serializer`` is for values that ``builder.set_transaction_data`` is given without one. The other arguments are
     those of :func:`waltz.connect`. Raises, once it is awaited, ``ConfigError``, ``TypeError`` for unknown arguments,
     and as ``WaltzClient.open``.
+
+    Examples:
+        ```python
+        async with waltz.open_client(callbacks, cluster) as client:
+            await client.submit(context)
+            await client.flush_transactions()
+        ```
     """
 
     async def opened() -> WaltzClient:

@@ -20,7 +20,19 @@ Choice = Append | bytes | bytearray | memoryview | None
 
 @dataclass(frozen=True, slots=True)
 class Basis:
-    """What a decision has to rest on: everything in the partition up to ``high_water_mark``, and it may be more."""
+    """What a decision has to rest on: everything in the partition up to ``high_water_mark``, and it may be more.
+
+    Examples:
+        ```python
+        def decide(basis: waltz.Basis) -> waltz.Append | None:
+            if basis.attempt > 10:
+                return None  # nothing is appended
+            return waltz.Append(b"rests on %d" % basis.high_water_mark, write_locks=[lock])
+
+
+        transaction_id = await client.transact(0, decide)
+        ```
+    """
 
     partition_id: int
     high_water_mark: int

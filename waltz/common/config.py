@@ -64,6 +64,20 @@ class TlsConfig(_Model):
     ``check_hostname``: with a trust store, whom this side connects to must show a certificate for that host name. It is
     on by default, but off in a configuration file that does not have the key: the original, whose files these may be,
     never checks.
+
+    Examples:
+        ```python
+        from pydantic import SecretStr
+
+        from waltz.common.config import TlsConfig
+
+        tls = TlsConfig(
+            key_store_location="/etc/waltz/client.p12",
+            key_store_password=SecretStr("..."),
+            trust_store_location="/etc/waltz/ca.pem",
+        )
+        client = waltz.connect(zookeeper_connect_string="zoo-1.example.com:2181", cluster_root="/waltz", tls=tls)
+        ```
     """
 
     key_store_location: _Text | None = Field(default=None, validation_alias="keyStore.location")
@@ -206,7 +220,20 @@ class StorageConfig(ClusterConfig):
 
 
 class ClientConfig(ClusterConfig):
-    """Configuration of the client library. Times are in milliseconds and sizes in bytes, as their names say."""
+    """Configuration of the client library. Times are in milliseconds and sizes in bytes, as their names say.
+
+    Examples:
+        ```python
+        from waltz.common.config import TlsConfig
+
+        config = waltz.ClientConfig(
+            zookeeper_connect_string="zoo-1.example.com:2181,zoo-2.example.com:2181",
+            cluster_root="/waltz",
+            tls=TlsConfig(trust_store_location="/etc/waltz/ca.pem"),
+        )
+        client = waltz.connect(config)  # to be opened with `async with`
+        ```
+    """
 
     zookeeper_session_timeout_ms: _Positive = Field(default=30_000, validation_alias="zookeeper.sessionTimeout")
     zookeeper_connect_timeout_ms: _Positive = Field(default=30_000, validation_alias="zookeeper.connectTimeout")

@@ -259,7 +259,15 @@ async def confirm_mark(engine: Engine, partition: StreamPartition, transaction_i
 
 
 class TransactionFeed(Feed):
-    """One by one."""
+    """One by one.
+
+    Examples:
+        ```python
+        async with client.feed(0, after=-1) as feed:
+            transaction = await anext(feed)
+            print(transaction.data, await feed.poll(timeout_s=1.0))  # None when there is none in time
+        ```
+    """
 
     async def __aiter__(self) -> AsyncGenerator[Record, None]:
         awaiting = self.awaiting
@@ -309,7 +317,14 @@ class TransactionFeed(Feed):
 
 
 class BatchFeed(Feed):
-    """As many at a time as came together."""
+    """As many at a time as came together.
+
+    Examples:
+        ```python
+        async for batch in client.feed_batches(0, after=-1, until=await client.high_water_mark(0)):
+            print(len(batch), "transactions up to", batch[-1].transaction_id)
+        ```
+    """
 
     async def __aiter__(self) -> AsyncGenerator[list[Record], None]:
         try:

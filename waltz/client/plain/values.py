@@ -15,7 +15,16 @@ T = TypeVar("T")
 
 
 class ValueClient(Generic[T]):
-    """Made by ``client.with_serializer(serializer)``. What the serializer raises comes out before anything is sent."""
+    """Made by ``client.with_serializer(serializer)``. What the serializer raises comes out before anything is sent.
+
+    Examples:
+        ```python
+        orders = client.with_serializer(waltz.JsonSerializer())
+        transaction_id = await orders.append(0, {"customer": "alice", "amount": 3})
+        async for transaction in client.feed(0, after=transaction_id - 1, until=transaction_id):
+            print(orders.value(transaction))
+        ```
+    """
 
     __slots__ = ("_client", "_serializer")
 
