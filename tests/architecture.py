@@ -67,6 +67,13 @@ ARROWS: dict[str, tuple[str, ...]] = {
         "common.zk",
         "storage.remote",
     ),
+    "survey": (
+        "common",
+        "common.cluster",
+        "common.wire",
+        "common.zk",
+        "storage.remote",
+    ),
     "client": (
         "client.engine",
         "client.mock",
@@ -213,6 +220,7 @@ ARROWS: dict[str, tuple[str, ...]] = {
         "storage",
         "storage.disk",
         "storage.remote",
+        "survey",
         "table",
         "table.face",
     ),

@@ -1,23 +1,26 @@
 """The state of a cluster at one moment: what ZooKeeper, servers and storages say, put together by partition."""
 
 import asyncio
-import contextlib
 import json
 import re
-from collections.abc import Mapping, Sequence
+import ssl
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from waltz.cli.checks import find_failures
-from waltz.cli.session import Session
-from waltz.cli.survey import Survey, read_survey
-from waltz.cli.write_sessions import Told, ask_owners
 from waltz.common.cluster.marks import ask_committed_marks
 from waltz.common.cluster.owners import Owner, read_owners
 from waltz.common.errors import WaltzError
 from waltz.common.metrics import Json
+from waltz.common.zk.client import ZooKeeper
 from waltz.common.zk.store_admin import read_cluster_params
 from waltz.storage.remote.admin_client import StorageAdminClient
 from waltz.storage.remote.operations import admin_endpoint, connection
+from waltz.survey.checks import find_failures
+from waltz.survey.survey import Survey, read_survey
+
+PARTITIONS_AT_ONCE = 32
+"""Put together before the loop may do something else: well below a millisecond's work."""
 
 _LAST_ID = re.compile(r"waltz-storage\.partition-(\d+)\.max-transaction-id")
 
@@ -106,38 +109,56 @@ class ClusterState(NamedTuple):
         }
 
 
+AskWriteSessions = Callable[[Mapping[int, Owner]], Awaitable[Mapping[int, int]]]
+"""Asks the owners of partitions for the numbers of their write sessions; nothing is raised."""
+
+
 async def read_state(
-    session: Session, partition_ids: Sequence[int], timeout_s: float, before: "ClusterState | None" = None
+    zookeeper: ZooKeeper,
+    root: str,
+    partition_ids: Sequence[int],
+    *,
+    tls: ssl.SSLContext | None,
+    timeout_s: float,
+    before: ClusterState | None = None,
+    ask_write_sessions: AskWriteSessions | None = None,
 ) -> ClusterState:
     """Ask everybody; ``timeout_s`` is for each answer. Rates are those since ``before``.
 
-    Raises ``WaltzError`` of ZooKeeper; who does not answer is part of the state.
+    Without ``ask_write_sessions`` no write session is known. Raises ``WaltzError`` of ZooKeeper; who does not answer is
+    part of the state. Leaves the loop to others again and again, however many partitions there are.
     """
-    zookeeper, root = session.zookeeper, session.root
     loop = asyncio.get_running_loop()
-    survey = await read_survey(zookeeper, root, partition_ids, tls=session.tls, timeout_s=timeout_s)
+    survey = await read_survey(zookeeper, root, partition_ids, tls=tls, timeout_s=timeout_s)
     owners = await read_owners(zookeeper, root)
     name = (await read_cluster_params(zookeeper, root)).name
-    last_ids, told = await asyncio.gather(
-        _ask_last_ids(session, survey, timeout_s),
-        _ask_write_sessions(session, {each: owners[each] for each in partition_ids if each in owners}, timeout_s),
+    owned = {each: owners[each] for each in partition_ids if each in owners}
+    last_ids, write_sessions = await asyncio.gather(
+        _ask_last_ids(zookeeper, root, tls, survey, timeout_s),
+        _no_write_sessions(owned) if ask_write_sessions is None else ask_write_sessions(owned),
     )
     # After the storages: what they have is committed by then, or it is counted as lag.
     marks, _ = await ask_committed_marks(
-        zookeeper, root, partition_ids, tls=session.tls, deadline_s=loop.time() + min(timeout_s, 1.0)
+        zookeeper, root, partition_ids, tls=tls, deadline_s=loop.time() + min(timeout_s, 1.0)
     )
     at_s = loop.time()
     rates = {} if before is None else _rates(before, marks, at_s)
-    partitions = tuple(
-        _partition(each, survey, owners.get(each), marks.get(each), told.get(each), last_ids, rates.get(each))
-        for each in partition_ids
-    )
+    partitions = []
+    for each in partition_ids:
+        partitions.append(
+            _partition(
+                each, survey, owners.get(each), marks.get(each), write_sessions.get(each), last_ids, rates.get(each)
+            )
+        )
+        if len(partitions) % PARTITIONS_AT_ONCE == 0:
+            await asyncio.sleep(0)
+    owned_count = Counter(server_id for owning in survey.owners.values() for server_id in owning)
     servers = tuple(
         ServerState(
             server_id,
             str(server.endpoint),
             survey.server_reports[server_id].version,
-            sum(server_id in owning for owning in survey.owners.values()),
+            owned_count[server_id],
             server.preferred_partitions,
         )
         for server_id, server in sorted(survey.servers.items())
@@ -148,7 +169,11 @@ async def read_state(
         else StorageState(storage, True, sum(report.values()), len(report))
         for storage, report in sorted(survey.storage_reports.items())
     )
-    return ClusterState(name, root, at_s, servers, storages, partitions)
+    return ClusterState(name, root, at_s, servers, storages, tuple(partitions))
+
+
+async def _no_write_sessions(_: Mapping[int, Owner]) -> Mapping[int, int]:
+    return {}
 
 
 def _partition(
@@ -156,7 +181,7 @@ def _partition(
     survey: Survey,
     owner: Owner | None,
     mark: int | None,
-    told: Told | str | None,
+    write_session: int | None,
     last_ids: Mapping[str, Mapping[int, int]],
     rate_per_s: float | None,
 ) -> PartitionState:
@@ -175,7 +200,7 @@ def _partition(
         None if owner is None or owner.endpoint is None else str(owner.endpoint),
         None if owner is None else owner.generation,
         None if metadata is None else metadata.session_id,
-        told.number if isinstance(told, Told) else None,
+        write_session,
         mark,
         rate_per_s,
         replicas,
@@ -204,25 +229,22 @@ def _replica(partition_id: int, storage: str, survey: Survey, mark: int | None, 
     return ReplicaState(storage, "current" if is_member else "behind", lag)
 
 
-async def _ask_write_sessions(session: Session, owners: Mapping[int, Owner], timeout_s: float) -> dict[int, Told | str]:
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(timeout_s):
-            return await ask_owners(owners, session.tls)
-    return {}
-
-
-async def _ask_last_ids(session: Session, survey: Survey, timeout_s: float) -> dict[str, dict[int, int]]:
+async def _ask_last_ids(
+    zookeeper: ZooKeeper, root: str, tls: ssl.SSLContext | None, survey: Survey, timeout_s: float
+) -> dict[str, dict[int, int]]:
     """The last transaction of each replica, by storage; nothing of those that do not tell."""
     storages = [storage for storage, report in survey.storage_reports.items() if not isinstance(report, str)]
-    answers = await asyncio.gather(*(_ask_storage(session, storage, timeout_s) for storage in storages))
+    answers = await asyncio.gather(*(_ask_storage(zookeeper, root, tls, storage, timeout_s) for storage in storages))
     return dict(zip(storages, answers, strict=True))
 
 
-async def _ask_storage(session: Session, storage: str, timeout_s: float) -> dict[int, int]:
+async def _ask_storage(
+    zookeeper: ZooKeeper, root: str, tls: ssl.SSLContext | None, storage: str, timeout_s: float
+) -> dict[int, int]:
     try:
         async with asyncio.timeout(timeout_s):
-            admin = await admin_endpoint(session.zookeeper, session.root, storage)
-            async with connection(StorageAdminClient, session.zookeeper, session.root, admin, session.tls) as client:
+            admin = await admin_endpoint(zookeeper, root, storage)
+            async with connection(StorageAdminClient, zookeeper, root, admin, tls) as client:
                 return parse_last_ids(await client.metrics())
     except (WaltzError, TimeoutError, ValueError):
         return {}
