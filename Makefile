@@ -1,4 +1,5 @@
-# Everything runs in a virtual environment of the project's own; only Python (>= 3.11) and Java (>= 17) are needed.
+# Everything runs in a virtual environment of the project's own; only Python (>= 3.11) is needed.
+# Java (>= 17) is the machine's or, where it has none, a Python package.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
