@@ -21,7 +21,9 @@ from pathlib import Path
 import yaml
 
 from tests.integration.compose import ROOT, Engine
-from tests.package.dockerfile import install_as_image
+from tests.integration.site import Site
+from tests.package import kubernetes, units
+from tests.package.dockerfile import health_check, install_as_image
 from tests.package.environment import Environment
 from waltz.common.errors import WaltzError
 from waltz.local.processes import Children
@@ -64,11 +66,11 @@ def check(directory: Path) -> None:
             environment.pip("install", "--quiet", str(artifact))
         with _step(f"{name}: modules, commands"):
             check_bare(environment)
-        with _step(f"{name}: compose"):
-            check_compose(environment)
         if artifact is sdist:
             with _step(f"{name}: local cluster with the jars of {JARS_VARIABLE}"):
                 check_local(environment, {JARS_VARIABLE: jars})
+            with _step(f"{name}: units of systemd"):
+                check_units(environment)
         else:
             with _step(f"{name}: install the extra"):
                 environment.pip("install", "--quiet", f"{artifact}[local]")
@@ -79,6 +81,8 @@ def check(directory: Path) -> None:
         install_as_image(ROOT, directory / "opt", image)
     with _step("image: compose"):
         check_compose(image)
+    with _step("image: Kubernetes"):
+        check_kubernetes(image)
 
 
 @contextlib.contextmanager
@@ -151,6 +155,40 @@ def check_compose(environment: Environment) -> None:
         configuration = work / "client.yml"
         configuration.write_text(yaml.safe_dump(engine.client_configuration()))
         use(environment, configuration)
+
+
+def check_units(environment: Environment) -> None:
+    """What the units run makes a cluster that takes and gives transactions, and ends when it is told to."""
+    with _work(environment, "units") as (work, zookeeper, children):
+        site = units.make_site(work, zookeeper, children, environment.programs)
+        daemons = units.start_cluster(site)
+        _use_site(environment, site)
+        units.stop_cluster(daemons)
+
+
+def check_kubernetes(environment: Environment) -> None:
+    """What the pods run makes a cluster that goes on when a server is to be stopped."""
+    with _work(environment, "kubernetes") as (work, zookeeper, children):
+        site = kubernetes.make_site(work, zookeeper, children, environment.programs)
+        pods = kubernetes.start_cluster(site)
+        kubernetes.check_health(site, health_check(ROOT / "Dockerfile"))
+        _use_site(environment, site)
+        kubernetes.drain(site, pods)
+        _use_site(environment, site)
+
+
+@contextlib.contextmanager
+def _work(environment: Environment, name: str) -> Iterator[tuple[Path, LocalZooKeeper, Children]]:
+    work = environment.directory / name
+    work.mkdir()
+    with LocalZooKeeper() as zookeeper, Children() as children:
+        yield work, zookeeper, children
+
+
+def _use_site(environment: Environment, site: Site) -> None:
+    configuration = site.directory / "client.yml"
+    configuration.write_text(yaml.safe_dump(site.client_configuration()))
+    use(environment, configuration)
 
 
 def use(environment: Environment, configuration: Path) -> None:
