@@ -15,6 +15,7 @@ from pydantic import BaseModel
 
 from waltz.common.config import load
 from waltz.common.errors import WaltzError
+from waltz.common.json_log import log_to_stderr
 from waltz.common.loops import run as run_on_loop
 from waltz.common.version import installed_version
 
@@ -40,10 +41,11 @@ def run_daemon(program: str, model: type[Config], run: Callable[[Config], Awaita
     parser.add_argument("--version", action="version", version=f"{program} {installed_version() or 'not installed'}")
     parser.add_argument("config", type=Path, metavar="CONFIG.yml", help="configuration file")
     parser.add_argument("--log-level", default="INFO", choices=("DEBUG", "INFO", "WARNING", "ERROR"))
-    options = parser.parse_args()
-    logging.basicConfig(
-        level=options.log_level, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr
+    parser.add_argument(
+        "--log-format", default="text", choices=("text", "json"), help="json: one object a line (default: %(default)s)"
     )
+    options = parser.parse_args()
+    log_to_stderr(options.log_level, options.log_format)
     logging.getLogger("kazoo").setLevel(max(logging.WARNING, logging.getLogger().level))
 
     async def main() -> None:
@@ -52,7 +54,10 @@ def run_daemon(program: str, model: type[Config], run: Callable[[Config], Awaita
     try:
         run_on_loop(main())
     except (WaltzError, OSError) as error:
-        print(f"Error: {error}", file=sys.stderr)  # noqa: T201 - the daemon's last word
+        if options.log_format == "json":
+            logger.critical("%s", error)
+        else:
+            print(f"Error: {error}", file=sys.stderr)  # noqa: T201 - the daemon's last word
         return 1
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
