@@ -314,8 +314,8 @@ class WaltzServer:
     def _look_at_replicas(self) -> None:
         """Log what has become of replicas, and look again after a while."""
         self._next_look = asyncio.get_running_loop().call_later(REPLICA_LOOK_INTERVAL_S, self._look_at_replicas)
-        for level, text in self._journal.look(self._replica_views()):
-            logger.log(level, "%s", text)
+        for level, text, partition_id, storage in self._journal.look(self._replica_views()):
+            logger.log(level, "%s", text, extra={"partition": partition_id, "storage": storage})
 
     def _follow_zookeeper(self) -> None:
         self._zookeeper_changed(self._zookeeper.state)
