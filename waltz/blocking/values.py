@@ -6,7 +6,7 @@ from typing import Generic, TypeVar
 from waltz.blocking.feeds import BatchFeed, TransactionFeed
 from waltz.blocking.plain import PlainClient
 from waltz.client.builder import Append, serialized
-from waltz.client.decisions import Basis
+from waltz.client.decisions import Basis, serialized_choice
 from waltz.client.plain.client import APPEND_TIMEOUT_S, Locks
 from waltz.common.records import Record
 from waltz.common.serializers import Serializer
@@ -81,14 +81,9 @@ class ValueClient(Generic[T]):
         max_attempts: int | None = None,
     ) -> int | None:
         """As ``transact`` of the client: ``decide`` returns a value, an ``Append`` of one, or ``None`` for nothing."""
-
-        def decide_bytes(basis: Basis) -> Append | None:
-            choice = decide(basis)
-            return None if choice is None else serialized(choice, self._serializer)
-
         return self._client.transact(
             partition_id,
-            decide_bytes,
+            lambda basis: serialized_choice(decide(basis), self._serializer),
             feed=feed,
             reads_log=reads_log,
             timeout_s=timeout_s,
