@@ -30,6 +30,7 @@ ARROWS: dict[str, tuple[str, ...]] = {
     ),
     "storage": (
         "common",
+        "common.net",
         "common.wire",
         "storage.node",
     ),
