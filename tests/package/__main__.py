@@ -20,8 +20,8 @@ from pathlib import Path
 
 import yaml
 
-from tests.integration.compose import ROOT, Engine
-from tests.integration.site import Site
+from tests.integration.compose import Engine
+from tests.integration.site import ROOT, Site
 from tests.package import kubernetes, units
 from tests.package.dockerfile import health_check, install_as_image
 from tests.package.environment import Environment
@@ -146,15 +146,11 @@ def check_local(environment: Environment, variables: dict[str, str]) -> None:
 
 def check_compose(environment: Environment) -> None:
     """The commands of docker-compose.yml make a cluster that takes and gives transactions."""
-    work = environment.directory / "compose"
-    work.mkdir()
-    with LocalZooKeeper() as zookeeper, Children() as children:
+    with _work(environment, "compose") as (work, zookeeper, children):
         engine = Engine(work, zookeeper, children, environment.programs)
         engine.start_cluster()
         assert "usage: waltz" in engine.run("tools")
-        configuration = work / "client.yml"
-        configuration.write_text(yaml.safe_dump(engine.client_configuration()))
-        use(environment, configuration)
+        _use_site(environment, engine.site)
 
 
 def check_units(environment: Environment) -> None:
