@@ -62,12 +62,14 @@ class Site:
         assert result.returncode == 0, f"{node}: {result.stdout}{result.stderr}"
         return result.stdout
 
-    def attempt(self, node: str, words: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    def attempt(
+        self, node: str, words: Sequence[str], variables: Mapping[str, str] = NONE
+    ) -> subprocess.CompletedProcess[str]:
         """Run a command that ends by itself, well or not."""
         return subprocess.run(
             self._command(node, words, {}),
             cwd=self.directory,
-            env={**os.environ, "PATH": os.pathsep.join((str(self.programs), os.environ["PATH"]))},
+            env={**os.environ, **variables, "PATH": os.pathsep.join((str(self.programs), os.environ["PATH"]))},
             capture_output=True,
             text=True,
             timeout=WAIT_S,

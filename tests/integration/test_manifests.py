@@ -3,6 +3,7 @@
 What they run is run by ``python -m tests.package``.
 """
 
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -13,16 +14,33 @@ import pytest
 import yaml
 
 from tests.integration.site import ROOT
-from tests.package.kubernetes import MANIFESTS, hosts, pod, resources
+from tests.package.kubernetes import KUBERNETES, MANIFESTS, hosts, pod, resources
 from tests.package.units import UNITS, setting
+from waltz.cli.main import parser
 from waltz.common.daemon import CLOSE_STEP_TIMEOUT_S
 from waltz.storage.node.node import CLOSE_TIMEOUT_S
 
 KINDS = ("server", "storage")
 STEPS_OF_CLOSING = 7
 """Of a server, with a deadline each."""
-ALL = [*resources(), *resources(MANIFESTS / "zookeeper")]
+FOLDERS = [MANIFESTS, KUBERNETES / "external", KUBERNETES / "zookeeper"]
+ALL = [one for folder in FOLDERS for one in resources(folder)]
 OLDEST, NEWEST = "1.29", "1.34"
+
+
+# The page
+
+
+def test_the_page_names_commands_and_files_that_there_are() -> None:
+    page = (ROOT / "docs" / "deployment.md").read_text()
+    commands = re.findall(r"^(?:\$|.* tools|.* --) waltz (.+?)(?: +#.*)?$", page, re.MULTILINE)
+    assert len(commands) == 5
+    for command in commands:
+        parser().parse_args(command.split())
+    files = re.findall(r"deploy/[\w./-]*\w", page)
+    assert {"deploy/config", "deploy/systemd", "deploy/kubernetes/base"} <= set(files)
+    for file in files:
+        assert (ROOT / file).exists(), file
 
 
 # systemd
@@ -73,7 +91,7 @@ def test_kubernetes_takes_the_resource(resource: dict[str, Any], version: str) -
         kubernetes_validate.validate(wrong, version, strict=True)
 
 
-@pytest.mark.parametrize("directory", [MANIFESTS, MANIFESTS / "zookeeper"], ids=lambda path: path.name)
+@pytest.mark.parametrize("directory", FOLDERS, ids=lambda path: path.name)
 def test_kustomize_puts_everything_together(directory: Path) -> None:
     kubectl = shutil.which("kubectl")
     if kubectl is None:
@@ -84,8 +102,10 @@ def test_kustomize_puts_everything_together(directory: Path) -> None:
     for one in made:
         kubernetes_validate.validate(one, NEWEST, strict=True)
         assert one["kind"] == "Namespace" or one["metadata"]["namespace"] == "waltz"
-    wanted = len(list(resources(directory))) + (directory == MANIFESTS)
-    assert len(made) == wanted  # with the map of the configuration files
+    files = {one["metadata"]["name"]: one["data"] for one in made if one["kind"] == "ConfigMap"}
+    wanted = [*resources(directory), *(resources() if directory.name == "external" else ())]
+    assert len(made) == len(wanted) + len(files)
+    assert len(files) == (directory.name != "zookeeper")
     assert "image: waltz\n" not in result.stdout
 
 

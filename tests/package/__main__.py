@@ -20,9 +20,9 @@ from pathlib import Path
 
 import yaml
 
-from tests.integration.compose import ROOT, Engine
-from tests.integration.site import Site
-from tests.package import kubernetes, units
+from tests.integration.compose import Engine
+from tests.integration.site import ROOT, Site
+from tests.package import extras, kubernetes, units
 from tests.package.dockerfile import health_check, install_as_image
 from tests.package.environment import Environment
 from waltz.common.errors import WaltzError
@@ -35,6 +35,7 @@ EXTRAS = {
     *("pyarrow", "pyspark", "pytest", "tqdm"),
 }
 """What modules of the package may miss in a bare environment."""
+WITHOUT_JAVA = {"PATH": "", "JAVA_HOME": ""}
 WHEEL_HOLDS = {"waltz", "pyspark_waltz", "pyspark_waltz_table", "waltz_log-*.dist-info"}
 SDIST_HOLDS = {
     *("waltz", "pyspark_waltz", "pyspark_waltz_table", "docs", "mkdocs.yml", "pyproject.toml"),
@@ -59,9 +60,10 @@ def check(directory: Path) -> None:
     """Everything, below ``directory``. Raises :class:`WaltzError` and what assertions raise."""
     with _step("build"):
         wheel, sdist = build(directory / "dist")
+    environments: dict[str, Environment] = {}
     jars = str(zookeeper_jars()[0].parent)
     for name, artifact in (("wheel", wheel), ("sdist", sdist)):
-        environment = Environment(directory, name)
+        environment = environments[name] = Environment(directory, name)
         with _step(f"{name}: install"):
             environment.pip("install", "--quiet", str(artifact))
         with _step(f"{name}: modules, commands"):
@@ -76,6 +78,10 @@ def check(directory: Path) -> None:
                 environment.pip("install", "--quiet", f"{artifact}[local]")
             with _step(f"{name}: local cluster"):
                 check_local(environment, {})
+    for extra, environment in extras.layers(directory, bare=environments["sdist"], local=environments["wheel"]):
+        with _step(f"{extra}: install, modules"):
+            environment.pip("install", "--quiet", f"{wheel}[{extra}]")
+            check_extra(extra, environment)
     image = Environment(directory, "image")
     with _step("image: install"):
         install_as_image(ROOT, directory / "opt", image)
@@ -126,6 +132,18 @@ def check_bare(environment: Environment) -> None:
         assert environment.run(program, "--help").startswith(f"usage: {program} ")
     assert "extra 'local'" in environment.refused("waltz", "local", "start")
     assert "extra 'demo'" in environment.refused("waltz", "demo")
+    assert "extra 'java'" in environment.refused("waltz", "local", "java", **WITHOUT_JAVA)
+
+
+def check_extra(extra: str, environment: Environment) -> None:
+    """What it brings can be imported, and so can the modules that need it."""
+    brings = extras.BRINGS[extra]
+    environment.run("python", "-c", f"import {', '.join(sorted(brings))}")
+    shutil.copy(Path(__file__).with_name("bare.py"), environment.directory)
+    _, missing = environment.run("python", "bare.py", "--modules").splitlines()
+    assert not set(missing.split()) & brings, f"with the extra {extra} modules cannot be imported without {missing}"
+    if extra == "java":
+        environment.run("python", "-m", "waltz.cli.main", "local", "java", **WITHOUT_JAVA)
 
 
 def check_local(environment: Environment, variables: dict[str, str]) -> None:
@@ -146,15 +164,11 @@ def check_local(environment: Environment, variables: dict[str, str]) -> None:
 
 def check_compose(environment: Environment) -> None:
     """The commands of docker-compose.yml make a cluster that takes and gives transactions."""
-    work = environment.directory / "compose"
-    work.mkdir()
-    with LocalZooKeeper() as zookeeper, Children() as children:
+    with _work(environment, "compose") as (work, zookeeper, children):
         engine = Engine(work, zookeeper, children, environment.programs)
         engine.start_cluster()
         assert "usage: waltz" in engine.run("tools")
-        configuration = work / "client.yml"
-        configuration.write_text(yaml.safe_dump(engine.client_configuration()))
-        use(environment, configuration)
+        _use_site(environment, engine.site)
 
 
 def check_units(environment: Environment) -> None:

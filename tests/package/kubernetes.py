@@ -11,7 +11,8 @@ from tests.integration.site import ROOT, Site
 from waltz.local.processes import Child, Children
 from waltz.local.zookeeper import LocalZooKeeper
 
-MANIFESTS = ROOT / "deploy" / "kubernetes"
+KUBERNETES = ROOT / "deploy" / "kubernetes"
+MANIFESTS = KUBERNETES / "base"
 NAMESPACE = "waltz"
 
 
