@@ -129,6 +129,8 @@ class ServerConfig(ClusterConfig):
     """What to listen on; our own key. Default: what ``server_host`` resolves to."""
     server_jetty_port: _Port | None = Field(default=None, validation_alias="server.jetty.port")
     """Port of the HTTP endpoints; none without it."""
+    console_enabled: bool = Field(default=True, validation_alias="server.console.enabled")
+    """Whether the web console is served at that port; our own key."""
     optimistic_lock_table_size: _Positive = Field(default=30_000, validation_alias="server.optimisticLockTableSize")
     feed_cache_size_bytes: _NotNegative = Field(default=64 << 20, validation_alias="server.feedCacheSize")
     min_fetch_size: _Positive = Field(default=100, validation_alias="server.minFetchSize")
