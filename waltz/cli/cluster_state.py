@@ -2,12 +2,11 @@
 
 import asyncio
 import contextlib
-import json
-import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from waltz.cli.checks import find_failures
+from waltz.cli.replica_reports import ask_last_ids
 from waltz.cli.session import Session
 from waltz.cli.survey import Survey, read_survey
 from waltz.cli.write_sessions import Told, ask_owners
@@ -16,10 +15,6 @@ from waltz.common.cluster.owners import Owner, read_owners
 from waltz.common.errors import WaltzError
 from waltz.common.metrics import Json
 from waltz.common.zk.store_admin import read_cluster_params
-from waltz.storage.remote.admin_client import StorageAdminClient
-from waltz.storage.remote.operations import admin_endpoint, connection
-
-_LAST_ID = re.compile(r"waltz-storage\.partition-(\d+)\.max-transaction-id")
 
 
 class ReplicaState(NamedTuple):
@@ -119,7 +114,7 @@ async def read_state(
     owners = await read_owners(zookeeper, root)
     name = (await read_cluster_params(zookeeper, root)).name
     last_ids, told = await asyncio.gather(
-        _ask_last_ids(session, survey, timeout_s),
+        ask_last_ids(session, survey, timeout_s),
         _ask_write_sessions(session, {each: owners[each] for each in partition_ids if each in owners}, timeout_s),
     )
     # After the storages: what they have is committed by then, or it is counted as lag.
@@ -209,35 +204,3 @@ async def _ask_write_sessions(session: Session, owners: Mapping[int, Owner], tim
         async with asyncio.timeout(timeout_s):
             return await ask_owners(owners, session.tls)
     return {}
-
-
-async def _ask_last_ids(session: Session, survey: Survey, timeout_s: float) -> dict[str, dict[int, int]]:
-    """The last transaction of each replica, by storage; nothing of those that do not tell."""
-    storages = [storage for storage, report in survey.storage_reports.items() if not isinstance(report, str)]
-    answers = await asyncio.gather(*(_ask_storage(session, storage, timeout_s) for storage in storages))
-    return dict(zip(storages, answers, strict=True))
-
-
-async def _ask_storage(session: Session, storage: str, timeout_s: float) -> dict[int, int]:
-    try:
-        async with asyncio.timeout(timeout_s):
-            admin = await admin_endpoint(session.zookeeper, session.root, storage)
-            async with connection(StorageAdminClient, session.zookeeper, session.root, admin, session.tls) as client:
-                return parse_last_ids(await client.metrics())
-    except (WaltzError, TimeoutError, ValueError):
-        return {}
-
-
-def parse_last_ids(text: str) -> dict[int, int]:
-    """The last transaction ids by partition, from the metrics that the admin port of a storage tells.
-
-    Raises ``ValueError`` when it is something else.
-    """
-    gauges = json.loads(text).get("gauges", {})
-    found: dict[int, int] = {}
-    for name, gauge in gauges.items():
-        match = _LAST_ID.fullmatch(name)
-        value = gauge.get("value") if match else None
-        if match is not None and isinstance(value, int):
-            found[int(match[1])] = value
-    return found

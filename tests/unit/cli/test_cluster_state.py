@@ -6,7 +6,7 @@ import pytest
 
 from tests.unit.cli.nodes import ORIGINAL, OURS, STORAGES, WRITE_SESSION, running
 from tests.unit.common.cluster.fakes import GENERATION, SESSION
-from waltz.cli.cluster_state import ReplicaState, parse_last_ids, read_state
+from waltz.cli.cluster_state import ReplicaState, read_state
 from waltz.common.zk.paths import ClusterPaths
 from waltz.common.zk.znodes import ReplicaAssignments
 
@@ -71,14 +71,3 @@ async def test_a_partition_without_replicas_or_without_an_owner() -> None:
         assert (zero.replicas, zero.problems) == ((), ("NO_REPLICA",))
         assert (one.owner, one.endpoint, one.generation) == (None, None, None)
         assert "PARTITION_ASSIGNMENT_ZK_VALIDITY" in one.problems
-
-
-def test_last_ids_in_metrics() -> None:
-    gauges = {
-        "waltz-storage.partition-3.max-transaction-id": {"value": 17},
-        "waltz-storage.partition-4.max-transaction-id": {"error": "not open"},
-        "waltz-storage.partition-5.session-id": {"value": 1},
-    }
-    assert parse_last_ids(json.dumps({"gauges": gauges})) == {3: 17}
-    with pytest.raises(ValueError):
-        parse_last_ids("")
