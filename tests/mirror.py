@@ -16,6 +16,7 @@ WITHOUT_OWN_TEST = {
     "cli/disk.py": "its commands are run by unit/cli/test_main.py and integration/test_storage_tools.py",
     "cli/local.py": "the command is run by unit/cli/test_main.py and integration/test_local_cluster.py",
     "cli/performance.py": "its commands run against a real cluster in integration/test_operator_tools.py",
+    "cli/replica_moving.py": "the command runs against real nodes in integration/test_storage_move.py",
     "cli/storage.py": "its commands run against real nodes in integration/test_storage_tools.py",
     "cli/zookeeper.py": "its commands run against a real ZooKeeper in integration/test_storage_tools.py",
     "asynchronous.py": "through the mock in unit/table/face/test_configured.py",

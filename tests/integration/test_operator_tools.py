@@ -237,7 +237,7 @@ class Writer:
         self._config = cluster.layout.client_config_path
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._write)
-        self.written: dict[int, list[tuple[int, bytes]]] = {each: [] for each in range(PARTITIONS)}
+        self.written: dict[int, list[tuple[int, bytes]]] = {each: [] for each in range(cluster.layout.partitions)}
 
     def __enter__(self) -> "Writer":
         self._thread.start()
@@ -252,7 +252,7 @@ class Writer:
             number = 0
             while not self._stop.is_set():
                 data = b"under load %d" % number
-                partition_id = number % PARTITIONS
+                partition_id = number % len(self.written)
                 self.written[partition_id].append((client.append(partition_id, data), data))
                 number += 1
 

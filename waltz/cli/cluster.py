@@ -10,6 +10,7 @@ from waltz.cli.checks import Check, find_disabled_warnings, find_failures, find_
 from waltz.cli.moves import plan_rebalance
 from waltz.cli.moving import carry_out, moving_options
 from waltz.cli.output import logger_option, show
+from waltz.cli.replica_moving import read_moves
 from waltz.cli.server_metrics import add_http_option, read_metrics
 from waltz.cli.session import Nouns, Session, cluster_command, noun, number, partition_ranges
 from waltz.cli.survey import Survey, ask_server, read_survey
@@ -141,6 +142,12 @@ async def _verify(options: argparse.Namespace, session: Session) -> None:
             lines += [f"  {reason}" for reason in reasons]
     warnings = await _session_warnings(options, survey, partition_ids)
     warnings += find_disabled_warnings(survey, await _disabled(session, partition_ids))
+    moves = await read_moves(session.zookeeper, session.root)
+    warnings += [
+        f"a replica of partition {partition_id} is on its way {moves[partition_id]}: finish it by waltz storage move "
+        "--apply, or take it back by --cancel"
+        for partition_id in sorted(moves.keys() & set(partition_ids))
+    ]
     lines += [f"Warning: {warning}" for warning in warnings]
     checks, failed = len(Check) * len(partition_ids), len(failures)
     lines.append(f"Failed: {failed} of {checks} checks" if failed else f"Passed: all {checks} checks")

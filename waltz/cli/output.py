@@ -46,7 +46,7 @@ def show(options: argparse.Namespace, document: Json, lines: Iterable[str]) -> N
 
 def tell(options: argparse.Namespace, line: str) -> None:
     """Say how far the work is; beside JSON on standard error."""
-    print(line, file=sys.stderr if options.json else sys.stdout)
+    print(line, file=sys.stderr if options.json else sys.stdout, flush=True)
 
 
 def record_document(record: Record) -> dict[str, Json]:
