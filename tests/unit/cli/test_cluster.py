@@ -5,14 +5,14 @@ import logging
 
 import pytest
 
-from tests.unit.cli.nodes import ORIGINAL, OURS, ROOT, STORAGES, Nodes, running
 from tests.unit.cli.test_server_metrics import server_registry
+from tests.unit.survey.nodes import ORIGINAL, OURS, ROOT, STORAGES, Nodes, running
 from waltz.cli import cluster
-from waltz.cli.checks import Check
 from waltz.cli.main import parser
 from waltz.common.errors import WaltzError
 from waltz.common.net.http import HttpServer
 from waltz.common.zk.paths import ClusterPaths
+from waltz.survey.checks import Check
 from waltz.table.properties import change_properties
 
 REACHED = ("127.0.0.1:6000=true", "127.0.0.1:6001=false", "127.0.0.1:6002=true")

@@ -1,8 +1,7 @@
 """What nodes of every version tell, and what is said of those that tell nothing."""
 
-from tests.unit.cli.nodes import ORIGINAL, OURS, ROOT, STORAGES, Nodes, running
 from tests.unit.client.fake_server import Connection
-from waltz.cli.survey import ServerReport, Survey, _ask, ask_server, read_survey
+from tests.unit.survey.nodes import ORIGINAL, OURS, ROOT, STORAGES, Nodes, running
 from waltz.common.cluster.owners import OwnerConnection
 from waltz.common.wire.client_server import (
     CheckStorageConnectivityRequest,
@@ -11,6 +10,7 @@ from waltz.common.wire.client_server import (
     ServerPartitionsAssignmentRequest,
     ServerPartitionsAssignmentResponse,
 )
+from waltz.survey.survey import ServerReport, Survey, _ask, ask_server, read_survey
 
 TIMEOUT_S = 30.0
 

@@ -3,10 +3,10 @@
 from collections.abc import Collection, Iterator
 from enum import Enum
 
-from waltz.cli.survey import ServerReport, Survey
 from waltz.common.errors import WaltzError
 from waltz.common.wire.versions import FIRST_WITH_APPEND_FAILED, FIRST_WITH_WRITE_SESSION
 from waltz.common.zk.znodes import UNRESOLVED
+from waltz.survey.survey import ServerReport, Survey
 
 
 class Check(Enum):

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from waltz.cli.checks import Check, find_disabled_warnings, find_failures, find_session_warnings
-from waltz.cli.survey import ServerReport, Survey
 from waltz.common.errors import WaltzError
 from waltz.common.ids import Endpoint
 from waltz.common.zk.znodes import UNRESOLVED, PartitionMetadata, ReplicaId, ReplicaState, ServerDescriptor
+from waltz.survey.checks import Check, find_disabled_warnings, find_failures, find_session_warnings
+from waltz.survey.survey import ServerReport, Survey
 
 STORAGES = ("a:1", "b:1", "c:1")
 VALIDITY = Check.PARTITION_ASSIGNMENT_ZK_VALIDITY
