@@ -6,7 +6,7 @@ What a page's commands find here instead of what they name:
   directory that holds its ``/etc``, ``/var``, ``/opt``, ``/usr/local`` and ``/backup``. ``HOST:/path``, as of scp, is a
   file there.
 * ``hostname -f`` tells the host's address, ``scp`` copies, and ``systemctl`` runs the ``ExecStart`` line of the unit
-  file that the page has written.
+  file that the page has put in its place.
 * A certificate names an address where the page has it name a host, and Java is told that its life is short.
 
 Blocks in ``sh`` are scripts that must succeed. Blocks in ``console`` show commands behind ``$`` with all of their
@@ -125,8 +125,7 @@ def pattern_of(expected: list[str]) -> re.Pattern[str]:
         if line.strip() == "...":
             lines.append(r"(?:.*\n)*?")
             continue
-        words = " ".join(line.split())
-        pattern = re.escape(words).replace(r"\.\.\.", ".*")
+        pattern = re.escape(" ".join(line.split())).replace(r"\.\.\.", ".*")
         lines.append(re.sub(r"(?<!\d)\d{4,}(?!\d)", r"\\d+", pattern) + r"\n")
     return re.compile("".join(lines))
 
@@ -249,7 +248,7 @@ class Hosts:
         (command,) = re.findall(r"^ExecStart=(.*)$", text, re.M)
         with self._lock:
             log = directory / f"{unit}.log"
-            self._services[host, unit] = self._children.start(f"{unit} on {host}", shlex.split(command), log)
+            self._services[host, unit] = self._children.start(f"{unit} on {host}", shlex.split(self.translate(command, host)), log)
 
     def _install(self, host: str, directory: Path) -> None:
         """What a host has before anybody has done anything to it."""
@@ -266,6 +265,7 @@ class Hosts:
         for jar in zookeeper_jars():
             (directory / "opt/zookeeper/lib" / jar.name).symlink_to(jar)
         (directory / "opt/waltz").symlink_to(sys.prefix)
+        (directory / "deploy").symlink_to(DOCS.parent / "deploy")
         port = self._control.server_address[1]
         stand_ins: Mapping[str, str] = {
             "hostname": f"#!/bin/sh\necho {self._addresses[host]}\n",
