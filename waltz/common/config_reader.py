@@ -269,6 +269,7 @@ def _explain(
 ) -> str:
     """One line for something that pydantic found wrong."""
     expected = error["msg"].removeprefix("Value error, ").replace("Input should be", "expected")
+    expected = expected.partition(", unable to ")[0]
     if not error["loc"]:  # found by a check of the whole model, which names its keys itself
         named = {
             where for key, where in sources.items() if re.search(rf"(?<![\w.]){re.escape(key)}(?![\w.])", expected)
