@@ -6,15 +6,12 @@ import contextlib
 import logging
 from collections.abc import Collection
 
-from waltz.cli.checks import Check, find_disabled_warnings, find_failures, find_session_warnings, find_stragglers
 from waltz.cli.moves import plan_rebalance
 from waltz.cli.moving import carry_out, moving_options
 from waltz.cli.output import logger_option, show
 from waltz.cli.replica_moving import read_moves
-from waltz.cli.replica_reports import ask_replicas
 from waltz.cli.server_metrics import add_http_option, read_metrics
 from waltz.cli.session import Nouns, Session, cluster_command, noun, number, partition_ranges
-from waltz.cli.survey import Survey, ask_server, read_survey
 from waltz.common.cluster.marks import ask_committed_marks
 from waltz.common.errors import WaltzError
 from waltz.common.metrics import Json
@@ -22,6 +19,9 @@ from waltz.common.zk.client import NoNodeError
 from waltz.common.zk.ensure import StorageAddress, ensure_cluster
 from waltz.common.zk.paths import ClusterPaths
 from waltz.common.zk.store_admin import read_server_descriptors, read_store_params
+from waltz.survey.checks import Check, find_disabled_warnings, find_failures, find_session_warnings, find_stragglers
+from waltz.survey.replica_reports import ask_replicas
+from waltz.survey.survey import Survey, ask_server, read_survey
 from waltz.table.errors import PropertiesError
 from waltz.table.properties import read_properties
 
@@ -181,8 +181,10 @@ async def _stragglers(
     )
 
     async def find() -> dict[int, list[str]]:
-        reports = await ask_replicas(session, survey, partition_ids, timeout_s)
-        return {each: find_stragglers(survey, each, marks.get(each), reports) for each in partition_ids}
+        reports = await ask_replicas(
+            session.zookeeper, session.root, survey, partition_ids, marks, tls=session.tls, timeout_s=timeout_s
+        )
+        return {each: find_stragglers(survey, each, reports) for each in partition_ids}
 
     if any((found := await find()).values()):
         await asyncio.sleep(LATE_S)

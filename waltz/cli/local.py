@@ -9,8 +9,9 @@ from waltz.common.errors import WaltzError
 from waltz.common.metrics import Json
 from waltz.local import keeper
 from waltz.local.cluster import LocalCluster
+from waltz.local.java import find_java
 from waltz.local.layout import Layout
-from waltz.local.zookeeper import find_java, zookeeper_jars
+from waltz.local.zookeeper import zookeeper_jars
 
 NEW_CLUSTER = {"storages": 3, "servers": 2, "partitions": 4}
 DEFAULT_DIRECTORY = Path("waltz-local")

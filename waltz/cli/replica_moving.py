@@ -27,7 +27,6 @@ from waltz.cli.replica_moves import (
     next_step_back,
 )
 from waltz.cli.session import Session
-from waltz.cli.survey import StorageReport, ask_storage
 from waltz.common.cluster.marks import read_committed_marks
 from waltz.common.cluster.replicas import Replicas, read_replicas
 from waltz.common.errors import ConnectFailedError, WaltzError
@@ -40,6 +39,7 @@ from waltz.common.zk.paths import ClusterPaths
 from waltz.storage.remote.admin_client import StorageAdminClient
 from waltz.storage.remote.filling import FillOptions, ReplicaFilling
 from waltz.storage.remote.operations import admin_endpoint, connection
+from waltz.survey.survey import StorageReport, ask_storage
 
 ANSWER_TIMEOUT_S = 5.0
 """How long a storage may take to say what it has."""

@@ -18,7 +18,8 @@ from waltz.common.metrics import Json
 from waltz.table.envelope import Row
 from waltz.table.errors import VersionConflict
 from waltz.table.face.configured import properties_of
-from waltz.table.face.table import DEFAULT_STORE, Table
+from waltz.table.face.partition import DEFAULT_STORE
+from waltz.table.face.table import Table
 from waltz.table.rows import TableRow, Version
 from waltz.table.view import KeyRange
 

@@ -149,6 +149,24 @@ class DbApiDatabase:
     be in the usual mode, where the first statement begins a database transaction. ``begin`` are statements to be
     executed first in each, such as ``SET TRANSACTION ISOLATION LEVEL SERIALIZABLE``; thanks to the conditional update
     each transaction is applied exactly once at the lower levels, too.
+
+    Examples:
+        ```python
+        from contextlib import closing
+
+        database = waltz.DbApiDatabase(lambda: sqlite3.connect(f"{directory}/mails.sqlite"), sqlite3)
+        with closing(database.connect()) as connection:  # when the application is set up
+            database.create_table(connection)
+            connection.commit()
+
+
+        def apply(transaction: waltz.Transaction, data: bytes, connection: sqlite3.Connection) -> None:
+            connection.execute("INSERT INTO mails VALUES (?)", (data.decode(),))
+
+
+        async with waltz.connect(cluster) as client:
+            await client.apply_to_database(database, apply, follow=False)  # what is committed by now
+        ```
     """
 
     def __init__(
@@ -234,7 +252,24 @@ class DbApiDatabase:
 
 
 class SqlAlchemyDatabase:
-    """A SQLAlchemy engine (2.0 or later); database transactions are serializable unless another level is given."""
+    """A SQLAlchemy engine (2.0 or later); database transactions are serializable unless another level is given.
+
+    Examples:
+        ```python
+        database = waltz.SqlAlchemyDatabase(sqlalchemy.create_engine(f"sqlite:///{directory}/mails.sqlite"))
+        with database.connect() as connection:  # when the application is set up
+            database.create_table(connection)
+            connection.commit()
+
+
+        def apply(transaction: waltz.Transaction, data: bytes, connection: sqlalchemy.Connection) -> None:
+            connection.execute(sqlalchemy.text("INSERT INTO mails VALUES (:text)"), {"text": data.decode()})
+
+
+        async with waltz.connect(cluster) as client:
+            await client.apply_to_database(database, apply, follow=False)  # what is committed by now
+        ```
+    """
 
     def __init__(self, engine: Any, *, table: str = TABLE, isolation_level: str = "SERIALIZABLE") -> None:
         sqlalchemy = importlib.import_module("sqlalchemy")  # an optional dependency, which the application has

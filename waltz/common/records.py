@@ -33,6 +33,13 @@ class Record(NamedTuple):
 
     ``req_id`` holds the 16 bytes of a :class:`~waltz.common.ids.ReqId`; ``checksum`` is the signed CRC-32 of ``data``,
     as the client computed it.
+
+    Examples:
+        ```python
+        async with client.feed(0, after=-1) as feed:
+            record = await anext(feed)
+            print(record.partition_id, record.transaction_id, record.header, record.data)
+        ```
     """
 
     transaction_id: int

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from waltz.common.metrics import Gauge, GaugeForm, Registry
 from waltz.server.feed import Feed
+from waltz.server.latency_counts import LatencyCounts
 from waltz.server.store.replica_view import ReplicaStatus, ReplicaView
 
 SERVER_GROUP = "waltz-server"
@@ -25,6 +26,8 @@ class PartitionMetrics:
         """Lock failures sent."""
         self.response_latency = registry.timer(self._group, "response-latency")
         """From acceptance to commit; one sample for what was accepted together."""
+        self.latencies = LatencyCounts()
+        """The same, for the console."""
         self.failed_append = registry.meter(self._group, "failed-append")
         """Appends that a later session found to be absent."""
         self.other_generation_append = registry.meter(self._group, "other-generation-append")

@@ -8,8 +8,8 @@ from collections.abc import Iterable
 
 import pytest
 
-from tests.unit.cli.nodes import ORIGINAL, Nodes, running
 from tests.unit.client.fake_server import Connection
+from tests.unit.survey.nodes import ORIGINAL, Nodes, running
 from waltz.cli import cluster, moving, server
 from waltz.cli.main import parser
 from waltz.cli.moves import Step

@@ -19,6 +19,13 @@ class FilePositions(PositionStore):
 
     The file is replaced by a new one that is on the disk before, so a crash leaves the old positions or the new ones.
     Beside it stands a file that is locked, except on Windows, so that two processes do not use the same positions.
+
+    Examples:
+        ```python
+        positions = waltz.FilePositions(f"{directory}/mails.positions")
+        async with client.consume(positions, commit_every_s=1.0) as consumer:
+            print((await anext(consumer)).data)
+        ```
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:

@@ -119,6 +119,18 @@ class SqlitePositions(_SqlPositions[sqlite3.Connection]):
     """Positions in a SQLite database: ``SqlitePositions("mails.sqlite", "mails")``.
 
     Consumers of different names share the table. :meth:`advance` takes a connection of the application's.
+
+    Examples:
+        ```python
+        from contextlib import closing
+
+        positions = waltz.SqlitePositions(f"{directory}/mails.sqlite", "mails")
+        async with client.consume(positions) as consumer:
+            batch = await consumer.next_batch()
+            with closing(sqlite3.connect(f"{directory}/mails.sqlite")) as database, database:
+                database.executemany("INSERT INTO mails VALUES (?)", [(each.data.decode(),) for each in batch])
+                positions.advance(database, batch)  # both in one database transaction
+        ```
     """
 
     def __init__(self, path: str | os.PathLike[str], group: str = "default") -> None:
@@ -167,6 +179,17 @@ class SqlAlchemyPositions(_SqlPositions[Any]):
 
     :meth:`advance` takes a ``Connection`` of SQLAlchemy, or of a ``Session`` (``session.connection()``); with an
     ``AsyncConnection`` it is ``await connection.run_sync(positions.advance, records)``.
+
+    Examples:
+        ```python
+        engine = sqlalchemy.create_engine(f"sqlite:///{directory}/mails.sqlite")
+        positions = waltz.SqlAlchemyPositions(engine, "mails")
+        async with client.consume(positions) as consumer:
+            batch = await consumer.next_batch()
+            with engine.begin() as connection:
+                connection.execute(sqlalchemy.text("INSERT INTO mails VALUES ('...')"))
+                positions.advance(connection, batch)  # both in one database transaction
+        ```
     """
 
     def __init__(self, engine: Any, group: str = "default", *, schema: str | None = None) -> None:
