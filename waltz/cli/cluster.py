@@ -181,8 +181,10 @@ async def _stragglers(
     )
 
     async def find() -> dict[int, list[str]]:
-        reports = await ask_replicas(session.zookeeper, session.root, session.tls, survey, partition_ids, timeout_s)
-        return {each: find_stragglers(survey, each, marks.get(each), reports) for each in partition_ids}
+        reports = await ask_replicas(
+            session.zookeeper, session.root, survey, partition_ids, marks, tls=session.tls, timeout_s=timeout_s
+        )
+        return {each: find_stragglers(survey, each, reports) for each in partition_ids}
 
     if any((found := await find()).values()):
         await asyncio.sleep(LATE_S)

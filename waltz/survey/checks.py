@@ -2,12 +2,22 @@
 
 from collections.abc import Collection, Iterator, Mapping
 from enum import Enum
+from typing import NamedTuple
 
 from waltz.common.errors import WaltzError
 from waltz.common.wire.versions import FIRST_WITH_APPEND_FAILED, FIRST_WITH_WRITE_SESSION
 from waltz.common.zk.znodes import UNRESOLVED
 from waltz.survey.replica_reports import ReplicaReport
 from waltz.survey.survey import ServerReport, Survey
+
+
+class ReplicaReport(NamedTuple):
+    """What a storage says of one partition."""
+
+    session_id: int
+    """The store session that it has persisted."""
+    is_complete: bool | None
+    """Whether it has all that was committed some time before; None if that was not known."""
 
 
 class Check(Enum):
@@ -140,13 +150,8 @@ def _recovery_faults(survey: Survey, partition_id: int) -> Iterator[str]:
             )
 
 
-def find_stragglers(
-    survey: Survey, partition_id: int, mark: int | None, reports: Mapping[str, Mapping[int, ReplicaReport]]
-) -> list[str]:
-    """Replicas that take full part by the metadata, and do not by what their storages hold.
-
-    ``mark`` is what was committed some time before the storages were asked; None if nobody told.
-    """
+def find_stragglers(survey: Survey, partition_id: int, reports: Mapping[str, Mapping[int, ReplicaReport]]) -> list[str]:
+    """Replicas that take full part by the metadata, and do not by what their storages hold."""
     metadata = survey.metadata[partition_id]
     found = []
     for storage in sorted(survey.storages.get(partition_id, ())):
@@ -155,8 +160,8 @@ def find_stragglers(
             continue
         if report.session_id < metadata.session_id:
             found.append(f"storage {storage} knows of session {report.session_id} only")
-        if mark is not None and report.last_id is not None and report.last_id < mark:
-            found.append(f"storage {storage} lacks {mark - report.last_id} committed transactions")
+        if report.is_complete is False:
+            found.append(f"storage {storage} lacks committed transactions")
     return found
 
 

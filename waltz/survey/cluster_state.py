@@ -1,6 +1,8 @@
 """The state of a cluster at one moment: what ZooKeeper, servers and storages say, put together by partition."""
 
 import asyncio
+import json
+import re
 import ssl
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -12,8 +14,9 @@ from waltz.common.errors import WaltzError
 from waltz.common.metrics import Json
 from waltz.common.zk.client import ZooKeeper
 from waltz.common.zk.store_admin import read_cluster_params
+from waltz.storage.remote.admin_client import StorageAdminClient
+from waltz.storage.remote.operations import admin_endpoint, connection
 from waltz.survey.checks import find_failures
-from waltz.survey.replica_reports import NO_FACTS, StorageFacts, ask_storages
 from waltz.survey.survey import ServerReport, Survey, read_survey
 
 PARTITIONS_AT_ONCE = 32
@@ -21,6 +24,10 @@ PARTITIONS_AT_ONCE = 32
 
 NO_REPLICA = "NO_REPLICA"
 """What is wrong with a partition that no check can be made of."""
+
+_VERSION = "waltz-storage.waltz-version-id"
+_FREE_BYTES = "waltz-storage.waltz-storage-free-bytes"
+_LAST_ID = re.compile(r"waltz-storage\.partition-(\d+)\.max-transaction-id")
 
 
 class ReplicaState(NamedTuple):
@@ -80,6 +87,18 @@ class StorageState(NamedTuple):
     """Of its disk, if it was asked and tells."""
     version: str | None = None
     """Of its software, likewise."""
+
+
+class StorageFacts(NamedTuple):
+    """What the metrics of a storage node tell."""
+
+    last_ids: Mapping[int, int]
+    """The last transaction of each partition."""
+    free_bytes: int | None
+    version: str | None
+
+
+_NO_FACTS = StorageFacts({}, None, None)
 
 
 class ClusterState(NamedTuple):
@@ -152,7 +171,7 @@ async def read_state(
         if not isinstance(report, str) and (max_metrics_partitions is None or len(report) <= max_metrics_partitions)
     ]
     facts, write_sessions = await asyncio.gather(
-        ask_storages(zookeeper, root, tls, asked, timeout_s),
+        _ask_storages(zookeeper, root, tls, asked, timeout_s),
         _no_write_sessions(owned) if ask_write_sessions is None else ask_write_sessions(owned),
     )
     # After the storages: what they have is committed by then, or it is counted as lag.
@@ -191,8 +210,8 @@ async def read_state(
             sum(report.values()),
             len(report),
             None,
-            facts.get(storage, NO_FACTS).free_bytes,
-            facts.get(storage, NO_FACTS).version,
+            facts.get(storage, _NO_FACTS).free_bytes,
+            facts.get(storage, _NO_FACTS).version,
         )
         for storage, report in sorted(survey.storage_reports.items())
     )
@@ -219,7 +238,7 @@ def _partition(
 ) -> PartitionState:
     metadata = survey.metadata[partition_id]
     replicas = tuple(
-        _replica(partition_id, storage, survey, mark, facts.get(storage, NO_FACTS).last_ids.get(partition_id))
+        _replica(partition_id, storage, survey, mark, facts.get(storage, _NO_FACTS).last_ids.get(partition_id))
         for storage in sorted(survey.storages.get(partition_id, ()))
     )
     try:
@@ -260,3 +279,39 @@ def _replica(partition_id: int, storage: str, survey: Survey, mark: int | None, 
     is_member = metadata is not None and storage in states and states[storage].is_member_of(metadata.session_id)
     lag = None if mark is None or last_id is None else max(0, mark - last_id)
     return ReplicaState(storage, "current" if is_member else "behind", lag)
+
+
+async def _ask_storages(
+    zookeeper: ZooKeeper, root: str, tls: ssl.SSLContext | None, storages: Sequence[str], timeout_s: float
+) -> dict[str, StorageFacts]:
+    """What the metrics of storages tell; nothing of those that do not tell."""
+    answers = await asyncio.gather(*(_ask_storage(zookeeper, root, tls, storage, timeout_s) for storage in storages))
+    return dict(zip(storages, answers, strict=True))
+
+
+async def _ask_storage(
+    zookeeper: ZooKeeper, root: str, tls: ssl.SSLContext | None, storage: str, timeout_s: float
+) -> StorageFacts:
+    try:
+        async with asyncio.timeout(timeout_s):
+            admin = await admin_endpoint(zookeeper, root, storage)
+            async with connection(StorageAdminClient, zookeeper, root, admin, tls) as client:
+                return parse_storage_metrics(await client.metrics())
+    except (WaltzError, TimeoutError, ValueError):
+        return _NO_FACTS
+
+
+def parse_storage_metrics(text: str) -> StorageFacts:
+    """Read the metrics that the admin port of a storage tells. Raises ``ValueError`` when it is something else."""
+    try:
+        gauges = {name: gauge.get("value") for name, gauge in json.loads(text)["gauges"].items()}
+    except (AttributeError, KeyError, TypeError) as error:
+        raise ValueError(f"what was told are not the metrics of a storage: {error!r}") from None
+    matches = ((_LAST_ID.fullmatch(name), value) for name, value in gauges.items())
+    last_ids = {int(match[1]): value for match, value in matches if match is not None and isinstance(value, int)}
+    free_bytes, version = gauges.get(_FREE_BYTES), gauges.get(_VERSION)
+    return StorageFacts(
+        last_ids,
+        free_bytes if isinstance(free_bytes, int) else None,
+        version if isinstance(version, str) else None,
+    )

@@ -7,6 +7,7 @@ import logging
 import pytest
 
 from tests.unit.cli.test_server_metrics import server_registry
+from tests.unit.common.cluster.fakes import make_log
 from tests.unit.survey.nodes import ORIGINAL, OURS, ROOT, STORAGES, Nodes, running
 from waltz.cli import cluster
 from waltz.cli.main import parser
@@ -70,17 +71,17 @@ async def test_replicas_that_are_behind_are_given_a_moment(
     async with running(ORIGINAL, OURS) as nodes:
         for _ in range(3):
             nodes.logs[0].add(b"")
-        for storage, last_id in zip(nodes.storages, (2, 2, 0), strict=True):
-            storage.last_ids[0] = last_id
+        for storage, count in zip(nodes.storages, (3, 4, 2), strict=True):
+            storage.logs = {0: make_log(0, count)}
         monkeypatch.setattr(cluster, "LATE_S", 0.0)
         await verify(nodes)
         assert capsys.readouterr().out.splitlines()[1:] == [
-            f"  storage {STORAGES[2]} lacks 2 committed transactions",
+            f"  storage {STORAGES[2]} lacks committed transactions",
             "Failed: 1 of 14 checks",
         ]
 
         async def catch_up(_delay_s: float) -> None:
-            nodes.storages[2].last_ids[0] = 2
+            nodes.storages[2].logs = {0: make_log(0, 3)}
 
         monkeypatch.setattr(asyncio, "sleep", catch_up)
         await verify(nodes)

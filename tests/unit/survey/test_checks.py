@@ -8,8 +8,14 @@ import pytest
 from waltz.common.errors import WaltzError
 from waltz.common.ids import Endpoint
 from waltz.common.zk.znodes import UNRESOLVED, PartitionMetadata, ReplicaId, ReplicaState, ServerDescriptor
-from waltz.survey.checks import Check, find_disabled_warnings, find_failures, find_session_warnings, find_stragglers
-from waltz.survey.replica_reports import ReplicaReport
+from waltz.survey.checks import (
+    Check,
+    ReplicaReport,
+    find_disabled_warnings,
+    find_failures,
+    find_session_warnings,
+    find_stragglers,
+)
 from waltz.survey.survey import ServerReport, Survey
 
 STORAGES = ("a:1", "b:1", "c:1")
@@ -188,22 +194,22 @@ def test_half_of_the_replicas_of_the_partition_are_no_quorum_and_those_of_others
 
 
 @pytest.mark.parametrize(
-    ("told", "mark", "expected"),
+    ("told", "expected"),
     [
-        ({"a": (7, 10), "b": (7, 10), "c": (7, 10)}, 10, []),
-        ({"a": (8, 11), "b": (7, None), "d": (1, 1)}, 10, []),
-        ({"a": (7, 9), "b": (7, -1), "c": (7, 12)}, 10, ["a:1 lacks 1 committed", "b:1 lacks 11 committed"]),
-        ({"a": (-1, 9), "c": (6, 10)}, None, ["a:1 knows of session -1 only", "c:1 knows of session 6 only"]),
-        ({"b": (6, 0)}, 10, ["b:1 knows of session 6 only", "b:1 lacks 10 committed"]),
+        ({"a": (7, True), "b": (7, True), "c": (7, True)}, []),
+        ({"a": (8, True), "b": (7, None), "d": (1, False)}, []),
+        ({"a": (7, False), "b": (7, False), "c": (7, True)}, ["a:1 lacks", "b:1 lacks"]),
+        ({"a": (-1, True), "c": (6, None)}, ["a:1 knows of session -1 only", "c:1 knows of session 6 only"]),
+        ({"b": (6, False)}, ["b:1 knows of session 6 only", "b:1 lacks"]),
     ],
 )
 def test_replicas_that_hold_less_than_the_metadata_say(
-    told: dict[str, tuple[int, int | None]], mark: int | None, expected: list[str]
+    told: dict[str, tuple[int, bool | None]], expected: list[str]
 ) -> None:
-    reports = {f"{name}:1": {0: ReplicaReport(*report), 1: ReplicaReport(0, 0)} for name, report in told.items()}
-    found = find_stragglers(WELL, 0, mark, reports)
-    assert [text.removesuffix(" transactions") for text in found] == [f"storage {each}" for each in expected]
-    assert find_stragglers(WELL._replace(metadata={0: None}, storages={}), 0, mark, reports) == []
+    reports = {f"{name}:1": {0: ReplicaReport(*report), 1: ReplicaReport(0, False)} for name, report in told.items()}
+    found = find_stragglers(WELL, 0, reports)
+    assert [text.removesuffix(" committed transactions") for text in found] == [f"storage {each}" for each in expected]
+    assert find_stragglers(WELL._replace(metadata={0: None}, storages={}), 0, reports) == []
 
 
 def test_a_partition_without_replicas_ends_the_run() -> None:

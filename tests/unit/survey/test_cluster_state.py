@@ -9,7 +9,7 @@ from tests.unit.survey.nodes import ORIGINAL, OURS, STORAGES, WRITE_SESSION, Nod
 from waltz.cli import status
 from waltz.common.zk.paths import ClusterPaths
 from waltz.common.zk.znodes import ReplicaAssignments
-from waltz.survey.cluster_state import ClusterState, ReplicaState, StorageState
+from waltz.survey.cluster_state import ClusterState, ReplicaState, StorageFacts, StorageState, parse_storage_metrics
 
 TIMEOUT_S = 10
 
@@ -79,3 +79,21 @@ async def test_a_partition_without_replicas_or_without_an_owner() -> None:
         assert (zero.replicas, zero.problems) == ((), ("NO_REPLICA",))
         assert (one.owner, one.endpoint, one.generation) == (None, None, None)
         assert "PARTITION_ASSIGNMENT_ZK_VALIDITY" in one.problems
+
+
+def test_what_the_metrics_of_a_storage_tell() -> None:
+    gauges: dict[str, dict[str, object]] = {
+        "waltz-storage.partition-3.max-transaction-id": {"value": 17},
+        "waltz-storage.partition-4.max-transaction-id": {"error": "not open"},
+        "waltz-storage.partition-5.session-id": {"value": 1},
+    }
+    assert parse_storage_metrics(json.dumps({"gauges": gauges})) == StorageFacts({3: 17}, None, None)
+    gauges["waltz-storage.waltz-storage-free-bytes"] = {"value": 1 << 30}
+    gauges["waltz-storage.waltz-version-id"] = {"value": "0.1.0"}
+    assert parse_storage_metrics(json.dumps({"gauges": gauges})) == StorageFacts({3: 17}, 1 << 30, "0.1.0")
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[]", "7", '{"gauges": []}', '{"gauges": {"a": 7}}'])
+def test_something_else_than_metrics(text: str) -> None:
+    with pytest.raises(ValueError):
+        parse_storage_metrics(text)
