@@ -7,7 +7,6 @@ from typing import NamedTuple
 from waltz.common.errors import WaltzError
 from waltz.common.wire.versions import FIRST_WITH_APPEND_FAILED, FIRST_WITH_WRITE_SESSION
 from waltz.common.zk.znodes import UNRESOLVED
-from waltz.survey.replica_reports import ReplicaReport
 from waltz.survey.survey import ServerReport, Survey
 
 
