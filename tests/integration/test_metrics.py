@@ -16,7 +16,7 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 import waltz
-from tests.metrics_page import BOTH, SERVER, STORAGE
+from tests.metrics_page import BOTH, PAGE, SERVER, STORAGE
 from tests.promql import Sample, labels_of_targets, matching, samples, selectors
 from tests.unit.test_metrics_page import ALERTS, DASHBOARD, SAMPLE, expressions, rules
 from waltz.common.metrics import Description
@@ -163,6 +163,20 @@ def test_what_was_done_is_counted(course: Course) -> None:
     assert value("waltz_tls_handshake_failures_total") == 0
     assert value("waltz_server_zookeeper_state") == 1
     assert value("process_cpu_seconds_total") > 0
+
+
+@pytest.mark.parametrize("kind", ["server", "storage"])
+def test_there_are_not_more_samples_than_the_page_says(course: Course, kind: str) -> None:
+    """What grows with the partitions, and with the storages, of a scrape; the rest is the same for every node."""
+    counts = [int(number.replace(",", "")) for number in re.findall(r"\*\*([\d,]+)\*\*", PAGE.read_text())]
+    of_partition, of_storage, of_process = counts[:3] if kind == "server" else (counts[3], 0, counts[4])
+    for text in course.healthy.of(kind):
+        found = samples(text)
+        partitions = [sample for sample in found if "partition" in sample.labels]
+        storages = [sample for sample in found if "storage" in sample.labels and "partition" not in sample.labels]
+        assert len(partitions) / 2 == of_partition
+        assert len(storages) / 3 == of_storage
+        assert len(found) - len(partitions) - len(storages) == of_process
 
 
 SERVER_JSON = {"append-memory", "cluster-name", "endpoint", "feed-cache-miss", "is-closed", "replica-info", "server-id"}
