@@ -8,7 +8,7 @@ from collections.abc import Collection
 
 from waltz.cli.moves import plan_rebalance
 from waltz.cli.moving import carry_out, moving_options
-from waltz.cli.output import logger_option, show
+from waltz.cli.output import counted, logger_option, show
 from waltz.cli.replica_moving import read_moves
 from waltz.cli.server_metrics import add_http_option, read_metrics
 from waltz.cli.session import Nouns, Session, cluster_command, noun, number, partition_ranges
@@ -109,7 +109,11 @@ async def _create(options: argparse.Namespace, session: Session) -> None:
     name, root, count = options.name, session.root, options.partitions
     storages = [str(address) for address in options.storage]
     document: Json = {"name": name, "root": root, "partitions": count, "storages": storages}
-    show(options, document, [f"cluster {name} at {root}: {count} partitions, {len(storages)} storages"])
+    show(
+        options,
+        document,
+        [f"cluster {name} at {root}: {counted(count, 'partition')}, {counted(len(storages), 'storage')}"],
+    )
 
 
 async def _check_connectivity(options: argparse.Namespace, session: Session) -> None:
@@ -224,5 +228,5 @@ async def _rebalance(options: argparse.Namespace, session: Session) -> None:
         plan_rebalance,
         only_plan=options.plan,
         question="move these partitions?",
-        done="the servers have as many partitions as each other",
+        done="each server has as many partitions as every other, or one more",
     )
