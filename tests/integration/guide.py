@@ -248,7 +248,9 @@ class Hosts:
         (command,) = re.findall(r"^ExecStart=(.*)$", text, re.M)
         with self._lock:
             log = directory / f"{unit}.log"
-            self._services[host, unit] = self._children.start(f"{unit} on {host}", shlex.split(self.translate(command, host)), log)
+            self._services[host, unit] = self._children.start(
+                f"{unit} on {host}", shlex.split(self.translate(command, host)), log
+            )
 
     def _install(self, host: str, directory: Path) -> None:
         """What a host has before anybody has done anything to it."""
