@@ -43,7 +43,8 @@ _STOP_TIMEOUT_S = 30.0
 _JAVA = "java -XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """Quick to start beats quick to run."""
 
-_COMMAND_TIMEOUT_S = 60.0
+_COMMAND_TIMEOUT_S = 300.0
+"""For all that a block does on a host: a rolling restart takes a while where others use the processors."""
 
 _FOLDERS = ("bin", "etc/waltz", "etc/systemd/system", "var/lib", "opt/zookeeper/lib", "usr/local/bin", "backup")
 
