@@ -7,6 +7,7 @@ What a page's commands find here instead of what they name:
   file there.
 * ``hostname -f`` tells the host's address, ``scp`` copies, and ``systemctl`` runs the ``ExecStart`` line of the unit
   file that the page has put in its place.
+* ``ssh`` runs a command in the place of the other host, and ``chown`` does nothing: all files are the test's.
 * A certificate names an address where the page has it name a host, and Java is told that its life is short.
 
 Blocks in ``sh`` are scripts that must succeed. Blocks in ``console`` show commands behind ``$`` with all of their
@@ -271,6 +272,7 @@ class Hosts:
         (directory / "deploy").symlink_to(DOCS.parent / "deploy")
         port = self._control.server_address[1]
         stand_ins: Mapping[str, str] = {
+            "chown": "#!/bin/sh\n",
             "hostname": f"#!/bin/sh\necho {self._addresses[host]}\n",
             "scp": _SCP.format(root=self._root, directory=directory),
             "ssh": _SSH.format(root=self._root),

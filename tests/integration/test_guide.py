@@ -31,10 +31,13 @@ DATA_BYTES = 200
 NOT_EXECUTED = {
     "setup.md": [
         "apt-get install -y openjdk-17-jre-headless",
-        "python3.11 -m venv /opt/waltz",
+        "python3.11 -m venv /opt/waltz-0.1.0",
         "export WALTZ_CONFIG=/etc/waltz/cli.yml   # into ~/.profile",
     ],
-    "runbook.md": ["/opt/waltz/bin/python salvage.py /backup/storage/waltz /etc/waltz/orders.yml"],
+    "runbook.md": [
+        "python3.11 -m venv /opt/waltz-0.2.0",
+        "/opt/waltz/bin/python salvage.py /backup/storage/waltz /etc/waltz/orders.yml",
+    ],
 }
 """The pages, in the order in which they are executed, with the first lines of what a test cannot do."""
 
