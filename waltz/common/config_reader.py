@@ -163,7 +163,7 @@ def examine(
     replaced = {
         prefix + key: each.source
         for key, each in counted.items()
-        if key in given and str(given[key]) != str(each.value)
+        if key in given and str(given[key]).lower() != str(each.value).lower()
     }
     given.update({key: each.value for key, each in counted.items()})
     made, errors = None, []

@@ -46,6 +46,7 @@ function format(value) {
 }
 
 const milliseconds = (value) => (value === null || value === undefined ? "–" : `${format(value)} ms`);
+const mark = (value) => (value === -1 ? "empty" : format(value));
 const plural = (count, noun) => `${format(count)} ${noun}${count === 1 ? "" : "s"}`;
 
 function bytes(count) {
@@ -276,7 +277,7 @@ const COLUMNS = [
   { key: "rate", title: "Commits/s", hint: "between the last two surveys", number: true, text: (each) => format(each.rate) },
   { key: "p99_ms", title: "p99", hint: "of appends over the last ten seconds; known of this server's partitions", number: true, wide: true, text: (each) => milliseconds(each.p99_ms) },
   { key: "lag", title: "Lag", hint: "committed transactions that the slowest replica has not got", number: true, wide: true, text: (each) => format(each.lag) },
-  { key: "mark", title: "High-water mark", number: true, wide: true, text: (each) => format(each.mark) },
+  { key: "mark", title: "High-water mark", number: true, wide: true, text: (each) => mark(each.mark) },
   { key: "session", title: "Session", number: true, wide: true, text: (each) => format(each.session) },
   { key: "generation", title: "Generation", number: true, wide: true, text: (each) => format(each.generation) },
 ];
@@ -437,7 +438,7 @@ function fillDetail() {
     ["owner", owner],
     ["generation", format(partition.generation)],
     ["store session", format(partition.session)],
-    ["high-water mark", format(partition.mark)],
+    ["high-water mark", mark(partition.mark)],
     ...partition.replicas.map((replica) => [
       replica.storage, replica.state + (replica.lag ? `, lag ${format(replica.lag)}` : ""), replicaHealth(replica.state),
     ]),
