@@ -83,7 +83,7 @@ class Msvcrt:
 def platform(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if request.param == "win32":
         monkeypatch.setattr(file, "sys", SimpleNamespace(platform="win32"))
-        monkeypatch.setitem(sys.modules, "msvcrt", Msvcrt())  # type: ignore[arg-type]  # all of it that is used
+        monkeypatch.setitem(sys.modules, "msvcrt", Msvcrt())
 
 
 @pytest.mark.usefixtures("platform")
