@@ -59,7 +59,9 @@ ARROWS: dict[str, tuple[str, ...]] = {
         "common.net",
         "common.wire",
         "common.zk",
+        "console",
         "server.store",
+        "survey",
     ),
     "server.store": (
         "common",
@@ -67,6 +69,11 @@ ARROWS: dict[str, tuple[str, ...]] = {
         "common.wire",
         "common.zk",
         "storage.remote",
+    ),
+    "console": (
+        "common",
+        "common.net",
+        "survey",
     ),
     "survey": (
         "common",

@@ -47,8 +47,7 @@ def register(nouns: Nouns) -> None:
 
 def _check(options: argparse.Namespace) -> int:
     reading = examine_sources(options.file, MODELS[options.of], options.settings, os.environ)
-    problems = [] if reading.made is None else file_problems(reading.made, reading.source)
-    found = checked(reading, problems, strict=options.strict)
+    found = checked(reading, file_problems, strict=options.strict)
     if not options.json:
         return print_check(found)
     show(options, _document(found), [])

@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from pydantic import BaseModel
 
-from waltz.common.config_command import checked, print_check, setting_options
+from waltz.common.config_command import FileProblems, checked, print_check, setting_options
 from waltz.common.config_reader import settle
 from waltz.common.config_sources import examine_sources
 from waltz.common.errors import ConfigError, WaltzError
@@ -38,7 +38,7 @@ def run_daemon(
     program: str,
     model: type[Config],
     run: Callable[[Config], Awaitable[None]],
-    file_problems: Callable[[Config, str], list[str]],
+    file_problems: FileProblems,
 ) -> int:
     """Run a daemon whose only argument is its configuration file, or check that file; the exit code.
 
@@ -64,7 +64,10 @@ def run_daemon(
     logging.getLogger("kazoo").setLevel(max(logging.WARNING, logging.getLogger().level))
 
     async def main() -> None:
-        config = settle(examine_sources(options.config, model, options.settings, os.environ), strict=options.strict)
+        reading = examine_sources(options.config, model, options.settings, os.environ)
+        config = settle(reading, strict=options.strict)
+        for problem in file_problems(config, reading.source):  # before anything is waited for
+            raise ConfigError(problem)
         try:
             await run(config)
         except ConfigError as error:
@@ -73,8 +76,7 @@ def run_daemon(
     try:
         if options.check_config:
             reading = examine_sources(options.config, model, options.settings, os.environ)
-            problems = [] if reading.made is None else file_problems(reading.made, reading.source)
-            return print_check(checked(reading, problems, strict=options.strict))
+            return print_check(checked(reading, file_problems, strict=options.strict))
         run_on_loop(main())
     except (WaltzError, OSError) as error:
         if options.log_format == "json":

@@ -53,6 +53,12 @@ class Record(NamedTuple):
         """The partition that it was appended to, as its request id says."""
         return ReqId(self.req_id).partition_id
 
+    def __repr__(self) -> str:
+        """With the partition, unless the request id is none."""
+        partition = f"partition_id={self.partition_id}, " if len(self.req_id) == ReqId.SIZE_BYTES else ""
+        fields = ", ".join(f"{name}={value!r}" for name, value in zip(self._fields, self, strict=True))
+        return f"Record({partition}{fields})"
+
 
 def encode_record(record: Record) -> bytes:
     """One record as it stands in a list: header, data behind its size, checksum of the data.

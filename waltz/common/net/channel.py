@@ -304,6 +304,11 @@ class Channel(asyncio.Protocol):
             return 0
         return max(self._written_bytes - self._transport.get_write_buffer_size(), 0)
 
+    @property
+    def written_bytes(self) -> int:
+        """Bytes of frames that were given to the operating system, or wait to be taken by it."""
+        return self._written_bytes
+
     def left_bytes(self) -> int:
         """How much of :attr:`taken_bytes` the peer's operating system has acknowledged, as far as this one knows.
 

@@ -409,7 +409,8 @@ class StoragePartition:
                 frames.append(wire.encode_success(message.session_id, message.seq_num, message.partition_id))
             else:
                 frames.append(failure_frame(message, refused.wire_text()))
-        self._metrics.appended(len(frames), self._metrics.clock() - written.started_s)
+        duration_s = self._metrics.clock() - written.started_s
+        self._metrics.appended(len(frames), duration_s, written.prepared.sync_s)
         return frames
 
     async def _write_ahead(self, group: list[PartitionRequest]) -> None:
