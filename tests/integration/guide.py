@@ -29,8 +29,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self
 
+from waltz.local.java import find_java
 from waltz.local.processes import Child, Children
-from waltz.local.zookeeper import find_java, zookeeper_jars
+from waltz.local.zookeeper import zookeeper_jars
 
 DOCS = Path(__file__).parents[2] / "docs"
 HOME = "admin.example"
@@ -168,7 +169,7 @@ class Hosts:
 
     def translate(self, text: str, host: str) -> str:
         """What stands on a page, as it is for a host here."""
-        text = text.replace("DNS:", "IP:").replace("/usr/bin/java ", f"{find_java()} {_JAVA_OPTIONS} ")
+        text = text.replace("DNS:", "IP:").replace("/usr/bin/java ", f"{find_java().path} {_JAVA_OPTIONS} ")
         text = _PLACE.sub(f"{self.directory(host)}/", text)
         return _HOST.sub(lambda match: self.address(match[0]), text)
 
