@@ -46,6 +46,7 @@ function format(value) {
 }
 
 const milliseconds = (value) => (value === null || value === undefined ? "–" : `${format(value)} ms`);
+const mark = (value) => (value === -1 ? "empty" : format(value));
 const plural = (count, noun) => `${format(count)} ${noun}${count === 1 ? "" : "s"}`;
 
 function bytes(count) {
@@ -276,7 +277,7 @@ const COLUMNS = [
   { key: "rate", title: "Commits/s", hint: "between the last two surveys", number: true, text: (each) => format(each.rate) },
   { key: "p99_ms", title: "p99", hint: "of appends over the last ten seconds; known of this server's partitions", number: true, wide: true, text: (each) => milliseconds(each.p99_ms) },
   { key: "lag", title: "Lag", hint: "committed transactions that the slowest replica has not got", number: true, wide: true, text: (each) => format(each.lag) },
-  { key: "mark", title: "High-water mark", number: true, wide: true, text: (each) => format(each.mark) },
+  { key: "mark", title: "High-water mark", number: true, wide: true, text: (each) => mark(each.mark) },
   { key: "session", title: "Session", number: true, wide: true, text: (each) => format(each.session) },
   { key: "generation", title: "Generation", number: true, wide: true, text: (each) => format(each.generation) },
 ];
@@ -437,7 +438,7 @@ function fillDetail() {
     ["owner", owner],
     ["generation", format(partition.generation)],
     ["store session", format(partition.session)],
-    ["high-water mark", format(partition.mark)],
+    ["high-water mark", mark(partition.mark)],
     ...partition.replicas.map((replica) => [
       replica.storage, replica.state + (replica.lag ? `, lag ${format(replica.lag)}` : ""), replicaHealth(replica.state),
     ]),
@@ -472,8 +473,8 @@ async function askDetail() {
     parts.push(element(
       "div", { class: "charts" },
       chart("Commits/s", [["commits", told.series.commits]], format),
-      chart("Latency of appends", [["p50", told.series.p50_ms], ["p99", told.series.p99_ms]], milliseconds),
-      chart("Lag of replicas", lags.map((name) => [name.slice(4), told.series[name]]), format),
+      chart("Append latency", [["p50", told.series.p50_ms], ["p99", told.series.p99_ms]], milliseconds),
+      chart("Replica lag", lags.map((name) => [name.slice(4), told.series[name]]), format),
     ));
   }
   if (!told.owned) parts.push(elsewhere(id));
@@ -567,9 +568,9 @@ async function showHistory() {
   const { commits, p50_ms, p99_ms, lag, degraded } = told.series;
   byId("totals").replaceChildren(
     chart("Commits/s", [["commits", commits]], format),
-    chart("Latency of appends", [["p50", p50_ms], ["p99", p99_ms]], milliseconds),
-    chart("Largest lag of a replica", [["lag", lag]], format),
-    chart("Partitions with a replica not current", [["partitions", degraded]], format),
+    chart("Append latency", [["p50", p50_ms], ["p99", p99_ms]], milliseconds),
+    chart("Largest lag", [["lag", lag]], format),
+    chart("Degraded partitions", [["partitions", degraded]], format),
   );
 }
 
