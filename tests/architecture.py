@@ -30,7 +30,9 @@ ARROWS: dict[str, tuple[str, ...]] = {
     ),
     "storage": (
         "common",
+        "common.net",
         "common.wire",
+        "common.zk",
         "storage.node",
     ),
     "storage.disk": (
@@ -147,6 +149,7 @@ ARROWS: dict[str, tuple[str, ...]] = {
         "table.face",
     ),
     "blocking": (
+        "asynchronous",
         "client",
         "client.engine",
         "client.plain",
@@ -169,8 +172,8 @@ ARROWS: dict[str, tuple[str, ...]] = {
         "telemetry",
     ),
     "spark": (
+        "asynchronous",
         "client",
-        "client.plain",
         "common",
         "common.cluster",
         "common.net",

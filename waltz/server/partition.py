@@ -121,7 +121,9 @@ class ServerPartition:
         self._questions = Deadlines(options.answer_timeout_s, self._expire)
         self._proof: asyncio.Task[None] | None = None
         self._leaving = AppendFailure.MOVED
-        self._feed = Feed(partition_id, feed_cache, self._read_headers, metrics.feed_cache_miss.mark, random_source)
+        self._feed = Feed(
+            partition_id, feed_cache, self._read_headers, metrics.feed_cache_miss.mark, random_source, metrics.feed_lag
+        )
         self._answers = Answers(partition_id, self._feed, options.min_fetch_size)
         self._data = TransactionDataReader(
             partition_id, transaction_cache, self._read_records, metrics.transaction_cache_miss.mark
@@ -225,6 +227,11 @@ class ServerPartition:
     def registered_count(self) -> int:
         """Connections that have mounted the partition."""
         return len(self._registrations.sessions())
+
+    @property
+    def feed_lag_transactions(self) -> int:
+        """What the connection that lags most has still to be sent of what is committed and promised to it."""
+        return self._feed.lag_transactions
 
     def set_generation(self, generation: int) -> None:
         """A new assignment came; generations only grow.
@@ -382,6 +389,7 @@ class ServerPartition:
         for run in self._undecided.commit(cast("Sequence[AppendCall]", appends)):
             self._metrics.response_latency.update(now_s - run.accepted_s, run.size)
             self._metrics.latencies.add(now_s - run.accepted_s, run.size)
+            self._metrics.append.observe(now_s - run.accepted_s, run.size)
         decided = self._sequencer.committed(first + count - 1)
         if decided:
             # A client takes an older append for lost as soon as a later one of its own comes in the feed.

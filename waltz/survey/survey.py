@@ -81,7 +81,7 @@ async def read_survey(
     storages = sorted(replicas.assignments.partitions.keys() | replicas.connections.admin_ports.keys())
     server_reports, storage_reports = await asyncio.gather(
         asyncio.gather(*(ask_server(server.endpoint, tls, timeout_s) for server in servers.values())),
-        asyncio.gather(*(_ask_storage(storage, replicas, params, tls, timeout_s) for storage in storages)),
+        asyncio.gather(*(ask_storage(storage, replicas, params, tls, timeout_s) for storage in storages)),
     )
     return Survey(
         params.partition_count,
@@ -137,9 +137,10 @@ async def _ask(
     return message
 
 
-async def _ask_storage(
+async def ask_storage(
     storage: str, replicas: Replicas, params: StoreParams, tls: ssl.SSLContext | None, timeout_s: float
 ) -> StorageReport:
+    """Ask a storage node which partitions it has; never raises for what it does."""
     admin_port = replicas.connections.admin_ports.get(storage)
     if admin_port is None:
         return "no admin port is registered for it"
