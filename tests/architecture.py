@@ -30,7 +30,9 @@ ARROWS: dict[str, tuple[str, ...]] = {
     ),
     "storage": (
         "common",
+        "common.net",
         "common.wire",
+        "common.zk",
         "storage.node",
     ),
     "storage.disk": (
@@ -58,11 +60,25 @@ ARROWS: dict[str, tuple[str, ...]] = {
         "common.net",
         "common.wire",
         "common.zk",
+        "console",
         "server.store",
+        "survey",
     ),
     "server.store": (
         "common",
         "common.net",
+        "common.wire",
+        "common.zk",
+        "storage.remote",
+    ),
+    "console": (
+        "common",
+        "common.net",
+        "survey",
+    ),
+    "survey": (
+        "common",
+        "common.cluster",
         "common.wire",
         "common.zk",
         "storage.remote",
@@ -133,6 +149,7 @@ ARROWS: dict[str, tuple[str, ...]] = {
         "table.face",
     ),
     "blocking": (
+        "asynchronous",
         "client",
         "client.engine",
         "client.plain",
@@ -155,8 +172,8 @@ ARROWS: dict[str, tuple[str, ...]] = {
         "telemetry",
     ),
     "spark": (
+        "asynchronous",
         "client",
-        "client.plain",
         "common",
         "common.cluster",
         "common.net",
@@ -212,6 +229,7 @@ ARROWS: dict[str, tuple[str, ...]] = {
         "storage",
         "storage.disk",
         "storage.remote",
+        "survey",
         "table",
         "table.face",
     ),

@@ -17,6 +17,7 @@ from waltz.cli import (
     client,
     cluster,
     completion,
+    config,
     demo,
     disk,
     local,
@@ -38,7 +39,7 @@ NOT_READ = 128 + signal.SIGPIPE
 
 NOUNS = (
     *(zookeeper, server, storage, disk, cluster, write_sessions, partition, table, client, performance),
-    *(status, transactions, local, bot, completion),
+    *(status, transactions, local, bot, config, completion),
 )
 
 

@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import logging
 import os
 import ssl
 from collections.abc import Awaitable, Callable
@@ -10,12 +11,17 @@ from typing import NamedTuple, TypeAlias
 
 from waltz.asynchronous import Client, connect
 from waltz.cli.output import json_option
-from waltz.common.config import CliConfig, ClientConfig, load
-from waltz.common.errors import WaltzError
+from waltz.common.config import CliConfig, ClientConfig
+from waltz.common.config_command import setting_options
+from waltz.common.config_reader import settle
+from waltz.common.config_sources import examine_sources
+from waltz.common.errors import ConfigError, WaltzError
 from waltz.common.ids import Endpoint
 from waltz.common.net.tls import client_context
 from waltz.common.zk.client import ZooKeeper
 from waltz.common.zk.kazoo_client import connect_configured
+
+logger = logging.getLogger(__name__)
 
 CONFIG_VARIABLE = "WALTZ_CONFIG"
 """Names the file of commands that are not given one."""
@@ -82,23 +88,35 @@ def cluster_option(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help=f"YAML file that names the cluster (default: what {CONFIG_VARIABLE} says)",
     )
+    setting_options(parser)
 
 
 def named_cluster(options: argparse.Namespace, parser: argparse.ArgumentParser) -> CliConfig:
-    """What the file of ``-c`` says; ends with a usage error if there is none. Raises ``ConfigError``."""
-    if options.cli_config_path is None:
+    """What the file of ``-c``, the environment and ``--set`` say; ends with a usage error if none says anything.
+
+    A variable that overrides the file is told: it may lead to another cluster than the file was given for. Raises
+    ``ConfigError``.
+    """
+    path: Path | None = options.cli_config_path
+    reading = examine_sources(path, CliConfig, options.settings, os.environ)
+    if path is None and not reading.sources:
         parser.error(
             "no cluster is named: give -c/--cli-config-path FILE, or set the environment variable "
             f"{CONFIG_VARIABLE} to the path of that file"
         )
-    return load(options.cli_config_path, CliConfig)
+    config = settle(reading, strict=options.strict)
+    typed = {key for key, _ in options.settings}
+    for key, what in reading.replaced.items():
+        if key not in typed:
+            logger.warning("%s overrides '%s' of %s", what, key, path)
+    return config
 
 
 def _run(options: argparse.Namespace, command: Command, parser: argparse.ArgumentParser) -> int:
     config = named_cluster(options, parser)
 
     async def run() -> None:
-        tls = client_context(config.tls)
+        tls = _tls_of(config, options.cli_config_path)
         zookeeper = await connect_configured(config, connect_timeout_s=config.zookeeper_connect_timeout_ms / 1000)
         try:
             await command(options, Session(zookeeper, config.cluster_root, tls, config))
@@ -107,6 +125,13 @@ def _run(options: argparse.Namespace, command: Command, parser: argparse.Argumen
 
     asyncio.run(run())
     return 0
+
+
+def _tls_of(config: CliConfig, path: Path | None) -> ssl.SSLContext | None:
+    try:
+        return client_context(config.tls)
+    except ConfigError as error:
+        raise ConfigError(f"{path or 'environment'}: ssl: {error}") from error
 
 
 def client_of(session: Session) -> Client:

@@ -13,19 +13,17 @@ A configuration that a program gives as a mapping or as an object is complete: t
 import difflib
 import logging
 import os
-import re
 from collections.abc import Mapping
 from typing import Literal, TypedDict
 
 from waltz.common.config import ClientConfig, TlsConfig, from_mapping, load
-from waltz.common.config_reader import Given, keys
+from waltz.common.config_reader import Given, flat, ignored
+from waltz.common.config_sources import from_environment, variable_of, variables_of
 
 logger = logging.getLogger(__name__)
 
 FILE_VARIABLE = "WALTZ_CONFIG"
 """Names the configuration file where none is given."""
-
-_NEAR = 0.9
 
 
 class ClientSettings(TypedDict, total=False):
@@ -50,12 +48,7 @@ class ClientSettings(TypedDict, total=False):
     tls: TlsConfig
 
 
-def variable_of(key: str) -> str:
-    """The environment variable of a key of the configuration."""
-    return "WALTZ_" + re.sub(r"(?<=[a-z0-9])(?=[A-Z])|\.", "_", key).upper()
-
-
-VARIABLES = {variable_of(key): key for key in keys(ClientConfig)}
+VARIABLES = variables_of(ClientConfig)
 """The keys of a client's configuration by their environment variables."""
 
 
@@ -70,7 +63,7 @@ def client_config(
     """
     arguments = _arguments(settings)
     if isinstance(config, ClientConfig):
-        return from_mapping(_values(config), ClientConfig, overrides=arguments) if arguments else config
+        return from_mapping(flat(config), ClientConfig, overrides=arguments) if arguments else config
     if isinstance(config, Mapping):
         return from_mapping(config, ClientConfig, overrides=arguments)
     if config is not None and not isinstance(config, str | os.PathLike):
@@ -96,7 +89,8 @@ def _arguments(settings: Mapping[str, object]) -> dict[str, Given]:
             raise TypeError(f"unexpected keyword argument {name!r}{hint}")
         source = f"argument {name}"
         if isinstance(value, TlsConfig):
-            given.update({f"{field.validation_alias}.{key}": Given(inner, source) for key, inner in _flat(value)})
+            group = field.validation_alias
+            given.update({f"{group}.{key}": Given(inner, source) for key, inner in flat(value).items()})
         else:
             given[str(field.validation_alias)] = Given(value, source)
     return given
@@ -104,32 +98,10 @@ def _arguments(settings: Mapping[str, object]) -> dict[str, Given]:
 
 def _from_environment(variables: Mapping[str, str]) -> dict[str, Given]:
     """What is set and not empty. A variable that looks like a misspelt one is warned of."""
-    given = {}
-    for name, value in variables.items():
-        key = VARIABLES.get(name)
-        if key is not None:
-            if value:
-                given[key] = Given(value, f"environment variable {name}")
-        elif name.startswith("WALTZ_") and (near := difflib.get_close_matches(name, VARIABLES, n=1, cutoff=_NEAR)):
-            logger.warning("unknown environment variable %s is ignored; did you mean %s?", name, near[0])
+    given, unknown = from_environment(ClientConfig, variables)
+    for text in ignored(unknown):
+        logger.warning("%s", text)
     return given
-
-
-def _values(config: ClientConfig) -> dict[str, object]:
-    """A configuration as the mapping that it could have been made from."""
-    return dict(_flat(config))
-
-
-def _flat(model: ClientConfig | TlsConfig) -> list[tuple[str, object]]:
-    found: list[tuple[str, object]] = []
-    for name, field in type(model).model_fields.items():
-        value = getattr(model, name)
-        key = str(field.validation_alias)
-        if isinstance(value, TlsConfig):
-            found.extend((f"{key}.{inner}", each) for inner, each in _flat(value))
-        else:
-            found.append((key, value))
-    return found
 
 
 def _hint(key: str) -> str:

@@ -1,17 +1,29 @@
 """The configuration of servers, storages, clients and tools: the original's YAML keys as typed models.
 
 Attribute names of the models are Python's and carry units; the keys stay those of the original. How they are read is
-:mod:`waltz.common.config_reader`.
+:mod:`waltz.common.config_reader`. What stands below a key is its entry in docs/configuration.md, which
+``python -m tests.configuration_page`` writes; a sentence that begins with "Default:" tells one that is computed.
 """
 
 import os
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, model_validator
 
-from waltz.common.config_reader import ForeignKeys, Given, ModelT, keys, make_model, read_yaml
+from waltz.common.config_reader import (
+    ForeignKeys,
+    Given,
+    ModelT,
+    NoEffect,
+    Reading,
+    Unknown,
+    examine,
+    keys,
+    settle,
+)
+from waltz.common.yaml_file import read_yaml
 
 _CHECK_HOSTNAME = "checkHostname"
 
@@ -47,6 +59,9 @@ _Port = Annotated[_Integer, Field(ge=0, le=65535)]
 _Text = Annotated[str, Field(min_length=1)]
 _RootPath = Annotated[str, BeforeValidator(_root_path)]
 
+_CONTENT_DECIDES = NoEffect("the content of the file decides")
+_ONLY_CHECKED = NoEffect("it is only checked that it is larger than server.minFetchSize")
+
 
 class _Model(BaseModel):
     """Base of all models: immutable, no unknown attributes, made by attribute name or from a file's keys."""
@@ -64,16 +79,41 @@ class TlsConfig(_Model):
     ``check_hostname``: with a trust store, whom this side connects to must show a certificate for that host name. It is
     on by default, but off in a configuration file that does not have the key: the original, whose files these may be,
     never checks.
+
+    Examples:
+        ```python
+        from pydantic import SecretStr
+
+        from waltz.common.config import TlsConfig
+
+        tls = TlsConfig(
+            key_store_location="/etc/waltz/client.p12",
+            key_store_password=SecretStr("..."),
+            trust_store_location="/etc/waltz/ca.pem",
+        )
+        client = waltz.connect(zookeeper_connect_string="zoo-1.example.com:2181", cluster_root="/waltz", tls=tls)
+        ```
     """
 
     key_store_location: _Text | None = Field(default=None, validation_alias="keyStore.location")
+    """File with the private key and its certificates, PKCS#12 or PEM. Without it a node makes a self-signed
+    certificate at every start, and a client or a tool shows none."""
     key_store_password: SecretStr | None = Field(default=None, validation_alias="keyStore.password")
-    key_store_type: str | None = Field(default=None, validation_alias="keyStore.type")
+    """Password of that file; required for PKCS#12."""
+    key_store_type: Annotated[str | None, _CONTENT_DECIDES] = Field(default=None, validation_alias="keyStore.type")
+    """Such as ``JKS``."""
     trust_store_location: _Text | None = Field(default=None, validation_alias="trustStore.location")
+    """File with the certificates that are trusted, PKCS#12 or PEM. With it every peer must show a certificate that one
+    of these vouches for; without it nobody is verified."""
     trust_store_password: SecretStr | None = Field(default=None, validation_alias="trustStore.password")
-    trust_store_type: str | None = Field(default=None, validation_alias="trustStore.type")
+    """Password of that file; required for PKCS#12."""
+    trust_store_type: Annotated[str | None, _CONTENT_DECIDES] = Field(default=None, validation_alias="trustStore.type")
+    """Such as ``JKS``."""
     plaintext: bool = Field(default=False, validation_alias="plaintext")
+    """No TLS at all. Peers that run the original cannot talk to such a node."""
     check_hostname: bool = Field(default=True, validation_alias=_CHECK_HOSTNAME)
+    """With a trust store: whom this side connects to must show a certificate for that host name. Default: ``false``
+    where a file is read, as it may be one of the original, which never checks; ``true`` without a file."""
 
 
 class ConnectionsConfig(_Model):
@@ -93,7 +133,7 @@ class ConnectionsConfig(_Model):
     unread_timeout_ms: _Positive = Field(default=600_000, validation_alias="unreadTimeout")
     """A peer that owes the reading of more than 1 MiB must have read it, or 64 KiB of it, after this time."""
     receive_memory_bytes: _Positive = Field(default=256 << 20, validation_alias="receiveMemory")
-    """All messages together that are not complete."""
+    """All messages together that are not complete. At least twice the largest message."""
     send_memory_bytes: _Positive = Field(default=1 << 30, validation_alias="sendMemory")
     """All that is unsent to peers that do not keep up with reading, together."""
 
@@ -113,45 +153,65 @@ class ClusterConfig(_Model):
     """Where the cluster is: what the configurations of all processes begin with."""
 
     zookeeper_connect_string: _Text = Field(validation_alias="zookeeper.connectString")
+    """The ZooKeeper ensemble: ``host:port,host:port,...``."""
     cluster_root: _RootPath = Field(validation_alias="cluster.root")
+    """The path in ZooKeeper below which the cluster lives."""
     zookeeper_session_timeout_ms: _Positive = Field(validation_alias="zookeeper.sessionTimeout")
+    """ZooKeeper forgets a process of which it has heard nothing for so long: the partitions of a server that died are
+    taken over after this time."""
 
 
 class ServerConfig(ClusterConfig):
     """Configuration of a server node. ``tls`` serves the client port and the connections to storages."""
 
     server_port: _Port = Field(validation_alias="server.port")
+    """Port for clients."""
     server_host: _Text = Field(default_factory=lambda: socket.getfqdn(), validation_alias="server.host")
-    """The name that clients are told; our own key. Default: the canonical name of this host, as in the original."""
+    """The name that clients are told. Default: the canonical name of this host, as in the original."""
     server_bind_address: _Text = Field(
         default_factory=lambda data: data.get("server_host", ""), validation_alias="server.bindAddress"
     )
-    """What to listen on; our own key. Default: what ``server_host`` resolves to."""
+    """What to listen on. Default: what ``server.host`` resolves to."""
     server_jetty_port: _Port | None = Field(default=None, validation_alias="server.jetty.port")
     """Port of the HTTP endpoints; none without it."""
+    console_enabled: bool = Field(default=True, validation_alias="server.console.enabled")
+    """Whether the web console is served at that port; our own key."""
     optimistic_lock_table_size: _Positive = Field(default=30_000, validation_alias="server.optimisticLockTableSize")
+    """Slots of each partition's lock table, 8 bytes each. Locks that share a slot refuse each other's transactions."""
     feed_cache_size_bytes: _NotNegative = Field(default=64 << 20, validation_alias="server.feedCacheSize")
+    """Cache of committed request ids and headers, as they go to clients; shared by all partitions."""
     min_fetch_size: _Positive = Field(default=100, validation_alias="server.minFetchSize")
+    """Transactions that a feed request is good for, at least; smaller than ``server.realtimeThreshold``."""
     min_fence_interval_ms: _NotNegative = Field(default=0, validation_alias="server.minFenceInterval")
-    realtime_threshold: _Positive = Field(default=1000, validation_alias="server.realtimeThreshold")
+    """Least time between two fences of a partition; who asks sooner is told to ask again."""
+    realtime_threshold: Annotated[_Positive, _ONLY_CHECKED] = Field(
+        default=1000, validation_alias="server.realtimeThreshold"
+    )
+    """In the original: how far behind a client counts as one that follows."""
     transaction_data_cache_size_bytes: _NotNegative = Field(
         default=128 << 20, validation_alias="server.transactionDataCacheSize"
     )
-    transaction_data_cache_allocation: Annotated[Literal["heap", "direct"], BeforeValidator(_lower_case)] = Field(
-        default="heap", validation_alias="server.transactionDataCacheAllocation"
-    )
+    """Cache of committed transactions with their data, as they went to the storages; shared by all partitions."""
+    transaction_data_cache_allocation: Annotated[
+        Literal["heap", "direct"], BeforeValidator(_lower_case), NoEffect("there is one kind of memory here")
+    ] = Field(default="heap", validation_alias="server.transactionDataCacheAllocation")
+    """In the original: where in the memory of Java the cache is."""
     max_transaction_size_bytes: _Positive = Field(default=32 << 20, validation_alias="server.maxTransactionSize")
-    """Largest transaction data that a client may append; our own key."""
+    """Largest transaction data that a client may append."""
     max_locks_per_transaction: _Positive = Field(default=MAX_LOCKS, validation_alias="server.maxLocksPerTransaction")
-    """Locks of all kinds together that an append may name; our own key."""
+    """Locks of all kinds together that an append may name."""
     append_memory_bytes: _Positive = Field(
         default_factory=lambda data: max(1 << 30, 4 * data.get("max_transaction_size_bytes", 0)),
         validation_alias="server.appendMemory",
     )
-    """All appends together that are not committed or kept for storages that lag; our own key."""
+    """All appends of all partitions that are not committed, wait, or are kept for storages that lag. Default: 1 GiB, or
+    four times ``server.maxTransactionSize`` if that is more."""
     storage_max_batch_size: _Positive = Field(default=1000, validation_alias="storage.maxBatchSize")
+    """Records in one write to a storage, which has 1 MiB at most (or a single record). 100 in the original."""
     storage_initial_retry_interval_ms: _Positive = Field(default=100, validation_alias="storage.initialRetryInterval")
+    """Pause between the first two attempts to reach a storage; it doubles with each."""
     storage_max_retry_interval_ms: _Positive = Field(default=20_000, validation_alias="storage.maxRetryInterval")
+    """Longest of these pauses."""
     storage_checkpoint_interval: _Positive = Field(default=250_000, validation_alias="storage.checkpointInterval")
     """Transactions after which a store session is renewed."""
     connections: ConnectionsConfig = Field(default_factory=ConnectionsConfig, validation_alias="server.connections")
@@ -178,21 +238,25 @@ class StorageConfig(ClusterConfig):
     """Configuration of a storage node. ``tls`` serves both of its ports."""
 
     storage_port: _Port = Field(validation_alias="storage.port")
+    """Port for servers: the data port."""
     storage_admin_port: _Port = Field(validation_alias="storage.admin.port")
+    """Port for tools: the admin port."""
     storage_jetty_port: _Port | None = Field(default=None, validation_alias="storage.jetty.port")
     """Port of the HTTP endpoints; none without it."""
     storage_directory: _Text = Field(validation_alias="storage.directory")
+    """Where the log is. It has to exist, and belongs to one cluster."""
     storage_bind_address: _Text = Field(
         default_factory=lambda: socket.gethostname(), validation_alias="storage.bindAddress"
     )
-    """What to listen on; our own key. Default: what the name of this host resolves to, as in the original."""
+    """What to listen on. Default: what the name of this host resolves to, as in the original."""
     segment_size_threshold_bytes: Annotated[_Integer, Field(ge=128)] = Field(
         default=1_000_000_000, validation_alias="storage.segment.size.threshold"
     )
+    """A segment that has reached this size is followed by a new one."""
     segment_cache_capacity: _Positive = Field(default=5, validation_alias="storage.segment.cache.capacity")
-    """Segments behind the current one that a partition keeps open."""
+    """Segments behind the current one that a partition keeps open; two files each."""
     max_request_size_bytes: _Positive = Field(default=512 << 20, validation_alias="storage.maxRequestSize")
-    """Largest message that a peer may send, such as a batch of appends of a server; our own key."""
+    """Largest message that a peer may send, such as a batch of appends of a server."""
     connections: StorageConnectionsConfig = Field(
         default_factory=StorageConnectionsConfig, validation_alias="storage.connections"
     )
@@ -206,23 +270,39 @@ class StorageConfig(ClusterConfig):
 
 
 class ClientConfig(ClusterConfig):
-    """Configuration of the client library. Times are in milliseconds and sizes in bytes, as their names say."""
+    """Configuration of the client library. Times are in milliseconds and sizes in bytes, as their names say.
+
+    Examples:
+        ```python
+        from waltz.common.config import TlsConfig
+
+        config = waltz.ClientConfig(
+            zookeeper_connect_string="zoo-1.example.com:2181,zoo-2.example.com:2181",
+            cluster_root="/waltz",
+            tls=TlsConfig(trust_store_location="/etc/waltz/ca.pem"),
+        )
+        client = waltz.connect(config)  # to be opened with `async with`
+        ```
+    """
 
     zookeeper_session_timeout_ms: _Positive = Field(default=30_000, validation_alias="zookeeper.sessionTimeout")
+    """ZooKeeper forgets a client of which it has heard nothing for so long."""
     zookeeper_connect_timeout_ms: _Positive = Field(default=30_000, validation_alias="zookeeper.connectTimeout")
     """How long opening a client waits for a session with ZooKeeper."""
     auto_mount: bool = Field(default=True, validation_alias="client.autoMount")
+    """Whether a client with callbacks mounts all partitions when it is opened; otherwise those it is told to."""
     num_transaction_retry_threads: _NotNegative = Field(default=1, validation_alias="client.numTransactionRetryThreads")
     """0: nothing is attempted again. All other numbers mean the same: one transaction is built again at a time."""
     num_consumer_threads: _Positive = Field(default=10, validation_alias="client.numConsumerThreads")
     """How many partitions may apply a transaction at a time."""
     long_wait_threshold_ms: _Positive = Field(default=5000, validation_alias="client.longWaitThreshold")
+    """After so long without the outcome of an append a client asks the server for it."""
     max_concurrent_transactions: _Positive = Field(default=5, validation_alias="client.maxConcurrentTransactions")
     """Transactions in flight per partition."""
     max_transaction_size_bytes: _Positive = Field(default=32 << 20, validation_alias="client.maxTransactionSize")
-    """Largest transaction data that may be submitted; our own key."""
+    """Largest transaction data that may be submitted."""
     max_locks_per_transaction: _Positive = Field(default=MAX_LOCKS, validation_alias="client.maxLocksPerTransaction")
-    """Locks of all kinds together that a transaction may name; our own key."""
+    """Locks of all kinds together that a transaction may name."""
     enable_session_write: bool = Field(default=False, validation_alias="client.enableSessionWrite")
     """Appends belong to a write session, and are refused when a newer one has begun."""
     enable_exclusive_session: bool = Field(default=False, validation_alias="client.enableExclusiveSession")
@@ -240,21 +320,30 @@ class CliConfig(ClusterConfig):
     """Configuration of the administration tools."""
 
     zookeeper_session_timeout_ms: _Positive = Field(default=30_000, validation_alias="zookeeper.sessionTimeout")
+    """ZooKeeper forgets a client of which it has heard nothing for so long."""
     zookeeper_connect_timeout_ms: _Positive = Field(default=10_000, validation_alias="zookeeper.connectTimeout")
+    """How long a tool waits for a session with ZooKeeper."""
     tls: TlsConfig = Field(default_factory=TlsConfig, validation_alias="ssl")
 
 
-_FOREIGN = ForeignKeys(
-    models=(ServerConfig, StorageConfig, ClientConfig, CliConfig),
-    without_effect=(
-        "server.region",
-        "client.mockDriver",
-        *(f"{part}ssl.keyManager.algorithm" for part in ("", "server.", "storage.", "client.")),
-        *(f"{part}ssl.trustManager.algorithm" for part in ("", "server.", "storage.", "client.")),
-    ),
-    unsupported={
-        "server.graphite": "metrics are read from /metrics/prometheus on server.jetty.port",
-        "storage.graphite": "metrics are read from /metrics/prometheus on storage.jetty.port",
+MODELS = (ServerConfig, StorageConfig, ClientConfig, CliConfig)
+
+_NO_GRAPHITE = "there is no Graphite here; read the metrics from /metrics/prometheus on {part}.jetty.port"
+
+FOREIGN = ForeignKeys(
+    models=MODELS,
+    without_effect={
+        "server.region": NoEffect("servers of the original do not use it either"),
+        "client.mockDriver": NoEffect("a program gives a mock driver in place of its configuration"),
+        **{
+            f"{part}ssl.{manager}.algorithm": NoEffect("an algorithm of Java's TLS; here there is one")
+            for part in ("", "server.", "storage.", "client.")
+            for manager in ("keyManager", "trustManager")
+        },
+        **{
+            f"{part}.graphite": NoEffect(_NO_GRAPHITE.format(part=part), is_harmless=False)
+            for part in ("server", "storage")
+        },
     },
 )
 """Keys of the original that mean nothing to a model, or nothing here."""
@@ -274,15 +363,33 @@ def load(
     ``overrides``, by keys without the prefix, count instead of what the file says, and ``hint`` tells what to do about
     a missing key. Raises ``ConfigError`` for everything that is wrong with the file or its values.
     """
+    return settle(examine_file(path, model, prefix=prefix, overrides=overrides, hint=hint))
+
+
+def examine_file(
+    path: str | os.PathLike[str],
+    model: type[ModelT],
+    *,
+    prefix: str = "",
+    overrides: Mapping[str, Given] = _NOTHING,
+    unknown: Sequence[Unknown] = (),
+    hint: Callable[[str], str] | None = None,
+) -> Reading[ModelT]:
+    """The same, with all that is wrong or doubtful about its values, and where they are from.
+
+    ``unknown`` is told with the keys that nothing knows. Raises ``ConfigError`` for a file that cannot be read, or is
+    no configuration.
+    """
     unchecked = {key: False for key in keys(model) if key.rpartition(".")[2] == _CHECK_HOSTNAME}
-    return make_model(
+    return examine(
         read_yaml(path),
         model,
         source=str(path),
         prefix=prefix,
         defaults=unchecked,
-        foreign=_FOREIGN,
+        foreign=FOREIGN,
         overrides=overrides,
+        unknown=unknown,
         hint=hint,
     )
 
@@ -301,14 +408,29 @@ def from_mapping(
     ``overrides`` and ``hint`` are as for :func:`load`. Raises ``ConfigError`` for a missing key, a wrong value, a key
     given twice, and ports that clash.
     """
-    return make_model(
+    return settle(examine_mapping(mapping, model, source=source, prefix=prefix, overrides=overrides, hint=hint))
+
+
+def examine_mapping(
+    mapping: Mapping[str, object],
+    model: type[ModelT],
+    *,
+    source: str,
+    prefix: str = "",
+    overrides: Mapping[str, Given] = _NOTHING,
+    unknown: Sequence[Unknown] = (),
+    hint: Callable[[str], str] | None = None,
+) -> Reading[ModelT]:
+    """The same, with all that is wrong or doubtful, as for :func:`examine_file`."""
+    return examine(
         mapping,
         model,
         source=source,
         prefix=prefix,
         defaults={},
-        foreign=_FOREIGN,
+        foreign=FOREIGN,
         overrides=overrides,
+        unknown=unknown,
         hint=hint,
     )
 

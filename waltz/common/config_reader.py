@@ -1,4 +1,4 @@
-"""The machine that reads configuration: YAML or a mapping in, a checked model out.
+"""The machine that reads configuration: a mapping in, a checked model out, and what is wrong or doubtful about it.
 
 A key may be written dotted, nested, or as any mix of both; numbers may be written as strings. What is wrong is said in
 one line that names the key, the file and, where there is one, the near miss. A key that nothing knows is a warning with
@@ -7,16 +7,15 @@ the nearest known name, since a misspelt option otherwise silently keeps its def
 
 import difflib
 import logging
-import os
-import reprlib
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from pathlib import Path
-from typing import NamedTuple, TypeVar
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Generic, NamedTuple, TypeVar
 
-import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from waltz.common.brief import SHOWN_LENGTH, shown, shown_key
 from waltz.common.errors import ConfigError
 
 logger = logging.getLogger(__name__)
@@ -26,18 +25,11 @@ ModelT = TypeVar("ModelT", bound=BaseModel)
 _NEAR = 0.8
 """Similarity above which an unknown key is taken for a misspelt known one."""
 
-_SHOWN_LENGTH = 60
-
-_MAX_FILE_BYTES = 1 << 20
 _MAX_KEYS = 1000
 _MAX_DEPTH = 20
 """Of nested keys. YAML aliases let a few lines say endlessly many, and endlessly deep ones."""
 
 _NO_OVERRIDES: Mapping[str, "Given"] = {}
-
-_BRIEF = reprlib.Repr()
-_BRIEF.maxlevel = 2
-_BRIEF.maxstring = _BRIEF.maxother = _BRIEF.maxlong = 2 * _SHOWN_LENGTH
 
 
 class Given(NamedTuple):
@@ -48,43 +40,100 @@ class Given(NamedTuple):
     """How errors call where it was taken from."""
 
 
+class NoEffect(NamedTuple):
+    """Why a key is accepted, and nothing comes of it. To be put into the annotation of a field that is such a key."""
+
+    reason: str
+    is_harmless: bool = True
+    """Otherwise it asks for something that is not done here."""
+
+
 class ForeignKeys(NamedTuple):
-    """Keys that no field of a model has, and that are no mistake nevertheless. A key stands for its whole group."""
+    """Keys that no field of a model has, and that are no mistake nevertheless."""
 
     models: Sequence[type[BaseModel]]
     """Whose keys may stand in the same file."""
-    without_effect: Sequence[str]
-    """Nothing is lost by ignoring them."""
-    unsupported: Mapping[str, str]
-    """They ask for something that does not exist here; what does instead."""
+    without_effect: Mapping[str, NoEffect]
+    """Of the original, by the key or the group of keys."""
 
 
-def read_yaml(path: str | os.PathLike[str]) -> dict[str, object]:
-    """The keys of a YAML file, nested as they stand there. Raises ``ConfigError``."""
-    try:
-        with Path(path).open("rb") as file:
-            content = file.read(_MAX_FILE_BYTES + 1)
-        if len(content) > _MAX_FILE_BYTES:
-            raise ConfigError(f"{path} is not a configuration file: it has more than {_MAX_FILE_BYTES} bytes")
-        document = _parse(content.decode())
-    except OSError as error:
-        raise ConfigError(f"cannot read configuration file {path}: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{path} is not a text file in UTF-8") from error
-    except yaml.MarkedYAMLError as error:
-        line = f", line {error.problem_mark.line + 1}" if error.problem_mark is not None else ""
-        # The cause would show a piece of the file, in which there may be a password.
-        raise ConfigError(f"{path}{line}: not valid YAML: {_one_line(error.problem)}") from None
-    except yaml.YAMLError as error:
-        raise ConfigError(f"{path}: not valid YAML: {_one_line(error)}") from None
-    if document is None:
-        return {}
-    if not isinstance(document, dict):
-        raise ConfigError(f"{path}, line 1: expected lines of the form 'key: value', found {_shown(document)}")
-    return document
+class Unknown(NamedTuple):
+    """A key or a variable that nothing knows."""
+
+    what: str
+    hint: str
+    """What was probably meant, as the rest of the sentence; may be empty."""
 
 
-def make_model(
+@dataclass(frozen=True, slots=True)
+class Reading(Generic[ModelT]):
+    """What was found in a configuration: see :func:`settle`. All texts are one line and hold no password."""
+
+    source: str
+    made: ModelT | None
+    """``None`` if there are errors."""
+    errors: tuple[str, ...]
+    unknown: tuple[Unknown, ...]
+    without_effect: Mapping[str, NoEffect]
+    """The keys that were given and change nothing."""
+    sources: Mapping[str, str]
+    """Where the value of a key was taken from; those that are not listed have their defaults."""
+    replaced: Mapping[str, str]
+    """Keys for which something else counts than what the file says, and what that is."""
+
+    @property
+    def overridings(self) -> list[str]:
+        """One text for each key for which the file has another value."""
+        return [f"{what} overrides '{key}' of {self.source}" for key, what in self.replaced.items()]
+
+    @property
+    def effectless(self) -> list[str]:
+        """One text for each key without effect."""
+        return [
+            f"{self.sources.get(key, self.source)}: key '{shown_key(key)}' has no effect: {why.reason}"
+            for key, why in self.without_effect.items()
+        ]
+
+    @property
+    def effectless_line(self) -> str | None:
+        """The same in one line for all of them."""
+        by_reason: dict[str, list[str]] = {}
+        for key, why in self.without_effect.items():
+            by_reason.setdefault(why.reason, []).append(shown_key(key))
+        told = [f"{', '.join(group)} ({reason})" for reason, group in by_reason.items()]
+        return f"{self.source}: keys without effect: {'; '.join(told)}" if told else None
+
+
+def settle(reading: Reading[ModelT], *, strict: bool = False) -> ModelT:
+    """The model that was read; what is only doubtful is logged.
+
+    Raises ``ConfigError`` for the first error. With ``strict`` unknown keys and keys without effect are errors, too.
+    """
+    errors = [*reading.errors, *(strictly(reading) if strict else ())]
+    if errors:
+        raise ConfigError(errors[0])
+    assert reading.made is not None
+    for text in ignored(reading.unknown):
+        logger.warning("%s", text)
+    for text in reading.overridings:
+        logger.info("%s", text)
+    if reading.effectless_line is not None:
+        harmless = all(why.is_harmless for why in reading.without_effect.values())
+        logger.log(logging.INFO if harmless else logging.WARNING, "%s", reading.effectless_line)
+    return reading.made
+
+
+def strictly(reading: Reading[ModelT]) -> list[str]:
+    """What counts as an error only if the configuration is looked at strictly."""
+    return [*(f"{each.what}{each.hint}" for each in reading.unknown), *reading.effectless]
+
+
+def ignored(unknown: Sequence[Unknown]) -> list[str]:
+    """A text for each key or variable that is left alone."""
+    return [f"{each.what} is ignored{each.hint}" for each in unknown]
+
+
+def examine(
     mapping: Mapping[str, object],
     model: type[ModelT],
     *,
@@ -93,74 +142,62 @@ def make_model(
     defaults: Mapping[str, object],
     foreign: ForeignKeys,
     overrides: Mapping[str, Given] = _NO_OVERRIDES,
+    unknown: Sequence[Unknown] = (),
     hint: Callable[[str], str] | None = None,
-) -> ModelT:
-    """The model that a mapping describes, with dotted or nested keys.
+) -> Reading[ModelT]:
+    """What a mapping describes, with dotted or nested keys.
 
     ``source`` is how errors call the mapping. ``prefix`` stands before every key of the model; other keys are left
     alone. ``defaults``, by keys without the prefix, stand in for the model's own, and ``overrides`` for what the
-    mapping says; ``hint`` tells what to do about a missing key. Raises ``ConfigError`` for a missing key, a wrong
-    value, a key given twice, and what the model itself refuses.
+    mapping says; ``unknown`` is told with what nothing knows, and ``hint`` tells what to do about a missing key.
+    Errors are missing keys, wrong values, and what the model itself refuses. Raises ``ConfigError`` for what is no
+    configuration at all: a key given twice, or endlessly many.
     """
+    values = _values(mapping, source)
+    own = {key.removeprefix(prefix): value for key, value in values.items() if key.startswith(prefix)}
+    known = keys(model)
+    strange = {key: own[key] for key in sorted(own.keys() - known)}
+    given = {key: value for key, value in own.items() if key in known}
+    counted = {key: each for key, each in overrides.items() if each.value is not None}
+    sources = {prefix + key: source for key in given} | {prefix + key: each.source for key, each in counted.items()}
+    replaced = {
+        prefix + key: each.source
+        for key, each in counted.items()
+        if key in given and str(given[key]).lower() != str(each.value).lower()
+    }
+    given.update({key: each.value for key, each in counted.items()})
+    made, errors = None, []
+    try:
+        made = model.model_validate(_nest(model, {**defaults, **given}))
+    except ValidationError as error:  # it would show secrets: no cause of anything
+        errors = [
+            _explain(each, prefix, source, strange, sources, hint)
+            for each in error.errors(include_url=False)
+            if each["type"] != "default_factory_not_called"  # for another of the errors
+        ]
+    of_model = {prefix + key: why for key, why in _without_effect(model).items() if key in given}
+    strangers, of_nobody = _told(list(strange), prefix, [prefix + key for key in sorted(known)], source, foreign)
+    return Reading(source, made, tuple(errors), (*unknown, *of_nobody), {**of_model, **strangers}, sources, replaced)
+
+
+def _values(mapping: Mapping[str, object], source: str) -> dict[str, object]:
+    """The values of a mapping that has some, by dotted keys."""
     values: dict[str, object] = {}
     for position, (key, value) in enumerate(_flatten(mapping, "", _MAX_DEPTH)):
         if key is None or position >= _MAX_KEYS:
             limit = f"more than {_MAX_KEYS}" if key is not None else f"nested more than {_MAX_DEPTH} deep"
             raise ConfigError(f"{source} is not a configuration: its keys are {limit}")
         if key in values:
-            raise ConfigError(f"key '{_shown_key(key)}' is given twice in {source}")
+            raise ConfigError(f"key '{shown_key(key)}' is given twice in {source}")
         if value is not None:
             values[key] = value
-    own = {key.removeprefix(prefix): value for key, value in values.items() if key.startswith(prefix)}
-    known = keys(model)
-    unknown = sorted(own.keys() - known)
-    given = {key: value for key, value in own.items() if key in known}
-    given.update({key: each.value for key, each in overrides.items() if each.value is not None})
-    try:
-        made = model.model_validate(_nest(model, {**defaults, **given}))
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        sources = {prefix + key: each.source for key, each in overrides.items()}
-        # The cause would show secrets.
-        raise ConfigError(_explain(first, prefix, source, unknown, sources, hint)) from None
-    _warn([prefix + key for key in unknown], [prefix + key for key in known], source, foreign)
-    return made
-
-
-class _Loader(yaml.SafeLoader):
-    """YAML as usual, except that a key given twice is an error and not silently the last one."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, object]:
-        seen = set()
-        for name, _ in node.value:
-            if isinstance(name, yaml.ScalarNode):
-                if name.value in seen:
-                    raise yaml.constructor.ConstructorError(
-                        problem=f"key '{_shown_key(name.value)}' is given twice", problem_mark=name.start_mark
-                    )
-                seen.add(name.value)
-        return super().construct_mapping(node, deep)
-
-    def flatten_mapping(self, node: yaml.MappingNode) -> None:
-        super().flatten_mapping(node)
-        if len(node.value) > _MAX_KEYS:  # merges of merges double with every line
-            raise yaml.constructor.ConstructorError(problem="too many keys", problem_mark=node.start_mark)
-
-
-def _parse(text: str) -> object:
-    try:
-        document: object = yaml.load(text, Loader=_Loader)  # noqa: S506 - it is a SafeLoader
-    except yaml.YAMLError:
-        raise
-    except Exception as error:  # its constructors of numbers, dates and the rest raise whatever they stumble over
-        raise yaml.YAMLError(f"a value cannot be read ({type(error).__name__})") from None
-    return document
+    return values
 
 
 def _flatten(mapping: Mapping[str, object], prefix: str, depth: int) -> Iterator[tuple[str | None, object]]:
     """Dotted keys and their values, ``None`` for what is nested too deep. An empty group counts as a key too."""
     for name, value in mapping.items():
-        key = f"{prefix}{name if isinstance(name, str) else _shown(name)}"
+        key = f"{prefix}{name if isinstance(name, str) else shown(name)}"
         if not isinstance(value, Mapping):
             yield key, value
         elif depth == 0:
@@ -198,42 +235,88 @@ def _nest(model: type[BaseModel], values: Mapping[str, object]) -> dict[str, obj
     return nested
 
 
+def flat(made: BaseModel) -> dict[str, object]:
+    """The values of a model by their dotted keys: the mapping that it could have been made from."""
+    found: dict[str, object] = {}
+    for name, field in type(made).model_fields.items():
+        value, key = getattr(made, name), str(field.validation_alias)
+        if isinstance(value, BaseModel):
+            found.update({f"{key}.{inner}": each for inner, each in flat(value).items()})
+        else:
+            found[key] = value
+    return found
+
+
+def _without_effect(model: type[BaseModel]) -> dict[str, NoEffect]:
+    """The model's own keys that are accepted without effect."""
+    found: dict[str, NoEffect] = {}
+    for field, (key, inner) in zip(model.model_fields.values(), _parts(model), strict=True):
+        if inner is not None:
+            found.update({f"{key}.{inside}": why for inside, why in _without_effect(inner).items()})
+        reasons = [each for each in field.metadata if isinstance(each, NoEffect)]
+        if reasons:
+            found[key] = reasons[0]
+    return found
+
+
 def _explain(
     error: ErrorDetails,
     prefix: str,
     source: str,
-    unknown: Sequence[str],
+    unknown: Mapping[str, object],
     sources: Mapping[str, str],
     hint: Callable[[str], str] | None,
 ) -> str:
     """One line for something that pydantic found wrong."""
     expected = error["msg"].removeprefix("Value error, ").replace("Input should be", "expected")
+    expected = expected.partition(", unable to ")[0]
     if not error["loc"]:  # found by a check of the whole model, which names its keys itself
-        return f"{expected} in {source}"
+        named = {
+            where for key, where in sources.items() if re.search(rf"(?<![\w.]){re.escape(key)}(?![\w.])", expected)
+        }
+        return f"{expected} in {' and '.join(sorted(named)) or source}"
     key = prefix + ".".join(str(part) for part in error["loc"])
     if error["type"] == "missing":
+        is_list = _list_for_group(key, prefix, unknown)
+        if is_list is not None:
+            return f"missing key '{key}' in {source}: {is_list}"
         near = _nearest(key, [prefix + name for name in unknown])
         if near:
-            return f"missing key '{key}' in {source}; did you mean '{_shown_key(near)}'?"
+            return f"missing key '{key}' in {source}; did you mean '{shown_key(near)}'?"
         return f"missing key '{key}' in {source}" + ("" if hint is None else f"; {hint(key)}")
     source = sources.get(key, source)
     if key.lower().endswith("password"):
         return f"wrong value for key '{key}' in {source}: expected text; put it in quotes"
     if error["type"] == "string_type":
         expected = "expected text; put it in quotes"
-    return f"wrong value for key '{key}' in {source}: {_shown(error['input'])}; {expected}"
+    return f"wrong value for key '{key}' in {source}: {shown(error['input'])}; {expected}"
 
 
-def _warn(unknown: Sequence[str], known: Sequence[str], source: str, foreign: ForeignKeys) -> None:
+def _list_for_group(key: str, prefix: str, given: Mapping[str, object]) -> str | None:
+    """Says so if a list was given to a group that the key belongs to."""
+    for name, value in given.items():
+        if key.startswith(f"{prefix}{name}.") and isinstance(value, list | tuple):
+            return f"'{prefix}{name}' has a list there, where keys below it are expected"
+    return None
+
+
+def _told(
+    strange: Sequence[str], prefix: str, known: Sequence[str], source: str, foreign: ForeignKeys
+) -> tuple[dict[str, NoEffect], list[Unknown]]:
+    """Of keys that the model does not have: those without effect, and those that nothing knows."""
     of_other_models = {key for model in foreign.models for key in keys(model)}
-    for key in unknown:
-        unsupported = next((instead for group, instead in foreign.unsupported.items() if _inside(key, group)), None)
-        if unsupported is not None:
-            logger.warning("%s: key '%s' has no effect; %s", source, _shown_key(key), unsupported)
-        elif key not in of_other_models and not any(_inside(key, name) for name in foreign.without_effect):
+    without_effect: dict[str, NoEffect] = {}
+    unknown = []
+    for name in strange:
+        key = prefix + name
+        why = next((why for group, why in foreign.without_effect.items() if _inside(key, group)), None)
+        if why is not None:
+            without_effect[key] = why
+        elif key not in of_other_models:
             near = _nearest(key, known)
             hint = f"; did you mean '{near}'?" if near else ""
-            logger.warning("%s: unknown key '%s' is ignored%s", source, _shown_key(key), hint)
+            unknown.append(Unknown(f"{source}: unknown key '{shown_key(key)}'", hint))
+    return without_effect, unknown
 
 
 def _inside(key: str, group: str) -> bool:
@@ -242,28 +325,10 @@ def _inside(key: str, group: str) -> bool:
 
 def _nearest(key: str, candidates: Sequence[str]) -> str | None:
     """The candidate that was probably meant: misspelt, cut short, or in other case."""
-    if len(key) > 2 * _SHOWN_LENGTH:  # the comparison takes the time of both lengths' product
+    if len(key) > 2 * SHOWN_LENGTH:  # the comparison takes the time of both lengths' product
         return None
-    by_lower_case = {name.lower(): name for name in candidates if len(name) <= 2 * _SHOWN_LENGTH}
+    by_lower_case = {name.lower(): name for name in candidates if len(name) <= 2 * SHOWN_LENGTH}
     wanted = key.lower()
     shortened = [name for name in by_lower_case if name.startswith(wanted) or wanted.startswith(name)]
     found = difflib.get_close_matches(wanted, by_lower_case, n=1, cutoff=_NEAR) or shortened
     return by_lower_case[found[0]] if found else None
-
-
-def _shown(value: object) -> str:
-    """What was found, for an error text: never long, whatever is in it."""
-    try:
-        text = _BRIEF.repr(value)
-    except ValueError:  # Python does not write numbers with thousands of digits
-        text = f"a very large {type(value).__name__}"
-    return text if len(text) <= _SHOWN_LENGTH else f"{text[:_SHOWN_LENGTH]}..."
-
-
-def _shown_key(key: str) -> str:
-    return key if key.isprintable() and len(key) <= 2 * _SHOWN_LENGTH else _shown(key).strip("'")
-
-
-def _one_line(text: object) -> str:
-    line = " ".join(str(text).split())
-    return line if len(line) <= 4 * _SHOWN_LENGTH else f"{line[: 4 * _SHOWN_LENGTH]}..."

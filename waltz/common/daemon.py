@@ -5,16 +5,19 @@ import asyncio
 import contextlib
 import gc
 import logging
+import os
 import signal
 import sys
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from pathlib import Path
 from typing import TypeVar
 
 from pydantic import BaseModel
 
-from waltz.common.config import load
-from waltz.common.errors import WaltzError
+from waltz.common.config_command import Look, checked, found_by, print_check, setting_options
+from waltz.common.config_reader import settle
+from waltz.common.config_sources import examine_sources
+from waltz.common.errors import ConfigError, WaltzError
 from waltz.common.json_log import log_to_stderr
 from waltz.common.loops import run as run_on_loop
 from waltz.common.version import installed_version
@@ -31,15 +34,27 @@ GC_THRESHOLD = 10_000
 """Objects made and not freed between two looks at the youngest generation."""
 
 
-def run_daemon(program: str, model: type[Config], run: Callable[[Config], Awaitable[None]]) -> int:
-    """Run a daemon whose only argument is its configuration file; the exit code.
+def run_daemon(
+    program: str,
+    model: type[Config],
+    run: Callable[[Config], Awaitable[None]],
+    looks: Sequence[Look],
+) -> int:
+    """Run a daemon whose only argument is its configuration file, or check that file; the exit code.
 
-    0: ended on request. 1: one line on standard error says what is wrong and what to do. 2: wrong usage. 130: ended by
-    Ctrl-C before it was up.
+    ``looks`` tell what is wrong with what a configuration names. 0: ended on request, or nothing is
+    wrong. 1: one line on standard error says what is wrong and what to do. 2: wrong usage. 130: ended by Ctrl-C before
+    it was up.
     """
     parser = argparse.ArgumentParser(prog=program)
     parser.add_argument("--version", action="version", version=f"{program} {installed_version() or 'not installed'}")
     parser.add_argument("config", type=Path, metavar="CONFIG.yml", help="configuration file")
+    parser.add_argument(
+        "--check-config",
+        action="store_true",
+        help="print what would count, and what is wrong with it, and end; nothing is changed or connected to",
+    )
+    setting_options(parser)
     parser.add_argument("--log-level", default="INFO", choices=("DEBUG", "INFO", "WARNING", "ERROR"))
     parser.add_argument(
         "--log-format", default="text", choices=("text", "json"), help="json: one object a line (default: %(default)s)"
@@ -49,9 +64,19 @@ def run_daemon(program: str, model: type[Config], run: Callable[[Config], Awaita
     logging.getLogger("kazoo").setLevel(max(logging.WARNING, logging.getLogger().level))
 
     async def main() -> None:
-        await run(load(options.config, model))
+        reading = examine_sources(options.config, model, options.settings, os.environ)
+        config = settle(reading, strict=options.strict)
+        for problem in found_by(looks, config, reading.source):  # before anything is waited for
+            raise ConfigError(problem)
+        try:
+            await run(config)
+        except ConfigError as error:
+            raise ConfigError(f"{options.config}: {error}") from error
 
     try:
+        if options.check_config:
+            reading = examine_sources(options.config, model, options.settings, os.environ)
+            return print_check(checked(reading, looks, strict=options.strict))
         run_on_loop(main())
     except (WaltzError, OSError) as error:
         if options.log_format == "json":

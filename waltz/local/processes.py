@@ -9,11 +9,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
 
+from waltz.common.config_sources import ALL_VARIABLES
 from waltz.common.errors import WaltzError
 
 _REAPER = Path(__file__).with_name("reaper.py")
@@ -84,8 +85,13 @@ class Child:
             raise TimeoutError(f"{self.name} did not end within {timeout_s:g} s") from None
 
 
+def _without_settings(variables: Mapping[str, str]) -> dict[str, str]:
+    """The environment without what would count instead of the files of a local cluster, such as another ZooKeeper."""
+    return {name: value for name, value in variables.items() if name not in ALL_VARIABLES}
+
+
 class Children:
-    """The children of one owner."""
+    """The children of one owner. Their configuration is that of their files."""
 
     def __init__(self) -> None:
         self._children: list[Child] = []
@@ -102,6 +108,7 @@ class Children:
                 stdout=subprocess.PIPE if piped else output,
                 stderr=output,
                 start_new_session=True,
+                env=_without_settings(os.environ),
             )
         child = Child(name, command, process, log)
         self._children.append(child)

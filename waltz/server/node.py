@@ -28,6 +28,7 @@ from waltz.common.zk.store_admin import read_store_params
 from waltz.common.zk.znodes import PartitionGeneration, ReplicaAssignments, StoreParams
 from waltz.server.appends import AppendLimits
 from waltz.server.caches import FeedCache, TransactionCache
+from waltz.server.console import ServerConsole
 from waltz.server.descriptions import DESCRIPTIONS, FEED_LAG, ZOOKEEPER_LOSSES, ZOOKEEPER_STATE
 from waltz.server.disabled_watch import DisabledWatch
 from waltz.server.partition import PartitionOptions, ServerPartition
@@ -119,6 +120,7 @@ class WaltzServer:
         self._listener: Listener | None = None
         self._guard = TrafficGuard(traffic_limits(config.connections))
         self._http: HttpServer | None = None
+        self._console: ServerConsole | None = None
         self._remove_listener: Callable[[], None] | None = None
         self._zookeeper_away_since_s: float | None = None
         self._zookeeper_losses = 0
@@ -190,8 +192,20 @@ class WaltzServer:
         self.endpoint = Endpoint(config.server_host, self._listener.port)
         watch_ports(self.registry, {"client": self._listener})
         if config.server_jetty_port is not None:
+            if config.console_enabled:
+                self._console = ServerConsole(
+                    lambda: self.partitions,
+                    self._about,
+                    self._zookeeper,
+                    config.cluster_root,
+                    client_context(config.tls),
+                )
             self._http = await HttpServer.open(
-                config.server_bind_address, config.server_jetty_port, self.registry, health=self.health
+                config.server_bind_address,
+                config.server_jetty_port,
+                self.registry,
+                health=self.health,
+                more=None if self._console is None else self._console.pages,
             )
             self.http_port = self._http.port
         logger.info("listening on %s", self.endpoint)
@@ -217,6 +231,8 @@ class WaltzServer:
             await close_step("ending the watch of the replica assignments", self._watch.close())
         if self._connections is not None:
             await close_step("closing the connections to the storages", self._connections.close())
+        if self._console is not None:
+            await close_step("closing the console", self._console.close())
         if self._http is not None:
             await close_step("closing the HTTP port", self._http.close())
         if self._manager is not None:
@@ -316,6 +332,15 @@ class WaltzServer:
         if replicas:
             document["underReplicated"] = replicas
         return healthy, {"server-health-check": document}
+
+    def _about(self) -> dict[str, Json]:
+        """What the console says of this server, each time that it is asked."""
+        return {
+            "id": self.server_id,
+            "endpoint": str(self.endpoint),
+            "zookeeper": self._zookeeper_away_since_s is None,
+            "partitions": len(self.partitions),
+        }
 
     def _replica_views(self) -> dict[int, Sequence[ReplicaView]]:
         return {partition_id: partition.replica_views for partition_id, partition in self.partitions.items()}

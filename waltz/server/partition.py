@@ -215,6 +215,15 @@ class ServerPartition:
         return self._log.replica_views
 
     @property
+    def committed_count(self) -> int:
+        """Appends committed since the partition was opened here."""
+        return self._metrics.successful_append.count
+
+    def take_latencies(self) -> Sequence[int]:
+        """How many appends took how long since the last call, as :mod:`waltz.server.latency_counts` counts."""
+        return self._metrics.latencies.take()
+
+    @property
     def registered_count(self) -> int:
         """Connections that have mounted the partition."""
         return len(self._registrations.sessions())
@@ -379,6 +388,7 @@ class ServerPartition:
         now_s = self._metrics.clock()
         for run in self._undecided.commit(cast("Sequence[AppendCall]", appends)):
             self._metrics.response_latency.update(now_s - run.accepted_s, run.size)
+            self._metrics.latencies.add(now_s - run.accepted_s, run.size)
             self._metrics.append.observe(now_s - run.accepted_s, run.size)
         decided = self._sequencer.committed(first + count - 1)
         if decided:

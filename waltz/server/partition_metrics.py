@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from waltz.common.metrics import Description, Gauge, GaugeForm, Registry
 from waltz.server.feed import Feed
+from waltz.server.latency_counts import LatencyCounts
 from waltz.server.store.replica_view import ReplicaStatus, ReplicaView
 
 SERVER_GROUP = "waltz-server"
@@ -44,6 +45,8 @@ class PartitionMetrics:
         """Lock failures sent."""
         self.response_latency = registry.timer(self._group, "response-latency")
         """From acceptance to commit; one sample for what was accepted together."""
+        self.latencies = LatencyCounts()
+        """The same, for the console."""
         self.append = registry.histogram(_APPEND).of()
         """The same, of all partitions."""
         self.feed_lag = registry.histogram(_FEED_LAG, _FEED_LAG_BOUNDS).of()

@@ -88,6 +88,7 @@ def test_defaults_of_a_server() -> None:
         "server_host": "node1",
         "server_bind_address": "node1",
         "server_jetty_port": None,
+        "console_enabled": True,
         "optimistic_lock_table_size": 30000,
         "feed_cache_size_bytes": 67108864,
         "min_fence_interval_ms": 0,
@@ -224,9 +225,32 @@ def test_keys_of_other_processes_and_of_java_are_no_warnings(caplog: pytest.LogC
     assert not caplog.records
 
 
+def test_keys_of_java_without_effect_are_told_in_one_line(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    load(
+        write(tmp_path, SERVER_FILE + "server.transactionDataCacheAllocation: direct\nserver.region: eu\n"),
+        ServerConfig,
+    )
+    assert [record.getMessage() for record in caplog.records] == [
+        (
+            f"{tmp_path}/waltz.yml: keys without effect: "
+            "server.transactionDataCacheAllocation (there is one kind of memory here); "
+            "server.ssl.keyStore.type (the content of the file decides); "
+            "server.region (servers of the original do not use it either); "
+            "server.ssl.keyManager.algorithm (an algorithm of Java's TLS; here there is one)"
+        )
+    ]
+    assert {record.levelno for record in caplog.records} == {logging.INFO}
+
+
 def test_a_key_that_asks_for_something_not_supported_says_so(caplog: pytest.LogCaptureFixture) -> None:
     from_mapping({**SERVER, "server.graphite.hostname": "graphite"}, ServerConfig, source="x.yml")
-    assert "key 'server.graphite.hostname' has no effect; metrics are read from /metrics/prometheus" in caplog.text
+    assert [record.getMessage() for record in caplog.records] == [
+        (
+            "x.yml: keys without effect: server.graphite.hostname (there is no Graphite here; read the metrics from "
+            "/metrics/prometheus on server.jetty.port)"
+        )
+    ]
 
 
 @pytest.mark.parametrize(

@@ -67,24 +67,27 @@ class Response(NamedTuple):
     """All of it, or what makes it piece by piece, for as long as :data:`MAX_TURN_S` at a time."""
     allow: str = "GET"
     """The methods that the path has, told with status 405."""
+    headers: tuple[tuple[str, str], ...] = ()
+    """Further ones."""
 
     def encode(self) -> bytes:
         """The bytes to send; the connection is closed behind them."""
         assert isinstance(self.body, str)
         body = self.body.encode()
         allow = f"Allow: {self.allow}\r\n" if self.status == 405 else ""
+        more = "".join(f"{name}: {value}\r\n" for name, value in self.headers)
         head = (
             f"HTTP/1.1 {self.status} {_REASONS[self.status]}\r\n"
             f"Content-Type: {self.content_type}\r\n"
             f"Content-Length: {len(body)}\r\n"
             f"Cache-Control: must-revalidate,no-cache,no-store\r\n"
-            f"{allow}Connection: close\r\n\r\n"
+            f"{allow}{more}Connection: close\r\n\r\n"
         )
         return head.encode() + body
 
 
 Page = Callable[[Request], Response]
-"""Answers a request at once; called on the loop."""
+"""Answers a request at once, or raises :class:`HttpError`; called on the loop."""
 
 
 class HttpError(Exception):
@@ -196,6 +199,8 @@ class Pages:
             return HttpError(404, f"there are only {paths}").response
         try:
             return page(request)
+        except HttpError as error:
+            return error.response
         except Exception:
             logger.exception("%s could not be answered", request.path)
             return _FAILED.response

@@ -1,0 +1,56 @@
+"""The files that a configuration names: whether they can be used, as far as that can be told without a network."""
+
+import os
+import stat
+from pathlib import Path
+
+from pydantic import BaseModel
+
+from waltz.common.brief import shown_key
+from waltz.common.config import StorageConfig, TlsConfig
+from waltz.common.errors import ConfigError
+from waltz.common.net.tls import client_context, server_context
+
+
+def file_problems(config: BaseModel, source: str) -> list[str]:
+    """One text for each file or directory that cannot be used; ``source`` is how they call the configuration.
+
+    Everything is looked at as the present user; nothing is changed, and nothing is connected to.
+    """
+    found = []
+    for name, field in type(config).model_fields.items():
+        value = getattr(config, name)
+        if isinstance(value, TlsConfig) and (text := _tls_problem(config, value)) is not None:
+            found.append(f"{source}: {field.validation_alias}: {text}")
+    if isinstance(config, StorageConfig):
+        found += [f"{source}: {text}" for text in _directory_problems(config.storage_directory)]
+    return found
+
+
+def _tls_problem(config: BaseModel, tls: TlsConfig) -> str | None:
+    """What the process would find. Servers have both ends of connections: what connects reads all that listens does."""
+    has_stores = tls.key_store_location is not None or tls.trust_store_location is not None
+    try:
+        if not isinstance(config, StorageConfig):
+            client_context(tls)
+        elif has_stores:  # without them a certificate would be made, which takes its time
+            server_context(tls)
+    except ConfigError as error:
+        return str(error)
+    return None
+
+
+def _directory_problems(directory: str) -> list[str]:
+    key = f"storage.directory {shown_key(directory)}"
+    path = Path(directory)
+    try:
+        mode = path.stat().st_mode
+    except FileNotFoundError:
+        return [f"{key} does not exist; make it, owned by the user that runs the node"]
+    except (OSError, ValueError) as error:
+        return [f"{key} cannot be looked at: {getattr(error, 'strerror', error)}"]
+    if not stat.S_ISDIR(mode):
+        return [f"{key} is not a directory"]
+    if not os.access(path, os.R_OK | os.W_OK | os.X_OK):
+        return [f"{key}: Permission denied; this user has to read and write it"]
+    return []
