@@ -1,4 +1,5 @@
-# Everything runs in a virtual environment of the project's own; only Python (>= 3.11) and Java (>= 17) are needed.
+# Everything runs in a virtual environment of the project's own; only Python (>= 3.11) is needed.
+# Java (>= 17) is the machine's or, where it has none, a Python package.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -119,7 +120,7 @@ UV_COMPILE := $(BIN)/uv pip compile --quiet --universal --generate-hashes --pyth
 
 lock: $(STAMP) ## renew the lock files from pyproject.toml
 	@$(BIN)/python -m pip install --quiet uv
-	@$(UV_COMPILE) --all-extras --group dev --group docs --group fuzz -o requirements.lock
+	@$(UV_COMPILE) --all-extras --group dev --group deploy --group browser --group docs --group fuzz -o requirements.lock
 	@$(UV_COMPILE) --extra table --extra tools --extra prometheus --extra opentelemetry --group dev --constraints requirements.lock -o requirements-unit.lock
 	@$(UV_COMPILE) --group build --constraints requirements.lock -o requirements-node.lock
 

@@ -33,8 +33,8 @@ from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTri
 from pyspark.sql.types import StructType
 
 from benchmarks.cluster.processes import cpu_seconds
+from waltz.asynchronous import connect
 from waltz.client.builder import Append
-from waltz.client.plain.client import connect
 from waltz.demo.analysis import spark_session
 from waltz.local.cluster import LocalCluster
 from waltz.local.layout import ROOT

@@ -56,6 +56,12 @@ def connect(
 
     Raises ``ConfigError``, ``TypeError`` for unknown arguments, and when it is opened ``ZooKeeperUnreachableError`` and
     ``StoreAdminError`` (there is no such cluster).
+
+    Examples:
+        ```python
+        async with waltz.connect(cluster) as client:
+            transaction_id = await client.append(0, b"hello")
+        ```
     """
     return Client(
         environment_for(
@@ -72,7 +78,15 @@ def connect(
 
 
 class Client(plain.Client):
-    """The plain client, values, databases and tables."""
+    """The plain client, values, databases and tables.
+
+    Examples:
+        ```python
+        transaction_id = await client.append(0, b"paid", append_locks=[waltz.PartitionLocalLock("account", "alice")])
+        async for transaction in client.feed(0, after=-1, until=transaction_id):
+            print(transaction.transaction_id, transaction.data)
+        ```
+    """
 
     def with_serializer(self, serializer: Serializer[T]) -> ValueClient[T]:
         """This client for values that ``serializer`` turns into bytes and back; it may be made for a single call."""

@@ -56,6 +56,8 @@ class Load:
     read_locks: int = 0
     plain: bool = False
     """Whether it awaits `append`, or uses callbacks."""
+    follows: bool = False
+    """Whether it reads the feed as well, with the same client."""
     readers: int = 0
     """Other clients, at the end of the feed."""
     partitions: int = 1
@@ -71,6 +73,7 @@ LOADS = {
     "256 in flight, 2 write locks, 1 read lock": Load(256, 2_560, write_locks=2, read_locks=1),
     "1 in flight, await append": Load(1, 100, plain=True),
     "256 in flight, await append": Load(256, 2_560, plain=True),
+    "16 in flight, await append and a feed": Load(16, 800, plain=True, follows=True),
     "16 in flight, slow disks": Load(16, 800, disk_delay_factor=20.0),
     "64 in flight, 8 partitions": Load(64, 1_600, partitions=8),
     "16 in flight, 1 reader": Load(16, 800, readers=1),
@@ -133,6 +136,8 @@ class _Application(Host):
             self.client = await WaltzClient.open_in(environment, NothingApplied())
             self.append = partial(self._submit, self.client)
         self.ready.set()
+        if isinstance(self.client, Client) and self.load.follows:
+            await _follow(self.client, 0)
         await asyncio.Event().wait()
 
     async def stop(self) -> None:
@@ -201,16 +206,22 @@ class _Reader(Host):
     async def program(self, process: Process) -> None:
         zookeeper = await self.connect_zookeeper(process)
         self.client = await Client(client_environment(self.world, self.name, zookeeper)).open()
-        await asyncio.gather(*map(self._follow, range(self.world.options.partitions)))
+        partition_ids = range(self.world.options.partitions)
+        await asyncio.gather(*(_follow(self.client, each, self._count) for each in partition_ids))
         await asyncio.Event().wait()
 
     async def stop(self) -> None:
         await self.client.close()
 
-    async def _follow(self, partition_id: int) -> None:
-        with contextlib.suppress(ClientClosedError):
-            async for _ in self.client.feed(partition_id, after=-1):
-                self.records += 1
+    def _count(self) -> None:
+        self.records += 1
+
+
+async def _follow(client: Client, partition_id: int, received: Callable[[], None] = lambda: None) -> None:
+    """Read a feed until the client is closed."""
+    with contextlib.suppress(ClientClosedError):
+        async for _ in client.feed(partition_id, after=-1):
+            received()
 
 
 class _FailureHandler(logging.Handler):

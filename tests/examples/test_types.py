@@ -9,6 +9,7 @@ import pytest
 
 from tests.examples.notebook import NOTEBOOK, code_cells
 from tests.unit.client.examples import EXAMPLES, PROGRAMS, TESTS
+from tests.unit.reference_examples import as_module
 
 FOLDER = NOTEBOOK.parent
 
@@ -25,18 +26,25 @@ def check(*command: str | Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_mypy(notebook: Path) -> None:
-    check(sys.executable, "-m", "mypy", "--strict", notebook)
+@pytest.fixture
+def reference(tmp_path: Path) -> Path:
+    path = tmp_path / "reference.py"
+    path.write_text(as_module())
+    return path
 
 
-def test_pyright(notebook: Path, tmp_path: Path) -> None:
-    """Strictly the programs, and as it is by default those of the documentation, which have no annotations."""
+def test_mypy(notebook: Path, reference: Path) -> None:
+    check(sys.executable, "-m", "mypy", "--strict", notebook, reference)
+
+
+def test_pyright(notebook: Path, reference: Path, tmp_path: Path) -> None:
+    """Strictly the programs, and as it is by default the documentation, whose programs have no annotations."""
     documented = tmp_path / "documented"
     documented.mkdir()
     for number, source in enumerate([*EXAMPLES.values(), *PROGRAMS.values(), *TESTS.values()]):
         (documented / f"example_{number}.py").write_text(source + "\n")
     programs = [*FOLDER.glob("*.py"), notebook]
-    for mode, paths in (("strict", programs), ("standard", [*documented.iterdir()])):
+    for mode, paths in (("strict", programs), ("standard", [*documented.iterdir(), reference])):
         config = tmp_path / f"{mode}.json"
         config.write_text(json.dumps({"typeCheckingMode": mode, "include": [*map(str, paths)]}))
         checker = Path(sys.executable).with_name("basedpyright")

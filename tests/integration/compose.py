@@ -1,38 +1,35 @@
-"""docker-compose.yml without a container engine: its very commands as plain processes on addresses of their own."""
+"""docker-compose.yml without a container engine: its very commands as plain processes."""
 
-import json
-import os
+import re
 import shlex
-import subprocess
 import sys
 import time
-import urllib.request
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
-from urllib.error import URLError
 
 import yaml
 
+from tests.integration.site import ROOT, WAIT_S, Site
 from waltz.local.processes import Child, Children
 from waltz.local.zookeeper import LocalZooKeeper
 
-ROOT = Path(__file__).parents[2]
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
-_NETWORK = f"127.{1 + os.getpid() // 256 % 250}.{os.getpid() % 256}"
-ADDRESSES = {
-    name: f"{_NETWORK}.{number}"
-    for number, name in enumerate(("storage-1", "storage-2", "storage-3", "server-1", "server-2"), 1)
-}
-"""The containers' host names, as addresses of the loopback network that no other run of the tests has."""
-WAIT_S = 60.0
+STORAGES = ("storage-1", "storage-2", "storage-3")
+SERVERS = ("server-1", "server-2")
+HOST = "localhost"
+"""What all containers call each other: they share one network."""
 
 
-def translated(text: str, zookeeper: LocalZooKeeper) -> str:
-    """``text`` with the addresses that take the place of the containers' host names."""
-    for name, address in ADDRESSES.items():
-        text = text.replace(name, address)
-    return text.replace("zookeeper:2181", zookeeper.connect_string)
+def mounts(service: str) -> dict[str, str]:
+    """What a service mounts, by where it is in the container."""
+    return dict(volume.split(":")[1::-1] for volume in SERVICES[service].get("volumes", []))
+
+
+def interpolated(text: str) -> str:
+    """``text`` where no variable is set."""
+    return re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", text)
 
 
 class Engine:
@@ -45,75 +42,50 @@ class Engine:
         children: Children,
         programs: Path = Path(sys.executable).parent,
     ) -> None:
-        self.zookeeper = zookeeper
-        self._directory = directory
-        self._children = children
-        self._programs = programs
-
-    def command(self, service: str) -> list[str]:
-        """The service's command, with its mounted configuration file."""
-        mounts = dict(volume.split(":")[1::-1] for volume in SERVICES[service].get("volumes", []))
-        program, *arguments = shlex.split(translated(SERVICES[service]["command"], self.zookeeper))
-        return [
-            str(self._programs / program),
-            *(self._mounted(service, mounts[word]) if word in mounts else word for word in arguments),
-        ]
-
-    def _mounted(self, service: str, source: str) -> str:
-        content = yaml.safe_load(translated((ROOT / source).read_text(), self.zookeeper))
-        data = self._directory / service
-        data.mkdir(exist_ok=True)
-        kind = service.split("-")[0]
-        if service in ADDRESSES:
-            content[f"{kind}.bindAddress"] = ADDRESSES[service]
-        if kind == "storage":
-            content["storage.directory"] = str(data)
-        if kind == "server":
-            content["server.host"] = ADDRESSES[service]
-        path = data / Path(source).name
-        path.write_text(yaml.safe_dump(content))
-        return str(path)
+        files = {there: ROOT / here for name in SERVICES for there, here in mounts(name).items() if here[0] == "."}
+        self.site = Site(
+            directory,
+            zookeeper,
+            children,
+            hosts=(HOST,),
+            ensemble=f"{HOST}:2181",
+            files=files,
+            programs=programs,
+        )
 
     def run(self, service: str) -> str:
         """Run a service that ends by itself; what it printed."""
-        result = subprocess.run(
-            self.command(service), cwd=self._directory, capture_output=True, text=True, timeout=WAIT_S, check=False
-        )
-        assert result.returncode == 0, f"{service}: {result.stderr}"
-        return result.stdout
+        return self.site.run(service, _command(service))
 
     def start(self, service: str) -> Child:
         """Start a service that goes on."""
-        return self._children.start(service, self.command(service), self._directory / f"{service}.log")
+        return self.site.start(service, HOST, _command(service), _environment(service))
+
+    def wait_until_healthy(self, service: str, child: Child) -> None:
+        """Run the service's health check until it says so."""
+        kind, check = SERVICES[service]["healthcheck"]["test"]
+        assert kind == "CMD-SHELL"
+        deadline = time.monotonic() + WAIT_S
+        while (found := self.site.attempt(service, ["sh", "-c", check], _environment(service))).returncode != 0:
+            child.check()
+            assert time.monotonic() < deadline, f"{service}: {found.stderr}{child.log_tail()}"
 
     def start_cluster(self) -> None:
         """All services in the order of their dependencies, the one-time ones twice; returns when all are healthy."""
         self.run("create")
-        storages = {name: self.start(name) for name in ADDRESSES if name.startswith("storage")}
+        storages = {name: self.start(name) for name in STORAGES}
         for name, child in storages.items():
-            assert get(f"http://{ADDRESSES[name]}:6200/ping", child) == b"pong\n"
+            self.wait_until_healthy(name, child)
         for service in ("assign", "create", "assign"):
             self.run(service)
-        servers = {name: self.start(name) for name in ADDRESSES if name.startswith("server")}
+        servers = {name: self.start(name) for name in SERVERS}
         for name, child in servers.items():
-            health = json.loads(get(f"http://{ADDRESSES[name]}:7200/health", child))
-            assert health["server-health-check"]["healthy"] is True
-
-    def client_configuration(self) -> dict[str, object]:
-        """What an application needs to know."""
-        zookeeper = translated("zookeeper:2181", self.zookeeper)
-        return {"zookeeper.connectString": zookeeper, "zookeeper.sessionTimeout": 4000, "cluster.root": "/waltz"}
+            self.wait_until_healthy(name, child)
 
 
-def get(url: str, child: Child) -> bytes:
-    """What the URL gives, as soon as somebody listens there."""
-    deadline = time.monotonic() + WAIT_S
-    while True:
-        child.check()
-        try:
-            with urllib.request.urlopen(url, timeout=WAIT_S) as answer:
-                content: bytes = answer.read()
-                return content
-        except URLError:
-            assert time.monotonic() < deadline, child.log_tail()
-            time.sleep(0.05)
+def _command(service: str) -> list[str]:
+    return shlex.split(interpolated(SERVICES[service]["command"]))
+
+
+def _environment(service: str) -> Mapping[str, str]:
+    return {name: interpolated(str(value)) for name, value in SERVICES[service].get("environment", {}).items()}

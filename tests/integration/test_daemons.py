@@ -1,5 +1,6 @@
 """The daemons and tools as an operator meets them: what they say when something is wrong, and how they end."""
 
+import json
 import os
 import signal
 import socket
@@ -63,6 +64,13 @@ class TestBothDaemons:
 
     def test_a_missing_file(self, program: str) -> None:
         assert "No such file" in error_line(run(program, "/no/such/file.yml"))
+
+    def test_a_log_of_json_ends_with_the_error(self, program: str) -> None:
+        result = run(program, "--log-format", "json", "/no/such/file.yml")
+        assert result.returncode == 1
+        (line,) = map(json.loads, result.stderr.splitlines())
+        assert line["level"] == "CRITICAL"
+        assert "No such file" in line["message"]
 
     def test_a_missing_key_names_the_near_miss(self, program: str, cluster: LocalCluster, tmp_path: Path) -> None:
         name = "storage-1" if program == "waltz.storage" else "server-1"

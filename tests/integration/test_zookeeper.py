@@ -20,7 +20,7 @@ from waltz.common.zk.client import ConnectionLossError, State, ZooKeeper, ZooKee
 from waltz.common.zk.kazoo_client import KazooZooKeeper, connect
 from waltz.common.zk.store_admin import create_cluster
 from waltz.local import zookeeper as local_zookeeper
-from waltz.local.zookeeper import LocalZooKeeper, LocalZooKeeperError, find_java
+from waltz.local.zookeeper import LocalZooKeeper, LocalZooKeeperError
 
 pytestmark = pytest.mark.integration
 
@@ -239,7 +239,3 @@ def test_free_port_that_is_taken_meanwhile(
     with LocalZooKeeper(tmp_path) as server:
         assert server.port != zookeeper.port
     assert ports == []
-
-
-def test_java_here_is_found() -> None:
-    assert Path(find_java()).name == "java"

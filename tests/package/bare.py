@@ -1,4 +1,4 @@
-"""Import all that is installed and show the help of every command; run by a bare Python.
+"""Import all that is installed and, without ``--modules``, show the help of every command; run by a bare Python.
 
 Prints where the package is, what is missing for the rest of it, and how many commands there are.
 """
@@ -8,6 +8,7 @@ import contextlib
 import importlib
 import io
 import pkgutil
+import sys
 from collections.abc import Iterator
 
 import waltz
@@ -48,7 +49,8 @@ def help_of(command: list[str]) -> str:
 if __name__ == "__main__":
     print(waltz.__file__)
     print(*sorted(missing_packages()))
-    known = list(commands(parser()))
-    for one in known:
-        assert help_of(one).startswith(f"usage: waltz {' '.join(one)}"), one
-    print(len(known))
+    if "--modules" not in sys.argv:
+        known = list(commands(parser()))
+        for one in known:
+            assert help_of(one).startswith(f"usage: waltz {' '.join(one)}"), one
+        print(len(known))

@@ -27,6 +27,12 @@ def steps(path: Path) -> list[tuple[str, str]]:
     return [(instruction, arguments) for instruction, _, arguments in found]
 
 
+def health_check(path: Path) -> str:
+    """The shell command that tells a container engine whether all is well."""
+    (arguments,) = (arguments for step, arguments in steps(path) if step == "HEALTHCHECK")
+    return arguments.partition(" CMD ")[2]
+
+
 def _copy(source: Path, target: Path) -> None:
     if source.is_dir():
         shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))

@@ -13,14 +13,24 @@ TIMEOUT_S = 600.0
 
 
 class Environment:
-    """A fresh virtual environment without even pip; commands run in a directory of its own beside it."""
+    """A fresh virtual environment without even pip; commands run in a directory of its own beside it.
 
-    def __init__(self, directory: Path, name: str) -> None:
+    What is installed in the environment ``below`` is there as well.
+    """
+
+    def __init__(self, directory: Path, name: str, *, below: "Environment | None" = None) -> None:
         self.name = name
         self.programs = directory / name / "bin"
         self.directory = directory / f"{name}-work"
         self.directory.mkdir()
         venv.create(directory / name, symlinks=True)
+        if below is not None:
+            (self._packages / "below.pth").write_text(f"import site; site.addsitedir({str(below._packages)!r})\n")
+
+    @property
+    def _packages(self) -> Path:
+        (found,) = self.programs.parent.glob("lib/python*/site-packages")
+        return found
 
     def pip(self, *arguments: str, cwd: Path | None = None) -> None:
         """Run pip, which belongs to the environment of the tests, on this one."""
@@ -31,9 +41,9 @@ class Environment:
         """Run a program of the environment; what it printed. Raises :class:`WaltzError` when it fails."""
         return self._checked([str(self.programs / program), *arguments], self.directory, **variables)
 
-    def refused(self, program: str, *arguments: str) -> str:
+    def refused(self, program: str, *arguments: str, **variables: str) -> str:
         """Run a program that has to fail with one line of text, which is returned."""
-        result = self._run([str(self.programs / program), *arguments], self.directory)
+        result = self._run([str(self.programs / program), *arguments], self.directory, **variables)
         text = result.stderr.strip()
         if result.returncode != 1 or result.stdout or "\n" in text or not text:
             raise WaltzError(f"{self._told(program, *arguments)} does not fail in one line: {result}")

@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 from tests.unit.common.cluster.fakes import FakeCluster, make_record
 from waltz.common.zk.kazoo_client import connect
 from waltz.local.cluster import LocalCluster
+from waltz.local.java import lend_java_to_spark
 from waltz.local.layout import ROOT
 from waltz.local.zookeeper import LocalZooKeeper
 
@@ -39,7 +40,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """A local session with two task slots whose workers run this very Python."""
     directory = tmp_path_factory.mktemp("spark")
-    before = {name: os.environ.get(name) for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "SPARK_LOCAL_IP")}
+    before = dict(os.environ)
+    lend_java_to_spark()
     os.environ.update(PYSPARK_PYTHON=sys.executable, PYSPARK_DRIVER_PYTHON=sys.executable, SPARK_LOCAL_IP="127.0.0.1")
     session = (
         SparkSession.builder.master("local[2]")
@@ -54,11 +56,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     session.sparkContext.setLogLevel("ERROR")
     yield session
     session.stop()
-    for name, value in before.items():
-        if value is None:
-            os.environ.pop(name)
-        else:
-            os.environ[name] = value
+    os.environ.clear()
+    os.environ.update(before)
 
 
 class LoopThread:

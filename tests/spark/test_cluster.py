@@ -14,8 +14,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from waltz.asynchronous import connect
 from waltz.client.builder import Append
-from waltz.client.plain.client import connect
 from waltz.common.checksum import checksum
 from waltz.common.config import CliConfig, load
 from waltz.common.ids import Endpoint, ReqId

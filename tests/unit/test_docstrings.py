@@ -13,6 +13,7 @@ import pytest
 import waltz
 import waltz.blocking
 import waltz.table
+from tests.unit.reference_examples import prose
 from waltz.telemetry import opentelemetry, prometheus
 
 PARAMETERS = Path(__file__).parents[2] / "docs" / "reference" / "parameters.md"
@@ -61,7 +62,7 @@ def functions() -> Iterator[tuple[str, FunctionType, str]]:
                 if not inspect.isfunction(function) or not function.__module__.startswith("waltz."):
                     continue
                 if not method.startswith("_") and method not in NOT_FOR_APPLICATIONS.get(name, ()):
-                    yield f"{name}.{method}", function, inspect.getdoc(value) or ""
+                    yield f"{name}.{method}", function, prose(inspect.getdoc(value) or "")
 
 
 PUBLIC = dict(public())
@@ -76,13 +77,13 @@ def names_in(text: str) -> set[str]:
 def test_it_says_what_it_is(name: str) -> None:
     value = PUBLIC[name]
     assert inspect.isclass(value) or inspect.isfunction(value), type(value)
-    assert len((value.__doc__ or "").split()) > 2
+    assert len(prose(inspect.getdoc(value) or "").split()) > 2
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_its_parameters_are_explained(name: str) -> None:
     function, of_class = FUNCTIONS[name]
-    text = inspect.getdoc(function) or ""
+    text = prose(inspect.getdoc(function) or "")
     assert text, "no docstring"
     named = names_in(f"{text} {of_class}") | common_parameters() | {"self", "cls"}
     unnamed = set(inspect.signature(function).parameters) - named
@@ -98,7 +99,7 @@ def test_what_it_raises_itself_is_told(name: str) -> None:
             error = node.exc.func if isinstance(node.exc, ast.Call) else node.exc
             if isinstance(error, ast.Name) and error.id[0].isupper() and error.id != "NotImplementedError":
                 raised.add(error.id)
-    assert raised <= names_in(f"{inspect.getdoc(function) or ''} {of_class}")
+    assert raised <= names_in(f"{prose(inspect.getdoc(function) or '')} {of_class}")
 
 
 def test_the_walk_finds_what_it_is_made_for() -> None:

@@ -14,7 +14,7 @@ IMPURE = {"asyncio", "kazoo", "random", "select", "selectors", "socket", "ssl", 
 
 SAYS_NOTHING = re.compile(r"(Part of|See) \S+( module)?\.?")
 
-FACES = {"__init__.py", "blocking.py", "client/mock/__init__.py", "common/checksum.py", "table/__init__.py"}
+FACES = {"__init__.py", "blocking/__init__.py", "client/mock/__init__.py", "common/checksum.py", "table/__init__.py"}
 """Modules that offer names which others define. All other names are imported from the module that defines them."""
 
 

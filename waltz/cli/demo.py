@@ -7,6 +7,7 @@ from pathlib import Path
 from waltz.cli.session import Nouns, number
 from waltz.common.errors import WaltzError
 from waltz.common.version import with_extra
+from waltz.local.java import find_java
 
 NEEDED = ("tqdm", "pyspark", "pyarrow")
 """What the demo imports and an installation without extras lacks. A missing matplotlib costs it a plot only."""
@@ -44,6 +45,7 @@ def _run(options: argparse.Namespace) -> int:
     missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
     if missing:
         raise WaltzError(f"the demo needs {' and '.join(missing)}: {with_extra('demo')}")
+    find_java()  # before anything is begun
     from waltz.demo import bank
 
     return bank.run(

@@ -9,8 +9,9 @@ from waltz.common.errors import WaltzError
 from waltz.common.metrics import Json
 from waltz.local import keeper
 from waltz.local.cluster import LocalCluster
+from waltz.local.java import find_java
 from waltz.local.layout import Layout
-from waltz.local.zookeeper import find_java, zookeeper_jars
+from waltz.local.zookeeper import zookeeper_jars
 
 NEW_CLUSTER = {"storages": 3, "servers": 2, "partitions": 4}
 DEFAULT_DIRECTORY = Path("waltz-local")
@@ -75,7 +76,7 @@ def _start(options: argparse.Namespace) -> int:
         if not keeper.bring_back(options.directory, options.node):
             tell(options, f"{options.node} is running already")
     else:
-        find_java(), zookeeper_jars()  # what this machine lacks is told here and not in the log of the keeper
+        zookeeper_jars(), find_java()  # what this machine lacks is told here and not in the log of the keeper
         keeper.start(options.directory, keeper.keeper_command(options.directory, *asked))
     return _status(options)
 

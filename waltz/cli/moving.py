@@ -10,7 +10,6 @@ from collections.abc import Callable
 from waltz.cli.moves import Move, Ownership, Step, described, moves_between, ranges
 from waltz.cli.output import confirm, show, tell, yes_option
 from waltz.cli.session import Session, number
-from waltz.cli.survey import ask_server
 from waltz.client.engine.rpc import RpcClient
 from waltz.common.cluster.marks import read_committed_marks
 from waltz.common.errors import WaltzError
@@ -21,6 +20,7 @@ from waltz.common.zk.store_admin import (
     read_store_params,
     sync_cluster,
 )
+from waltz.survey.survey import ask_server
 
 Planner = Callable[[Ownership], list[Step]]
 

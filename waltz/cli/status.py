@@ -5,14 +5,17 @@ import asyncio
 import importlib.util
 import json
 import sys
+from collections.abc import Mapping
 
 from waltz.cli.client import check_partition
-from waltz.cli.cluster_state import ClusterState, PartitionState, ReplicaState, read_state
-from waltz.cli.output import show, table, terminal_width
+from waltz.cli.output import counted, show, table, terminal_width
 from waltz.cli.session import Nouns, Session, cluster_command, number, partition_ranges
+from waltz.cli.write_sessions import Told, ask_owners
+from waltz.common.cluster.owners import Owner
 from waltz.common.errors import WaltzError
 from waltz.common.version import with_extra
 from waltz.common.zk.store_admin import read_store_params
+from waltz.survey.cluster_state import ClusterState, PartitionState, ReplicaState, StorageState, read_state
 
 UNKNOWN = "-"
 
@@ -57,12 +60,36 @@ async def _wanted(options: argparse.Namespace, session: Session) -> list[int]:
     return list(options.partition)
 
 
+async def look(
+    session: Session, partition_ids: list[int], timeout_s: float, before: ClusterState | None = None
+) -> ClusterState:
+    """The state of the cluster with its write sessions; rates are those since ``before``."""
+
+    async def ask(owners: Mapping[int, Owner]) -> Mapping[int, int]:
+        told = await ask_owners(owners, session.tls, timeout_s)
+        return {
+            each: answer.number
+            for each, answer in told.items()
+            if isinstance(answer, Told) and answer.number is not None
+        }
+
+    return await read_state(
+        session.zookeeper,
+        session.root,
+        partition_ids,
+        tls=session.tls,
+        timeout_s=timeout_s,
+        before=before,
+        ask_write_sessions=ask,
+    )
+
+
 async def _status(options: argparse.Namespace, session: Session) -> None:
     wanted = await _wanted(options, session)
-    state = await read_state(session, wanted, options.timeout)
+    state = await look(session, wanted, options.timeout)
     if options.interval:
         await asyncio.sleep(options.interval)
-        state = await read_state(session, wanted, options.timeout, state)
+        state = await look(session, wanted, options.timeout, state)
     show(options, state.document(), lines_of(state, terminal_width()))
     if options.exit_code and state.unwell:
         raise WaltzError(f"{state.unwell} of {len(state.partitions)} partitions are not well")
@@ -73,7 +100,7 @@ async def _top(options: argparse.Namespace, session: Session) -> None:
     if options.json:
         state = None
         while True:
-            state = await read_state(session, wanted, options.timeout, state)
+            state = await look(session, wanted, options.timeout, state)
             print(json.dumps(state.document()), flush=True)
             await asyncio.sleep(options.interval)
     if importlib.util.find_spec("rich") is None:
@@ -93,7 +120,7 @@ async def _draw(options: argparse.Namespace, session: Session, wanted: list[int]
     with Live(Text("asking ..."), console=console, screen=True, auto_refresh=False) as live:
         while True:
             try:
-                state = await read_state(session, wanted, options.timeout, state)
+                state = await look(session, wanted, options.timeout, state)
                 lines = lines_of(state, console.width, console.height - 1)
             except WaltzError as error:  # an outage is what somebody watches for
                 lines = [f"Error: {error}"]
@@ -110,7 +137,7 @@ def lines_of(state: ClusterState, width: int | None, height: int | None = None) 
     health = f"{state.unwell} of them not well" if state.unwell else "all well"
     known = [partition.rate_per_s for partition in state.partitions if partition.rate_per_s is not None]
     rate = f", {sum(known):.0f} transactions/s" if known else ""
-    lines = [f"cluster {state.name} at {state.root}: {count} partitions, {health}{rate}", ""]
+    lines = [f"cluster {state.name} at {state.root}: {counted(count, 'partition')}, {health}{rate}", ""]
     servers = [
         (
             each.server_id,
@@ -123,7 +150,10 @@ def lines_of(state: ClusterState, width: int | None, height: int | None = None) 
     ]
     lines += table(("SERVER", "ENDPOINT", "PROTOCOL", "PARTITIONS", "PREFERRED"), servers, width)
     storages = [
-        (each.storage, f"{each.online} of {each.assigned} partitions online" if each.answers else "no answer")
+        (
+            each.storage,
+            f"{each.online} of {counted(each.assigned, 'partition')} online" if each.answers else "no answer",
+        )
         for each in state.storages
     ]
     lines += ["", *table(("STORAGE", "STATE"), storages, width), ""]
@@ -138,6 +168,10 @@ def lines_of(state: ClusterState, width: int | None, height: int | None = None) 
     if left_out:
         lines.append(f"and {left_out} more")
     return lines
+
+
+def _online(storage: StorageState) -> str:
+    return f"{storage.online} of {counted(storage.assigned, 'partition')} online"
 
 
 def _row(partition: PartitionState) -> tuple[object, ...]:

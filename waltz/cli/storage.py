@@ -7,7 +7,8 @@ import ssl
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
-from waltz.cli.output import confirm, logger_option, show, tell, yes_option
+from waltz.cli.output import confirm, counted, logger_option, show, tell, yes_option
+from waltz.cli.replica_moving import move_replicas
 from waltz.cli.session import Nouns, Session, cluster_command, endpoint, failed, noun, number, partition_ranges, port
 from waltz.common.cluster.marks import read_committed_marks
 from waltz.common.config import TlsConfig, load
@@ -56,6 +57,7 @@ def register(nouns: Nouns) -> None:
     parser.add_argument("-sp", "--storage-port", type=port, required=True, metavar="PORT")
     parser.add_argument("-o", "--offline", action="store_true", help="the partition is switched off")
     _register_recovery(verbs)
+    _register_move(verbs)
     help_text = "restore damaged records of a node from the other replicas of the partition"
     parser = cluster_command(verbs, "repair", help_text, _repair, prints=True)
     _node_and_partition(parser)
@@ -81,6 +83,39 @@ def _register_recovery(verbs: Nouns) -> None:
             metavar="FILE",
             help=f"YAML file with server.ssl.* keys for the {name} (default: nothing is verified)",
         )
+
+
+def _register_move(verbs: Nouns) -> None:
+    help_text = "move replicas of partitions from one storage node to another, while servers use them"
+    parser = cluster_command(verbs, "move", help_text, move_replicas, prints=True)
+    for name, letter in (("source", "s"), ("destination", "d")):
+        parser.add_argument(
+            f"-{letter}",
+            f"--{name}-storage",
+            type=endpoint,
+            required=True,
+            metavar="HOST:PORT",
+            help="data port, or admin port",
+        )
+    parser.add_argument(
+        "-p", "--partition", type=partition_ranges, help="e.g. 0-6,7,10-16 (default: all that the source has)"
+    )
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--plan", action="store_true", help="only print what would be done")
+    what.add_argument("--apply", action="store_true", help="do it, one partition after the other, or go on with it")
+    what.add_argument("--cancel", action="store_true", help="take back what has begun and is not past its middle")
+    parser.add_argument(
+        "--rate", type=number(minimum=1), default=20, metavar="MB/S", help="limit of the copying (default: 20)"
+    )
+    parser.add_argument(
+        "-t",
+        "--timeout",
+        type=number(minimum=1),
+        default=60,
+        metavar="SECONDS",
+        help="how long the cluster may take to follow each change (default: 60)",
+    )
+    yes_option(parser)
 
 
 def _node_and_partitions(parser: argparse.ArgumentParser) -> None:
@@ -197,7 +232,7 @@ async def _repair(options: argparse.Namespace, session: Session) -> None:
     except WaltzError as error:
         raise failed(f"Partition {partition_id} on {node} was not repaired", error) from error
     if done.missing:
-        lines = [f"partition {partition_id} on {node}: {done.restored} transactions restored"]
+        lines = [f"partition {partition_id} on {node}: {counted(done.restored, 'transaction')} restored"]
     else:
         lines = [f"partition {partition_id} on {node}: no transaction is known to be damaged"]
     lines += [

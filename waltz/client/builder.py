@@ -75,7 +75,14 @@ def append_fields(
 
 @dataclass(frozen=True, slots=True)
 class Append(Generic[Value]):
-    """One transaction that is more than its data. The data is bytes, or what the serializer in use makes bytes of."""
+    """One transaction that is more than its data. The data is bytes, or what the serializer in use makes bytes of.
+
+    Examples:
+        ```python
+        orders = [waltz.Append(b"an order", header=1, append_locks=[lock]), waltz.Append(b"a remark")]
+        first, second = await client.append_many(0, orders)
+        ```
+    """
 
     data: Value
     header: int = 0
@@ -100,7 +107,24 @@ def fields_of(append: Append, high_water_mark: int) -> AppendFields:
 
 
 class TransactionBuilder:
-    """One attempt to append a transaction. At first: header 0, no locks, no data. The last call of each setter wins."""
+    """One attempt to append a transaction. At first: header 0, no locks, no data. The last call of each setter wins.
+
+    Examples:
+        ```python
+        class Deposit(waltz.TransactionContext):
+            def partition_id(self, partition_count: int) -> int:
+                return 0
+
+            def execute(self, builder: waltz.TransactionBuilder) -> bool:
+                builder.set_header(1)
+                builder.set_write_locks([waltz.PartitionLocalLock("account", "alice")])
+                builder.set_transaction_data({"account": "alice", "amount": 100}, waltz.JsonSerializer())
+                return True  # False: nothing is appended
+
+
+        await client.submit(Deposit())
+        ```
+    """
 
     __slots__ = ("_serializer", "append_locks", "client_high_water_mark", "data", "header", "read_locks", "write_locks")
 

@@ -13,7 +13,7 @@ from waltz.client.arguments import check_integer, check_seconds
 from waltz.client.builder import TransactionBuilder
 from waltz.client.configuration import ClientSettings
 from waltz.client.context import TransactionContext, WaltzClientCallbacks
-from waltz.client.decisions import Decide, DecidedSubmission, check_attempts, transact_applied
+from waltz.client.decisions import Basis, DecidedSubmission, check_attempts, serialized_decide, transact_applied
 from waltz.client.engine.engine import Engine
 from waltz.client.engine.environment import Config, Environment, ZooKeeperCluster, environment_of
 from waltz.client.engine.feed import Applier
@@ -98,13 +98,20 @@ class WaltzClient:
 
     Made by :meth:`open`; to be closed, or used as an asynchronous context manager. Everything happens on the loop on
     which it was opened; a call on another one raises ``InvalidOperationError`` before it does anything.
+
+    Examples:
+        ```python
+        await client.submit(context)  # what becomes of it is told to the context
+        transaction_id = await client.transact(0, lambda basis: waltz.Append(b"paid", write_locks=[lock]))
+        print("transaction", transaction_id, "is among those applied:", client.client_high_water_mark(0))
+        ```
     """
 
     _closed = True
 
     def __init__(self, callbacks: WaltzClientCallbacks, environment: Environment, engine: Engine) -> None:
         self.serializer: Serializer[Any] | None = None
-        """What makes bytes of the values that contexts give without a serializer."""
+        """What makes bytes of values that contexts give without a serializer, and of those that are decided on."""
         self._callbacks = callbacks
         self._environment = environment
         self._auto_mount = environment.config.auto_mount
@@ -239,7 +246,7 @@ class WaltzClient:
     async def transact(
         self,
         partition_id: int,
-        decide: Decide,
+        decide: Callable[[Basis], object],
         *,
         timeout_s: float = TRANSACT_TIMEOUT_S,
         max_attempts: int | None = None,
@@ -247,8 +254,9 @@ class WaltzClient:
         """Decide on what has been applied and append what was decided; returns its id when that has been applied.
 
         ``decide`` (plain or async) is called with a :class:`~waltz.client.decisions.Basis` and returns an ``Append``,
-        bytes, or ``None``, which is returned. It is called again when the append got lost, and when one of its locks
-        was changed meanwhile, as soon as the change has been applied: ``max_attempts`` times, within ``timeout_s``.
+        bytes, or ``None``, which is returned. If the client was opened with a serializer, it returns values for that
+        instead of bytes. It is called again when the append got lost, and when one of its locks was changed meanwhile,
+        as soon as the change has been applied: ``max_attempts`` times, within ``timeout_s``.
 
         Not to be awaited by a callback of the same partition. Raises ``LockConflict`` after ``max_attempts``;
         ``NotAppendedError`` and ``OutcomeUnknownError`` at the deadline and when the client is closed;
@@ -262,7 +270,7 @@ class WaltzClient:
         submission = DecidedSubmission(
             partition_id,
             self._engine.partition(partition_id).appends,
-            decide,
+            decide if self.serializer is None else serialized_decide(decide, self.serializer),
             now_s=self._loop.time(),
             timeout_s=timeout_s,
             max_attempts=max_attempts,
@@ -402,9 +410,17 @@ def open_client(
 ) -> Opening[WaltzClient]:
     """Open a client that calls ``callbacks`` back, with ``await`` or ``async with``.
 
-    ``serializer`` is for values that ``builder.set_transaction_data`` is given without one. The other arguments are
+    ``serializer`` is for values that ``builder.set_transaction_data`` is given without one, and for those that
+    ``transact`` decides on. The other arguments are
     those of :func:`waltz.connect`. Raises, once it is awaited, ``ConfigError``, ``TypeError`` for unknown arguments,
     and as ``WaltzClient.open``.
+
+    Examples:
+        ```python
+        async with waltz.open_client(callbacks, cluster) as client:
+            await client.submit(context)
+            await client.flush_transactions()
+        ```
     """
 
     async def opened() -> WaltzClient:

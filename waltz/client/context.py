@@ -14,7 +14,25 @@ from waltz.client.transaction import Transaction
 
 
 class TransactionContext(ABC):
-    """One thing that the application wants to have in the log; it may take several attempts."""
+    """One thing that the application wants to have in the log; it may take several attempts.
+
+    Examples:
+        ```python
+        class Deposit(waltz.TransactionContext):
+            def partition_id(self, partition_count: int) -> int:
+                return waltz.partition_for("alice", partition_count)
+
+            def execute(self, builder: waltz.TransactionBuilder) -> bool:
+                builder.set_transaction_data("alice gets 100", waltz.StringSerializer())
+                return True
+
+            async def on_completion(self, committed: bool) -> None:
+                print("committed" if committed else "given up")
+
+
+        await client.submit(Deposit())
+        ```
+    """
 
     __slots__ = ()
 
@@ -61,7 +79,29 @@ class TransactionContext(ABC):
 
 
 class WaltzClientCallbacks(ABC):
-    """What a client needs from its application."""
+    """What a client needs from its application.
+
+    Examples:
+        ```python
+        class Balances(waltz.WaltzClientCallbacks):
+            def __init__(self) -> None:
+                self.applied: dict[int, int] = {}
+
+            def client_high_water_mark(self, partition_id: int) -> int:
+                return self.applied.get(partition_id, -1)
+
+            async def apply_transaction(self, transaction: waltz.Transaction) -> None:
+                print(await transaction.data(waltz.StringSerializer()))
+                self.applied[transaction.partition_id] = transaction.transaction_id
+
+            def uncaught_exception(self, partition_id: int, transaction_id: int, error: BaseException) -> None:
+                print(f"transaction {transaction_id} cannot be applied: {error}")
+
+
+        async with waltz.open_client(Balances(), cluster) as client:
+            await client.transact(0, lambda basis: b"applied by Balances")
+        ```
+    """
 
     __slots__ = ()
 

@@ -44,6 +44,23 @@ class DatabaseCallbacks(WaltzClientCallbacks, Generic[C]):
     of :meth:`apply` rolls back, goes to ``uncaught_exception``, and has the transaction applied again; so does a
     :class:`StoredMarkError`, when the database does not know of transactions that it had applied. What was rolled back
     together is applied again in smaller batches, so that only a transaction that fails by itself is reported.
+
+    Examples:
+        ```python
+        from typing import Any
+
+
+        class Mails(waltz.DatabaseCallbacks):
+            def apply(self, transaction: waltz.Transaction, data: bytes, connection: Any) -> None:
+                connection.execute("INSERT INTO mails VALUES (?)", (data.decode(),))
+
+
+        mails = Mails(waltz.DbApiDatabase(lambda: sqlite3.connect(f"{directory}/mails.sqlite"), sqlite3))
+        mails.create_table()
+        async with waltz.open_client(mails, cluster) as client:
+            await client.transact(0, lambda basis: b"hello")
+        mails.close()
+        ```
     """
 
     def __init__(

@@ -58,6 +58,14 @@ class StoredMarkError(WaltzError):
 
     Perhaps the database was restored from a backup while a client was running. Once the client takes part in the
     partition anew (in this process or another one), it goes on behind the mark that is stored.
+
+    Examples:
+        ```python
+        try:
+            await client.apply_to_database(database, apply, follow=False)
+        except waltz.StoredMarkError as error:
+            print("the database was put back:", error)
+        ```
     """
 
 

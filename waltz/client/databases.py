@@ -149,6 +149,24 @@ class DbApiDatabase:
     be in the usual mode, where the first statement begins a database transaction. ``begin`` are statements to be
     executed first in each, such as ``SET TRANSACTION ISOLATION LEVEL SERIALIZABLE``; thanks to the conditional update
     each transaction is applied exactly once at the lower levels, too.
+
+    Examples:
+        ```python
+        from contextlib import closing
+
+        database = waltz.DbApiDatabase(lambda: sqlite3.connect(f"{directory}/mails.sqlite"), sqlite3)
+        with closing(database.connect()) as connection:  # when the application is set up
+            database.create_table(connection)
+            connection.commit()
+
+
+        def apply(transaction: waltz.Transaction, data: bytes, connection: sqlite3.Connection) -> None:
+            connection.execute("INSERT INTO mails VALUES (?)", (data.decode(),))
+
+
+        async with waltz.connect(cluster) as client:
+            await client.apply_to_database(database, apply, follow=False)  # what is committed by now
+        ```
     """
 
     def __init__(
@@ -233,11 +251,41 @@ class DbApiDatabase:
                 return statement.format(*("%s" for _ in values)), values
 
 
+def check_engine(alchemy: Any, engine: object) -> None:
+    """Raises ``TypeError`` for what is no engine of ``sqlalchemy.create_engine``, such as an asynchronous one."""
+    if not isinstance(engine, alchemy.Engine):
+        raise TypeError(
+            f"the engine must be one that sqlalchemy.create_engine made, not {type(engine).__name__}: the database is "
+            "used on threads beside the event loop, for which asynchronous engines are not. Make one for the same "
+            "database, with a driver that is not asynchronous"
+        )
+
+
 class SqlAlchemyDatabase:
-    """A SQLAlchemy engine (2.0 or later); database transactions are serializable unless another level is given."""
+    """A SQLAlchemy engine (2.0 or later); database transactions are serializable unless another level is given.
+
+    Raises ``TypeError`` for asynchronous engines: ``apply`` is called on threads.
+
+    Examples:
+        ```python
+        database = waltz.SqlAlchemyDatabase(sqlalchemy.create_engine(f"sqlite:///{directory}/mails.sqlite"))
+        with database.connect() as connection:  # when the application is set up
+            database.create_table(connection)
+            connection.commit()
+
+
+        def apply(transaction: waltz.Transaction, data: bytes, connection: sqlalchemy.Connection) -> None:
+            connection.execute(sqlalchemy.text("INSERT INTO mails VALUES (:text)"), {"text": data.decode()})
+
+
+        async with waltz.connect(cluster) as client:
+            await client.apply_to_database(database, apply, follow=False)  # what is committed by now
+        ```
+    """
 
     def __init__(self, engine: Any, *, table: str = TABLE, isolation_level: str = "SERIALIZABLE") -> None:
         sqlalchemy = importlib.import_module("sqlalchemy")  # an optional dependency, which the application has
+        check_engine(sqlalchemy, engine)
         self.errors: tuple[type[Exception], ...] = (sqlalchemy.exc.DBAPIError, sqlalchemy.exc.TimeoutError)
         self._engine = engine.execution_options(isolation_level=isolation_level)
         self._text = sqlalchemy.text

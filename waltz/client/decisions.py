@@ -5,14 +5,18 @@ import contextlib
 import inspect
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
 from waltz.client.awaited import AwaitedSubmission
-from waltz.client.builder import Append, fields_of
+from waltz.client.builder import Append, fields_of, serialized
 from waltz.client.engine.appends import PartitionAppends
 from waltz.client.engine.submission import AppendFields
 from waltz.client.errors import LockConflict
 from waltz.client.retry_policy import RetryPolicy
 from waltz.common.errors import WaltzError
+from waltz.common.serializers import Serializer
+
+T = TypeVar("T")
 
 Choice = Append | bytes | bytearray | memoryview | None
 """What to append: a transaction, or its data alone; ``None``: nothing."""
@@ -20,7 +24,19 @@ Choice = Append | bytes | bytearray | memoryview | None
 
 @dataclass(frozen=True, slots=True)
 class Basis:
-    """What a decision has to rest on: everything in the partition up to ``high_water_mark``, and it may be more."""
+    """What a decision has to rest on: everything in the partition up to ``high_water_mark``, and it may be more.
+
+    Examples:
+        ```python
+        def decide(basis: waltz.Basis) -> waltz.Append | None:
+            if basis.attempt > 10:
+                return None  # nothing is appended
+            return waltz.Append(b"rests on %d" % basis.high_water_mark, write_locks=[lock])
+
+
+        transaction_id = await client.transact(0, decide)
+        ```
+    """
 
     partition_id: int
     high_water_mark: int
@@ -45,6 +61,26 @@ def chosen_append(choice: object) -> Append | None:
     raise TypeError(f"decide must return an Append, bytes or None, not {choice!r}")
 
 
+def serialized_choice(choice: T | Append[T] | None, serializer: Serializer[T]) -> Append | None:
+    """What was chosen among values, with bytes as data; raises what the serializer does."""
+    return None if choice is None else serialized(choice, serializer)
+
+
+def serialized_decide(
+    decide: Callable[[Basis], T | Append[T] | Awaitable[T | Append[T] | None] | None], serializer: Serializer[T]
+) -> Decide:
+    """A decision for values as one for bytes."""
+
+    def decide_bytes(basis: Basis) -> Append | Awaitable[Append | None] | None:
+        choice = decide(basis)
+        return made_later(choice) if inspect.isawaitable(choice) else serialized_choice(choice, serializer)
+
+    async def made_later(choice: Awaitable[T | Append[T] | None]) -> Append | None:
+        return serialized_choice(await choice, serializer)
+
+    return decide_bytes
+
+
 def check_attempts(max_attempts: int | None) -> None:
     """Raises ``ValueError`` below 1."""
     if max_attempts is not None and max_attempts < 1:
@@ -63,7 +99,7 @@ class DecidedSubmission(AwaitedSubmission[int | None]):
         self,
         partition_id: int,
         appends: PartitionAppends,
-        decide: Decide,
+        decide: Callable[[Basis], object],
         *,
         now_s: float,
         timeout_s: float,
@@ -97,14 +133,14 @@ class DecidedSubmission(AwaitedSubmission[int | None]):
             raise
         return self._build_later(high_water_mark, choice)
 
-    async def _build_later(self, high_water_mark: int, choice: Awaitable[Choice]) -> AppendFields | None:
+    async def _build_later(self, high_water_mark: int, choice: Awaitable[object]) -> AppendFields | None:
         try:
             return self._fields(high_water_mark, await choice)
         except Exception as error:
             self._raised = error
             raise
 
-    def _fields(self, high_water_mark: int, choice: Choice) -> AppendFields | None:
+    def _fields(self, high_water_mark: int, choice: object) -> AppendFields | None:
         chosen = chosen_append(choice)
         return None if chosen is None or self.future.done() else fields_of(chosen, high_water_mark)
 

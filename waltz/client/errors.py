@@ -6,18 +6,48 @@ from waltz.common.errors import WaltzError
 
 
 class ClientError(WaltzError):
-    """Root of the conditions on the client's side."""
+    """Root of the conditions on the client's side.
+
+    Examples:
+        ```python
+        try:
+            await client.append(client.partition_count, b"hello")
+        except waltz.ClientError as error:
+            print("not the fault of a server:", error)
+        ```
+    """
 
 
 class ClientClosedError(ClientError):
-    """The client was closed; whether what was in flight is committed is unknown."""
+    """The client was closed; whether what was in flight is committed is unknown.
+
+    Examples:
+        ```python
+        await client.close()
+        try:
+            await client.append(0, b"too late")
+        except waltz.ClientClosedError:
+            print("nothing was sent")
+        ```
+    """
 
     def __init__(self) -> None:
         super().__init__("the client is closed")
 
 
 class PartitionInactiveError(ClientError):
-    """The client does not take part in the partition (now); see ``WaltzClient.set_partitions``."""
+    """The client does not take part in the partition (now); see ``WaltzClient.set_partitions``.
+
+    Examples:
+        ```python
+        async with waltz.open_client(callbacks, cluster, auto_mount=False) as client:
+            await client.set_partitions([1])
+            try:
+                await client.submit(context)  # to partition 0
+            except waltz.PartitionInactiveError as error:
+                print("not one of", client.partitions, "but", error.partition_id)
+        ```
+    """
 
     def __init__(self, partition_id: int) -> None:
         super().__init__(f"partition inactive: partitionId={partition_id}")
@@ -25,7 +55,16 @@ class PartitionInactiveError(ClientError):
 
 
 class PartitionNotFoundError(ClientError):
-    """The cluster has no such partition."""
+    """The cluster has no such partition.
+
+    Examples:
+        ```python
+        try:
+            await client.append(99, b"hello")
+        except waltz.PartitionNotFoundError as error:
+            print(f"there are partitions 0 to {client.partition_count - 1}, but not {error.partition_id}")
+        ```
+    """
 
     def __init__(self, partition_id: int) -> None:
         super().__init__(f"partition not found: partitionId={partition_id}")
@@ -33,13 +72,32 @@ class PartitionNotFoundError(ClientError):
 
 
 class ClientTimeoutError(ClientError):
-    """The partition was not mounted in time; its server may be down, or none may own it at the moment."""
+    """The partition was not mounted in time; its server may be down, or none may own it at the moment.
+
+    Examples:
+        ```python
+        await client.submit(context)
+        try:
+            await client.flush_transactions(timeout_s=0.1)
+        except waltz.ClientTimeoutError as error:
+            print("not everything is decided yet:", error)
+        ```
+    """
 
 
 class ClientAheadError(ClientError):
     """The application claims to have seen transactions that the log does not have.
 
     Either this is another cluster than the one that they were read from, or it was made anew.
+
+    Examples:
+        ```python
+        try:
+            async for transaction in client.feed(0, after=1_000_000):
+                print(transaction.data)
+        except waltz.ClientAheadError as error:
+            print("not the log that was read before:", error)
+        ```
     """
 
     def __init__(self, partition_id: int, transaction_id: int | None = None, last_id: int | None = None) -> None:
@@ -51,7 +109,19 @@ class ClientAheadError(ClientError):
 
 
 class PositionsError(ClientError):
-    """The stored positions of a consumer cannot be used: they are damaged, of another cluster, or in use."""
+    """The stored positions of a consumer cannot be used: they are damaged, of another cluster, or in use.
+
+    Examples:
+        ```python
+        positions = waltz.FilePositions(f"{directory}/mails.positions")
+        copy = waltz.FilePositions(f"{directory}/mails.positions")
+        try:
+            async with client.consume(positions), client.consume(copy):
+                print("not reached")
+        except waltz.PositionsError as error:
+            print("in use:", error)
+        ```
+    """
 
 
 class PositionConflictError(PositionsError):
@@ -59,6 +129,21 @@ class PositionConflictError(PositionsError):
 
     What was done since the position that was known is done again by the other one. Where the effects are in the
     database transaction that moves the position, roll it back: the other one has had them.
+
+    Examples:
+        ```python
+        positions = waltz.SqlitePositions(f"{directory}/mails.sqlite", "mails")
+        async with client.consume(positions, [0]) as one, client.consume(positions, [0]) as other:
+            for consumer in (one, other):
+                await anext(consumer)
+            await one.commit()
+            await one.next_batch()
+            await one.commit()
+            try:
+                await other.commit()
+            except waltz.PositionConflictError as error:
+                print("somebody else has taken over", error.partition_ids)
+        ```
     """
 
     def __init__(self, partition_ids: Collection[int], where: str) -> None:
@@ -68,17 +153,45 @@ class PositionConflictError(PositionsError):
 
 
 class TransactionTooLargeError(ClientError):
-    """The data of a transaction exceeds ``client.maxTransactionSize``, or the server's limit."""
+    """The data of a transaction exceeds ``client.maxTransactionSize``, or the server's limit.
+
+    Examples:
+        ```python
+        async with waltz.connect(cluster, max_transaction_size_bytes=1000) as client:
+            try:
+                await client.append(0, bytes(1001))
+            except waltz.TransactionTooLargeError as error:
+                print("nothing was sent:", error)
+        ```
+    """
 
 
 class AppendError(ClientError):
-    """An append of the plain face did not end well; ``outcome_known`` says whether it can still be in the log."""
+    """An append of the plain face did not end well; ``outcome_known`` says whether it can still be in the log.
+
+    Examples:
+        ```python
+        try:
+            await client.append(0, b"paid", write_locks=[lock], high_water_mark=-1)
+        except waltz.AppendError as error:
+            print("not in the log" if error.outcome_known else "look it up before you append again")
+        ```
+    """
 
     outcome_known: bool
 
 
 class NotAppendedError(AppendError):
-    """The transaction is not in the log and never will be."""
+    """The transaction is not in the log and never will be.
+
+    Examples:
+        ```python
+        try:
+            await client.append(0, b"paid", timeout_s=0.1)
+        except waltz.NotAppendedError as error:
+            print("it can safely be appended again:", error)
+        ```
+    """
 
     outcome_known = True
 
@@ -88,6 +201,14 @@ class LockConflict(NotAppendedError):  # the name says what happened
 
     ``transaction_id`` is the committed transaction at which it changed, at the latest (-1 if the server lost count).
     Locks that share a hash can conflict without a need. Read the feed up to it, and decide again.
+
+    Examples:
+        ```python
+        try:
+            await client.append(0, b"paid", write_locks=[lock], high_water_mark=-1)
+        except waltz.LockConflict as conflict:
+            print("read up to transaction", conflict.transaction_id, "and decide again")
+        ```
     """
 
     def __init__(self, partition_id: int, transaction_id: int, high_water_mark: int | None = None) -> None:
@@ -109,6 +230,17 @@ class SessionFencedError(NotAppendedError):
     a session of one's own, and ``renew_session``, which goes on with the present one. ``write_session`` is the number
     of the session that is over, -1 for a client that appends without one: another client holds an exclusive session
     then.
+
+    Examples:
+        ```python
+        async with waltz.connect(cluster, session_write=True) as client:
+            await client.append(0, b"in my session")
+            await other.last_transaction_id(0, fence=True)  # somebody else takes over
+            try:
+                await client.append(0, b"too late")
+            except waltz.SessionFencedError as error:
+                print("stop: session", error.write_session, "is over")
+        ```
     """
 
     def __init__(self, partition_id: int, write_session: int, reason: str | None = None) -> None:
@@ -127,7 +259,17 @@ class SessionFencedError(NotAppendedError):
 
 
 class SessionNotSupportedError(NotAppendedError):
-    """The server of the partition knows no write sessions, and the client is to append within one."""
+    """The server of the partition knows no write sessions, and the client is to append within one.
+
+    Examples:
+        ```python
+        async with waltz.connect(cluster, session_write=True) as client:
+            try:
+                await client.append(0, b"hello")
+            except waltz.SessionNotSupportedError as error:
+                print(error)  # it says which setting lets appends go without a session
+        ```
+    """
 
     def __init__(self, partition_id: int) -> None:
         super().__init__(
@@ -139,7 +281,16 @@ class SessionNotSupportedError(NotAppendedError):
 
 
 class OutcomeUnknownError(AppendError):
-    """The append was sent and its outcome is not known: it may be in the log already, get there later, or never."""
+    """The append was sent and its outcome is not known: it may be in the log already, get there later, or never.
+
+    Examples:
+        ```python
+        try:
+            await client.append(0, b"order 4711", timeout_s=0.1)
+        except waltz.OutcomeUnknownError as error:
+            print("look for order 4711 in the log before it is appended again:", error)
+        ```
+    """
 
     outcome_known = False
 
@@ -150,6 +301,14 @@ class AppendManyError(AppendError):
     ``outcomes`` has one entry for each of them, in order: its id, or its :class:`AppendError` (or other error).
     ``not_appended``, ``unknown`` and ``other`` count the errors: known not to be in the log, perhaps in the log, and
     errors that are no :class:`AppendError` (a transaction too large for the server, for example: not in the log).
+
+    Examples:
+        ```python
+        try:
+            await client.append_many(0, [b"remark", waltz.Append(b"paid", write_locks=[lock])], high_water_mark=-1)
+        except waltz.AppendManyError as error:
+            print(error.not_appended, "not appended,", error.unknown, "unknown:", error.outcomes)
+        ```
     """
 
     def __init__(self, outcomes: "list[int | Exception]") -> None:
@@ -176,16 +335,56 @@ class BulkReadsNotSupportedError(ClientError):
 
 
 class InvalidOperationError(WaltzError):
-    """The call is not possible with this client's configuration or arguments."""
+    """The call is not possible with this client's configuration or arguments.
+
+    Examples:
+        ```python
+        try:
+            await client.set_partitions([0, 1])
+        except waltz.InvalidOperationError as error:
+            print(error)  # with client.autoMount a client takes part in all of them
+        ```
+    """
 
 
 class ServerError(WaltzError):
-    """A server could not do what it was asked for."""
+    """A server could not do what it was asked for.
+
+    Examples:
+        ```python
+        async def apply_transaction(transaction: waltz.Transaction) -> None:  # as a callback does it
+            try:
+                print(await transaction.data_bytes(timeout_s=0.1))
+            except waltz.DeadlineExceededError as error:
+                print("a server's fault" if isinstance(error.__cause__, waltz.ServerError) else "no answer")
+        ```
+    """
 
 
 class RpcError(ServerError):
-    """A server answered a request for transaction data with this error text."""
+    """A server answered a request for transaction data with this error text.
+
+    Examples:
+        ```python
+        async def apply_transaction(transaction: waltz.Transaction) -> None:  # as a callback does it
+            try:
+                print(await transaction.data_bytes(timeout_s=0.1))
+            except waltz.DeadlineExceededError as error:
+                if isinstance(error.__cause__, waltz.RpcError):
+                    print("what the server said last:", error.__cause__)
+        ```
+    """
 
 
 class DataChecksumError(WaltzError):
-    """Data arrived with a wrong checksum again and again; the log or a cache of the server is damaged."""
+    """Data arrived with a wrong checksum again and again; the log or a cache of the server is damaged.
+
+    Examples:
+        ```python
+        try:
+            async for transaction in client.feed(0, after=-1):
+                print(transaction.data)
+        except waltz.DataChecksumError as error:
+            print("damaged:", error)
+        ```
+    """

@@ -33,6 +33,17 @@ class ClientEvent:
       ``transaction_id`` (-1 if the server lost count);
     * ``"behind"``: what reads or applies ``partition_id`` has been ``count`` transactions behind the log for a while;
       with a ``count`` of 0 it has caught up.
+
+    Examples:
+        ```python
+        def on_event(event: waltz.ClientEvent) -> None:
+            if event.kind == "behind":
+                print("partition", event.partition_id, "is", event.count, "transactions behind:", event)
+
+
+        async with waltz.connect(cluster, on_event=on_event) as client:
+            await client.append(0, b"hello")
+        ```
     """
 
     kind: Kind

@@ -23,6 +23,13 @@ class PartitionLocalLock:
 
     Different locks may share a hash; that can only make an append fail without need. Raises ``TypeError`` for a name
     that is no string and an id that is neither integer nor string, and ``ValueError`` for an id beyond 64 bits.
+
+    Examples:
+        ```python
+        alice = waltz.PartitionLocalLock("account", "alice")
+        row = waltz.PartitionLocalLock("row", 4711)
+        await client.append(0, b"alice pays for 4711", write_locks=[alice], read_locks=[row])
+        ```
     """
 
     name: str

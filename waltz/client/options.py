@@ -9,7 +9,15 @@ _PATIENT = RetryPolicy()
 
 @dataclass(frozen=True, slots=True)
 class ClientOptions:
-    """Defaults are for production; tests and simulations choose others."""
+    """Defaults are for production; tests and simulations choose others.
+
+    Examples:
+        ```python
+        options = waltz.ClientOptions(connect_timeout_s=3.0, list_request_bytes=4 << 20)
+        async with waltz.connect(cluster, options=options) as client:
+            await client.append(0, b"hello")
+        ```
+    """
 
     connect_timeout_s: float = 10.0
     """Name look-up, TCP, TLS and hello together."""

@@ -10,6 +10,22 @@ class RetryPolicy:
     An attempt fails when one of its locks had changed or when it got lost on its way. The first failures are followed
     by another attempt at once: it is built on the transaction that caused the failure. Who keeps failing waits a little
     longer each time (with jitter), so that it does not fight others for ever.
+
+    Examples:
+        ```python
+        class Reservation(waltz.TransactionContext):
+            retry_policy = waltz.RetryPolicy(max_attempts=3, time_limit_s=2.0)  # then on_completion(False)
+
+            def partition_id(self, partition_count: int) -> int:
+                return 0
+
+            def execute(self, builder: waltz.TransactionBuilder) -> bool:
+                builder.set_data(b"seat 4711")
+                return True
+
+
+        await client.submit(Reservation())
+        ```
     """
 
     max_attempts: int | None = None

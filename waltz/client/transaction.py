@@ -27,6 +27,13 @@ class Transaction:
     """A committed transaction. Its data is fetched when it is asked for.
 
     The data of a transaction that this client appended itself is known without asking a server.
+
+    Examples:
+        ```python
+        async def apply_transaction(transaction: waltz.Transaction) -> None:  # as a callback does it
+            data = await transaction.data(waltz.JsonSerializer())
+            print(transaction.partition_id, transaction.transaction_id, transaction.header, data)
+        ```
     """
 
     __slots__ = ("_data", "_source", "data_was_read", "header", "req_id", "transaction_id")

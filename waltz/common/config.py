@@ -79,6 +79,20 @@ class TlsConfig(_Model):
     ``check_hostname``: with a trust store, whom this side connects to must show a certificate for that host name. It is
     on by default, but off in a configuration file that does not have the key: the original, whose files these may be,
     never checks.
+
+    Examples:
+        ```python
+        from pydantic import SecretStr
+
+        from waltz.common.config import TlsConfig
+
+        tls = TlsConfig(
+            key_store_location="/etc/waltz/client.p12",
+            key_store_password=SecretStr("..."),
+            trust_store_location="/etc/waltz/ca.pem",
+        )
+        client = waltz.connect(zookeeper_connect_string="zoo-1.example.com:2181", cluster_root="/waltz", tls=tls)
+        ```
     """
 
     key_store_location: _Text | None = Field(default=None, validation_alias="keyStore.location")
@@ -160,6 +174,8 @@ class ServerConfig(ClusterConfig):
     """What to listen on. Default: what ``server.host`` resolves to."""
     server_jetty_port: _Port | None = Field(default=None, validation_alias="server.jetty.port")
     """Port of the HTTP endpoints; none without it."""
+    console_enabled: bool = Field(default=True, validation_alias="server.console.enabled")
+    """Whether the web console is served at that port; our own key."""
     optimistic_lock_table_size: _Positive = Field(default=30_000, validation_alias="server.optimisticLockTableSize")
     """Slots of each partition's lock table, 8 bytes each. Locks that share a slot refuse each other's transactions."""
     feed_cache_size_bytes: _NotNegative = Field(default=64 << 20, validation_alias="server.feedCacheSize")
@@ -254,7 +270,20 @@ class StorageConfig(ClusterConfig):
 
 
 class ClientConfig(ClusterConfig):
-    """Configuration of the client library. Times are in milliseconds and sizes in bytes, as their names say."""
+    """Configuration of the client library. Times are in milliseconds and sizes in bytes, as their names say.
+
+    Examples:
+        ```python
+        from waltz.common.config import TlsConfig
+
+        config = waltz.ClientConfig(
+            zookeeper_connect_string="zoo-1.example.com:2181,zoo-2.example.com:2181",
+            cluster_root="/waltz",
+            tls=TlsConfig(trust_store_location="/etc/waltz/ca.pem"),
+        )
+        client = waltz.connect(config)  # to be opened with `async with`
+        ```
+    """
 
     zookeeper_session_timeout_ms: _Positive = Field(default=30_000, validation_alias="zookeeper.sessionTimeout")
     """ZooKeeper forgets a client of which it has heard nothing for so long."""

@@ -18,6 +18,7 @@ from waltz.common.config_command import Look, checked, found_by, print_check, se
 from waltz.common.config_reader import settle
 from waltz.common.config_sources import examine_sources
 from waltz.common.errors import ConfigError, WaltzError
+from waltz.common.json_log import log_to_stderr
 from waltz.common.loops import run as run_on_loop
 from waltz.common.version import installed_version
 
@@ -55,10 +56,11 @@ def run_daemon(
     )
     setting_options(parser)
     parser.add_argument("--log-level", default="INFO", choices=("DEBUG", "INFO", "WARNING", "ERROR"))
-    options = parser.parse_args()
-    logging.basicConfig(
-        level=options.log_level, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr
+    parser.add_argument(
+        "--log-format", default="text", choices=("text", "json"), help="json: one object a line (default: %(default)s)"
     )
+    options = parser.parse_args()
+    log_to_stderr(options.log_level, options.log_format)
     logging.getLogger("kazoo").setLevel(max(logging.WARNING, logging.getLogger().level))
 
     async def main() -> None:
@@ -77,7 +79,10 @@ def run_daemon(
             return print_check(checked(reading, looks, strict=options.strict))
         run_on_loop(main())
     except (WaltzError, OSError) as error:
-        print(f"Error: {error}", file=sys.stderr)  # noqa: T201 - the daemon's last word
+        if options.log_format == "json":
+            logger.critical("%s", error)
+        else:
+            print(f"Error: {error}", file=sys.stderr)  # noqa: T201 - the daemon's last word
         return 1
     except KeyboardInterrupt:
         return 128 + signal.SIGINT

@@ -28,6 +28,13 @@ class ReqId(bytes):
     """A request id: the very 16 bytes that travel (client id, generation, partition id, sequence number).
 
     Equality and hash are those of the bytes, so the raw slice of a message can stand for it on hot paths.
+
+    Examples:
+        ```python
+        transaction_id = await client.append(0, b"mine")
+        async for transaction in client.feed(0, after=transaction_id - 1, until=transaction_id):
+            print(waltz.ReqId(transaction.req_id).client_id == client.client_id)
+        ```
     """
 
     __slots__ = ()
@@ -67,7 +74,14 @@ class ReqId(bytes):
 
 
 class Endpoint(NamedTuple):
-    """A host name and port; compared by exact spelling, as everywhere in a cluster."""
+    """A host name and port; compared by exact spelling, as everywhere in a cluster.
+
+    Examples:
+        ```python
+        server = waltz.Endpoint("server-1.example.com", 42010)
+        print(server.host, server.port, server)
+        ```
+    """
 
     host: str
     port: int

@@ -27,6 +27,12 @@ def partition_for(key: object, partition_count: int) -> int:
     times, bytes, booleans, ``None``, floats, lists and dictionaries of these. ``7`` and ``"7"`` are different keys. The
     Spark sink gives a row with these values in its ``hashColumns`` to the same partition. Raises ``TypeError`` for
     other keys, and ``ValueError`` for strings that are no Unicode text and a count below 1.
+
+    Examples:
+        ```python
+        print(waltz.partition_for("alice", 16), waltz.partition_for(("eu", 4711), 16))
+        await client.append(client.partition_for("alice"), b"an order of alice's")
+        ```
     """
     if partition_count < 1:
         raise ValueError(f"a cluster has at least one partition, not {partition_count}")

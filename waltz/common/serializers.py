@@ -11,7 +11,25 @@ Made = TypeVar("Made", covariant=True)
 
 
 class Deserializer(Protocol[Made]):
-    """Turns bytes into objects. Must be a pure function of its argument."""
+    """Turns bytes into objects. Must be a pure function of its argument.
+
+    Examples:
+        ```python
+        from decimal import Decimal
+
+
+        class Amounts:
+            def deserialize(self, data: bytes) -> Decimal:
+                return Decimal(data.decode())
+
+
+        amounts: waltz.Deserializer[Decimal] = Amounts()
+
+
+        async def apply_transaction(transaction: waltz.Transaction) -> None:  # as a callback does it
+            print(await transaction.data(amounts))
+        ```
+    """
 
     def deserialize(self, data: bytes) -> Made:
         """The object that ``data`` was made of."""
@@ -19,7 +37,24 @@ class Deserializer(Protocol[Made]):
 
 
 class Serializer(Protocol[T]):
-    """Turns objects into bytes and back. Must be a pure function of its argument."""
+    """Turns objects into bytes and back. Must be a pure function of its argument.
+
+    Examples:
+        ```python
+        from decimal import Decimal
+
+
+        class Amounts:
+            def serialize(self, value: Decimal) -> bytes:
+                return str(value).encode()
+
+            def deserialize(self, data: bytes) -> Decimal:
+                return Decimal(data.decode())
+
+
+        await client.with_serializer(Amounts()).append(0, Decimal("3.20"))
+        ```
+    """
 
     def serialize(self, value: T) -> bytes:
         """The bytes that are appended to the log."""
@@ -31,7 +66,13 @@ class Serializer(Protocol[T]):
 
 
 class BytesSerializer:
-    """For applications whose data are bytes already."""
+    """For applications whose data are bytes already.
+
+    Examples:
+        ```python
+        await client.with_serializer(waltz.BytesSerializer()).append(0, b"as it is")
+        ```
+    """
 
     def serialize(self, value: bytes) -> bytes:
         """``value`` itself."""
@@ -43,7 +84,14 @@ class BytesSerializer:
 
 
 class StringSerializer:
-    """Strings as UTF-8; raises ``UnicodeError`` for what is none."""
+    """Strings as UTF-8; raises ``UnicodeError`` for what is none.
+
+    Examples:
+        ```python
+        texts = client.with_serializer(waltz.StringSerializer())
+        await texts.append(0, "zwölf Boxkämpfer")
+        ```
+    """
 
     def serialize(self, value: str) -> bytes:
         """UTF-8 bytes."""
@@ -58,6 +106,12 @@ class JsonSerializer:
     """Values of JSON, compact and in UTF-8; members keep their order.
 
     Raises ``TypeError`` and ``ValueError`` for what JSON does not know, not-a-number and the infinities included.
+
+    Examples:
+        ```python
+        documents = client.with_serializer(waltz.JsonSerializer())
+        await documents.append(0, {"customer": "alice", "items": [1, 2, None]})
+        ```
     """
 
     def serialize(self, value: object) -> bytes:
@@ -71,7 +125,22 @@ class JsonSerializer:
 
 
 class ModelSerializer(Generic[Model]):
-    """Models of pydantic as JSON. Reading raises pydantic's ``ValidationError`` for what the model does not accept."""
+    """Models of pydantic as JSON. Reading raises pydantic's ``ValidationError`` for what the model does not accept.
+
+    Examples:
+        ```python
+        from pydantic import BaseModel
+
+
+        class Order(BaseModel):
+            customer: str
+            amount: int
+
+
+        orders = client.with_serializer(waltz.ModelSerializer(Order))
+        await orders.append(0, Order(customer="alice", amount=3))
+        ```
+    """
 
     def __init__(self, model: type[Model]) -> None:
         self._model = model

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from waltz.local.cluster import LocalCluster
+from waltz.local.java import lend_java_to_spark
 from waltz.local.layout import ROOT
 
 if TYPE_CHECKING:
@@ -57,6 +58,7 @@ def spark_session() -> "SparkSession":
     """A quiet Spark session on this machine's cores."""
     from pyspark.sql import SparkSession
 
+    lend_java_to_spark()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     return (

@@ -8,13 +8,10 @@ process that started it.
 """
 
 import asyncio
-import functools
 import importlib.util
 import os
-import re
 import shutil
 import socket
-import subprocess
 import tempfile
 import time
 from pathlib import Path
@@ -22,12 +19,12 @@ from types import TracebackType
 
 from waltz.common.errors import WaltzError
 from waltz.common.version import with_extra
+from waltz.local.java import find_java
 from waltz.local.processes import Child, Children
 
 JARS_VARIABLE = "WALTZ_ZOOKEEPER_JARS"
 """The environment variable that names the directory of ZooKeeper's jars; it goes before PySpark's."""
 
-_MINIMUM_JAVA = 17
 _HOST = "127.0.0.1"
 _START_ATTEMPTS = 5
 _START_TIMEOUT_S = 60.0
@@ -47,7 +44,7 @@ _JARS = (
 
 
 class LocalZooKeeperError(WaltzError):
-    """ZooKeeper cannot be started here: no Java, no jars, or it ended at once."""
+    """ZooKeeper cannot be started here: no jars, or it ended at once."""
 
 
 class LocalZooKeeper:
@@ -86,8 +83,8 @@ class LocalZooKeeper:
     def start(self) -> None:
         """Start it and return when it answers. Blocks for about a second.
 
-        Raises ``LocalZooKeeperError`` when there is no usable Java, when there are no jars, when the given port is
-        taken, and when the process ended.
+        Raises ``NoJavaError`` when there is no usable Java, and ``LocalZooKeeperError`` when there are no jars, when
+        the given port is taken, and when the process ended.
         """
         if self._process is not None:
             raise LocalZooKeeperError("ZooKeeper is running already")
@@ -175,11 +172,11 @@ class LocalZooKeeper:
 def zookeeper_command(directory: Path, port: int, *, tick_time_ms: int = 500) -> list[str]:
     """Write the configuration into ``directory``, which must exist, and return the command that runs the server.
 
-    Raises ``LocalZooKeeperError`` when there is no usable Java or there are no jars.
+    Raises ``NoJavaError`` when there is no usable Java, and ``LocalZooKeeperError`` when there are no jars.
     """
     configuration = directory.resolve() / "zoo.cfg"
     command = [
-        find_java(),
+        find_java().path,
         "-Xmx256m",
         "-XX:+UseSerialGC",
         "-XX:TieredStopAtLevel=1",  # a short life: quick to start beats quick to run
@@ -212,25 +209,6 @@ def zookeeper_ready(directory: Path, port: int) -> bool:
     except OSError:
         return False
     return f"dataDir={directory.resolve() / 'version-2'}\n" in answer.decode(errors="replace")
-
-
-@functools.cache
-def find_java() -> str:
-    """Path of a Java launcher, from ``JAVA_HOME`` or the search path.
-
-    Raises ``LocalZooKeeperError`` when there is none, or it is older than Java 17.
-    """
-    home = os.environ.get("JAVA_HOME")
-    java = shutil.which("java", path=str(Path(home) / "bin")) if home else shutil.which("java")
-    if java is None:
-        where = f"in JAVA_HOME={home}" if home else "on the search path"
-        raise LocalZooKeeperError(f"no Java found {where}: install Java {_MINIMUM_JAVA} or newer, or set JAVA_HOME")
-    said = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30, check=False).stderr
-    version = re.search(r'version "(\d+)', said)
-    if version is None or int(version[1]) < _MINIMUM_JAVA:
-        found = version[1] if version else said.strip().partition("\n")[0]
-        raise LocalZooKeeperError(f"Java {_MINIMUM_JAVA} or newer is needed, {java} is {found!r}; set JAVA_HOME")
-    return java
 
 
 def zookeeper_jars() -> list[Path]:

@@ -28,6 +28,8 @@ class Line(NamedTuple):
 
     level: int
     text: str
+    partition_id: int
+    storage: str
 
 
 class ReplicaJournal:
@@ -66,4 +68,6 @@ def _line(partition_id: int, view: ReplicaView, told: ReplicaStatus | None, view
         _LEVELS.get(view.status, logging.WARNING),
         f"partition {partition_id}: replica {view.storage} {_MEANING[view.status]}{behind}{before}; "
         f"{current} of {len(views)} replicas are current",
+        partition_id,
+        view.storage,
     )

@@ -8,21 +8,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from pyspark.sql.datasource import (
-    EqualNullSafe,
-    EqualTo,
-    Filter,
-    GreaterThan,
-    GreaterThanOrEqual,
-    In,
-    IsNotNull,
-    LessThan,
-    LessThanOrEqual,
-    Not,
-)
+from pyspark.sql.datasource import Filter, Not
 
 from waltz.spark.columns import DATA, SCHEMA
 from waltz.spark.offsets import OffsetRange
+from waltz.spark.predicates import is_always_true, predicate_of
 
 PARTITION, TRANSACTION_ID, HEADER = "partition", "transaction_id", "header"
 
@@ -35,6 +25,10 @@ _COMPARISONS: dict[str, Callable[[int, int], bool]] = {
     ">": lambda left, right: left > right,
     ">=": lambda left, right: left >= right,
 }
+_UNDERSTOOD = {*_COMPARISONS, "in"}
+
+_NEVER_NULL = {*SCHEMA.fieldNames()} - {DATA}
+"""The log's columns are never null; those made out of payloads, ``data`` among them, may be."""
 
 
 class ColumnTest(NamedTuple):
@@ -87,8 +81,8 @@ def push(filters: Sequence[Filter]) -> tuple[Pushed, list[Filter]]:
 
 
 def _take(pushed: Pushed, item: Filter) -> Pushed | None:
-    if isinstance(item, IsNotNull):
-        return pushed if _is_never_null(item.attribute) else None
+    if is_always_true(item, _NEVER_NULL):
+        return pushed
     named = _test(item)
     if named is None:
         return None
@@ -98,11 +92,6 @@ def _take(pushed: Pushed, item: Filter) -> Pushed | None:
     if column == HEADER:
         return replace(pushed, header_tests=(*pushed.header_tests, test))
     return _bound(pushed, test)
-
-
-def _is_never_null(attribute: tuple[str, ...]) -> bool:
-    """The log's columns are never null; those made out of payloads, ``data`` among them, may be."""
-    return len(attribute) == 1 and attribute[0] in SCHEMA.fieldNames() and attribute[0] != DATA
 
 
 def _bound(pushed: Pushed, test: ColumnTest) -> Pushed | None:
@@ -118,29 +107,13 @@ def _bound(pushed: Pushed, test: ColumnTest) -> Pushed | None:
     return replace(pushed, first_id=first_id, end_id=end_id)
 
 
-_OPERATORS: tuple[tuple[type[Filter], str], ...] = (
-    (EqualTo, "="),
-    (EqualNullSafe, "="),
-    (LessThan, "<"),
-    (LessThanOrEqual, "<="),
-    (GreaterThan, ">"),
-    (GreaterThanOrEqual, ">="),
-    (In, "in"),
-)
-
-
 def _test(item: Filter) -> tuple[str, ColumnTest] | None:
     """A filter as a test of one of the three columns, if it is one."""
     if isinstance(item, Not):
         inner = _test(item.child)
         return None if inner is None else (inner[0], inner[1]._replace(negated=not inner[1].negated))
-    for kind, operator in _OPERATORS:
-        if isinstance(item, kind):
-            attribute, value = item.attribute, item.value  # type: ignore[attr-defined]  # all these have both
-            values = tuple(value) if operator == "in" else (value,)
-            if attribute not in ((PARTITION,), (TRANSACTION_ID,), (HEADER,)):
-                return None
-            if not all(isinstance(number, int) and not isinstance(number, bool) for number in values):
-                return None
-            return attribute[0], ColumnTest(operator, values)
-    return None
+    asked = predicate_of(item)
+    if asked is None or asked.column not in (PARTITION, TRANSACTION_ID, HEADER) or asked.operator not in _UNDERSTOOD:
+        return None
+    numbers = tuple(value for value in asked.values if isinstance(value, int) and not isinstance(value, bool))
+    return (asked.column, ColumnTest(asked.operator, numbers)) if len(numbers) == len(asked.values) else None

@@ -6,10 +6,10 @@ from collections.abc import AsyncIterator, Callable, Collection, Iterator, Seque
 from contextlib import asynccontextmanager
 from typing import TypeAlias
 
+from waltz.asynchronous import Client, connect
 from waltz.client.builder import Append
 from waltz.client.errors import AppendError, AppendManyError, ClientError, TransactionTooLargeError
 from waltz.client.locks import PartitionLocalLock
-from waltz.client.plain.client import Client, connect
 from waltz.common.config import ClientConfig
 from waltz.common.errors import ConnectionClosedError, DeadlineExceededError
 from waltz.common.ids import NO_TRANSACTION

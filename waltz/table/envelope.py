@@ -44,7 +44,14 @@ _MIN_ROW_BYTES = 5
 
 
 class Row(NamedTuple):
-    """One row of a batch as it is written. No prefix is the empty one; the null value is not the empty one."""
+    """One row of a batch as it is written. No prefix is the empty one; the null value is not the empty one.
+
+    Examples:
+        ```python
+        rows = [waltz.table.Row(b"", b"alice", b"100"), waltz.table.Row(b"", b"bob", None, tombstone=True)]
+        transaction_id = await table.batch(rows)  # all of them, or none
+        ```
+    """
 
     prefix: bytes
     key: bytes

@@ -4,46 +4,145 @@ from waltz.common.errors import WaltzError
 
 
 class TableError(WaltzError):
-    """Base of all errors of tables."""
+    """Base of all errors of tables.
+
+    Examples:
+        ```python
+        try:
+            await table.put_if(b"alice", b"200", version=waltz.table.Version(0, 0))
+        except waltz.table.TableError as error:
+            print(error)
+        ```
+    """
 
 
 class EnvelopeError(TableError):
-    """The data of a transaction is not an envelope of this version. A view counts and skips it."""
+    """The data of a transaction is not an envelope of this version. A view counts and skips it.
+
+    Examples:
+        ```python
+        try:
+            await table.batch([waltz.table.Row(b"", b"key", b"value", timestamp_ms=1 << 70)], any_timestamp=True)
+        except waltz.table.EnvelopeError as error:
+            print("it does not fit into the envelope:", error)
+        ```
+    """
 
 
 class CodecUnavailableError(TableError):
     """The library that a codec needs is not installed.
 
     A view stops here: skipping the transaction would make it differ from views that can read it.
+
+    Examples:
+        ```python
+        await waltz.table.configure(client, 0, {"rowType": "zstd"})
+        try:
+            async with client.table(0) as table:
+                await table.refresh()
+        except waltz.table.CodecUnavailableError as error:
+            print(error)  # it names the package to be installed
+        ```
     """
 
 
 class PropertiesError(TableError):
-    """Properties of a partition that are not accepted, or those of a partition that is no table."""
+    """Properties of a partition that are not accepted, or those of a partition that is no table.
+
+    Examples:
+        ```python
+        try:
+            async with client.table(1) as table:
+                await table.put(b"key", b"value")
+        except waltz.table.PropertiesError as error:
+            print(error)  # it says how the partition is made a table
+        ```
+    """
 
 
 class StoreError(TableError):
-    """Base of the errors of stores."""
+    """Base of the errors of stores.
+
+    Examples:
+        ```python
+        try:
+            async with client.table(0, store="sqlite", directory=directory) as table:
+                print(await table.get([b"key"]))
+        except waltz.table.StoreError as error:
+            print("the view cannot be used:", error)
+        ```
+    """
 
 
 class StoreLockedError(StoreError):
-    """Another process, or this one, has the directory of the store open already."""
+    """Another process, or this one, has the directory of the store open already.
+
+    Examples:
+        ```python
+        async with client.table(0, store="sqlite", directory=directory):
+            try:
+                async with client.table(0, store="sqlite", directory=directory) as table:
+                    print("not reached")
+            except waltz.table.StoreLockedError as error:
+                print("each table has a directory of its own:", error)
+        ```
+    """
 
 
 class StoreUnavailableError(StoreError):
-    """The store is unknown, or the library that it needs is not installed."""
+    """The store is unknown, or the library that it needs is not installed.
+
+    Examples:
+        ```python
+        try:
+            async with client.table(0, store="papyrus") as table:
+                print("not reached")
+        except waltz.table.StoreUnavailableError as error:
+            print(error)  # it names the stores that there are
+        ```
+    """
 
 
 class StoreDamagedError(StoreError):
-    """The store cannot be believed. Opened again, it is empty, and to be filled from the log."""
+    """The store cannot be believed. Opened again, it is empty, and to be filled from the log.
+
+    Examples:
+        ```python
+        try:
+            print(await table.get([b"key"]))
+        except waltz.table.StoreDamagedError as error:
+            print("open the table again, which builds its view from the log:", error)
+        ```
+    """
 
 
 class KeyTooLongError(StoreError):
-    """Prefix and key of a row are longer than the store can hold."""
+    """Prefix and key of a row are longer than the store can hold.
+
+    Examples:
+        ```python
+        properties = waltz.table.PartitionProperties(format="table", max_key_bytes=100)
+        async with client.table(0, properties=properties) as table:
+            try:
+                await table.put(bytes(101), b"value")
+            except waltz.table.KeyTooLongError as error:
+                print(error)
+        ```
+    """
 
 
 class TimestampError(TableError, ValueError):
-    """A timestamp that is not positive, or further ahead of the writer's clock than the partition allows."""
+    """A timestamp that is not positive, or further ahead of the writer's clock than the partition allows.
+
+    Examples:
+        ```python
+        tomorrow_ms = (int(time.time()) + 86_400) * 1000
+        try:
+            await table.put(b"key", b"value", timestamp_ms=tomorrow_ms)
+        except waltz.table.TimestampError as error:
+            print("it would win over all that is written until then:", error)
+        ```
+    """
 
 
 class ViewGapError(StoreError):
@@ -51,8 +150,30 @@ class ViewGapError(StoreError):
 
 
 class VersionConflict(TableError):  # the name says what happened
-    """The row has another version than the one on which a conditional write was to rest; nothing was written."""
+    """The row has another version than the one on which a conditional write was to rest; nothing was written.
+
+    Examples:
+        ```python
+        try:
+            await table.put_if(b"alice", b"200", version=None)  # if there is no row yet
+        except waltz.table.VersionConflict as error:
+            print("somebody was faster:", error)
+        ```
+    """
 
 
 class CursorConflict(TableError):  # the name says what happened
-    """Somebody else has moved a named cursor since it was read; it was left as it is."""
+    """Somebody else has moved a named cursor since it was read; it was left as it is.
+
+    Examples:
+        ```python
+        one, other = waltz.table.NamedCursor(client, "mails", 0), waltz.table.NamedCursor(client, "mails", 0)
+        for cursor in (one, other):
+            await cursor.read()
+        await one.advance(1)
+        try:
+            await other.advance(2)
+        except waltz.table.CursorConflict as error:
+            print(error)  # stop: somebody else does the work
+        ```
+    """

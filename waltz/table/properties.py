@@ -54,7 +54,15 @@ _Size = Annotated[int, Field(ge=1, strict=True)]
 
 
 class PartitionProperties(BaseModel):
-    """What is configured for a partition. The keys are Amza's where Amza has the property."""
+    """What is configured for a partition. The keys are Amza's where Amza has the property.
+
+    Examples:
+        ```python
+        properties = waltz.table.PartitionProperties(format="table", ttl_timestamp_age_ms=86_400_000)
+        async with client.table(0, properties=properties) as table:  # instead of those in the cluster
+            await table.put(b"alice", b"for a day")
+        ```
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid", validate_by_name=True, validate_by_alias=True)
 

@@ -27,7 +27,15 @@ _new_tuple = tuple.__new__  # what a named tuple's own constructor calls, at hal
 
 
 class Version(NamedTuple):
-    """Where a row stands in its log; unique and increasing within a partition."""
+    """Where a row stands in its log; unique and increasing within a partition.
+
+    Examples:
+        ```python
+        (row,) = await table.get([b"alice"])
+        version = None if row is None else row.version
+        await table.put_if(b"alice", b"200", version)  # VersionConflict if somebody was faster
+        ```
+    """
 
     transaction_id: int
     row: int
@@ -35,7 +43,15 @@ class Version(NamedTuple):
 
 
 class TableRow(NamedTuple):
-    """A row that wins, as readers see it."""
+    """A row that wins, as readers see it.
+
+    Examples:
+        ```python
+        rows: list[waltz.table.TableRow] = [row async for row in table.scan(limit=10)]
+        for row in rows:
+            print(row.prefix, row.key, row.value, row.timestamp_ms, row.version.transaction_id)
+        ```
+    """
 
     prefix: bytes
     key: bytes

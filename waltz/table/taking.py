@@ -8,7 +8,14 @@ from waltz.table.rows import TableRow, Version
 
 
 class Taken(NamedTuple):
-    """Rows of whole transactions, and where to go on."""
+    """Rows of whole transactions, and where to go on.
+
+    Examples:
+        ```python
+        taken: waltz.table.Taken = await table.take(after=-1, limit=100)
+        print([row.key for row in taken.rows], "the next take begins after", taken.cursor)
+        ```
+    """
 
     rows: list[TableRow]
     cursor: int

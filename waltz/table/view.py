@@ -28,6 +28,12 @@ class KeyRange(NamedTuple):
 
     Prefixes are compared first. A range without ``end`` ends with its last prefix; one without ``end_prefix`` either
     is that of one prefix.
+
+    Examples:
+        ```python
+        names = [waltz.table.KeyRange(start=b"a", end=b"c")]
+        print([row.key async for row in table.scan(names)])
+        ```
     """
 
     prefix: bytes = b""

@@ -15,6 +15,11 @@ def document(metrics: Registry) -> dict[str, Json]:
     ``gauges``, ``meters`` and ``timers`` by full names, such as ``waltz-client-7.partition-0.high-water-mark``; rates
     per second, durations in seconds.
 
-        json.dumps(document(client.metrics))
+    Examples:
+        ```python
+        from waltz.telemetry import document
+
+        print(json.dumps(document(client.metrics), indent=2))
+        ```
     """
     return http_document(metrics)

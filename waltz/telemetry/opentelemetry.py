@@ -49,7 +49,12 @@ def observe(*metrics: Registry, meter: Meter | None = None) -> None:
     original's name, with the attributes ``client`` and ``partition``. Latencies, in seconds, are a gauge with the
     attribute ``quantile`` and two counters, ``.sum`` and ``.count``.
 
-        observe(client.metrics)
+    Examples:
+        ```python
+        from waltz.telemetry.opentelemetry import observe
+
+        observe(client.metrics)  # whenever the meter provider of the process exports
+        ```
     """
     meter = meter or otel.get_meter("waltz")
     for family, metric in _GAUGES.items():
@@ -82,9 +87,13 @@ def _reading(registries: Iterable[Registry], name: str, suffix: str) -> _Read:
 def trace_context() -> dict[str, str]:
     """The trace context of the span at hand, as W3C's ``traceparent`` (and what else is propagated); may be empty.
 
-    For example:
+    Examples:
+        ```python
+        from waltz.telemetry.opentelemetry import trace_context
 
-    data = json.dumps({"amount": 10, "trace": trace_context()}).encode()
+        with tracer.start_as_current_span("order"):
+            await client.append(0, json.dumps({"amount": 10, "trace": trace_context()}).encode())
+        ```
     """
     carrier: dict[str, str] = {}
     propagate.inject(carrier)
@@ -94,10 +103,14 @@ def trace_context() -> dict[str, str]:
 def span_links(context: Mapping[str, str]) -> list[trace.Link]:
     """Links to the span that :func:`trace_context` was called in; none for an empty or a strange context.
 
-    For example:
+    Examples:
+        ```python
+        from waltz.telemetry.opentelemetry import span_links
 
-    with tracer.start_as_current_span("apply", links=span_links(json.loads(transaction.data)["trace"])):
-        ...
+        carrier = json.loads(transaction.data)["trace"]
+        with tracer.start_as_current_span("apply", links=span_links(carrier)):
+            print("applied")
+        ```
     """
     span = trace.get_current_span(propagate.extract(dict(context))).get_span_context()
     return [trace.Link(span)] if span.is_valid else []

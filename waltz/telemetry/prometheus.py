@@ -20,10 +20,16 @@ _TOTAL = "_total"
 class MetricsCollector(Collector):
     """Reads the metrics of one or more clients whenever Prometheus scrapes; to be registered once.
 
-        prometheus_client.REGISTRY.register(MetricsCollector(client.metrics))
-
     Every sample has the id of its client as the label ``client``, those of partitions have ``partition``, too. Meters
     are counters, latencies are summaries in seconds.
+
+    Examples:
+        ```python
+        from waltz.telemetry.prometheus import MetricsCollector
+
+        prometheus_client.REGISTRY.register(MetricsCollector(client.metrics))
+        print(prometheus_client.generate_latest().decode())
+        ```
     """
 
     def __init__(self, *metrics: Registry) -> None:

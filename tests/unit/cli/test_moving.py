@@ -8,8 +8,8 @@ from collections.abc import Iterable
 
 import pytest
 
-from tests.unit.cli.nodes import ORIGINAL, Nodes, running
 from tests.unit.client.fake_server import Connection
+from tests.unit.survey.nodes import ORIGINAL, Nodes, running
 from waltz.cli import cluster, moving, server
 from waltz.cli.main import parser
 from waltz.cli.moves import Step
@@ -108,7 +108,7 @@ async def test_drained_and_balanced_again(monkeypatch: pytest.MonkeyPatch, capsy
         assert sorted((await owners(nodes)).values()) == [1, 2]
         assert "served again after" in capsys.readouterr().out
         await cluster._rebalance(options("cluster", "rebalance", "--apply"), nodes.session)
-        assert capsys.readouterr().out.startswith("nothing is to be done: the servers have")
+        assert capsys.readouterr().out.startswith("nothing is to be done: each server has")
 
 
 async def test_what_does_not_go_as_planned_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,8 +5,8 @@ import json
 
 import pytest
 
-from tests.unit.cli.nodes import ORIGINAL, OURS, running
 from tests.unit.client.fake_server import Connection
+from tests.unit.survey.nodes import ORIGINAL, OURS, running
 from waltz.cli import server
 from waltz.cli.main import main, parser
 from waltz.common.errors import WaltzError

@@ -49,7 +49,7 @@ def test_a_blocking_client() -> None:
         del client
         gc.collect()
     assert [each.category for each in caught] == [ResourceWarning]
-    assert "unclosed <waltz.client.plain.client.Client" in str(caught[0].message)
+    assert "unclosed <waltz.asynchronous.Client" in str(caught[0].message)
     asyncio.run_coroutine_threadsafe(engine.close(), loop).result()
     background.leave()
 
@@ -88,7 +88,7 @@ async def test_a_table() -> None:
             warnings.simplefilter("always")
             table = client.table(0, properties=waltz.table.PartitionProperties(format="table"))
             await table.__aenter__()
-            follower, configured = table._follower, table._configured
+            follower, configured = table._partition.follower, table._partition.configured
             del table
             gc.collect()
         assert [each.category for each in caught] == [ResourceWarning]

@@ -29,16 +29,18 @@ def test_a_state_that_lasts_is_told_once_and_its_end_too() -> None:
         (
             logging.WARNING,
             "partition 0: replica b:6000 is lagging, 14 transactions behind; 2 of 3 replicas are current",
+            0,
+            B,
         )
     ]
     assert journal.look({0: views(b=900)}) == []
     assert journal.look({0: views(b=None)}) == []
     assert journal.look({0: views(b=None)}) == [
-        (logging.WARNING, "partition 0: replica b:6000 is away (was lagging); 2 of 3 replicas are current")
+        (logging.WARNING, "partition 0: replica b:6000 is away (was lagging); 2 of 3 replicas are current", 0, B)
     ]
     assert journal.look({0: views()}) == []
     assert journal.look({0: views()}) == [
-        (logging.INFO, "partition 0: replica b:6000 is current (was away); 3 of 3 replicas are current")
+        (logging.INFO, "partition 0: replica b:6000 is current (was away); 3 of 3 replicas are current", 0, B)
     ]
 
 
@@ -51,8 +53,9 @@ def test_what_passes_between_two_looks_is_not_told() -> None:
 def test_a_replica_that_was_never_current_is_told_and_a_partition_that_leaves_is_forgotten() -> None:
     journal = ReplicaJournal()
     assert journal.look({7: views(c=None)}) == []
-    ((level, text),) = journal.look({7: views(c=None)})
+    ((level, text, *where),) = journal.look({7: views(c=None)})
     assert (level, text.split(";")[0]) == (logging.WARNING, "partition 7: replica c:6000 is away")
+    assert where == [7, C]
     assert journal.look({}) == []
     assert journal.look({7: views()}) == []
     assert journal.look({7: views()}) == []
@@ -62,7 +65,7 @@ def test_a_refused_replica_is_an_error() -> None:
     journal = ReplicaJournal()
     refused = (ReplicaView(A, ReplicaStatus.REFUSED, None),)
     journal.look({0: refused})
-    ((level, _),) = journal.look({0: refused})
+    ((level, *_),) = journal.look({0: refused})
     assert level == logging.ERROR
 
 

@@ -50,6 +50,14 @@ class RpcClient:
     """Can be used by itself for administrative calls, which name the server to ask; connects when there is a need.
 
     Close it, or use it as an asynchronous context manager.
+
+    Examples:
+        ```python
+        async with waltz.RpcClient(tls=None) as rpc:  # tls: an ssl.SSLContext, None for servers in plaintext
+            server = waltz.Endpoint("localhost", port)
+            print(await rpc.server_partition_assignments(server))
+            print(await rpc.server_partition_health(server))
+        ```
     """
 
     def __init__(

@@ -19,7 +19,16 @@ _END_TIMEOUT_S = 10.0
 
 
 class ExclusiveSession(NamedTuple):
-    """A session in which no other client may write to the partition."""
+    """A session in which no other client may write to the partition.
+
+    Examples:
+        ```python
+        async with waltz.connect(cluster, session_write=True) as client:
+            async with client.exclusive(0) as session:
+                print("session", session.number, "begins behind transaction", session.transaction_id)
+                await client.append(0, b"nobody else can write")
+        ```
+    """
 
     partition_id: int
     number: int

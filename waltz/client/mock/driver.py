@@ -31,6 +31,19 @@ class MockDriver(Driver):
     Give it to :func:`waltz.connect` or :func:`waltz.blocking.connect` instead of a configuration, or open a client with
     callbacks by :meth:`open_client`. Drivers that are given the same ``partitions`` are clients of the same cluster; a
     number means so many partitions of its own. May be used from any thread.
+
+    Examples:
+        ```python
+        from waltz.client.mock import MockDriver
+
+        driver = MockDriver(4)
+        async with waltz.connect(driver) as client:
+            driver.suspend_feed()  # what is appended is committed, but nobody is told
+            with pytest.raises(waltz.OutcomeUnknownError):
+                await client.append(0, b"hello", timeout_s=0.05)
+            driver.resume_feed()
+        assert driver.partitions[0].transactions[0].data == b"hello"
+        ```
     """
 
     def __init__(

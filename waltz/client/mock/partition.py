@@ -16,7 +16,19 @@ _OTHERS_CLIENT_ID = -2
 
 
 class MockServerPartition:
-    """Commits at once. Locks are compared by their exact hash: there are no conflicts without a need."""
+    """Commits at once. Locks are compared by their exact hash: there are no conflicts without a need.
+
+    Examples:
+        ```python
+        from waltz.client.mock import MockDriver, MockServerPartition
+
+        partitions = MockServerPartition.create(2)
+        partitions[0].add(b"of somebody else")
+        async with waltz.connect(MockDriver(partitions)) as one, waltz.connect(MockDriver(partitions)) as other:
+            await one.append(0, b"of one")
+            assert await other.high_water_mark(0) == partitions[0].high_water_mark == 1
+        ```
+    """
 
     def __init__(self, partition_id: int, nodes: MockNodes | None = None) -> None:
         self.partition_id = partition_id

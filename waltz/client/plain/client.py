@@ -10,11 +10,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Gener
 from contextlib import asynccontextmanager
 from threading import get_ident
 from types import TracebackType
-from typing import Any, Self, Unpack
+from typing import Any, Self
 
 from waltz.client.arguments import check_integer, check_loop, check_mark, check_seconds
 from waltz.client.builder import Append, append_fields, fields_of
-from waltz.client.configuration import ClientSettings
 from waltz.client.decisions import Decide, check_attempts, chosen_append
 from waltz.client.engine.engine import Engine
 from waltz.client.engine.environment import Config, Directory, Environment, environment_of
@@ -52,47 +51,6 @@ Data = bytes | bytearray | memoryview
 Locks = Iterable[PartitionLocalLock]
 
 
-def connect(
-    config: Config = None,
-    *,
-    max_in_flight: int = MAX_IN_FLIGHT,
-    session_write: bool | None = None,
-    exclusive_session: bool | None = None,
-    zookeeper: ZooKeeper | None = None,
-    options: ClientOptions | None = None,
-    on_event: OnEvent | None = None,
-    **settings: Unpack[ClientSettings],
-) -> "Client":
-    """A client of the cluster that ``config`` describes, to be opened with ``async with`` or ``await``.
-
-    ``config`` is the path of a configuration file, its content as a mapping, a ``ClientConfig``, or a mock driver.
-    Without it that is the file that ``WALTZ_CONFIG`` names, if there is one. Environment variables
-    (``WALTZ_CLUSTER_ROOT`` for ``cluster.root``) count more than a file, and ``settings``, the attributes of a
-    ``ClientConfig`` as keyword arguments, count more than everything else.
-
-    At most ``max_in_flight`` appends of each partition are under way; ``client.maxConcurrentTransactions`` does not
-    count. With ``session_write`` appends belong to write sessions, and with ``exclusive_session``, too, to sessions in
-    which nobody else may write; ``None`` leaves that to the configuration. ``zookeeper`` is used if given, and left
-    open. ``options`` are limits and times that the configuration does not name. ``on_event`` is called with each
-    :class:`~waltz.client.events.ClientEvent`, on the loop of the client; it must not block.
-
-    Raises ``ConfigError``, ``TypeError`` for unknown arguments, and when it is opened ``ZooKeeperUnreachableError`` and
-    ``StoreAdminError`` (there is no such cluster).
-    """
-    return Client(
-        environment_for(
-            config,
-            max_in_flight=max_in_flight,
-            session_write=session_write,
-            exclusive_session=exclusive_session,
-            zookeeper=zookeeper,
-            options=options,
-            on_event=on_event,
-            settings=settings,
-        )
-    )
-
-
 def environment_for(
     config: Config,
     *,
@@ -104,7 +62,7 @@ def environment_for(
     on_event: OnEvent | None,
     settings: Mapping[str, object],
 ) -> Environment:
-    """What a client is made of; the arguments are those of :func:`connect`, and ``settings`` its others."""
+    """What a client is made of; the arguments are those of :func:`waltz.connect`, and ``settings`` its others."""
     if max_in_flight < 1:
         raise ValueError(f"max_in_flight must be at least 1, not {max_in_flight}")
     environment = environment_of(config, zookeeper, options, settings, on_event)
@@ -114,7 +72,7 @@ def environment_for(
 
 
 class Client:
-    """Made by :func:`connect`, opened by ``async with`` or ``await``, on whose loop everything happens.
+    """Made by :func:`waltz.connect`, opened by ``async with`` or ``await``, on whose loop everything happens.
 
     Who opens it with ``await`` closes it: with :meth:`close`, or by using it in ``async with`` afterwards.
 

@@ -36,6 +36,14 @@ class Consumer(MergedFeed):
 
     Made by ``client.consume`` and used with ``async with``. It is read as :class:`MergedFeed` is, but leaving a loop
     over it does not close it.
+
+    Examples:
+        ```python
+        async with client.consume(waltz.FilePositions(f"{directory}/mails.positions")) as consumer:
+            batch = await consumer.next_batch(timeout_s=1.0)
+            print(len(batch), "transactions of one partition")
+            await consumer.commit()  # a restart goes on behind them
+        ```
     """
 
     def __init__(

@@ -54,6 +54,14 @@ class MergedFeed:
     whose server does not answer: that is in :attr:`obstacles`, and is tried again for ever. Each partition has one bulk
     read under way, or what it brought, so memory is bounded; and a consumer holds up nobody but itself. Closed when its
     loop is left, by :meth:`aclose`, as an asynchronous context manager, and with its client.
+
+    Examples:
+        ```python
+        async with client.feed_all([0, 1], after=-1) as feed:
+            transaction = await anext(feed)
+            print(transaction.partition_id, transaction.transaction_id, transaction.data)
+            print(feed.positions, feed.obstacles)
+        ```
     """
 
     def __init__(self, open_feed: OpenFeed, options: ClientOptions) -> None:

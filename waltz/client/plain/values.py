@@ -1,11 +1,10 @@
 """The plain client for values that are not bytes: whatever a serializer makes bytes of."""
 
-import inspect
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Generic, TypeVar
 
 from waltz.client.builder import Append, serialized
-from waltz.client.decisions import Basis
+from waltz.client.decisions import Basis, serialized_decide
 from waltz.client.plain.client import APPEND_TIMEOUT_S, Client, Locks
 from waltz.client.plain.feed import Feed
 from waltz.common.records import Record
@@ -15,7 +14,16 @@ T = TypeVar("T")
 
 
 class ValueClient(Generic[T]):
-    """Made by ``client.with_serializer(serializer)``. What the serializer raises comes out before anything is sent."""
+    """Made by ``client.with_serializer(serializer)``. What the serializer raises comes out before anything is sent.
+
+    Examples:
+        ```python
+        orders = client.with_serializer(waltz.JsonSerializer())
+        transaction_id = await orders.append(0, {"customer": "alice", "amount": 3})
+        async for transaction in client.feed(0, after=transaction_id - 1, until=transaction_id):
+            print(orders.value(transaction))
+        ```
+    """
 
     __slots__ = ("_client", "_serializer")
 
@@ -74,20 +82,9 @@ class ValueClient(Generic[T]):
         max_attempts: int | None = None,
     ) -> int | None:
         """As ``transact`` of the client: ``decide`` returns a value, an ``Append`` of one, or ``None`` for nothing."""
-
-        def decide_bytes(basis: Basis) -> Append | Awaitable[Append | None] | None:
-            choice = decide(basis)
-            return made_later(choice) if inspect.isawaitable(choice) else made(choice)
-
-        async def made_later(choice: Awaitable[T | Append[T] | None]) -> Append | None:
-            return made(await choice)
-
-        def made(choice: T | Append[T] | None) -> Append | None:
-            return None if choice is None else serialized(choice, self._serializer)
-
         return await self._client.transact(
             partition_id,
-            decide_bytes,
+            serialized_decide(decide, self._serializer),
             feed=feed,
             reads_log=reads_log,
             timeout_s=timeout_s,

@@ -6,7 +6,16 @@ from typing import NamedTuple
 
 
 class Move(NamedTuple):
-    """How a position is to change; both are ids of transactions, and -1 stands before the first one."""
+    """How a position is to change; both are ids of transactions, and -1 stands before the first one.
+
+    Examples:
+        ```python
+        positions = waltz.SqlitePositions(f"{directory}/mails.sqlite", "mails")
+        cluster_key = await client.cluster_key()
+        await positions.load(cluster_key, [0])
+        await positions.save(cluster_key, {0: waltz.Move(before=None, after=1)})  # begin behind transaction 1
+        ```
+    """
 
     before: int | None
     """What it is now; ``None``: there is none."""
@@ -21,6 +30,30 @@ class PositionStore(ABC):
     share the partitions. They are changed by compare-and-set, so that of two that believe a partition to be theirs one
     is told. :class:`waltz.FilePositions`, :class:`waltz.SqlitePositions`, :class:`waltz.SqlAlchemyPositions` and
     :class:`waltz.ZooKeeperPositions` are such stores; a class of your own needs these methods.
+
+    Examples:
+        ```python
+        from collections.abc import Collection, Mapping
+
+
+        class Positions(waltz.PositionStore):
+            def __init__(self) -> None:
+                self.stored: dict[int, int] = {}
+
+            async def load(self, cluster_key: str, partition_ids: Collection[int]) -> dict[int, int]:
+                return {each: self.stored[each] for each in partition_ids if each in self.stored}
+
+            async def save(self, cluster_key: str, moves: Mapping[int, waltz.Move]) -> None:
+                lost = [each for each, move in moves.items() if self.stored.get(each) not in move]
+                if lost:
+                    raise waltz.PositionConflictError(lost, "memory")
+                self.stored.update({each: move.after for each, move in moves.items()})
+
+
+        async with client.consume(Positions()) as consumer:
+            print((await anext(consumer)).data)
+            await consumer.commit()
+        ```
     """
 
     @abstractmethod

@@ -9,6 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import closing
 from typing import Any, Generic, TypeVar
 
+from waltz.client.databases import check_engine
 from waltz.client.errors import InvalidOperationError, PositionConflictError, PositionsError
 from waltz.client.positions.file import foreign
 from waltz.client.positions.interface import Move, PositionStore
@@ -119,6 +120,18 @@ class SqlitePositions(_SqlPositions[sqlite3.Connection]):
     """Positions in a SQLite database: ``SqlitePositions("mails.sqlite", "mails")``.
 
     Consumers of different names share the table. :meth:`advance` takes a connection of the application's.
+
+    Examples:
+        ```python
+        from contextlib import closing
+
+        positions = waltz.SqlitePositions(f"{directory}/mails.sqlite", "mails")
+        async with client.consume(positions) as consumer:
+            batch = await consumer.next_batch()
+            with closing(sqlite3.connect(f"{directory}/mails.sqlite")) as database, database:
+                database.executemany("INSERT INTO mails VALUES (?)", [(each.data.decode(),) for each in batch])
+                positions.advance(database, batch)  # both in one database transaction
+        ```
     """
 
     def __init__(self, path: str | os.PathLike[str], group: str = "default") -> None:
@@ -165,14 +178,30 @@ class SqlitePositions(_SqlPositions[sqlite3.Connection]):
 class SqlAlchemyPositions(_SqlPositions[Any]):
     """Positions in a table of any database that SQLAlchemy (2.0 or later) knows, by its engine.
 
-    :meth:`advance` takes a ``Connection`` of SQLAlchemy, or of a ``Session`` (``session.connection()``); with an
-    ``AsyncConnection`` it is ``await connection.run_sync(positions.advance, records)``.
+    The engine is one of ``create_engine``: positions are loaded and saved on threads. :meth:`advance` takes a
+    ``Connection`` of SQLAlchemy, or that of a ``Session`` (``session.connection()``). With an ``AsyncConnection``, of
+    an asynchronous engine for the same database, it is ``await connection.run_sync(positions.advance, records)``.
+
+    Examples:
+        ```python
+        engine = sqlalchemy.create_engine(f"sqlite:///{directory}/mails.sqlite")
+        positions = waltz.SqlAlchemyPositions(engine, "mails")
+        async with client.consume(positions) as consumer:
+            batch = await consumer.next_batch()
+            with engine.begin() as connection:
+                connection.execute(sqlalchemy.text("INSERT INTO mails VALUES ('...')"))
+                positions.advance(connection, batch)  # both in one database transaction
+        ```
     """
 
     def __init__(self, engine: Any, group: str = "default", *, schema: str | None = None) -> None:
-        """``schema`` is where the table is, if not in the default one."""
-        super().__init__(group, f"table {TABLE} of {engine.url.render_as_string()}")
+        """``schema`` is where the table is, if not in the default one.
+
+        Raises ``TypeError`` for asynchronous engines.
+        """
         alchemy = importlib.import_module("sqlalchemy")  # an optional dependency, which the application has
+        check_engine(alchemy, engine)
+        super().__init__(group, f"table {TABLE} of {engine.url.render_as_string()}")
         self._alchemy = alchemy
         self._engine = engine
         self._table = alchemy.Table(
@@ -206,6 +235,11 @@ class SqlAlchemyPositions(_SqlPositions[Any]):
         connection.execute(row)
 
     def _update(self, connection: Any, values: Mapping[str, object]) -> bool:
+        if hasattr(connection, "run_sync"):
+            raise TypeError(
+                f"a {type(connection).__name__} is asynchronous; with a connection of that kind the call is "
+                "`await connection.run_sync(positions.advance, records)`"
+            )
         update = (
             self._table.update()
             .where(self._row(values), self._table.c.transaction_id == values["before"])

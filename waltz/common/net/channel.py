@@ -11,6 +11,7 @@ before the turn is over, so that the peer works on them while the others are mad
 
 import asyncio
 import logging
+import math
 import socket
 import ssl
 from collections import deque
@@ -36,6 +37,10 @@ logger = logging.getLogger(__name__)
 
 CLOSE_TIMEOUT_S = 5.0
 """How long a closing channel may take to get its last bytes to the peer."""
+
+FAREWELL_S = 1.0
+"""How long the peer's part of a TLS shutdown is waited for after the last bytes have moved: one that is there answers
+within a round trip, and nothing depends on the answer of one that is not."""
 
 KEEP_ALIVE_INTERVAL_S = 600.0
 """Clients of the protocol send a keep-alive after this time without writing."""
@@ -299,6 +304,11 @@ class Channel(asyncio.Protocol):
             return 0
         return max(self._written_bytes - self._transport.get_write_buffer_size(), 0)
 
+    @property
+    def written_bytes(self) -> int:
+        """Bytes of frames that were given to the operating system, or wait to be taken by it."""
+        return self._written_bytes
+
     def left_bytes(self) -> int:
         """How much of :attr:`taken_bytes` the peer's operating system has acknowledged, as far as this one knows.
 
@@ -360,7 +370,10 @@ class Channel(asyncio.Protocol):
     # Ending
 
     def close(self) -> None:
-        """Send what was gathered, then close. Ends within :data:`CLOSE_TIMEOUT_S` even if the peer reads nothing."""
+        """Send what was gathered, then close. Ends within :data:`CLOSE_TIMEOUT_S` even if the peer reads nothing.
+
+        With TLS it ends as soon as nothing has moved for :data:`FAREWELL_S`.
+        """
         if self.closed:
             return
         self.flush()
@@ -369,8 +382,28 @@ class Channel(asyncio.Protocol):
         self.resume_reading()  # what still comes is dropped, but TLS has to see the peer's farewell
         self._stop()
         if self._transport is not None:
-            self._transport.close()
-            self._close_timer = self._loop.call_later(CLOSE_TIMEOUT_S, self._transport.abort)
+            if self._transport.get_extra_info("ssl_object") is None:
+                self._transport.close()
+                self._close_timer = self._loop.call_later(CLOSE_TIMEOUT_S, self._transport.abort)
+            elif not self._transport.is_closing():  # else it is lost, and connection_lost is about to be called
+                self._transport.close()
+                self._await_farewell(self._loop.time() + CLOSE_TIMEOUT_S)
+
+    def _await_farewell(
+        self, until_s: float, moved_bytes: tuple[int, int] = (-1, -1), moved_at_s: float = -math.inf
+    ) -> None:
+        """Go on closing while anything leaves; ``moved_bytes`` is how far it was when that was seen last."""
+        assert self._transport is not None
+        now_s = self._loop.time()
+        found_bytes = (self.left_bytes(), unacknowledged_bytes(self._transport.get_extra_info("socket")))
+        if found_bytes != moved_bytes:
+            moved_at_s = now_s
+        if now_s >= min(until_s, moved_at_s + FAREWELL_S):
+            self._transport.abort()
+            return
+        self._close_timer = self._loop.call_later(
+            FAREWELL_S / 4, self._await_farewell, until_s, found_bytes, moved_at_s
+        )
 
     def abort(self, error: Exception | None = None) -> None:
         """Close at once; what is unsent is lost. ``error`` is what ``channel_closed`` will say."""

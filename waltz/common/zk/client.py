@@ -55,7 +55,18 @@ class SessionExpiredError(ZooKeeperError):
 
 
 class ZooKeeperUnreachableError(ZooKeeperError):
-    """No server of the connect string answered in time, or the string itself is wrong."""
+    """No server of the connect string answered in time, or the string itself is wrong.
+
+    Examples:
+        ```python
+        try:
+            client = await waltz.connect(
+                zookeeper_connect_string="localhost:1", cluster_root="/waltz", zookeeper_connect_timeout_ms=100
+            )
+        except waltz.ZooKeeperUnreachableError as error:
+            print(error)
+        ```
+    """
 
 
 class State(enum.Enum):

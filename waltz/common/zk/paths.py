@@ -103,3 +103,17 @@ class ClusterPaths(NamedTuple):
     def consumer_owners(self, group: str) -> str:
         """Parent of the ephemeral nodes that say which partitions are taken."""
         return f"{self.root}/ext/consumer/{group}/owner"
+
+    @property
+    def replica_moves(self) -> str:
+        """Parent of the nodes that say which replicas are being moved: our own, too. May be missing."""
+        return f"{self.root}/ext/move"
+
+    def replica_move(self, partition_id: int) -> str:
+        """Where a replica of the partition is being moved from and to."""
+        return f"{self.root}/ext/move/{partition_id}"
+
+    @property
+    def replica_moves_lock(self) -> str:
+        """The mutex of those who move replicas."""
+        return f"{self.root}/ext/moveLock"

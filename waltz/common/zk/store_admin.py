@@ -32,7 +32,16 @@ _EMPTY_MAP = b"\x01\0\0\0\0"
 
 
 class StoreAdminError(WaltzError):
-    """An administrative operation was refused; nothing was written."""
+    """An administrative operation was refused; nothing was written.
+
+    Examples:
+        ```python
+        try:
+            client = await waltz.connect(config, cluster_root="/nowhere", zookeeper=zookeeper)
+        except waltz.StoreAdminError as error:
+            print(error)  # there is no cluster at /nowhere
+        ```
+    """
 
 
 class _Value(Protocol):

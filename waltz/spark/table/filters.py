@@ -8,23 +8,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from pyspark.sql.datasource import (
-    EqualNullSafe,
-    EqualTo,
-    Filter,
-    GreaterThan,
-    GreaterThanOrEqual,
-    In,
-    IsNotNull,
-    LessThan,
-    LessThanOrEqual,
-    StringStartsWith,
-)
+from pyspark.sql.datasource import Filter
 
 from waltz.spark.filters import NOTHING_PUSHED, PARTITION, TRANSACTION_ID, Pushed, push
+from waltz.spark.predicates import is_always_true, predicate_of
 from waltz.spark.table.columns import SCHEMA
 
 KEY_COLUMNS = ("prefix", "key")
+
+_NEVER_NULL = {column.name for column in SCHEMA if not column.nullable}
 
 
 class BytesTest(NamedTuple):
@@ -85,7 +77,7 @@ def push_table(filters: Sequence[Filter], *, all_versions: bool) -> tuple[TableP
             keys[column] = keys.get(column, ANYTHING).both(test)
         elif _names_one_of(item, of_log):
             of_numbers.append(item)
-        elif not _is_certain(item):
+        elif not is_always_true(item, _NEVER_NULL):
             left.append(item)
     log, not_taken = push(of_numbers)
     return replace(EVERYTHING, log=log, keys=keys), [item for item in filters if item in (*left, *not_taken)]
@@ -96,40 +88,27 @@ def _names_one_of(item: Filter, columns: Sequence[str]) -> bool:
     return getattr(inner, "attribute", None) in [(column,) for column in columns]
 
 
-def _is_certain(item: Filter) -> bool:
-    """No column is ever null but the value."""
-    return (
-        isinstance(item, IsNotNull)
-        and len(item.attribute) == 1
-        and item.attribute[0] in SCHEMA.fieldNames()
-        and not SCHEMA[item.attribute[0]].nullable
-    )
-
-
-_TESTS: dict[type[Filter], Callable[[bytes], BytesTest]] = {
-    EqualTo: lambda value: BytesTest(among=frozenset((value,))),
-    EqualNullSafe: lambda value: BytesTest(among=frozenset((value,))),
-    GreaterThan: lambda value: BytesTest(value + b"\x00"),
-    GreaterThanOrEqual: lambda value: BytesTest(value),
-    LessThan: lambda value: BytesTest(end=value),
-    LessThanOrEqual: lambda value: BytesTest(end=value + b"\x00"),
-    StringStartsWith: lambda value: BytesTest(value, _behind(value)),
+_TESTS: dict[str, Callable[[bytes], BytesTest]] = {
+    "=": lambda value: BytesTest(among=frozenset((value,))),
+    ">": lambda value: BytesTest(value + b"\x00"),
+    ">=": lambda value: BytesTest(value),
+    "<": lambda value: BytesTest(end=value),
+    "<=": lambda value: BytesTest(end=value + b"\x00"),
+    "starts with": lambda value: BytesTest(value, _behind(value)),
 }
 
 
 def _bytes_test(item: Filter) -> tuple[str, BytesTest] | None:
     """A filter as a test of prefix or key, if it is one."""
-    attribute = getattr(item, "attribute", None)
-    if attribute not in [(column,) for column in KEY_COLUMNS]:
+    asked = predicate_of(item)
+    if asked is None or asked.column not in KEY_COLUMNS:
         return None
-    if isinstance(item, In):
-        among = [_bytes(value) for value in item.value]
-        if None in among:
-            return None
-        return attribute[0], BytesTest(among=frozenset(value for value in among if value is not None))
-    make = _TESTS.get(type(item))
-    value = None if make is None else _bytes(getattr(item, "value", None))
-    return None if make is None or value is None else (attribute[0], make(value))
+    literals = [value for value in map(_bytes, asked.values) if value is not None]
+    if len(literals) < len(asked.values):
+        return None
+    if asked.operator == "in":
+        return asked.column, BytesTest(among=frozenset(literals))
+    return asked.column, _TESTS[asked.operator](literals[0])
 
 
 def _bytes(value: object) -> bytes | None:

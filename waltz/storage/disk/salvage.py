@@ -160,7 +160,8 @@ class Salvage:
                             last, error.transaction_id
                         )  # even if nothing else tells that there was such a record
                 else:
-                    if not recovered.damaged and recovered.next_transaction_id > last and not reader.unreadable:
+                    is_intact = not (recovered.damaged or recovered.lost_bits or reader.unreadable)
+                    if is_intact and recovered.next_transaction_id > last:
                         run = Run(first, recovered.next_transaction_id - 1, HEADER_SIZE_BYTES, recovered.end_offset)
                         runs = (run,) if recovered.next_transaction_id > first else ()
                         return SegmentSurvey(path, first, recovered.next_transaction_id, runs, whole=True)

@@ -1,6 +1,7 @@
 """The files of a segment as they are created, told apart, and opened again after whatever has happened to them."""
 
 import logging
+from collections.abc import Sequence
 from pathlib import Path
 from uuid import UUID
 
@@ -16,6 +17,7 @@ from waltz.storage.disk.segment_format import (
     valid_record_size,
 )
 from waltz.storage.disk.segment_recovery import Known, Recovered, SegmentContents, recover
+from waltz.storage.disk.torn_write import Bit
 from waltz.storage.errors import CorruptionError, StorageError
 
 logger = logging.getLogger(__name__)
@@ -152,6 +154,8 @@ def _usable_index_size(segment: Segment, index: File) -> int:
 def _settle(segment: Segment, handles: SegmentFiles, recovered: Recovered, index_size: int) -> None:
     """Leave the files as recovery decided, touching only what differs, and make them durable."""
     data, index = handles.data, handles.index
+    if recovered.lost_bits:
+        _set_lost_bits(segment, data, recovered.lost_bits)
     if index_size == 0:
         index.truncate(0)
         index.write(0, [segment.header.encode()])
@@ -177,3 +181,16 @@ def _settle(segment: Segment, handles: SegmentFiles, recovered: Recovered, index
     segment.next_transaction_id = recovered.next_transaction_id
     segment.end_offset = recovered.end_offset
     segment.damaged = recovered.damaged
+
+
+def _set_lost_bits(segment: Segment, data: File, bits: Sequence[Bit]) -> None:
+    for bit in bits:
+        logger.warning(
+            "partition %d: setting bit %#04x at offset %d of %s, which a loss of power or the medium has cleared",
+            segment.header.partition_id,
+            bit.mask,
+            bit.offset,
+            segment.path,
+        )
+        data.write(bit.offset, [bytes([data.read(bit.offset, 1)[0] | bit.mask])])
+    data.sync()

@@ -12,6 +12,7 @@ scan in the background). Where one is not intact,
   searching; where nothing follows and the end is not known, the segment is refused. Only an index that ends before the
   mark tells otherwise: it reached the mark when that was set, so the log was cut since, and what is there was written
   after that;
+- one bit of it is missing that a lost sector explains as well as a flipped bit: the bit is set, so that it is intact;
 - it is what an interrupted write leaves, and nothing but that: nobody was told of it, nor of anything behind it, even
   of records that are intact because pieces of the write reached the medium in another order. It is cut from there on;
 - else it may have been acknowledged, although the index does not know it: the segment is refused (rule S9).
@@ -20,7 +21,7 @@ scan in the background). Where one is not intact,
 import logging
 from array import array
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from waltz.storage.disk.segment_format import (
@@ -33,7 +34,7 @@ from waltz.storage.disk.segment_format import (
     scan_records,
     valid_record_size,
 )
-from waltz.storage.disk.torn_write import is_torn
+from waltz.storage.disk.torn_write import Bit, WithBits, is_torn, lost_bit
 from waltz.storage.errors import CorruptionError
 
 logger = logging.getLogger(__name__)
@@ -128,6 +129,8 @@ class Recovered(NamedTuple):
     start_transaction_id: int
     entries: Sequence[int]
     damaged: tuple[tuple[int, int], ...]
+    lost_bits: tuple[Bit, ...]
+    """They are to be set, durably, before the index tells of the records that they are missing from."""
 
 
 def recover(contents: SegmentContents, known: Known) -> Recovered:
@@ -136,8 +139,10 @@ def recover(contents: SegmentContents, known: Known) -> Recovered:
     Raises ``CorruptionError`` when records are gone that must not be, ``OSError`` when the files cannot be read.
     """
     start_id, offset = _start(contents, known)
+    data = contents.data
     entries: array[int] = array("q")
     damaged: list[tuple[int, int]] = []
+    lost_bits: list[Bit] = []
     next_id, index_end = start_id, contents.index_max + 1
     while True:
         offsets = scan_records(contents.data, offset, contents.data_size, next_id)
@@ -149,6 +154,11 @@ def recover(contents: SegmentContents, known: Known) -> Recovered:
         later = contents.later_indexed_record(offset, next_id, contents.data_size, index_end)
         if later is None:
             index_end = next_id  # it leads nowhere from here on, so it is not read again behind the next damage
+            bit = lost_bit(contents.data, offset, contents.data_size, next_id)
+            if bit is not None:
+                lost_bits.append(bit)
+                contents = replace(contents, data=WithBits(data, lost_bits))
+                continue
             later = _after_damage(contents, known, offset, next_id)
         if later is None:
             break
@@ -162,7 +172,7 @@ def recover(contents: SegmentContents, known: Known) -> Recovered:
         entries.extend([offset] * (later_id - inside_end))
         next_id, offset = later_id, later_offset
     _check_complete(contents, next_id, known)
-    return Recovered(next_id, offset, start_id, entries, tuple(damaged))
+    return Recovered(next_id, offset, start_id, entries, tuple(damaged), tuple(lost_bits))
 
 
 def _start(contents: SegmentContents, known: Known) -> tuple[int, int]:

@@ -7,7 +7,14 @@ explains all that is wrong with it. It does not if
 - anything that is there contradicts: the transaction id, the length, the place where the next record begins;
 - the payload matches its own checksum: then zeros in it are payload;
 - one flipped bit explains it as well: that happens to records which were whole, and whose payload holds zeros.
+
+Where nothing but one bit is missing, of a few bytes of a record before the end of a sector for example, both have
+happened to the same record, and it is known: with the bit it is intact (:func:`lost_bit`).
 """
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from waltz.common.checksum import checksum, crc32
 from waltz.storage.disk.segment_format import (
@@ -17,6 +24,7 @@ from waltz.storage.disk.segment_format import (
     Reader,
     find_later_record,
     stored_id_and_size,
+    valid_record_size,
 )
 
 _SECTOR_BYTES = 512
@@ -36,7 +44,48 @@ def is_torn(reader: Reader, offset: int, end: int, transaction_id: int) -> bool:
 
     ``end`` is the size of the file. False in doubt.
     """
-    return _is_explained_by_loss(reader, offset, end, transaction_id) and not _has_one_flipped_bit(reader, offset, end)
+    return _is_explained_by_loss(reader, offset, end, transaction_id) and _flipped_bit(reader, offset, end) is None
+
+
+class Bit(NamedTuple):
+    """One bit of a file: the offset of its byte, and its mask there."""
+
+    offset: int
+    mask: int
+
+
+@dataclass(frozen=True, slots=True)
+class WithBits:
+    """A file as it is when some bits of it are set."""
+
+    reader: Reader
+    bits: Sequence[Bit]
+
+    def read(self, offset: int, size: int) -> bytes:
+        """Up to ``size`` bytes from ``offset``."""
+        data = bytearray(self.reader.read(offset, size))
+        for bit in self.bits:
+            if 0 <= bit.offset - offset < len(data):
+                data[bit.offset - offset] |= bit.mask
+        return bytes(data)
+
+
+def lost_bit(reader: Reader, offset: int, end: int, transaction_id: int) -> Bit | None:
+    """The bit with which the record of this id at ``offset`` is intact, if a lost sector explains that it is missing.
+
+    Whether the sector was never written or the bit has flipped, the record was this one: to set the bit gives back what
+    was acknowledged, or completes what was not, as if the write had ended in time. ``end`` is the size of the file.
+    """
+    if not _is_explained_by_loss(reader, offset, end, transaction_id):
+        return None
+    bit = _flipped_bit(reader, offset, end)
+    if bit is None:
+        return None
+    at = bit.offset - offset
+    if not _Piece(reader, offset, at + 1).misses(at, at + 1):
+        return None
+    is_intact = valid_record_size(WithBits(reader, [bit]), offset, end, transaction_id) is not None
+    return bit if is_intact else None
 
 
 class _Piece:
@@ -96,20 +145,20 @@ def _is_explained_by_loss(reader: Reader, offset: int, end: int, transaction_id:
     return piece.agrees(crc_at, RECORD_CRC.pack(crc32(memoryview(piece.data)[:crc_at])))
 
 
-def _has_one_flipped_bit(reader: Reader, offset: int, end: int) -> bool:
-    """Whether the record would be intact with one bit of it changed."""
+def _flipped_bit(reader: Reader, offset: int, end: int) -> Bit | None:
+    """The bit with which, changed, the record would be intact."""
     prefix = reader.read(offset, RECORD_PREFIX.size)
     if len(prefix) < RECORD_PREFIX.size:
-        return False
+        return None
     length = int.from_bytes(prefix[_LENGTH_AT:_CHECKSUM_AT], "big")
     for bit in range(_LENGTH_BITS):
         size = STORED_OVERHEAD_BYTES + (length ^ (1 << bit))
         if offset + size <= end and _syndrome(reader, offset, size, length ^ (1 << bit)) == 0:
-            return True
+            return Bit(offset + _CHECKSUM_AT - 1 - bit // 8, 1 << bit % 8)
     size = STORED_OVERHEAD_BYTES + length
-    return offset + size <= end and _is_of_one_bit(
-        _syndrome(reader, offset, size, length), 8 * (size - RECORD_CRC.size)
-    )
+    if offset + size > end:
+        return None
+    return _bit_of(_syndrome(reader, offset, size, length), offset, size - RECORD_CRC.size)
 
 
 def _syndrome(reader: Reader, offset: int, size: int, length: int) -> int:
@@ -123,31 +172,34 @@ def _syndrome(reader: Reader, offset: int, size: int, length: int) -> int:
     return found ^ stored
 
 
-def _is_of_one_bit(syndrome: int, covered_bits: int) -> bool:
-    """Whether one flipped bit, of the CRC or of the ``covered_bits`` before it, makes this difference.
+def _bit_of(syndrome: int, offset: int, covered_bytes: int) -> Bit | None:
+    """The bit, of the CRC or of the ``covered_bytes`` from ``offset`` on before it, that makes this difference.
 
     A bit n places before the end of what the CRC covers makes the n-th power of the generator: the n that belongs to
     the syndrome is looked for in strides.
     """
     if syndrome == 0:
-        return False
+        return None
+    crc_offset = offset + covered_bytes
     if syndrome & (syndrome - 1) == 0:
-        return True
+        place = syndrome.bit_length() - 1
+        return Bit(crc_offset + RECORD_CRC.size - 1 - place // 8, 1 << place % 8)
     powers: dict[int, int] = {}
     power = 1
     for exponent in range(_STRIDE_BITS):
         powers[power] = exponent
         power = (power >> 1) ^ (_POLYNOMIAL if power & 1 else 0)
     backwards = [_back(1 << bit, _STRIDE_BITS) for bit in range(32)]
-    for strides in range(covered_bits // _STRIDE_BITS + 1):
+    for strides in range(8 * covered_bytes // _STRIDE_BITS + 1):
         if syndrome in powers:
-            return 0 < strides * _STRIDE_BITS + powers[syndrome] <= covered_bits
+            place = strides * _STRIDE_BITS + powers[syndrome] - 1
+            return Bit(crc_offset - 1 - place // 8, 0x80 >> place % 8) if 0 <= place < 8 * covered_bytes else None
         remaining, syndrome = syndrome, 0
         while remaining:
             lowest = remaining & -remaining
             syndrome ^= backwards[lowest.bit_length() - 1]
             remaining ^= lowest
-    return False
+    return None
 
 
 def _back(power: int, steps: int) -> int:

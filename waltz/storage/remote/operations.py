@@ -19,6 +19,7 @@ from waltz.common.zk.store_admin import (
 )
 from waltz.storage.remote.admin_client import StorageAdminClient
 from waltz.storage.remote.client import StorageClient
+from waltz.storage.remote.copying import copy_records
 
 TIMEOUT_S = 30.0
 """Deadline of an administrative request; opening a partition may have to scan its log."""
@@ -183,17 +184,18 @@ class PartitionCopy:
             current = await destination.truncate(
                 session_id, partition_id, info.low_water_mark, offline=True, timeout_s=TIMEOUT_S
             )
-        while current < target:
-            count = min(target - current, batch_size)
-            records = await self._source.records(partition_id, current + 1, count)
-            if not records:
-                raise WaltzError(f"the source does not hold transaction {current + 1}, although its mark is {target}")
-            await destination.append(session_id, partition_id, records, offline=True, timeout_s=TIMEOUT_S)
-            before, current = current, current + len(records)
-            if current >= info.low_water_mark:  # a mark never goes back, so it stays until the records reach it
-                await destination.set_low_water_mark(
-                    session_id, partition_id, current, offline=True, timeout_s=TIMEOUT_S
-                )
+        copying = copy_records(
+            self._source,
+            destination,
+            partition_id,
+            info,
+            current,
+            target,
+            timeout_s=TIMEOUT_S,
+            batch_records=batch_size,
+        )
+        async for batch in copying:
+            before, current = current, batch.last_id
             if before // _PROGRESS_INTERVAL != current // _PROGRESS_INTERVAL:
                 self._report(f"transaction {current} of {target} ({100 * (current + 1) // (target + 1)} %)")
         return current

@@ -8,9 +8,10 @@ from waltz.common.serializers import Serializer
 from waltz.table.envelope import Row
 from waltz.table.face.blocking_parts import BlockingPrefixedTable, BlockingTypedTable
 from waltz.table.face.cursors import NamedCursor
+from waltz.table.face.partition import TIMEOUT_S
 from waltz.table.face.several import PrefixedTable
 from waltz.table.face.sweeping import SweepCheck
-from waltz.table.face.table import TIMEOUT_S, Table
+from waltz.table.face.table import Table
 from waltz.table.face.threads import BlockingTransaction, Run, iterated, transact
 from waltz.table.properties import PartitionProperties
 from waltz.table.rows import TableRow, Version

@@ -4,8 +4,9 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Generic, TypeVar
 
 from waltz.common.serializers import Serializer
+from waltz.table.face.partition import TIMEOUT_S
 from waltz.table.face.several import PrefixedTable
-from waltz.table.face.table import TIMEOUT_S, Table
+from waltz.table.face.table import Table
 from waltz.table.face.threads import BlockingTransaction, Run, iterated, transact
 from waltz.table.rows import TableRow, Version
 from waltz.table.taking import Taken

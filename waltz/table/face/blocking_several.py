@@ -6,8 +6,8 @@ from typing import Self
 
 from waltz.table.envelope import Row
 from waltz.table.face.blocking import BlockingTable
+from waltz.table.face.partition import TIMEOUT_S
 from waltz.table.face.several import PartitionedTable
-from waltz.table.face.table import TIMEOUT_S
 from waltz.table.face.threads import BlockingTransaction, Run, iterated, transact
 from waltz.table.rows import TableRow, Version
 from waltz.table.view import KeyRange

@@ -24,6 +24,13 @@ async def configure(client: Client, partition_id: int, changes: Mapping[str, obj
     May be called whenever a program starts: nothing is written when nothing changes, and what others change meanwhile
     stays. Raises ``PropertiesError``, and ``ZooKeeperError``: after a ``ConnectionLossError`` the change may have been
     made, and can be made again.
+
+    Examples:
+        ```python
+        await waltz.table.configure(client, 0, {"format": "table", "rowType": "zlib"})
+        async with client.table(0) as table:
+            await table.put(b"alice", b"100")
+        ```
     """
     _check_partition(client, partition_id)
     nodes, root = client.directory
@@ -31,7 +38,14 @@ async def configure(client: Client, partition_id: int, changes: Mapping[str, obj
 
 
 async def properties_of(client: Client, partition_id: int) -> PartitionProperties:
-    """The properties of a partition. Raises ``PropertiesError`` and ``ZooKeeperError``."""
+    """The properties of a partition. Raises ``PropertiesError`` and ``ZooKeeperError``.
+
+    Examples:
+        ```python
+        properties = await waltz.table.properties_of(client, 0)
+        print(properties.format, properties.codec, properties.disabled)
+        ```
+    """
     _check_partition(client, partition_id)
     nodes, root = client.directory
     return (await read_properties(nodes, root, partition_id)).properties

@@ -18,7 +18,16 @@ _HOLDER = "holder"
 
 
 class NamedCursor:
-    """The cursor of a group in a partition: ``NamedCursor(client, "mails", 0)``. Whoever reads it last may move it."""
+    """The cursor of a group in a partition: ``NamedCursor(client, "mails", 0)``. Whoever reads it last may move it.
+
+    Examples:
+        ```python
+        cursor = waltz.table.NamedCursor(client, "mails", 0)
+        taken = await table.take(await cursor.read())
+        print(len(taken.rows), "rows to be mailed")
+        await cursor.advance(taken.cursor)
+        ```
+    """
 
     def __init__(self, client: Client, group: str, partition_id: int) -> None:
         """Raises ``ValueError`` when the name of the group cannot be that of a node, or there is no such partition."""

@@ -15,6 +15,13 @@ class ZooKeeperPositions(PositionStore):
     They are the cursors of the group (:class:`waltz.table.NamedCursor`), and nothing has to be set up for them. Each
     change is a write in ZooKeeper for each partition that has moved, so let it be one a second rather than one for each
     transaction.
+
+    Examples:
+        ```python
+        positions = waltz.ZooKeeperPositions(client, "mails")
+        async with client.consume(positions, commit_every_s=1.0) as consumer:
+            print((await anext(consumer)).data)
+        ```
     """
 
     def __init__(self, client: Client, group: str) -> None:

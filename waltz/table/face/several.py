@@ -10,7 +10,8 @@ from zlib import crc32
 
 from waltz.client.plain.client import Client
 from waltz.table.envelope import Row
-from waltz.table.face.table import TIMEOUT_S, Table
+from waltz.table.face.partition import TIMEOUT_S
+from waltz.table.face.table import Table
 from waltz.table.face.transaction import TableTransaction
 from waltz.table.properties import PartitionProperties
 from waltz.table.rows import TableRow, Version
@@ -27,7 +28,15 @@ def place_of(key: bytes, count: int) -> int:
 
 
 class PrefixedTable:
-    """The rows of one prefix of a table, as a table of its own."""
+    """The rows of one prefix of a table, as a table of its own.
+
+    Examples:
+        ```python
+        accounts = waltz.table.PrefixedTable(table, b"accounts")
+        await accounts.put(b"alice", b"100")
+        print([row.key async for row in accounts.scan()])
+        ```
+    """
 
     def __init__(self, table: Table, prefix: bytes) -> None:
         """The table is opened and closed by others."""
@@ -78,6 +87,15 @@ class PartitionedTable:
 
     Which partitions these are, and in which order, decides where a key is: every program has to give the same ones, for
     as long as the table is used. All rows of a key are in one partition, whatever their prefix.
+
+    Examples:
+        ```python
+        for partition_id in (0, 1, 2):
+            await waltz.table.configure(client, partition_id, {"format": "table"})
+        async with waltz.table.PartitionedTable(client, [0, 1, 2]) as table:
+            await table.put(b"alice", b"100")  # in the partition of its key
+            print(await table.get([b"alice", b"bob"]))
+        ```
     """
 
     def __init__(

@@ -15,7 +15,16 @@ _YIELD_ROWS = 256
 
 
 class SweepCheck(NamedTuple):
-    """What a sweep would find."""
+    """What a sweep would find.
+
+    Examples:
+        ```python
+        check: waltz.table.SweepCheck = await table.check_sweep()
+        if check.due:
+            print(check.aged, "rows are past their age")
+            await table.sweep()
+        ```
+    """
 
     aged: int
     """Rows that have reached their age: a sweep removes these."""

@@ -5,7 +5,9 @@ from contextlib import suppress
 from typing import Any, Protocol, TypeVar
 
 from waltz.client.errors import ClientClosedError
-from waltz.table.face.table import TIMEOUT_S, Table, Transacting
+from waltz.table.face.partition import TIMEOUT_S
+from waltz.table.face.table import Table
+from waltz.table.face.transacting import Transacting
 from waltz.table.face.transaction import TableTransaction
 from waltz.table.rows import TableRow
 

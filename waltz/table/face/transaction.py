@@ -21,7 +21,19 @@ class Intent(NamedTuple):
 
 
 class TableTransaction:
-    """Reads the table as of one transaction of the log, and its own writes before that."""
+    """Reads the table as of one transaction of the log, and its own writes before that.
+
+    Examples:
+        ```python
+        def move(transaction: waltz.table.TableTransaction) -> None:
+            row = transaction.get(b"alice")
+            transaction.put(b"bob", row.value if row else b"0")
+            transaction.delete(b"alice")
+
+
+        transaction_id = await table.transaction(move)
+        ```
+    """
 
     def __init__(self, reading: Reading) -> None:
         """The reading has to be raw: to see what the rows to be written have to win over."""

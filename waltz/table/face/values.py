@@ -5,7 +5,8 @@ from contextlib import aclosing
 from typing import Generic, TypeVar
 
 from waltz.common.serializers import Serializer
-from waltz.table.face.table import TIMEOUT_S, Table
+from waltz.table.face.partition import TIMEOUT_S
+from waltz.table.face.table import Table
 from waltz.table.face.transaction import TableTransaction
 from waltz.table.rows import Version
 from waltz.table.view import KeyRange
@@ -17,6 +18,14 @@ class TypedTable(Generic[T]):
     """The rows of one prefix of a table, with values that a serializer turns into bytes and back.
 
     A row whose value is null is like none. What the serializer raises comes out of the call that needed it.
+
+    Examples:
+        ```python
+        balances = waltz.table.TypedTable(table, waltz.JsonSerializer(), b"balances")
+        await balances.put(b"alice", {"amount": 100})
+        await balances.update(b"bob", lambda balance: balance or {"amount": 0})
+        print(await balances.get([b"alice", b"bob"]))
+        ```
     """
 
     def __init__(self, table: Table, serializer: Serializer[T], prefix: bytes = b"") -> None:

@@ -1,6 +1,7 @@
 """Read, decide and append in one call: no update is lost, whoever else is writing."""
 
 import asyncio
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from typing import Any
@@ -327,3 +328,28 @@ def test_a_blocking_decision_is_made_on_the_thread_of_the_caller(drivers: list[M
                 assert client.transact(0, lambda basis: b"%d" % (basis.high_water_mark + 2), feed=feed) == 2
                 break
     checked(drivers[0], 3)
+
+
+@pytest.mark.parametrize("later", [False, True])
+async def test_a_serializer_of_a_client_with_callbacks_is_for_its_decisions(
+    drivers: list[MockDriver], later: bool
+) -> None:
+    def decided(value: object) -> Callable[[waltz.Basis], object]:
+        async def decide_later(basis: waltz.Basis) -> object:
+            return value
+
+        return decide_later if later else lambda basis: value
+
+    serializer = waltz.JsonSerializer()
+    async with waltz.open_client(Callbacks(), drivers[0], serializer=serializer) as client:
+        first = await client.transact(0, decided({"amount": 10}))
+        second = await client.transact(0, decided(waltz.Append({"amount": 11}, header=3, append_locks=[COUNTER])))
+        assert await client.transact(0, decided(None)) is None
+        with pytest.raises(TypeError, match="not JSON serializable"):
+            await client.transact(0, decided(b"bytes"))
+    assert (first, second) == (0, 1)
+    stored = drivers[0].partitions[0].transactions
+    assert [(each.data, each.header) for each in stored] == [(b'{"amount":10}', 0), (b'{"amount":11}', 3)]
+    async with waltz.open_client(Callbacks(), drivers[1]) as client:
+        with pytest.raises(TypeError, match="must return an Append, bytes or None"):
+            await client.transact(0, decided({"amount": 12}))

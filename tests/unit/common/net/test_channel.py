@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager, suppress
 import pytest
 
 from tests.unit.common.net.peers import FAMILY, Recorder, bare_client, bare_server, frame
+from tests.unit.relay import relay
 from waltz.common.config import TlsConfig
 from waltz.common.errors import ConnectFailedError, DeadlineExceededError, ProtocolError
 from waltz.common.ids import Endpoint
@@ -249,6 +250,54 @@ async def test_close_ends_although_the_peer_reads_nothing(monkeypatch: pytest.Mo
         async with asyncio.timeout(60):
             await channel.wait_closed()
         assert len(client.closed) == 1
+
+
+async def test_a_line_that_is_dead_is_not_waited_for_to_say_farewell(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Everything has left, as far as kernels know: a relay has it."""
+    monkeypatch.setattr(channel_module, "CLOSE_TIMEOUT_S", 3600.0)
+    monkeypatch.setattr(channel_module, "FAREWELL_S", 0.05)
+    server, client = Recorder(), Recorder()
+    listener = await Listener.open("127.0.0.1", 0, FAMILY, "server", lambda: server, tls=server_context(TlsConfig()))
+    async with relay(listener.port) as line:
+        endpoint = Endpoint("127.0.0.1", line.port)
+        channel = await connect(endpoint, FAMILY, "client", client, tls=client_context(TlsConfig()), timeout_s=60)
+        line.blackhole()
+        channel.send(frame(b"never seen"))
+        channel.close()
+        async with asyncio.timeout(60):
+            await channel.wait_closed()
+        assert client.closed == [None]
+        assert server.payloads == []
+    await listener.close()
+
+
+async def test_a_slow_line_may_take_its_time_to_get_the_last_bytes_across(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While anything leaves, up to the limit: here at every look, and then no more."""
+    monkeypatch.setattr(channel_module, "FAREWELL_S", 0.01)
+
+    class Slow(FakeTransport):
+        looks = 0
+
+        def get_extra_info(self, name: str, default: object = None) -> object:
+            return self if name == "ssl_object" else default
+
+        def is_closing(self) -> bool:
+            return bool(self.ended)
+
+        def get_write_buffer_size(self) -> int:
+            self.looks += bool(self.ended)
+            return max(20 - self.looks, 10)
+
+    channel = Channel(FAMILY, "test", Recorder())
+    transport = Slow()
+    channel.connection_made(transport)
+    channel.data_received(encode_hello(Hello([3], "peer")))
+    channel.send(frame(bytes(1000)))
+    channel.close()
+    while "abort" not in transport.ended:
+        await asyncio.sleep(0.001)
+    assert transport.looks > 10
+    channel.connection_lost(None)
 
 
 async def test_abort_tells_its_reason_once() -> None:

@@ -119,7 +119,7 @@ def test_a_scan_that_is_left_gives_up_its_snapshot(table: BlockingTable) -> None
     table.put(b"0001", b"later")
     assert next(rows).value == b"v"
     rows.close()  # type: ignore[attr-defined]  # it is a generator
-    assert not list(table._table._store._snapshots)  # type: ignore[attr-defined]
+    assert not list(table._table._partition.store._snapshots)  # type: ignore[attr-defined]
 
 
 def test_cursors(client: waltz.blocking.Client) -> None:

@@ -317,6 +317,6 @@ async def test_a_closed_table_says_so(client: waltz.Client) -> None:
     async with Table(client, 0, TABLE) as table:
         transaction_id = await table.put(b"k", b"v")
         await table.get([b"k"])
-        follower = table._follower
+        follower = table._partition.follower
     with pytest.raises(TableError, match="has stopped: it is closed"):
         await follower.reached(transaction_id + 1)

@@ -1,0 +1,42 @@
+"""Feeds of one partition for threads."""
+
+import pytest
+
+import waltz
+from waltz.client.mock import MockDriver
+
+pytestmark = pytest.mark.timeout(60)
+
+
+def test_reading_without_a_loop(driver: MockDriver) -> None:
+    for number in range(1_000):
+        driver.partitions[0].add(b"%d" % number)
+    with waltz.blocking.connect(driver) as client:
+        feed = client.feed(0, after=-1)
+        assert [next(feed).data, next(feed).data] == [b"0", b"1"]
+        polled = feed.poll(10)
+        assert polled is not None
+        assert (polled.transaction_id, feed.position, feed.handed_out) == (2, 1, 2)
+        rest = feed.next_batch()
+        assert (rest[0].transaction_id, feed.position) == (3, 2)
+        for number in (1_000, 1_001):  # what has come may have been all
+            driver.partitions[0].add(b"%d" % number)
+        for record in feed:
+            assert record.transaction_id == rest[-1].transaction_id + 1
+            other = next(feed)
+            assert (other.transaction_id, feed.position) == (record.transaction_id + 1, record.transaction_id)
+            break
+        batches = client.feed_batches(0, after=989)
+        ids: list[int] = []
+        while len(ids) < 12:  # as many at a time as came together
+            ids += [record.transaction_id for record in next(batches)]
+        assert ids == list(range(990, 1_002))
+        assert batches.next_batch(0.001) == []
+        assert batches.position == 1_001
+        with client.feed(0, after=1_001) as late:
+            assert late.poll(0) is None
+            driver.partitions[0].add(b"late")
+            assert next(late).data == b"late"
+        with client.feed(0, after=1_001, until=1_002) as ending:
+            assert [record.data for record in ending] == [b"late"]
+        assert list(client.feed_batches(0, after=5, until=5)) == []

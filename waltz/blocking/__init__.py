@@ -1,0 +1,22 @@
+"""The plain client for threads and notebooks: every call blocks until it is done.
+
+    import waltz.blocking
+
+    with waltz.blocking.connect("client.yml") as client:
+        transaction_id = client.append(0, b"hello")
+        for transaction in client.feed(0, after=-1, until=transaction_id):
+            print(transaction.data)
+
+All clients of a process share one event loop on a thread of its own, which ends when the last of them is closed. A
+client may be used by any number of threads at a time. Calls are bounded by the deadlines of the asynchronous client.
+
+Reading order: ``loop``, the thread with the loop, and calls to it; ``feeds`` and ``merged``, what is read; ``plain``,
+the calls of the plain face; ``values``, the same for values; ``client``, with databases and tables.
+"""
+
+from waltz.blocking.client import Client, connect
+from waltz.blocking.feeds import BatchFeed, TransactionFeed
+from waltz.blocking.merged import Consumer, MergedFeed
+from waltz.blocking.values import ValueClient
+
+__all__ = ["BatchFeed", "Client", "Consumer", "MergedFeed", "TransactionFeed", "ValueClient", "connect"]

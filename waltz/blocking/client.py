@@ -1,0 +1,168 @@
+"""The client that ``waltz.blocking.connect`` makes: the plain face for threads, values, databases and tables."""
+
+import os
+from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar, Unpack
+
+from waltz import asynchronous
+from waltz.blocking.plain import PlainClient
+from waltz.blocking.values import ValueClient
+from waltz.client.configuration import ClientSettings
+from waltz.client.database_batches import MAX_BATCH
+from waltz.client.databases import Connection, Database
+from waltz.client.engine.environment import Config
+from waltz.client.events import OnEvent
+from waltz.client.options import ClientOptions
+from waltz.client.plain.client import MAX_IN_FLIGHT
+from waltz.client.plain.to_database import THREADS
+from waltz.client.positions.interface import PositionStore
+from waltz.client.transaction import Transaction
+from waltz.common.serializers import Serializer
+
+if TYPE_CHECKING:
+    from waltz.table.face.blocking import BlockingCursor, BlockingTable
+    from waltz.table.face.blocking_several import BlockingPartitionedTable
+    from waltz.table.face.table import Table
+    from waltz.table.properties import PartitionProperties
+
+C = TypeVar("C", bound=Connection)
+T = TypeVar("T")
+
+
+def connect(
+    config: Config = None,
+    *,
+    max_in_flight: int = MAX_IN_FLIGHT,
+    session_write: bool | None = None,
+    exclusive_session: bool | None = None,
+    options: ClientOptions | None = None,
+    on_event: OnEvent | None = None,
+    **settings: Unpack[ClientSettings],
+) -> "Client":
+    """A client, to be opened with ``with``; the arguments are those of :func:`waltz.connect`.
+
+    Examples:
+        ```python
+        with waltz.blocking.connect(cluster) as client:
+            transaction_id = client.append(0, b"hello")
+        ```
+    """
+    return Client(
+        asynchronous.connect(
+            config,
+            max_in_flight=max_in_flight,
+            session_write=session_write,
+            exclusive_session=exclusive_session,
+            options=options,
+            on_event=on_event,
+            **settings,
+        )
+    )
+
+
+class Client(PlainClient):
+    """The calls of :class:`waltz.Client`, each blocking until it is done, with the same errors.
+
+    Examples:
+        ```python
+        transaction_id = client.append(0, b"paid", append_locks=[waltz.PartitionLocalLock("account", "alice")])
+        for transaction in client.feed(0, after=-1, until=transaction_id):
+            print(transaction.transaction_id, transaction.data)
+        ```
+    """
+
+    _client: asynchronous.Client
+
+    def __init__(self, client: asynchronous.Client) -> None:
+        super().__init__(client)
+
+    def with_serializer(self, serializer: Serializer[T]) -> ValueClient[T]:
+        """This client for values that ``serializer`` turns into bytes and back; it may be made for a single call."""
+        return ValueClient(self, serializer)
+
+    def apply_to_database(
+        self,
+        database: Database[C],
+        apply: Callable[[Transaction, bytes, C], None],
+        *,
+        partition_ids: Collection[int] | None = None,
+        follow: bool = True,
+        max_batch: int = MAX_BATCH,
+        threads: int = THREADS,
+    ) -> None:
+        """Have ``apply(transaction, data, connection)`` change a database for each transaction: exactly once.
+
+        As ``apply_to_database`` of :class:`waltz.Client`: up to ``max_batch`` transactions that wait are applied by one
+        database transaction, and as many partitions at a time as there are ``threads``. With ``follow`` it never
+        returns; without, it does when everything is applied that was committed at the call.
+
+        Raises what ``apply`` raises, when everything before that transaction is applied: calling it again goes on
+        there. Raises ``StoredMarkError`` and ``ValueError`` as that does.
+        """
+        self.run(
+            self._client.apply_to_database(
+                database,
+                apply,
+                partition_ids=partition_ids,
+                follow=follow,
+                max_batch=max_batch,
+                threads=threads,
+            )
+        )
+
+    def table(
+        self,
+        partition_id: int,
+        *,
+        store: str | None = None,
+        directory: str | os.PathLike[str] | None = None,
+        properties: "PartitionProperties | None" = None,
+    ) -> "BlockingTable":
+        """The table in a partition, to be opened with ``with`` while the client is open."""
+        from waltz.table.face.blocking import BlockingTable  # for those only who use tables
+
+        async def made() -> "Table":
+            return self._client.table(partition_id, store=store, directory=directory, properties=properties)
+
+        return BlockingTable(self.run(made()), self.run)
+
+    def partitioned_table(
+        self,
+        partition_ids: Sequence[int],
+        *,
+        store: str | None = None,
+        directory: str | os.PathLike[str] | None = None,
+        properties: "PartitionProperties | None" = None,
+    ) -> "BlockingPartitionedTable":
+        """One table in several partitions, as :class:`waltz.table.PartitionedTable`, to be opened with ``with``."""
+        from waltz.table.face.blocking_several import BlockingPartitionedTable
+        from waltz.table.face.several import PartitionedTable
+
+        async def made() -> PartitionedTable:
+            path = None if directory is None else Path(directory)
+            return PartitionedTable(self._client, partition_ids, properties, store=store, directory=path)
+
+        return BlockingPartitionedTable(self.run(made()), self.run)
+
+    def configure_table(self, partition_id: int, changes: Mapping[str, object]) -> "PartitionProperties":
+        """Change properties of a partition, as :func:`waltz.table.configure` does."""
+        from waltz.table.face.configured import configure
+
+        return self.run(configure(self._client, partition_id, changes))
+
+    def named_cursor(self, group: str, partition_id: int) -> "BlockingCursor":
+        """How far a group of consumers has come in a partition, as :class:`waltz.table.NamedCursor`."""
+        from waltz.table.face.blocking import BlockingCursor
+        from waltz.table.face.cursors import NamedCursor
+
+        return BlockingCursor(NamedCursor(self._client, group, partition_id), self.run)
+
+    def zookeeper_positions(self, group: str) -> PositionStore:
+        """Positions in the cluster's ZooKeeper, for :meth:`consume`: :class:`waltz.ZooKeeperPositions`.
+
+        Raises ``ValueError`` when the name of the group cannot be that of a node.
+        """
+        from waltz.table.face.positions import ZooKeeperPositions
+
+        return ZooKeeperPositions(self._client, group)

@@ -1,0 +1,146 @@
+"""The event loop of all blocking clients of a process, on a thread of its own, and calls of other threads to it."""
+
+import asyncio
+import os
+import threading
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+from waltz.client.errors import ClientClosedError, InvalidOperationError
+from waltz.common.loops import new_event_loop
+
+T = TypeVar("T")
+
+_END_TIMEOUT_S = 5.0
+
+
+class BackgroundLoop:
+    """The loop and its thread, as long as somebody uses them."""
+
+    def __init__(self) -> None:
+        self._mutex = threading.Lock()
+        self._users = 0
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self.thread: threading.Thread | None = None
+        """On which the loop runs."""
+
+    def enter(self) -> asyncio.AbstractEventLoop:
+        """Start the loop if it does not run."""
+        with self._mutex:
+            if self._loop is None:
+                self._loop = new_event_loop()
+                self.thread = threading.Thread(target=self._run, args=(self._loop,), name="waltz", daemon=True)
+                self.thread.start()
+            self._users += 1
+            return self._loop
+
+    def leave(self) -> None:
+        """End the loop if nobody else uses it."""
+        with self._mutex:
+            self._users -= 1
+            if self._users:
+                return
+            loop, thread = self._loop, self.thread
+            self._loop = self.thread = None
+        assert loop is not None
+        assert thread is not None
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+
+    def _run(self, loop: asyncio.AbstractEventLoop) -> None:
+        asyncio.set_event_loop(loop)
+        try:
+            loop.run_forever()
+            loop.run_until_complete(_end_calls())
+            loop.run_until_complete(loop.shutdown_asyncgens())
+        finally:
+            loop.close()
+
+
+async def _end_calls() -> None:
+    """Let the calls of closed clients come to their ends."""
+    calls = asyncio.all_tasks() - {asyncio.current_task()}
+    if calls:
+        await asyncio.wait(calls, timeout=_END_TIMEOUT_S)
+    for call in calls:
+        call.cancel()
+    if calls:
+        await asyncio.wait(calls)
+
+
+_background = BackgroundLoop()
+
+
+def _forget_parent() -> None:
+    """In the child of a fork there is no such thread; clients of the parent cannot be used there."""
+    global _background
+    _background = BackgroundLoop()
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows
+    os.register_at_fork(after_in_child=_forget_parent)
+
+
+class Calls:
+    """What one client has done on the background loop, between its opening and its end."""
+
+    def __init__(self) -> None:
+        self._background = _background
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._closed = False
+        self._process_id = os.getpid()
+        self._mutex = threading.Lock()
+
+    @property
+    def closed(self) -> bool:
+        """Whether it was closed."""
+        return self._closed
+
+    def _begin(self) -> None:
+        with self._mutex:
+            if self._loop is not None:
+                raise InvalidOperationError("a client is opened once")
+            self._loop = self._background.enter()
+
+    def _finish(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Take no more calls, and do ``work`` at last; nothing when that has been done."""
+        with self._mutex:
+            if self._loop is None or self._closed or self._process_id != os.getpid():
+                return
+            self._closed = True
+            future = asyncio.run_coroutine_threadsafe(work(), self._loop)
+        try:
+            future.result()
+        finally:
+            self._background.leave()
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine of the asynchronous client on the background loop; what interrupts this cancels it."""
+        try:
+            with self._mutex:  # not after the loop was told to stop, which would never get to it
+                future = asyncio.run_coroutine_threadsafe(work, self._running_loop())
+        except BaseException:
+            work.close()
+            raise
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+    def on_loop(self, call: Callable[[], None]) -> None:
+        """Have something called on the background loop, if it runs."""
+        with self._mutex:
+            if self._loop is not None and not self._closed:
+                self._loop.call_soon_threadsafe(call)
+
+    def _running_loop(self) -> asyncio.AbstractEventLoop:
+        if self._loop is None:
+            raise InvalidOperationError("the client is not open; use it in `with waltz.blocking.connect(...)`")
+        if self._process_id != os.getpid():
+            raise InvalidOperationError("the client was opened before a fork; open another one in this process")
+        if self._closed:
+            raise ClientClosedError
+        if threading.current_thread() is self._background.thread:
+            raise InvalidOperationError("a blocking call on the loop that has to do the work would never end")
+        return self._loop

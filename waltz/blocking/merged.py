@@ -1,0 +1,123 @@
+"""Feeds of several partitions for threads, and consumers behind stored positions."""
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from types import TracebackType
+from typing import Self, TypeVar
+
+from waltz.blocking.feeds import OneByOne
+from waltz.blocking.loop import Calls
+from waltz.client.plain.consumer import Consumer as AsyncConsumer
+from waltz.client.plain.merged import MergedFeed as AsyncMergedFeed
+from waltz.common.errors import WaltzError
+from waltz.common.records import Record
+
+T = TypeVar("T")
+
+_TURN = 512
+"""Transactions that a thread takes at a time: each turn costs a visit to the loop's thread."""
+
+
+class MergedFeed(OneByOne):
+    """Transactions of several partitions, for one thread at a time: in order within each, in turn between them.
+
+    Examples:
+        ```python
+        with client.feed_all([0, 1], after=-1) as feed:
+            transaction = next(feed)
+            print(transaction.partition_id, transaction.transaction_id, transaction.data)
+        ```
+    """
+
+    _feed: AsyncMergedFeed
+
+    def __init__(self, client: Calls, feed: AsyncMergedFeed) -> None:
+        super().__init__(client, feed)
+
+    @property
+    def partition_ids(self) -> list[int]:
+        """The partitions that are read."""
+        return self._on_loop(lambda: self._feed.partition_ids)
+
+    @property
+    def positions(self) -> Mapping[int, int]:
+        """By partition, the id of the last transaction that the consumer is done with."""
+        return self._on_loop(lambda: self._feed.positions)
+
+    @property
+    def handed_out(self) -> Mapping[int, int]:
+        """By partition, the id of the last transaction that the consumer was given; at first that before the first."""
+        return self._on_loop(lambda: self._feed.handed_out)
+
+    @property
+    def obstacles(self) -> Mapping[int, WaltzError]:
+        """Why partitions cannot be read at present, by their ids."""
+        return self._on_loop(lambda: dict(self._feed.obstacles))
+
+    def pause(self, *partition_ids: int) -> None:
+        """Hand out nothing of these partitions until :meth:`resume`, but for the rest of a turn that is at hand."""
+        self._on_loop(lambda: self._feed.pause(*partition_ids))
+
+    def resume(self, *partition_ids: int) -> None:
+        """Go on with these partitions."""
+        self._on_loop(lambda: self._feed.resume(*partition_ids))
+
+    def _on_loop(self, call: Callable[[], T]) -> T:
+        async def called() -> T:
+            return call()
+
+        return self._client.run(called())
+
+    def _turn(self, timeout_s: float | None, *, whole: bool) -> list[Record]:
+        caller = threading.get_ident()
+
+        async def turn() -> list[Record]:
+            records = await self._feed.turn(caller, timeout_s, None if whole else _TURN, whole=True)
+            self._at_hand = self._feed.feed_at_hand if records else None
+            return records
+
+        return self._client.run(turn())
+
+
+class Consumer(MergedFeed):
+    """Transactions of several partitions behind stored positions, for one thread at a time; used with ``with``.
+
+    Leaving a loop over it does not close it.
+
+    Examples:
+        ```python
+        with client.consume(waltz.FilePositions(f"{directory}/mails.positions")) as consumer:
+            batch = consumer.next_batch(timeout_s=1.0)
+            print(len(batch), "transactions of one partition")
+            consumer.commit()  # a restart goes on behind them
+        ```
+    """
+
+    _feed: AsyncConsumer
+
+    def __init__(self, client: Calls, consumer: AsyncConsumer) -> None:
+        super().__init__(client, consumer)
+
+    @property
+    def committed(self) -> Mapping[int, int]:
+        """By partition, the position that is stored, as far as this consumer knows."""
+        return self._on_loop(lambda: self._feed.committed)
+
+    def commit(self, positions: Mapping[int, int] | None = None) -> None:
+        """Say that the work on everything that was handed out is safe: a restart goes on behind it."""
+        self._client.run(self._feed.commit(positions))
+
+    def __enter__(self) -> Self:
+        self._client.run(self._feed.__aenter__())
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._rest = iter(())
+        if not self._client.closed:
+            self._client.run(self._feed.__aexit__(kind, error, traceback))
+
+    def __iter__(self) -> Iterator[Record]:
+        self._done()
+        return self._records()

@@ -1,0 +1,235 @@
+"""The plain face for threads."""
+
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Self
+
+from waltz.blocking.feeds import BatchFeed, TransactionFeed
+from waltz.blocking.loop import Calls
+from waltz.blocking.merged import Consumer, MergedFeed
+from waltz.client.builder import Append
+from waltz.client.decisions import Basis, Choice, chosen_append
+from waltz.client.engine.sessions import ExclusiveSession
+from waltz.client.plain import client as plain
+from waltz.client.plain.client import APPEND_TIMEOUT_S, Data, Locks
+from waltz.client.plain.consumer import Consumer as AsyncConsumer
+from waltz.client.plain.consumer import Start
+from waltz.client.plain.feed import Feed
+from waltz.client.plain.merged import MergedFeed as AsyncMergedFeed
+from waltz.client.positions.interface import PositionStore
+from waltz.common.metrics import Registry
+
+
+class PlainClient(Calls):
+    """Appends, feeds and marks: the calls of the plain face, each blocking until it is done, with the same errors."""
+
+    def __init__(self, client: plain.Client) -> None:
+        super().__init__()
+        self._client = client
+
+    def open(self) -> Self:
+        """What ``with`` does at first.
+
+        Raises as ``open`` of the asynchronous client, ``InvalidOperationError`` when it was opened before.
+        """
+        self._begin()
+        try:
+            self.run(self._client.open())
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def close(self) -> None:
+        """What ``with`` does at last; may be called twice. Calls of other threads end with errors."""
+        self._finish(self._client.close)
+
+    def __enter__(self) -> Self:
+        return self.open()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def client_id(self) -> int:
+        """Id of this client in the cluster."""
+        return self._client.client_id
+
+    @property
+    def cluster_name(self) -> str:
+        """Name of the cluster."""
+        return self._client.cluster_name
+
+    @property
+    def metrics(self) -> Registry:
+        """What the client counts; see :mod:`waltz.telemetry`. May be read by any thread."""
+        return self._client.metrics
+
+    @property
+    def partition_count(self) -> int:
+        """Number of partitions of the cluster."""
+        return self._client.partition_count
+
+    def partition_for(self, key: object) -> int:
+        """The partition that a key belongs to."""
+        return self._client.partition_for(key)
+
+    def append(
+        self,
+        partition_id: int,
+        data: Data,
+        *,
+        header: int = 0,
+        write_locks: Locks = (),
+        read_locks: Locks = (),
+        append_locks: Locks = (),
+        high_water_mark: int | None = None,
+        timeout_s: float = APPEND_TIMEOUT_S,
+    ) -> int:
+        """Append a transaction; returns its id when it is committed."""
+        return self.run(
+            self._client.append(
+                partition_id,
+                data,
+                header=header,
+                write_locks=write_locks,
+                read_locks=read_locks,
+                append_locks=append_locks,
+                high_water_mark=high_water_mark,
+                timeout_s=timeout_s,
+            )
+        )
+
+    def append_many(
+        self,
+        partition_id: int,
+        items: Iterable[Data | Append],
+        *,
+        high_water_mark: int | None = None,
+        timeout_s: float = APPEND_TIMEOUT_S,
+    ) -> list[int]:
+        """Append many transactions, each for itself; returns their ids when all are committed."""
+        items = list(items)  # on this thread: it may be a generator of the application
+        return self.run(
+            self._client.append_many(partition_id, items, high_water_mark=high_water_mark, timeout_s=timeout_s)
+        )
+
+    def transact(
+        self,
+        partition_id: int,
+        decide: Callable[[Basis], Choice],
+        *,
+        feed: TransactionFeed | BatchFeed | None = None,
+        reads_log: bool = False,
+        timeout_s: float = APPEND_TIMEOUT_S,
+        max_attempts: int | None = None,
+    ) -> int | None:
+        """Decide and append, again if the decision was overtaken; ``decide`` is called on the thread of the caller."""
+        steps = self.run(
+            self._client.transacting(
+                partition_id,
+                feed=None if feed is None else feed.source,
+                reads_log=reads_log,
+                caller=threading.get_ident(),
+                timeout_s=timeout_s,
+                max_attempts=max_attempts,
+            )
+        )
+        while True:
+            basis = self.run(steps.basis())
+            chosen = chosen_append(decide(basis))
+            if chosen is None:
+                return None
+            transaction_id = self.run(steps.append(basis, chosen))
+            if transaction_id is not None:
+                return transaction_id
+
+    def feed(self, partition_id: int, *, after: int, until: int | None = None) -> TransactionFeed:
+        """The transactions with an id above ``after`` (up to ``until``), one by one, and those to come."""
+        return TransactionFeed(self, self.run(self._opened(partition_id, after, until)))
+
+    def feed_batches(self, partition_id: int, *, after: int, until: int | None = None) -> BatchFeed:
+        """The same in lists, as many at a time as came together."""
+        return BatchFeed(self, self.run(self._opened(partition_id, after, until)))
+
+    def feed_all(
+        self,
+        partition_ids: Iterable[int] | None = None,
+        *,
+        after: int | Mapping[int, int],
+        until: Mapping[int, int] | None = None,
+    ) -> MergedFeed:
+        """The transactions of all partitions, or of these, in one loop: in order within each, in turn between them."""
+        ids = None if partition_ids is None else list(partition_ids)
+
+        async def opened() -> AsyncMergedFeed:
+            return self._client.feed_all(ids, after=after, until=until)
+
+        return MergedFeed(self, self.run(opened()))
+
+    def consume(
+        self,
+        positions: PositionStore,
+        partition_ids: Iterable[int] | None = None,
+        *,
+        start: Start = "beginning",
+        commit_every_s: float | None = None,
+        share: str | None = None,
+    ) -> Consumer:
+        """The transactions of all partitions, or of these, from where the application was: use it in ``with``.
+
+        How far that is, is kept in ``positions``. A partition of which they know nothing is read from ``start``:
+        ``"beginning"``, ``"end"``, or behind a transaction (a mapping by partition). With ``commit_every_s``, in
+        seconds, what the application is done with is committed so often, and at the end; otherwise by
+        ``consumer.commit()``. All instances that use the same name as ``share`` share the partitions.
+
+        Raises ``PartitionNotFoundError``, ``ValueError``, ``TypeError`` and ``ClientClosedError``, and when it is
+        opened or read ``PositionsError``, as ``consume`` of :class:`waltz.Client`.
+        """
+        ids = None if partition_ids is None else list(partition_ids)
+
+        async def made() -> AsyncConsumer:
+            return self._client.consume(positions, ids, start=start, commit_every_s=commit_every_s, share=share)
+
+        return Consumer(self, self.run(made()))
+
+    def high_water_mark(self, partition_id: int, *, timeout_s: float | None = None) -> int:
+        """Id of the last committed transaction of a partition, asked of its server; -1 when there is none."""
+        return self.run(self._client.high_water_mark(partition_id, timeout_s=timeout_s))
+
+    def write_session(self, partition_id: int) -> int | None:
+        """Number of the write session in which appends to a partition are sent at present, if there is one."""
+
+        async def number() -> int | None:
+            return self._client.write_session(partition_id)
+
+        return self.run(number())
+
+    def last_transaction_id(self, partition_id: int, *, fence: bool = False, if_session: int | None = None) -> int:
+        """Id of the last transaction behind everything that was sent; with ``fence`` a write session begins there.
+
+        With ``if_session`` it begins only if this is the number of the present one.
+        """
+        return self.run(self._client.last_transaction_id(partition_id, fence=fence, if_session=if_session))
+
+    def renew_session(self, partition_id: int) -> int:
+        """Go on in the present write session of a partition; returns its number."""
+        return self.run(self._client.renew_session(partition_id))
+
+    @contextmanager
+    def exclusive(self, partition_id: int) -> Iterator[ExclusiveSession]:
+        """Be the only writer of a partition: ``with client.exclusive(partition_id) as session:``."""
+        exclusive = self._client.exclusive(partition_id)
+        session = self.run(exclusive.__aenter__())
+        try:
+            yield session
+        finally:
+            if not self._closed:
+                self.run(exclusive.__aexit__(None, None, None))
+
+    async def _opened(self, partition_id: int, after: int, until: int | None) -> Feed:
+        return self._client.feed_batches(partition_id, after=after, until=until)

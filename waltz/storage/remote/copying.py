@@ -1,0 +1,81 @@
+"""Records of a partition from one storage node to another one, on which it is switched off, no faster than wanted."""
+
+from collections.abc import AsyncIterator
+from typing import NamedTuple
+
+from waltz.common.errors import WaltzError
+from waltz.common.records import RECORD_OVERHEAD_BYTES
+from waltz.common.wire.structures import SessionInfo
+from waltz.storage.remote.admin_client import StorageAdminClient
+from waltz.storage.remote.client import StorageClient
+
+FIRST_BATCH_RECORDS = 16
+"""As long as it is not known how large they are."""
+
+MAX_BATCH_RECORDS = 1000
+"""A node of the original puts as many into an answer as it is asked for, however large they are."""
+
+
+class SourceError(WaltzError):
+    """The source does not deliver; another one may."""
+
+
+class Copied(NamedTuple):
+    """A batch that is durable at the destination."""
+
+    last_id: int
+    size_bytes: int
+
+
+class Pace:
+    """A limit on bytes in time, without a reserve: what was not used is lost."""
+
+    def __init__(self, bytes_per_s: float, now_s: float) -> None:
+        self._bytes_per_s = bytes_per_s
+        self._due_s = now_s
+
+    def pause_s(self, size_bytes: int, now_s: float) -> float:
+        """How long to wait after so many bytes have been moved, before the next ones are."""
+        self._due_s = max(self._due_s + size_bytes / self._bytes_per_s, now_s)
+        return self._due_s - now_s
+
+
+async def copy_records(
+    source: StorageAdminClient,
+    destination: StorageClient,
+    partition_id: int,
+    info: SessionInfo,
+    current: int,
+    target: int,
+    *,
+    timeout_s: float,
+    batch_records: int | None = None,
+    batch_bytes: int | None = None,
+) -> AsyncIterator[Copied]:
+    """Copy the transactions behind ``current`` up to ``target``, batch by batch.
+
+    ``info`` is what the destination has persisted. Its low-water mark follows the copy, so only what is certain at the
+    source may be copied. A batch has ``batch_records`` records, or as many as are expected to have ``batch_bytes``.
+
+    Raises :class:`SourceError`, and ``WaltzError`` when the destination refuses; what was copied until then is there.
+    """
+    records_bytes = records_count = 0
+    while current < target:
+        count = batch_records or FIRST_BATCH_RECORDS
+        if batch_bytes is not None and records_count:
+            count = max(1, min(MAX_BATCH_RECORDS, batch_bytes * records_count // records_bytes))
+        try:
+            records = await source.records(partition_id, current + 1, min(target - current, count))
+        except WaltzError as error:
+            raise SourceError(str(error)) from error
+        if not records:
+            raise SourceError(f"the source does not hold transaction {current + 1}, although it was to have {target}")
+        await destination.append(info.session_id, partition_id, records, offline=True, timeout_s=timeout_s)
+        current += len(records)
+        if current >= info.low_water_mark:  # a mark never goes back, so it stays until the records reach it
+            await destination.set_low_water_mark(
+                info.session_id, partition_id, current, offline=True, timeout_s=timeout_s
+            )
+        records_count = len(records)
+        records_bytes = sum(RECORD_OVERHEAD_BYTES + len(record.data) for record in records)
+        yield Copied(current, records_bytes)

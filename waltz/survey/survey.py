@@ -1,0 +1,160 @@
+"""What the nodes of a cluster say of themselves, beside what ZooKeeper says of them."""
+
+import asyncio
+import ssl
+from collections.abc import Callable, Collection, Mapping
+from typing import NamedTuple, TypeVar
+
+from waltz.common.cluster.owners import OwnerConnection
+from waltz.common.cluster.replicas import Replicas, read_replicas
+from waltz.common.errors import ConnectFailedError, ProtocolError, WaltzError
+from waltz.common.ids import Endpoint, ReqId
+from waltz.common.wire.client_server import (
+    CheckStorageConnectivityRequest,
+    CheckStorageConnectivityResponse,
+    Message,
+    ServerPartitionsAssignmentRequest,
+    ServerPartitionsAssignmentResponse,
+    ServerPartitionsHealthStatRequest,
+    ServerPartitionsHealthStatResponse,
+)
+from waltz.common.zk.client import ZooKeeper
+from waltz.common.zk.store_admin import (
+    read_partition_assignment,
+    read_server_descriptors,
+    read_store_params,
+    sync_cluster,
+)
+from waltz.common.zk.znodes import PartitionMetadata, ServerDescriptor, StoreParams
+from waltz.storage.remote.admin_client import StorageAdminClient
+
+_Response = TypeVar("_Response", bound=Message)
+
+
+class ServerReport(NamedTuple):
+    """What a server told. A text in place of an answer says why there is none."""
+
+    version: int | None
+    """Of the protocol; None if there was no connection."""
+    partitions: frozenset[int] | str
+    """Those that it owns."""
+    storages: Mapping[str, bool] | str
+    """Whether it reaches each storage (``host:port``)."""
+    healthy: Mapping[int, bool] | str
+    """Whether each of its partitions is."""
+
+
+StorageReport = Mapping[int, bool] | str
+"""The partitions assigned to a storage node, and whether each is online; a text says why there is no answer."""
+
+
+class Survey(NamedTuple):
+    """Everything that was said. Nodes were asked after ZooKeeper, so what moves meanwhile looks inconsistent."""
+
+    partition_count: int
+    servers: dict[int, ServerDescriptor]
+    """Those that are in the cluster, by id."""
+    owners: Mapping[int, tuple[int, ...]]
+    """The ids of the servers to which the assignment gives each partition."""
+    storages: Mapping[int, frozenset[str]]
+    """The connect strings of the storages that are to hold each partition."""
+    metadata: Mapping[int, PartitionMetadata | None]
+    server_reports: Mapping[int, ServerReport]
+    """By id, of those in the cluster."""
+    storage_reports: Mapping[str, StorageReport]
+    """By connect string, of those that hold replicas or have an admin port."""
+
+
+async def read_survey(
+    zookeeper: ZooKeeper, root: str, partition_ids: Collection[int], *, tls: ssl.SSLContext | None, timeout_s: float
+) -> Survey:
+    """Ask everybody; ``timeout_s`` is for each connection and each answer. Raises ``WaltzError`` of ZooKeeper."""
+    await sync_cluster(zookeeper, root)
+    params = await read_store_params(zookeeper, root)
+    assignment = await read_partition_assignment(zookeeper, root)
+    servers = {server.server_id: server for server in await read_server_descriptors(zookeeper, root)}
+    owners: dict[int, tuple[int, ...]] = {}
+    for server_id, owned in sorted(assignment.servers.items()):
+        for partition_id, _ in owned:
+            owners[partition_id] = (*owners.get(partition_id, ()), server_id)
+    replicas = await read_replicas(zookeeper, root, partition_ids)
+    storages = sorted(replicas.assignments.partitions.keys() | replicas.connections.admin_ports.keys())
+    server_reports, storage_reports = await asyncio.gather(
+        asyncio.gather(*(ask_server(server.endpoint, tls, timeout_s) for server in servers.values())),
+        asyncio.gather(*(ask_storage(storage, replicas, params, tls, timeout_s) for storage in storages)),
+    )
+    return Survey(
+        params.partition_count,
+        servers,
+        owners,
+        replicas.assignments.storages_by_partition(),
+        replicas.metadata,
+        dict(zip(servers, server_reports, strict=True)),
+        dict(zip(storages, storage_reports, strict=True)),
+    )
+
+
+async def ask_server(endpoint: Endpoint, tls: ssl.SSLContext | None, timeout_s: float) -> ServerReport:
+    """Ask a server everything; never raises for what it does."""
+    try:
+        connection = await OwnerConnection.open(endpoint, tls=tls, timeout_s=timeout_s)
+    except ConnectFailedError as error:
+        return ServerReport(None, str(error), str(error), str(error))
+    try:
+        version = connection.channel.version
+        partitions, storages, healthy = await asyncio.gather(
+            _ask(connection, ServerPartitionsAssignmentRequest, ServerPartitionsAssignmentResponse, timeout_s),
+            _ask(connection, CheckStorageConnectivityRequest, CheckStorageConnectivityResponse, timeout_s),
+            _ask(connection, ServerPartitionsHealthStatRequest, ServerPartitionsHealthStatResponse, timeout_s),
+        )
+    except WaltzError as error:
+        return ServerReport(None, str(error), str(error), str(error))
+    finally:
+        await connection.close()
+    return ServerReport(
+        version,
+        partitions if isinstance(partitions, str) else frozenset(partitions.partition_ids),
+        storages if isinstance(storages, str) else dict(storages.connectivity),
+        healthy if isinstance(healthy, str) else dict(healthy.health),
+    )
+
+
+async def _ask(
+    connection: OwnerConnection, request: Callable[[ReqId], Message], response: type[_Response], timeout_s: float
+) -> _Response | str:
+    """Requests to the server itself bear no partition; their answers bear the request's id."""
+    try:
+        async with asyncio.timeout(timeout_s):
+            message = (await connection.send(0, 0, request)).decode()
+    except TimeoutError:
+        return f"{connection.endpoint} did not send {response.__name__} within {timeout_s:g} s"
+    except ProtocolError as error:
+        return f"{connection.endpoint} cannot tell: {error}"
+    except WaltzError as error:
+        return str(error)
+    if not isinstance(message, response):
+        return f"{connection.endpoint} sent {type(message).__name__} in place of {response.__name__}"
+    return message
+
+
+async def ask_storage(
+    storage: str, replicas: Replicas, params: StoreParams, tls: ssl.SSLContext | None, timeout_s: float
+) -> StorageReport:
+    """Ask a storage node which partitions it has; never raises for what it does."""
+    admin_port = replicas.connections.admin_ports.get(storage)
+    if admin_port is None:
+        return "no admin port is registered for it"
+    try:
+        client = await StorageAdminClient.connect(
+            Endpoint(Endpoint.parse(storage).host, admin_port),
+            cluster_key=params.key,
+            partition_count=params.partition_count,
+            tls=tls,
+            timeout_s=timeout_s,
+        )
+        try:
+            return await client.assigned_partition_status()
+        finally:
+            await client.close()
+    except (WaltzError, ValueError) as error:
+        return str(error)

@@ -1,0 +1,157 @@
+"""One partition that is a table: what is written is appended to the log, what is read is a view beside the process."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Iterable
+from pathlib import Path
+
+from waltz.client.errors import NotAppendedError
+from waltz.client.locks import PartitionLocalLock
+from waltz.client.plain.client import Client
+from waltz.table.codecs import Codec
+from waltz.table.envelope import Batch, Envelope, encode
+from waltz.table.errors import PropertiesError
+from waltz.table.face.configured import Configured
+from waltz.table.face.follower import Follower
+from waltz.table.properties import PartitionProperties
+from waltz.table.stores.directory import StoreIdentity
+from waltz.table.stores.interface import Snapshot, Store
+from waltz.table.stores.registry import open_store
+from waltz.table.view import Reading
+
+TIMEOUT_S = 30.0
+DEFAULT_STORE = "memory"
+_LOOP_BYTES = 64 << 10
+"""More is not compressed on the event loop."""
+
+
+def system_clock() -> int:
+    """Milliseconds since the epoch."""
+    return time.time_ns() // 1_000_000
+
+
+class TablePartition:
+    """What tables, their transactions and their sweeps stand on."""
+
+    store: Store
+    follower: Follower
+
+    def __init__(
+        self,
+        client: Client,
+        partition_id: int,
+        properties: PartitionProperties | None,
+        store: str | None,
+        directory: Path | None,
+        clock: Callable[[], int],
+    ) -> None:
+        self.client = client
+        self.partition_id = partition_id
+        self.configured = Configured(client, partition_id, properties)
+        self.now_ms = clock
+        self._store_name = store
+        self._directory = directory
+        self._written = -1
+
+    async def open(self) -> None:
+        """Begin to follow the log. Raises as opening a table does."""
+        await self.configured.open()
+        try:
+            properties = self.configured.properties
+            log = f"{self.client.cluster_name}/{await self.client.cluster_key()}"
+            identity = StoreIdentity(self.partition_id, log, {"max_body_bytes": properties.max_body_bytes})
+            name = self._store_name or properties.index_class_name or DEFAULT_STORE
+            self.store = open_store(name, self._directory, identity)
+        except BaseException:
+            await self.configured.close()
+            raise
+        self.follower = Follower(self.client, self.partition_id, self.store, properties.max_body_bytes)
+        self.follower.start()
+
+    async def close(self) -> None:
+        """Follow no more."""
+        try:
+            await self.configured.close()
+            await self.follower.stop()
+        finally:
+            self.store.close()
+
+    @property
+    def properties(self) -> PartitionProperties:
+        """Those that hold at present. Raises ``TableError`` when they have changed so that the table cannot go on."""
+        return self.configured.properties
+
+    # Writes
+
+    async def append(
+        self,
+        envelope: Envelope,
+        *,
+        append_locks: Iterable[PartitionLocalLock] = (),
+        write_locks: Iterable[PartitionLocalLock] = (),
+        read_locks: Iterable[PartitionLocalLock] = (),
+        high_water_mark: int | None = None,
+        timeout_s: float = TIMEOUT_S,
+    ) -> int:
+        """Append an envelope; :meth:`catch_up` waits for it. Raises ``PropertiesError`` while it is disabled."""
+        if self.properties.disabled:
+            raise PropertiesError(
+                f"partition {self.partition_id} is disabled: nothing is written until its property `disabled` is false"
+            )
+        data = await self._encoded(envelope)
+        transaction_id = await self.client.append(
+            self.partition_id,
+            data,
+            append_locks=append_locks,
+            write_locks=write_locks,
+            read_locks=read_locks,
+            high_water_mark=high_water_mark,
+            timeout_s=timeout_s,
+        )
+        self._written = max(self._written, transaction_id)
+        return transaction_id
+
+    async def _encoded(self, envelope: Envelope) -> bytes:
+        codec, max_body_bytes = self.properties.codec, self.properties.max_body_bytes
+        if codec is Codec.NONE or not isinstance(envelope, Batch):
+            return encode(envelope, codec, max_body_bytes)
+        if sum(len(row.key) + len(row.value or b"") for row in envelope.rows) <= _LOOP_BYTES:
+            return encode(envelope, codec, max_body_bytes)
+        return await asyncio.to_thread(encode, envelope, codec, max_body_bytes)
+
+    # Reads
+
+    async def refresh(self) -> None:
+        """Return when the view has everything that was committed when this was called."""
+        await self.follower.reached(await self.high_water_mark())
+
+    async def high_water_mark(self) -> int:
+        """The last transaction that the owner of the partition has committed at this moment, -1 if there is none."""
+        return await self.client.high_water_mark(self.partition_id)
+
+    async def catch_up(self, *, fresh: bool) -> None:
+        """Return when the view has what was written here; with ``fresh``, everything committed at this moment."""
+        _ = self.properties  # refused when they do not fit the view
+        await self.follower.reached(self._written)
+        if fresh:
+            await self.refresh()
+
+    async def reading(self, *, raw: bool, fresh: bool) -> Reading:
+        """The rows of the view when it has caught up."""
+        await self.catch_up(fresh=fresh)
+        return self.reading_of(self.store, raw)
+
+    def reading_of(self, rows: Snapshot, raw: bool) -> Reading:
+        """The rows of a store or a snapshot as they are at this moment."""
+        return Reading(rows, self.now_ms(), self.configured.ages, raw)
+
+
+async def in_time(awaitable: Awaitable[None], deadline_s: float) -> None:
+    """Wait for something, until a deadline; raises ``NotAppendedError`` then."""
+    try:
+        async with asyncio.timeout_at(deadline_s) as limit:
+            await awaitable
+    except TimeoutError as error:
+        if not limit.expired():
+            raise
+        raise NotAppendedError("no outcome in time; the transaction is not in the log") from error

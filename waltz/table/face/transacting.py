@@ -1,0 +1,71 @@
+"""Transactions of tables: read, write, and again on a newer state when that was overtaken."""
+
+import asyncio
+import random
+
+from waltz.client.errors import LockConflict
+from waltz.client.retry_policy import RetryPolicy
+from waltz.table.envelope import Batch
+from waltz.table.face.partition import TablePartition, in_time
+from waltz.table.face.transaction import TableTransaction
+from waltz.table.limits import check_rows
+from waltz.table.stores.interface import Snapshot
+from waltz.table.view import Reading
+
+PACE = RetryPolicy()
+"""How long those wait who were overtaken."""
+
+
+class Transacting:
+    """The attempts of one transaction: each is begun, worked on, ended, and committed unless its work failed."""
+
+    def __init__(self, table: TablePartition, timeout_s: float, max_attempts: int | None) -> None:
+        self.deadline_s = asyncio.get_running_loop().time() + timeout_s
+        self.transaction_id: int | None = None
+        """Of what was committed, if anything was written."""
+        self._table = table
+        self._max_attempts = max_attempts
+        self._count = 0
+        self._now_ms = 0
+        self._snapshot: Snapshot
+        self._attempt: TableTransaction
+
+    async def begin(self) -> TableTransaction:
+        """An attempt on the present state. Raises ``TableError``, and ``NotAppendedError`` at the deadline."""
+        table = self._table
+        await in_time(table.catch_up(fresh=False), self.deadline_s)
+        self._count += 1
+        self._snapshot = table.store.snapshot()
+        self._now_ms = table.now_ms()
+        self._attempt = TableTransaction(Reading(self._snapshot, self._now_ms, table.configured.ages, raw=True))
+        return self._attempt
+
+    def end(self) -> None:
+        """Nothing more is read by it."""
+        self._snapshot.close()
+
+    async def commit(self) -> bool:
+        """Append what is to be written; false when it was overtaken, and is to be begun again.
+
+        Raises as :meth:`~waltz.table.face.table.Table.transaction`.
+        """
+        table = self._table
+        intent = self._attempt.intent()
+        if intent is None:
+            return True
+        check_rows(intent.rows, max_key_bytes=table.properties.max_key_bytes, latest_ms=None)
+        try:
+            self.transaction_id = await table.append(
+                Batch(self._now_ms, intent.rows),
+                write_locks=intent.write_locks,
+                read_locks=intent.read_locks,
+                high_water_mark=self._snapshot.progress.applied,
+                timeout_s=max(self.deadline_s - asyncio.get_running_loop().time(), 0.0),
+            )
+        except LockConflict as conflict:
+            if self._count == self._max_attempts:
+                raise
+            await in_time(table.follower.reached(conflict.transaction_id), self.deadline_s)
+            await in_time(asyncio.sleep(PACE.delay_s(self._count, random.random())), self.deadline_s)
+            return False
+        return True
