@@ -120,7 +120,7 @@ UV_COMPILE := $(BIN)/uv pip compile --quiet --universal --generate-hashes --pyth
 
 lock: $(STAMP) ## renew the lock files from pyproject.toml
 	@$(BIN)/python -m pip install --quiet uv
-	@$(UV_COMPILE) --all-extras --group dev --group deploy --group docs --group fuzz -o requirements.lock
+	@$(UV_COMPILE) --all-extras --group dev --group deploy --group browser --group docs --group fuzz -o requirements.lock
 	@$(UV_COMPILE) --extra table --extra tools --extra prometheus --extra opentelemetry --group dev --constraints requirements.lock -o requirements-unit.lock
 	@$(UV_COMPILE) --group build --constraints requirements.lock -o requirements-node.lock
 

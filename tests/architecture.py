@@ -32,6 +32,7 @@ ARROWS: dict[str, tuple[str, ...]] = {
         "common",
         "common.net",
         "common.wire",
+        "common.zk",
         "storage.node",
     ),
     "storage.disk": (
@@ -59,7 +60,9 @@ ARROWS: dict[str, tuple[str, ...]] = {
         "common.net",
         "common.wire",
         "common.zk",
+        "console",
         "server.store",
+        "survey",
     ),
     "server.store": (
         "common",
@@ -67,6 +70,11 @@ ARROWS: dict[str, tuple[str, ...]] = {
         "common.wire",
         "common.zk",
         "storage.remote",
+    ),
+    "console": (
+        "common",
+        "common.net",
+        "survey",
     ),
     "survey": (
         "common",

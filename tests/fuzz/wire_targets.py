@@ -208,7 +208,7 @@ def answer_http(data: bytes) -> None:
         if request is not None:
             response = pages.answer(request)
             assert response.status in (200, 404, 405, 501)
-            answer = response.encode()
+            answer = response._replace(body="".join(response.body)).encode()
             break
     else:
         return

@@ -180,7 +180,7 @@ def test_damage_found_shown_and_repaired(storage_cluster: LocalCluster) -> None:
     message = until_healthy(cluster, node, 500)
     assert message["damaged"] == {"0": f"transactions {first + 2} to {first + 2}"}
     output = done("storage", "repair", *config, "-s", admin_of(node), "-p", "0")
-    assert "1 transactions restored" in output
+    assert "1 transaction restored" in output
     assert until_healthy(cluster, node, 200)["storage"] == "true"
     assert segment.read_bytes()[128:] == whole[128:]
     assert Path(f"{segment}.quarantined-1").read_bytes() == damaged

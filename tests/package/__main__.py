@@ -15,7 +15,7 @@ import tarfile
 import tempfile
 import time
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import yaml
@@ -26,6 +26,7 @@ from tests.package import extras, kubernetes, units
 from tests.package.dockerfile import health_check, install_as_image
 from tests.package.environment import Environment
 from waltz.common.errors import WaltzError
+from waltz.console.pages import STATIC
 from waltz.local.processes import Children
 from waltz.local.zookeeper import JARS_VARIABLE, LocalZooKeeper, zookeeper_jars
 
@@ -108,8 +109,10 @@ def build(directory: Path) -> tuple[Path, Path]:
     (wheel,), (sdist,) = directory.glob("*.whl"), directory.glob("*.tar.gz")
     with zipfile.ZipFile(wheel) as archive:
         holds(wheel, {Path(name).parts[0] for name in archive.namelist()}, WHEEL_HOLDS)
+        has_console(wheel, archive.namelist())
     with tarfile.open(sdist) as archive:
         holds(sdist, {Path(name).parts[1] for name in archive.getnames()}, SDIST_HOLDS)
+        has_console(sdist, archive.getnames())
     return wheel, sdist
 
 
@@ -119,6 +122,13 @@ def holds(archive: Path, found: set[str], wanted: set[str]) -> None:
     missing = {pattern for pattern in wanted if not any(Path(name).match(pattern) for name in found)}
     if wrong or missing:
         raise WaltzError(f"{archive.name} holds {sorted(wrong)} and lacks {sorted(missing)}")
+
+
+def has_console(archive: Path, names: Iterable[str]) -> None:
+    """Raise :class:`WaltzError` unless all that browsers load of the console is in the archive."""
+    found = {Path(name).name for name in names if Path(name).match("waltz/console/static/*")}
+    if missing := {name for name, _ in STATIC.values()} - found:
+        raise WaltzError(f"{archive.name} lacks {sorted(missing)} of the console")
 
 
 def check_bare(environment: Environment) -> None:

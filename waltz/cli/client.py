@@ -6,7 +6,7 @@ import contextlib
 import random
 
 from waltz.cli import validation
-from waltz.cli.output import show
+from waltz.cli.output import counted, show
 from waltz.cli.progress import progress
 from waltz.cli.session import Nouns, Session, client_of, cluster_command, noun, number
 from waltz.common.errors import WaltzError
@@ -118,7 +118,7 @@ async def _create_producer(options: argparse.Namespace, session: Session) -> Non
             retries = await validation.produce(
                 client, partitions, count, options.interval / 1000, random.Random(), done
             )
-    line = f"{count} transactions appended; {retries} were tried again"
+    line = f"{counted(count, 'transaction')} appended; {retries} were tried again"
     show(options, {"transactions": count, "retries": retries}, [line])
 
 

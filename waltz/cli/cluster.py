@@ -8,17 +8,19 @@ from collections.abc import Collection
 
 from waltz.cli.moves import plan_rebalance
 from waltz.cli.moving import carry_out, moving_options
-from waltz.cli.output import logger_option, show
+from waltz.cli.output import counted, logger_option, show
 from waltz.cli.replica_moving import read_moves
 from waltz.cli.server_metrics import add_http_option, read_metrics
 from waltz.cli.session import Nouns, Session, cluster_command, noun, number, partition_ranges
+from waltz.common.cluster.marks import ask_committed_marks
 from waltz.common.errors import WaltzError
 from waltz.common.metrics import Json
 from waltz.common.zk.client import NoNodeError
 from waltz.common.zk.ensure import StorageAddress, ensure_cluster
 from waltz.common.zk.paths import ClusterPaths
 from waltz.common.zk.store_admin import read_server_descriptors, read_store_params
-from waltz.survey.checks import Check, find_disabled_warnings, find_failures, find_session_warnings
+from waltz.survey.checks import Check, find_disabled_warnings, find_failures, find_session_warnings, find_stragglers
+from waltz.survey.replica_reports import ask_replicas
 from waltz.survey.survey import Survey, ask_server, read_survey
 from waltz.table.errors import PropertiesError
 from waltz.table.properties import read_properties
@@ -27,6 +29,12 @@ logger = logging.getLogger(__name__)
 
 CONNECTIVITY_TIMEOUT_S = 60.0
 """For one server. One of the original tries its storages one after the other."""
+
+MARK_TIMEOUT_S = 1.0
+"""How long owners may take to tell what is committed; those that do not fail other checks."""
+
+LATE_S = 1.0
+"""How much later than committed a transaction may be at a replica that is well."""
 
 
 def register(nouns: Nouns) -> None:
@@ -101,7 +109,11 @@ async def _create(options: argparse.Namespace, session: Session) -> None:
     name, root, count = options.name, session.root, options.partitions
     storages = [str(address) for address in options.storage]
     document: Json = {"name": name, "root": root, "partitions": count, "storages": storages}
-    show(options, document, [f"cluster {name} at {root}: {count} partitions, {len(storages)} storages"])
+    show(
+        options,
+        document,
+        [f"cluster {name} at {root}: {counted(count, 'partition')}, {counted(len(storages), 'storage')}"],
+    )
 
 
 async def _check_connectivity(options: argparse.Namespace, session: Session) -> None:
@@ -133,10 +145,14 @@ async def _verify(options: argparse.Namespace, session: Session) -> None:
     survey = await read_survey(
         session.zookeeper, session.root, partition_ids, tls=session.tls, timeout_s=options.timeout
     )
+    stragglers = await _stragglers(session, survey, partition_ids, options.timeout)
     failures: list[Json] = []
     lines = []
     for partition_id in partition_ids:
-        for check, reasons in find_failures(survey, partition_id).items():
+        faults = find_failures(survey, partition_id)
+        if stragglers[partition_id]:
+            faults.setdefault(Check.REPLICA_RECOVERY_STATUS, []).extend(stragglers[partition_id])
+        for check, reasons in faults.items():
             failures.append({"partition": partition_id, "check": check.name, "reasons": reasons})
             lines.append(f"partition {partition_id}: {check.name} failed; expected: {check.value}")
             lines += [f"  {reason}" for reason in reasons]
@@ -154,6 +170,30 @@ async def _verify(options: argparse.Namespace, session: Session) -> None:
     show(options, {"checks": checks, "failures": failures, "warnings": warnings}, lines)
     if failed and options.exit_code:
         raise WaltzError(f"{failed} of {checks} checks failed")
+
+
+async def _stragglers(
+    session: Session, survey: Survey, partition_ids: Collection[int], timeout_s: float
+) -> dict[int, list[str]]:
+    """Replicas that hold less than the metadata make believe, by partition; what is only late is given a moment."""
+    marks, _ = await ask_committed_marks(
+        session.zookeeper,
+        session.root,
+        partition_ids,
+        tls=session.tls,
+        deadline_s=asyncio.get_running_loop().time() + min(timeout_s, MARK_TIMEOUT_S),
+    )
+
+    async def find() -> dict[int, list[str]]:
+        reports = await ask_replicas(
+            session.zookeeper, session.root, survey, partition_ids, marks, tls=session.tls, timeout_s=timeout_s
+        )
+        return {each: find_stragglers(survey, each, reports) for each in partition_ids}
+
+    if any((found := await find()).values()):
+        await asyncio.sleep(LATE_S)
+        found = await find()
+    return found
 
 
 async def _disabled(session: Session, partition_ids: Collection[int]) -> list[int]:
@@ -188,5 +228,5 @@ async def _rebalance(options: argparse.Namespace, session: Session) -> None:
         plan_rebalance,
         only_plan=options.plan,
         question="move these partitions?",
-        done="the servers have as many partitions as each other",
+        done="each server has as many partitions as every other, or one more",
     )

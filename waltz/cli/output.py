@@ -44,6 +44,11 @@ def show(options: argparse.Namespace, document: Json, lines: Iterable[str]) -> N
             print(line)
 
 
+def counted(count: int, noun: str) -> str:
+    """``1 row``, ``2 rows``."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
 def tell(options: argparse.Namespace, line: str) -> None:
     """Say how far the work is; beside JSON on standard error."""
     print(line, file=sys.stderr if options.json else sys.stdout, flush=True)

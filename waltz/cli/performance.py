@@ -9,7 +9,7 @@ from pathlib import Path
 from waltz.cli.client import check_partitions
 from waltz.cli.load import Load, consume, produce
 from waltz.cli.load_report import check_report, lines_of, numbers, write_report
-from waltz.cli.output import show
+from waltz.cli.output import counted, show
 from waltz.cli.progress import progress
 from waltz.cli.session import Nouns, Session, client_of, cluster_command, noun, number
 from waltz.client.plain.client import Client
@@ -141,7 +141,7 @@ async def _test_consumers(options: argparse.Namespace, session: Session) -> None
         "megabytes_per_s": read.data_bytes / 1e6 / duration_s,
     }
     lines = [
-        f"Read {read.transactions} transactions, {read.data_bytes / 1e6:.2f} MB, in {read.duration_s:.2f} s",
+        f"Read {counted(read.transactions, 'transaction')}, {read.data_bytes / 1e6:.2f} MB, in {read.duration_s:.2f} s",
         f"  {document['transactions_per_s']:.1f} transactions/s, {document['megabytes_per_s']:.2f} MB/s",
     ]
     show(options, document, lines)

@@ -2,21 +2,20 @@
 
 import argparse
 import asyncio
-import contextlib
 import importlib.util
 import json
 import sys
 from collections.abc import Mapping
 
 from waltz.cli.client import check_partition
-from waltz.cli.output import show, table, terminal_width
+from waltz.cli.output import counted, show, table, terminal_width
 from waltz.cli.session import Nouns, Session, cluster_command, number, partition_ranges
 from waltz.cli.write_sessions import Told, ask_owners
 from waltz.common.cluster.owners import Owner
 from waltz.common.errors import WaltzError
 from waltz.common.version import with_extra
 from waltz.common.zk.store_admin import read_store_params
-from waltz.survey.cluster_state import ClusterState, PartitionState, ReplicaState, read_state
+from waltz.survey.cluster_state import ClusterState, PartitionState, ReplicaState, StorageState, read_state
 
 UNKNOWN = "-"
 
@@ -67,15 +66,12 @@ async def look(
     """The state of the cluster with its write sessions; rates are those since ``before``."""
 
     async def ask(owners: Mapping[int, Owner]) -> Mapping[int, int]:
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(timeout_s):
-                told = await ask_owners(owners, session.tls)
-                return {
-                    each: answer.number
-                    for each, answer in told.items()
-                    if isinstance(answer, Told) and answer.number is not None
-                }
-        return {}
+        told = await ask_owners(owners, session.tls, timeout_s)
+        return {
+            each: answer.number
+            for each, answer in told.items()
+            if isinstance(answer, Told) and answer.number is not None
+        }
 
     return await read_state(
         session.zookeeper,
@@ -141,7 +137,7 @@ def lines_of(state: ClusterState, width: int | None, height: int | None = None) 
     health = f"{state.unwell} of them not well" if state.unwell else "all well"
     known = [partition.rate_per_s for partition in state.partitions if partition.rate_per_s is not None]
     rate = f", {sum(known):.0f} transactions/s" if known else ""
-    lines = [f"cluster {state.name} at {state.root}: {count} partitions, {health}{rate}", ""]
+    lines = [f"cluster {state.name} at {state.root}: {counted(count, 'partition')}, {health}{rate}", ""]
     servers = [
         (
             each.server_id,
@@ -154,7 +150,10 @@ def lines_of(state: ClusterState, width: int | None, height: int | None = None) 
     ]
     lines += table(("SERVER", "ENDPOINT", "PROTOCOL", "PARTITIONS", "PREFERRED"), servers, width)
     storages = [
-        (each.storage, f"{each.online} of {each.assigned} partitions online" if each.answers else "no answer")
+        (
+            each.storage,
+            f"{each.online} of {counted(each.assigned, 'partition')} online" if each.answers else "no answer",
+        )
         for each in state.storages
     ]
     lines += ["", *table(("STORAGE", "STATE"), storages, width), ""]
@@ -169,6 +168,10 @@ def lines_of(state: ClusterState, width: int | None, height: int | None = None) 
     if left_out:
         lines.append(f"and {left_out} more")
     return lines
+
+
+def _online(storage: StorageState) -> str:
+    return f"{storage.online} of {counted(storage.assigned, 'partition')} online"
 
 
 def _row(partition: PartitionState) -> tuple[object, ...]:

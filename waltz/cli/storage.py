@@ -7,7 +7,7 @@ import ssl
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
-from waltz.cli.output import confirm, logger_option, show, tell, yes_option
+from waltz.cli.output import confirm, counted, logger_option, show, tell, yes_option
 from waltz.cli.replica_moving import move_replicas
 from waltz.cli.session import Nouns, Session, cluster_command, endpoint, failed, noun, number, partition_ranges, port
 from waltz.common.cluster.marks import read_committed_marks
@@ -232,7 +232,7 @@ async def _repair(options: argparse.Namespace, session: Session) -> None:
     except WaltzError as error:
         raise failed(f"Partition {partition_id} on {node} was not repaired", error) from error
     if done.missing:
-        lines = [f"partition {partition_id} on {node}: {done.restored} transactions restored"]
+        lines = [f"partition {partition_id} on {node}: {counted(done.restored, 'transaction')} restored"]
     else:
         lines = [f"partition {partition_id} on {node}: no transaction is known to be damaged"]
     lines += [

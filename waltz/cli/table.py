@@ -8,7 +8,7 @@ from contextlib import aclosing
 from pathlib import Path
 
 from waltz.asynchronous import Client
-from waltz.cli.output import confirm, show, yes_option
+from waltz.cli.output import confirm, counted, show, yes_option
 from waltz.cli.progress import progress
 from waltz.cli.session import Nouns, client_command, noun, number, partition_ranges
 from waltz.cli.table_files import export_rows, import_rows
@@ -356,14 +356,14 @@ async def _sweep_one(options: argparse.Namespace, table: Table) -> tuple[str, di
         return "its properties have no ages", {"due": False}
     if options.dry_run:
         aged, due = await table.check_sweep()
-        text = f"{aged} rows have reached their age; a sweep is {'due' if due else 'not due'}"
+        text = f"{counted(aged, 'row')} old enough to be removed; a sweep is {'due' if due else 'not due'}"
         return text, {"due": due, "aged": aged}
     before = await table.approximate_count(raw=True)
     transaction_id = await (table.sweep() if options.now else table.sweep_if_due())
     if transaction_id is None:
         return "nothing is due", {"due": False}
     removed = before - await table.approximate_count(raw=True)
-    text = f"transaction {transaction_id} has removed {removed} of {before} rows"
+    text = f"transaction {transaction_id} has removed {removed} of {counted(before, 'row')}"
     return text, {"transaction": transaction_id, "removed": removed, "rows": before}
 
 
@@ -372,12 +372,12 @@ async def _sweep_one(options: argparse.Namespace, table: Table) -> tuple[str, di
 
 async def _export(options: argparse.Namespace, table: Table) -> None:
     count = await export_rows(table, options.file, _format(options), options.encoding, options.prefix)
-    print(f"exported {count} rows", file=sys.stderr)
+    print(f"exported {counted(count, 'row')}", file=sys.stderr)
 
 
 async def _import(options: argparse.Namespace, table: Table) -> None:
     count = await import_rows(table, options.file, _format(options), options.batch_rows)
-    print(f"imported {count} rows", file=sys.stderr)
+    print(f"imported {counted(count, 'row')}", file=sys.stderr)
 
 
 def _format(options: argparse.Namespace) -> str:

@@ -7,6 +7,7 @@ from contextlib import aclosing, contextmanager
 from pathlib import Path
 from typing import IO, BinaryIO
 
+from waltz.cli.output import counted
 from waltz.cli.progress import progress
 from waltz.cli.table_text import TextError, read_rows, row_writer
 from waltz.common.errors import WaltzError
@@ -85,12 +86,14 @@ async def import_rows(table: Table, file: str, file_format: str, batch_rows: int
     except TextError as error:
         raise WaltzError(f"{file}, {error}; {_written(count)}") from None
     except WaltzError as error:
-        raise WaltzError(f"{file}, the {len(batch)} rows up to line {line}: {error}; {_written(count)}") from error
+        raise WaltzError(
+            f"{file}, {counted(len(batch), 'row')} up to line {line}: {error}; {_written(count)}"
+        ) from error
     return count
 
 
 def _written(count: int) -> str:
-    return f"{count} rows before that are imported; the whole file may be imported again"
+    return f"imported before that: {counted(count, 'row')}; the whole file may be imported again"
 
 
 @contextmanager

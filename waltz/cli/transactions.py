@@ -119,9 +119,13 @@ async def _append(options: argparse.Namespace, session: Session) -> None:
 def _data(options: argparse.Namespace) -> bytes:
     if options.data is not None:
         return str(options.data).encode()
-    if options.file is not None:
-        return bytes(options.file.read_bytes())
-    return sys.stdin.buffer.read()
+    data = sys.stdin.buffer.read() if options.file is None else bytes(options.file.read_bytes())
+    if not data:
+        raise WaltzError(
+            f"{options.file or 'standard input'} is empty, and nothing was appended; to append a transaction without "
+            'data give "" in its place'
+        )
+    return data
 
 
 def _append_of(options: argparse.Namespace, data: bytes) -> Append:

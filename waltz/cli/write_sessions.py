@@ -82,9 +82,8 @@ async def _show(options: argparse.Namespace, session: Session) -> None:
         session_metrics = None if seen is None else seen.sessions.get(partition_id)
         store_session = await _store_session(zookeeper, root, partition_id)
         answer = told.get(partition_id, "no server owns it")
-        fields = _facts(partition_id, owner, store_session, answer, session_metrics)
-        lines.append(_joined(fields))
-        document.append({name.replace(" ", "_"): value for name, value in fields.items()})
+        lines.append(describe(partition_id, owner, store_session, answer, session_metrics))
+        document.append(_document(partition_id, owner, store_session, answer, session_metrics))
     lines += [f"the metrics at {address} cannot be read: {reason}" for address, reason in unread.items()]
     show(options, document, lines)
     silent = sum(isinstance(told.get(partition_id, ""), str) for partition_id in wanted)
@@ -107,20 +106,6 @@ def describe(
     metrics: SessionMetrics | None,
 ) -> str:
     """What is known of one partition; ``told`` is a text if its owner told nothing."""
-    return _joined(_facts(partition_id, owner, store_session, told, metrics))
-
-
-def _joined(facts: Mapping[str, int | str]) -> str:
-    return ", ".join(f"{name}: {value}" for name, value in facts.items())
-
-
-def _facts(
-    partition_id: int,
-    owner: Owner | None,
-    store_session: int | None,
-    told: Told | str,
-    metrics: SessionMetrics | None,
-) -> dict[str, int | str]:
     fields: dict[str, int | str] = {
         "partition": partition_id,
         "owner": "none" if owner is None else f"{owner.server_id} ({owner.endpoint or 'gone'})",
@@ -139,11 +124,43 @@ def _facts(
         fields["exclusive holder"] = "none" if holder is None else f"client {holder}"
         fields["fences"] = metrics.fences
         fields["refused appends"] = metrics.fenced_appends + metrics.dropped_appends
-    return fields
+    return ", ".join(f"{name}: {value}" for name, value in fields.items())
 
 
-async def ask_owners(owners: Mapping[int, Owner], tls: ssl.SSLContext | None) -> dict[int, Told | str]:
-    """Ask for the write session of every partition; nothing is raised. A text says why there is no answer."""
+def _document(
+    partition_id: int,
+    owner: Owner | None,
+    store_session: int | None,
+    told: Told | str,
+    metrics: SessionMetrics | None,
+) -> dict[str, Json]:
+    """The same in JSON. What is not known, or not there, is null; ``version`` is the owner's."""
+    answer = told if isinstance(told, Told) else None
+    document: dict[str, Json] = {
+        "partition": partition_id,
+        "owner": None
+        if owner is None
+        else {"server": owner.server_id, "endpoint": None if owner.endpoint is None else str(owner.endpoint)},
+        "store_session": store_session,
+        "write_session": None if answer is None else answer.number,
+        "version": None if answer is None else answer.version,
+        "last_transaction": None if answer is None or answer.number is None else answer.last_transaction_id,
+        "error": told if isinstance(told, str) else None,
+    }
+    if metrics is not None and document["write_session"] is not None:
+        document["exclusive_holder"] = metrics.exclusive_holder
+        document["fences"] = metrics.fences
+        document["refused_appends"] = metrics.fenced_appends + metrics.dropped_appends
+    return document
+
+
+async def ask_owners(
+    owners: Mapping[int, Owner], tls: ssl.SSLContext | None, timeout_s: float | None = None
+) -> dict[int, Told | str]:
+    """Ask for the write session of every partition; nothing is raised. A text says why there is no answer.
+
+    Each owner may take ``timeout_s``, if that is given, and no longer than it takes anyway.
+    """
     told: dict[int, Told | str] = {
         partition_id: f"server {owner.server_id} is gone" for partition_id, owner in owners.items()
     }
@@ -153,8 +170,22 @@ async def ask_owners(owners: Mapping[int, Owner], tls: ssl.SSLContext | None) ->
             by_endpoint.setdefault(owner.endpoint, {})[partition_id] = owner
     async with asyncio.TaskGroup() as group:
         for endpoint, owned in by_endpoint.items():
-            group.create_task(_ask_owner(endpoint, owned, tls, told))
+            group.create_task(_ask_in_time(endpoint, owned, tls, told, timeout_s))
     return told
+
+
+async def _ask_in_time(
+    endpoint: Endpoint,
+    owned: Mapping[int, Owner],
+    tls: ssl.SSLContext | None,
+    told: dict[int, Told | str],
+    timeout_s: float | None,
+) -> None:
+    try:
+        async with asyncio.timeout(timeout_s):
+            await _ask_owner(endpoint, owned, tls, told)
+    except TimeoutError:
+        told.update(dict.fromkeys(owned, f"{endpoint} did not answer within {timeout_s:g} s"))
 
 
 async def _ask_owner(

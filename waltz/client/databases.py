@@ -251,8 +251,20 @@ class DbApiDatabase:
                 return statement.format(*("%s" for _ in values)), values
 
 
+def check_engine(alchemy: Any, engine: object) -> None:
+    """Raises ``TypeError`` for what is no engine of ``sqlalchemy.create_engine``, such as an asynchronous one."""
+    if not isinstance(engine, alchemy.Engine):
+        raise TypeError(
+            f"the engine must be one that sqlalchemy.create_engine made, not {type(engine).__name__}: the database is "
+            "used on threads beside the event loop, for which asynchronous engines are not. Make one for the same "
+            "database, with a driver that is not asynchronous"
+        )
+
+
 class SqlAlchemyDatabase:
     """A SQLAlchemy engine (2.0 or later); database transactions are serializable unless another level is given.
+
+    Raises ``TypeError`` for asynchronous engines: ``apply`` is called on threads.
 
     Examples:
         ```python
@@ -273,6 +285,7 @@ class SqlAlchemyDatabase:
 
     def __init__(self, engine: Any, *, table: str = TABLE, isolation_level: str = "SERIALIZABLE") -> None:
         sqlalchemy = importlib.import_module("sqlalchemy")  # an optional dependency, which the application has
+        check_engine(sqlalchemy, engine)
         self.errors: tuple[type[Exception], ...] = (sqlalchemy.exc.DBAPIError, sqlalchemy.exc.TimeoutError)
         self._engine = engine.execution_options(isolation_level=isolation_level)
         self._text = sqlalchemy.text

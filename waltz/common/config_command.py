@@ -2,7 +2,7 @@
 
 import argparse
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import yaml
@@ -17,6 +17,9 @@ HIDDEN = "********"
 
 DEFAULT = "default"
 """The source of what nothing was said about."""
+
+Look = Callable[[BaseModel, str], list[str]]
+"""Tells what is wrong with what a configuration names, such as files; the text is how the configuration is called."""
 
 _LONGEST_ALIGNED = 56
 
@@ -69,9 +72,11 @@ class Checked:
         return f"{self.source}: {', '.join(found)}" if self.errors else f"{self.source} is valid; {found[1]}"
 
 
-def checked(reading: Reading[ModelT], problems: Sequence[str], *, strict: bool) -> Checked:
-    """What is to be said of a configuration; ``problems`` are errors that were found in its files."""
-    values = {} if reading.made is None else _shown_values(reading.made)
+def checked(reading: Reading[ModelT], looks: Sequence[Look], *, strict: bool) -> Checked:
+    """What is to be said of a configuration, and of what it names."""
+    values, problems = {}, []
+    if reading.made is not None:
+        values, problems = _shown_values(reading.made), found_by(looks, reading.made, reading.source)
     warnings = [*ignored(reading.unknown), *filter(None, [reading.effectless_line])]
     return Checked(
         source=reading.source,
@@ -80,6 +85,11 @@ def checked(reading: Reading[ModelT], problems: Sequence[str], *, strict: bool) 
         errors=[*reading.errors, *problems, *(strictly(reading) if strict else ())],
         warnings=[] if strict else warnings,
     )
+
+
+def found_by(looks: Sequence[Look], config: BaseModel, source: str) -> list[str]:
+    """All that is wrong with what a configuration names."""
+    return [text for look in looks for text in look(config, source)]
 
 
 def print_check(found: Checked) -> int:

@@ -163,7 +163,7 @@ def examine(
     replaced = {
         prefix + key: each.source
         for key, each in counted.items()
-        if key in given and str(given[key]) != str(each.value)
+        if key in given and str(given[key]).lower() != str(each.value).lower()
     }
     given.update({key: each.value for key, each in counted.items()})
     made, errors = None, []
@@ -269,6 +269,7 @@ def _explain(
 ) -> str:
     """One line for something that pydantic found wrong."""
     expected = error["msg"].removeprefix("Value error, ").replace("Input should be", "expected")
+    expected = expected.partition(", unable to ")[0]
     if not error["loc"]:  # found by a check of the whole model, which names its keys itself
         named = {
             where for key, where in sources.items() if re.search(rf"(?<![\w.]){re.escape(key)}(?![\w.])", expected)

@@ -5,14 +5,29 @@ The original's JSON of HTTP ``/metrics``, its JSON of the storage admin protocol
 
 import json
 import re
+from collections import deque
 from collections.abc import Iterator, Mapping
-from typing import Literal, NamedTuple, TypeVar
+from itertools import accumulate
+from operator import itemgetter
+from typing import NamedTuple, TypeVar
 
-from waltz.common.metrics import Gauge, GaugeForm, Json, Meter, MetricId, Registry, Timer
+from waltz.common.metrics import (
+    Description,
+    Gauge,
+    GaugeForm,
+    Histogram,
+    Json,
+    Kind,
+    Meter,
+    MetricId,
+    Registry,
+    Timer,
+)
 
 _JSON_VERSION = "4.0.0"
 """What the original's JSON says, whatever its own version is."""
 
+_RATES = "events/second"
 _HTTP_QUANTILES = (("50", 0.5), ("75", 0.75), ("95", 0.95), ("98", 0.98), ("99", 0.99), ("999", 0.999))
 _ADMIN_QUANTILES = (
     ("median", 0.5),
@@ -37,15 +52,31 @@ _T = TypeVar("_T")
 
 def http_document(registry: Registry) -> dict[str, Json]:
     """What HTTP ``/metrics`` answers: sorted by full name, durations in seconds."""
+    return {"version": _JSON_VERSION, **{section: dict(entries) for section, entries in _http_sections(registry)}}
+
+
+def http_pieces(registry: Registry, *, pretty: bool = False) -> Iterator[str]:
+    """The text of :func:`http_document`, piece by piece: of a thousand partitions it takes a second."""
+    item, end, colon = (",\n    ", "\n  }", ": ") if pretty else (",", "}", ":")
+    yield ("{\n  " if pretty else "{") + f'"version"{colon}"{_JSON_VERSION}"'
+    for section, entries in _http_sections(registry):
+        empty = True
+        yield (",\n  " if pretty else ",") + f'"{section}"{colon}{{'
+        for name, entry in entries:
+            text = to_json(entry, pretty=pretty)
+            yield f"{item[1:] if empty else item}{json.dumps(name)}{colon}" + text.replace("\n", "\n    ")
+            empty = False
+        yield "}" if empty else end
+    yield "\n}" if pretty else "}"
+
+
+def _http_sections(registry: Registry) -> Iterator[tuple[str, Iterator[tuple[str, Json]]]]:
     registry.refresh()
-    return {
-        "version": _JSON_VERSION,
-        "gauges": {name: _read(gauge) for name, gauge in _sorted(registry.gauges)},
-        "counters": {name: {"count": counter.count} for name, counter in _sorted(registry.counters)},
-        "histograms": {},
-        "meters": {name: {**_http_meter(meter), "units": "events/second"} for name, meter in _sorted(registry.meters)},
-        "timers": {name: _http_timer(timer) for name, timer in _sorted(registry.timers)},
-    }
+    yield "gauges", ((name, _read(gauge)) for name, gauge in _sorted(registry.gauges))
+    yield "counters", ((name, {"count": counter.count}) for name, counter in _sorted(registry.counters))
+    yield "histograms", iter(())
+    yield "meters", ((name, {**_http_meter(meter), "units": _RATES}) for name, meter in _sorted(registry.meters))
+    yield "timers", ((name, _http_timer(timer)) for name, timer in _sorted(registry.timers))
 
 
 def admin_document(registry: Registry) -> dict[str, Json]:
@@ -73,8 +104,7 @@ def to_json(document: Json, *, pretty: bool = False) -> str:
 
 
 def _sorted(metrics: Mapping[MetricId, _T]) -> Iterator[tuple[str, _T]]:
-    for metric_id in sorted(metrics, key=lambda each: each.full_name):
-        yield metric_id.full_name, metrics[metric_id]
+    yield from sorted(((metric_id.full_name, metric) for metric_id, metric in metrics.items()), key=itemgetter(0))
 
 
 def _read(gauge: Gauge) -> dict[str, Json]:
@@ -153,7 +183,7 @@ class Sample(NamedTuple):
     """One number of a family."""
 
     suffix: str
-    """What its name has beside the family's: ``_sum`` and ``_count`` of summaries."""
+    """What its name has beside the family's: ``_sum`` and ``_count`` of summaries, also ``_bucket`` of histograms."""
     labels: Mapping[str, str]
     value: float
 
@@ -162,11 +192,12 @@ class Family(NamedTuple):
     """What Prometheus wants to see together: all samples of one name."""
 
     name: str
-    kind: Literal["counter", "gauge", "summary"]
+    kind: Kind
     """Names of counters end in ``_total``, those of summaries in ``_seconds``."""
     metric: str
     """The name of the metric in the registry, without its group."""
     samples: list[Sample]
+    meaning: str = ""
 
 
 def families(registry: Registry) -> list[Family]:
@@ -177,42 +208,85 @@ def families(registry: Registry) -> list[Family]:
     another prefix. Meters are counters (rates are the reader's business), timers are summaries in seconds, texts are
     labels of an ``_info`` metric. Lists are left out, and maps unless they say what their keys are.
     """
-    registry.refresh()
     found: dict[str, Family] = {}
-    labels = registry.labels
+    deque(_gather(registry, found), maxlen=0)
+    return [family for _, family in sorted(found.items())]
+
+
+def _gather(registry: Registry, found: dict[str, Family]) -> Iterator[None]:
+    """Fill ``found``, metric by metric."""
+    registry.refresh()
+    labels, described = registry.labels, registry.descriptions
     for metric_id, gauge in _snapshot(registry.gauges):
         value, form = _read(gauge).get("value"), registry.forms.get(metric_id, _NO_FORM)
+        shown = metric_id._replace(name=form.name or metric_id.name)
         if form.counts and isinstance(value, (int, float)):
-            counted = metric_id._replace(name=metric_id.name.removeprefix("total-"))
-            _sample(found, counted, "counter", "_total", value, labels)
+            counted = shown._replace(name=shown.name.removeprefix("total-"))
+            _sample(found, described, counted, "counter", "_total", value, labels)
         elif form.label is not None and isinstance(value, Mapping):
             for key, entry in value.items():
-                _gauge_sample(found, metric_id, entry, {**labels, form.label: str(key)})
+                _gauge_sample(found, described, shown, entry, {**labels, form.label: str(key)})
         else:
-            _gauge_sample(found, metric_id, value, labels)
+            _gauge_sample(found, described, shown, value, labels)
+        yield
     for metric_id, counter in _snapshot(registry.counters):
-        _sample(found, metric_id, "counter", "_total", counter.count, labels)
+        _sample(found, described, metric_id, "counter", "_total", counter.count, labels)
+        yield
     for metric_id, meter in _snapshot(registry.meters):
-        _sample(found, metric_id, "counter", "_total", meter.count, labels)
+        _sample(found, described, metric_id, "counter", "_total", meter.count, labels)
+        yield
     for metric_id, timer in _snapshot(registry.timers):
         snapshot = timer.snapshot()
         for part in _PROMETHEUS_QUANTILES:
             duration_s = _seconds(snapshot.quantile(part))
-            _sample(found, metric_id, "summary", "_seconds", duration_s, {**labels, "quantile": str(part)})
-        _sample(found, metric_id, "summary", "_seconds", _seconds(timer.total_s), labels, "_sum")
-        _sample(found, metric_id, "summary", "_seconds", timer.meter.count, labels, "_count")
-    return [family for _, family in sorted(found.items())]
+            _sample(found, described, metric_id, "summary", "_seconds", duration_s, {**labels, "quantile": str(part)})
+        _sample(found, described, metric_id, "summary", "_seconds", _seconds(timer.total_s), labels, "_sum")
+        _sample(found, described, metric_id, "summary", "_seconds", timer.meter.count, labels, "_count")
+        yield
+    for name, read in list(registry.readings.items()):
+        family = _described(found, described[name])
+        for values, number in read():
+            family.samples.append(Sample("", dict(zip(described[name].labels, values, strict=True)) | labels, number))
+            yield
+    for name, histograms in list(registry.histograms.items()):
+        family = _described(found, described[name])
+        for values, histogram in list(histograms.by_labels.items()):
+            _histogram_samples(family, histogram, dict(zip(described[name].labels, values, strict=True)) | labels)
+            yield
+
+
+def _described(found: dict[str, Family], description: Description) -> Family:
+    family = Family(description.name, description.kind, description.name, [], description.meaning)
+    return found.setdefault(description.name, family)
+
+
+def _histogram_samples(family: Family, histogram: Histogram, labels: Mapping[str, str]) -> None:
+    counts = list(accumulate(histogram.counts))
+    for bound, count in zip((*map(str, histogram.bounds), "+Inf"), counts, strict=True):
+        family.samples.append(Sample("_bucket", {**labels, "le": bound}, count))
+    family.samples.append(Sample("_sum", labels, round(histogram.total, _DURATION_DIGITS)))
+    family.samples.append(Sample("_count", labels, counts[-1]))
 
 
 def prometheus_text(registry: Registry) -> str:
     """The text format of Prometheus, version 0.0.4; see :func:`families`."""
-    lines = []
-    for name, kind, _, samples in families(registry):
-        lines.append(f"# TYPE {name} {kind}")
+    return "".join(prometheus_pieces(registry))
+
+
+def prometheus_pieces(registry: Registry) -> Iterator[str]:
+    """The text, piece by piece, some of them empty: of a thousand partitions it takes a second."""
+    found: dict[str, Family] = {}
+    for _ in _gather(registry, found):
+        yield ""
+    for name, kind, _, samples, meaning in (family for _, family in sorted(found.items())):
+        if not samples:
+            continue
+        if meaning:
+            yield f"# HELP {name} {_escaped_help(meaning)}\n"
+        yield f"# TYPE {name} {kind}\n"
         for suffix, labels, value in samples:
-            inside = ",".join(f'{label}="{_escaped(text)}"' for label, text in labels.items())
-            lines.append(f"{name}{suffix}{{{inside}}} {value}" if inside else f"{name}{suffix} {value}")
-    return "".join(f"{line}\n" for line in lines)
+            inside = ",".join([f'{label}="{_escaped(text)}"' for label, text in labels.items()])
+            yield f"{name}{suffix}{{{inside}}} {value}\n" if inside else f"{name}{suffix} {value}\n"
 
 
 def _snapshot(metrics: Mapping[MetricId, _T]) -> list[tuple[MetricId, _T]]:
@@ -220,17 +294,24 @@ def _snapshot(metrics: Mapping[MetricId, _T]) -> list[tuple[MetricId, _T]]:
     return list(metrics.items())
 
 
-def _gauge_sample(found: dict[str, Family], metric_id: MetricId, value: Json, labels: Mapping[str, str]) -> None:
+def _gauge_sample(
+    found: dict[str, Family],
+    described: Mapping[str, Description],
+    metric_id: MetricId,
+    value: Json,
+    labels: Mapping[str, str],
+) -> None:
     if isinstance(value, str):
-        _sample(found, metric_id, "gauge", "_info", 1, {**labels, "value": value})
+        _sample(found, described, metric_id, "gauge", "_info", 1, {**labels, "value": value})
     elif isinstance(value, (bool, int, float)):
-        _sample(found, metric_id, "gauge", "", value, labels)
+        _sample(found, described, metric_id, "gauge", "", value, labels)
 
 
 def _sample(
     found: dict[str, Family],
+    described: Mapping[str, Description],
     metric_id: MetricId,
-    kind: Literal["counter", "gauge", "summary"],
+    kind: Kind,
     suffix: str,
     value: float,
     labels: Mapping[str, str],
@@ -243,9 +324,16 @@ def _sample(
     name = _NOT_A_NAME.sub("_", name) + suffix
     all_labels = {**({} if partition is None else {"partition": partition}), **labels}
     number = int(value) if isinstance(value, bool) else value
-    family = found.setdefault(name, Family(name, kind, metric_id.name, []))
+    family = found.get(name)
+    if family is None:
+        meaning = described[name].meaning if name in described else ""
+        family = found[name] = Family(name, kind, metric_id.name, [], meaning)
     family.samples.append(Sample(part_of_summary, all_labels, number))
 
 
 def _escaped(text: str) -> str:
     return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+
+
+def _escaped_help(text: str) -> str:
+    return text.replace("\\", "\\\\").replace("\n", "\\n")

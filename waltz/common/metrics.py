@@ -1,9 +1,12 @@
-"""Gauges, counters, meters and timers of a process.
+"""Gauges, counters, meters, timers and histograms of a process.
 
 Metrics are named by group and name, joined with a dot. Rates and samples follow the library of the original: averages
 over 1, 5 and 15 minutes that decay in steps of five seconds, and a reservoir of 1028 samples that prefers the last
 five minutes. Nothing ticks: what time has done is computed when a metric is marked or read. How metrics are shown is
 the business of :mod:`waltz.common.exposition`.
+
+What the original does not know is registered with a :class:`Description` and read by Prometheus only: the JSON stays
+what the original's tools expect.
 
 Everything here belongs to one loop; nothing is locked.
 """
@@ -13,8 +16,9 @@ import itertools
 import math
 import random
 import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Literal, NamedTuple
 
 Json = None | bool | int | float | str | Sequence["Json"] | Mapping[str, "Json"] | Mapping[int, "Json"]
 """What ``json.dumps`` takes; integer keys become strings."""
@@ -199,6 +203,67 @@ class Timer:
         return self._reservoir.snapshot()
 
 
+DURATION_BOUNDS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+"""Upper bounds of the buckets of durations: from a fast disk to what operators are called for."""
+
+
+class Histogram:
+    """Counts observations by size."""
+
+    __slots__ = ("bounds", "counts", "total")
+
+    def __init__(self, bounds: tuple[float, ...]) -> None:
+        self.bounds = bounds
+        """Upper bounds of all buckets but the last, ascending; a bound belongs to its bucket."""
+        self.counts = [0] * (len(bounds) + 1)
+        """Observations by bucket."""
+        self.total = 0.0
+        """The sum of all observations."""
+
+    def observe(self, value: float, count: int = 1) -> None:
+        """``count`` observations of the same value: one call for a whole batch."""
+        self.counts[bisect_left(self.bounds, value)] += count
+        self.total += value * count
+
+
+class Histograms:
+    """Histograms of one kind of thing, apart by labels. Whoever makes one sees to it that there are few."""
+
+    def __init__(self, bounds: tuple[float, ...]) -> None:
+        self._bounds = bounds
+        self.by_labels: dict[tuple[str, ...], Histogram] = {}
+
+    def of(self, *labels: str) -> Histogram:
+        """The histogram of these values of the labels, made if need be."""
+        found = self.by_labels.get(labels)
+        if found is None:
+            found = self.by_labels[labels] = Histogram(self._bounds)
+        return found
+
+    def keep(self, labels: Iterable[tuple[str, ...]]) -> None:
+        """Show no others than those of these labels."""
+        kept = set(labels)
+        self.by_labels = {found: histogram for found, histogram in self.by_labels.items() if found in kept}
+
+
+Kind = Literal["counter", "gauge", "histogram", "summary"]
+
+
+class Description(NamedTuple):
+    """What the samples of one name are, for those who read them."""
+
+    name: str
+    """As Prometheus shows it: of counters it ends in ``_total``, and a unit is a part of it."""
+    kind: Kind
+    labels: tuple[str, ...]
+    meaning: str
+    """A sentence."""
+
+
+Readings = Iterable[tuple[tuple[str, ...], float]]
+"""Values by those of the labels."""
+
+
 class GaugeForm(NamedTuple):
     """How a gauge is to be understood where that shows: in the text format of Prometheus. JSON knows only gauges."""
 
@@ -206,6 +271,8 @@ class GaugeForm(NamedTuple):
     """What the keys of a mapping are: every entry is a sample with this label. Without it mappings are left out."""
     counts: bool = False
     """The value only grows while the process lives: a counter."""
+    name: str | None = None
+    """Another name there than the metric's own: with the unit."""
 
 
 class MetricId(NamedTuple):
@@ -251,6 +318,10 @@ class Registry:
         self.gauges: dict[MetricId, Gauge] = {}
         self.forms: dict[MetricId, GaugeForm] = {}
         """Of those gauges that are more than a number or a text."""
+        self.descriptions: dict[str, Description] = {}
+        """What is known of samples, by their names for Prometheus."""
+        self.readings: dict[str, Callable[[], Readings]] = {}
+        self.histograms: dict[str, Histograms] = {}
         self.counters: dict[MetricId, Counter] = {}
         self.meters: dict[MetricId, Meter] = {}
         self.timers: dict[MetricId, Timer] = {}
@@ -275,6 +346,20 @@ class Registry:
         """The timer of this name, made if need be. ``ValueError`` if the name is another kind's."""
         metric_id = self._free(group, name, self.timers)
         return self.timers.setdefault(metric_id, Timer(self.clock, self._random, self._reservoir_size))
+
+    def describe(self, descriptions: Iterable[Description]) -> None:
+        """Say what metrics are that are registered under the original's names."""
+        self.descriptions.update({each.name: each for each in descriptions})
+
+    def reading(self, description: Description, read: Callable[[], Readings]) -> None:
+        """Have Prometheus read counters or gauges; it takes them one by one, others having their turn in between."""
+        self.descriptions[description.name] = description
+        self.readings[description.name] = read
+
+    def histogram(self, description: Description, bounds: tuple[float, ...] = DURATION_BOUNDS_S) -> Histograms:
+        """The histograms of this name, which Prometheus reads; made if need be."""
+        self.descriptions[description.name] = description
+        return self.histograms.setdefault(description.name, Histograms(bounds))
 
     def remove_group(self, group: str) -> None:
         """Forget all metrics of a group: its partition, say, has been closed."""

@@ -18,10 +18,11 @@ import asyncio
 import logging
 import random
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 
 from waltz.common.errors import ProtocolError, WaltzError
 from waltz.common.ids import NO_TRANSACTION
+from waltz.common.metrics import Histogram
 from waltz.common.net.backoff import Backoff
 from waltz.common.records import RecordHeader
 from waltz.common.tasks import owned, restarting
@@ -81,7 +82,9 @@ class Feed:
         read_headers: ReadHeaders,
         on_miss: Callable[[], None],
         random_source: random.Random,
+        lag: Histogram,
     ) -> None:
+        """``lag`` observes what a connection still lacks when it has been sent something."""
         self.high_water_mark = NO_TRANSACTION
         self.contexts_added = 0
         self.contexts_removed = 0
@@ -92,6 +95,7 @@ class Feed:
         self._read_headers = read_headers
         self._on_miss = on_miss
         self._random = random_source
+        self._lag = lag
         self._of_link: dict[ClientLink, dict[FeedContext, None]] = {}
         self._tip: dict[FeedContext, None] = {}
         self._behind: OrderedDict[FeedContext, None] = OrderedDict()
@@ -106,6 +110,15 @@ class Feed:
     def catch_up_removed(self) -> int:
         """How many of the contexts that had to read from the storages wait for that no more."""
         return self.catch_up_added - len(self._missing) - (self._reading is not None)
+
+    @property
+    def lag_transactions(self) -> int:
+        """How many committed transactions the connection that lags most has been promised and not been sent."""
+        behind = [context for place in (self._behind, self._missing, self._paused) for context in place]
+        if self._reading is not None:
+            behind.append(self._reading)
+        mark = self.high_water_mark
+        return max([min(mark - context.position, context.remaining) for context in behind], default=0)
 
     def start(self) -> None:
         """Start the task that reads what the cache has not got."""
@@ -162,13 +175,14 @@ class Feed:
         before = self.high_water_mark
         self.high_water_mark = before + count
         framed = {FEED_VERSION: frames}
-        contexts: Iterable[FeedContext] = self._tip
+        contexts: Collection[FeedContext] = self._tip
         if len(self._tip) > MAX_SERVED_PER_TURN:
             contexts = self._first_at_the_tip()
         others: list[FeedContext] = []
         if notices:
             others = [context for context in contexts if context.link in notices]
             contexts = [context for context in contexts if context.link not in notices]
+        apart = len(others)
         for context in contexts:
             channel = context.link.channel
             if channel.writable and context.remaining - count > context.spare:
@@ -180,6 +194,9 @@ class Feed:
                 context.remaining -= count
             else:
                 others.append(context)
+        served = len(contexts) - len(others) + apart
+        if served:
+            self._lag.observe(0, served)
         if others:
             notices = self._serve_apart(others, before, frames, notices)
         if notices:
@@ -230,6 +247,7 @@ class Feed:
         channel.send(_woven(frames, notices) if notices else frames)
         context.position += count
         context.remaining -= count
+        self._lag.observe(self.high_water_mark - context.position)
         at_tip = context.position == self.high_water_mark
         if context.remaining > (context.spare if at_tip else 0):
             self._place(context)

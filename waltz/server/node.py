@@ -11,12 +11,14 @@ from waltz.common.config import ServerConfig
 from waltz.common.daemon import calm_garbage_collection, close_step, stop_signals, unless_stopped
 from waltz.common.errors import ConfigError
 from waltz.common.ids import Endpoint
-from waltz.common.metrics import Json, Registry
+from waltz.common.metrics import GaugeForm, Json, Readings, Registry
 from waltz.common.net.guard import TrafficGuard
 from waltz.common.net.http import HttpServer
 from waltz.common.net.limits import listener_limits, traffic_limits
 from waltz.common.net.listener import Listener
+from waltz.common.net.port_metrics import watch_ports
 from waltz.common.net.tls import client_context, server_context
+from waltz.common.process_metrics import watched_process
 from waltz.common.version import installed_version
 from waltz.common.wire.append_request import APPEND_REQUEST_TYPE
 from waltz.common.wire.frames import CLIENT_SERVER
@@ -26,6 +28,8 @@ from waltz.common.zk.store_admin import read_store_params
 from waltz.common.zk.znodes import PartitionGeneration, ReplicaAssignments, StoreParams
 from waltz.server.appends import AppendLimits
 from waltz.server.caches import FeedCache, TransactionCache
+from waltz.server.console import ServerConsole
+from waltz.server.descriptions import DESCRIPTIONS, FEED_LAG, ZOOKEEPER_LOSSES, ZOOKEEPER_STATE
 from waltz.server.disabled_watch import DisabledWatch
 from waltz.server.partition import PartitionOptions, ServerPartition
 from waltz.server.partition_metrics import SERVER_GROUP, PartitionMetrics
@@ -37,6 +41,7 @@ from waltz.server.store.interface import StoreOptions
 from waltz.server.store.log import ReplicatedLog
 from waltz.server.store.memory import MemoryBudget
 from waltz.server.store.replica_view import ReplicaView
+from waltz.server.store.timings import StoreTimings
 
 logger = logging.getLogger(__name__)
 
@@ -83,6 +88,7 @@ class WaltzServer:
         self.cluster_name: str | None = None
         self.server_id: int | None = None
         self.registry = Registry() if registry is None else registry
+        self.registry.describe(DESCRIPTIONS)
         self.http_port: int | None = None
         self._config = config
         self._zookeeper = zookeeper
@@ -102,6 +108,7 @@ class WaltzServer:
             max_retry_interval_s=config.storage_max_retry_interval_ms / 1000,
             checkpoint_interval=config.storage_checkpoint_interval,
             random_source=self._random,
+            timings=StoreTimings(self.registry),
         )
         self._manager: ClusterManager | None = None
         self._connections: StorageConnections | None = None
@@ -113,8 +120,10 @@ class WaltzServer:
         self._listener: Listener | None = None
         self._guard = TrafficGuard(traffic_limits(config.connections))
         self._http: HttpServer | None = None
+        self._console: ServerConsole | None = None
         self._remove_listener: Callable[[], None] | None = None
         self._zookeeper_away_since_s: float | None = None
+        self._zookeeper_losses = 0
         self._managed = False
         self._closed = False
         self._journal = ReplicaJournal()
@@ -181,9 +190,22 @@ class WaltzServer:
             guard=self._guard,
         )
         self.endpoint = Endpoint(config.server_host, self._listener.port)
+        watch_ports(self.registry, {"client": self._listener})
         if config.server_jetty_port is not None:
+            if config.console_enabled:
+                self._console = ServerConsole(
+                    lambda: self.partitions,
+                    self._about,
+                    self._zookeeper,
+                    config.cluster_root,
+                    client_context(config.tls),
+                )
             self._http = await HttpServer.open(
-                config.server_bind_address, config.server_jetty_port, self.registry, health=self.health
+                config.server_bind_address,
+                config.server_jetty_port,
+                self.registry,
+                health=self.health,
+                more=None if self._console is None else self._console.pages,
             )
             self.http_port = self._http.port
         logger.info("listening on %s", self.endpoint)
@@ -209,6 +231,8 @@ class WaltzServer:
             await close_step("ending the watch of the replica assignments", self._watch.close())
         if self._connections is not None:
             await close_step("closing the connections to the storages", self._connections.close())
+        if self._console is not None:
+            await close_step("closing the console", self._console.close())
         if self._http is not None:
             await close_step("closing the HTTP port", self._http.close())
         if self._manager is not None:
@@ -270,6 +294,7 @@ class WaltzServer:
     def _replicas_changed(self, assignments: ReplicaAssignments) -> None:
         if self._connections is not None:
             self._connections.update(_storages(assignments))
+            self._store_options.timings.set_storages(_storages(assignments))
         self._replicas = assignments.storages_by_partition()
         for partition in self.partitions.values():
             partition.set_replicas(self._replicas.get(partition.partition_id, frozenset()))
@@ -308,6 +333,15 @@ class WaltzServer:
             document["underReplicated"] = replicas
         return healthy, {"server-health-check": document}
 
+    def _about(self) -> dict[str, Json]:
+        """What the console says of this server, each time that it is asked."""
+        return {
+            "id": self.server_id,
+            "endpoint": str(self.endpoint),
+            "zookeeper": self._zookeeper_away_since_s is None,
+            "partitions": len(self.partitions),
+        }
+
     def _replica_views(self) -> dict[int, Sequence[ReplicaView]]:
         return {partition_id: partition.replica_views for partition_id, partition in self.partitions.items()}
 
@@ -322,6 +356,8 @@ class WaltzServer:
         self._remove_listener = self._zookeeper.add_listener(self._zookeeper_changed)
 
     def _zookeeper_changed(self, state: State) -> None:
+        if state is State.LOST:
+            self._zookeeper_losses += 1
         if state is State.CONNECTED:
             self._zookeeper_away_since_s = None
         elif self._zookeeper_away_since_s is None:
@@ -339,10 +375,20 @@ class WaltzServer:
             "unhealthy-partitions": lambda: sum(not partition.healthy for partition in self.partitions.values()),
             "zookeeper-connected": lambda: self._zookeeper_away_since_s is None,
             "waltz-version-id": lambda: installed_version() or "unknown",
-            "append-memory": lambda: self._memory.used_bytes,
         }
         for name, gauge in gauges.items():
             self.registry.gauge(SERVER_GROUP, name, gauge)
+        form = GaugeForm(name="append-memory-bytes")
+        self.registry.gauge(SERVER_GROUP, "append-memory", lambda: self._memory.used_bytes, form)
+        self.registry.reading(
+            ZOOKEEPER_STATE, lambda: [((state.value,), int(state is self._zookeeper.state)) for state in State]
+        )
+        self.registry.reading(ZOOKEEPER_LOSSES, lambda: [((), self._zookeeper_losses)])
+        self.registry.reading(FEED_LAG, self._feed_lags)
+
+    def _feed_lags(self) -> Readings:
+        for partition_id, partition in list(self.partitions.items()):
+            yield (str(partition_id),), partition.feed_lag_transactions
 
     def _replica_info(self) -> dict[int, Json]:
         replicas: dict[int, list[str]] = {}
@@ -383,7 +429,8 @@ async def _serve(config: ServerConfig, stop: asyncio.Event) -> None:
                 logger.info(
                     "server %s of cluster %s is up at %s", server.server_id, server.cluster_name, server.endpoint
                 )
-            await stop.wait()
+            with watched_process(server.registry):
+                await stop.wait()
             logger.info("stopping")
         finally:
             await server.close()

@@ -121,7 +121,9 @@ class ServerPartition:
         self._questions = Deadlines(options.answer_timeout_s, self._expire)
         self._proof: asyncio.Task[None] | None = None
         self._leaving = AppendFailure.MOVED
-        self._feed = Feed(partition_id, feed_cache, self._read_headers, metrics.feed_cache_miss.mark, random_source)
+        self._feed = Feed(
+            partition_id, feed_cache, self._read_headers, metrics.feed_cache_miss.mark, random_source, metrics.feed_lag
+        )
         self._answers = Answers(partition_id, self._feed, options.min_fetch_size)
         self._data = TransactionDataReader(
             partition_id, transaction_cache, self._read_records, metrics.transaction_cache_miss.mark
@@ -213,9 +215,23 @@ class ServerPartition:
         return self._log.replica_views
 
     @property
+    def committed_count(self) -> int:
+        """Appends committed since the partition was opened here."""
+        return self._metrics.successful_append.count
+
+    def take_latencies(self) -> Sequence[int]:
+        """How many appends took how long since the last call, as :mod:`waltz.server.latency_counts` counts."""
+        return self._metrics.latencies.take()
+
+    @property
     def registered_count(self) -> int:
         """Connections that have mounted the partition."""
         return len(self._registrations.sessions())
+
+    @property
+    def feed_lag_transactions(self) -> int:
+        """What the connection that lags most has still to be sent of what is committed and promised to it."""
+        return self._feed.lag_transactions
 
     def set_generation(self, generation: int) -> None:
         """A new assignment came; generations only grow.
@@ -372,6 +388,8 @@ class ServerPartition:
         now_s = self._metrics.clock()
         for run in self._undecided.commit(cast("Sequence[AppendCall]", appends)):
             self._metrics.response_latency.update(now_s - run.accepted_s, run.size)
+            self._metrics.latencies.add(now_s - run.accepted_s, run.size)
+            self._metrics.append.observe(now_s - run.accepted_s, run.size)
         decided = self._sequencer.committed(first + count - 1)
         if decided:
             # A client takes an older append for lost as soon as a later one of its own comes in the feed.

@@ -1,12 +1,32 @@
-"""The metrics of one partition of a server; the names are the original's, what it lacks comes after them."""
+"""The metrics of one partition of a server; the names are the original's, what it lacks comes after them.
+
+Histograms are of all partitions of a server together: a thousand times their buckets would be too much to scrape.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 
-from waltz.common.metrics import Gauge, GaugeForm, Registry
+from waltz.common.metrics import Description, Gauge, GaugeForm, Registry
 from waltz.server.feed import Feed
+from waltz.server.latency_counts import LatencyCounts
 from waltz.server.store.replica_view import ReplicaStatus, ReplicaView
 
 SERVER_GROUP = "waltz-server"
+
+_APPEND = Description(
+    "waltz_server_append_seconds",
+    "histogram",
+    (),
+    "From acceptance of an append to its commit. One observation an append.",
+)
+_FEED_LAG = Description(
+    "waltz_server_feed_lag_transactions",
+    "histogram",
+    (),
+    "Committed transactions that a connection had still to be sent when it had been sent some. One observation for each"
+    " batch or part of one that a connection was sent.",
+)
+_FEED_LAG_BOUNDS = (0, 10, 100, 1000, 10_000, 100_000, 1_000_000)
+HISTOGRAMS = (_APPEND, _FEED_LAG)
 
 
 class PartitionMetrics:
@@ -25,6 +45,11 @@ class PartitionMetrics:
         """Lock failures sent."""
         self.response_latency = registry.timer(self._group, "response-latency")
         """From acceptance to commit; one sample for what was accepted together."""
+        self.latencies = LatencyCounts()
+        """The same, for the console."""
+        self.append = registry.histogram(_APPEND).of()
+        """The same, of all partitions."""
+        self.feed_lag = registry.histogram(_FEED_LAG, _FEED_LAG_BOUNDS).of()
         self.failed_append = registry.meter(self._group, "failed-append")
         """Appends that a later session found to be absent."""
         self.other_generation_append = registry.meter(self._group, "other-generation-append")

@@ -1,12 +1,22 @@
 """Whether what a cluster's parts say of a partition fits together: the checks of ``waltz cluster verify``. Pure."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from enum import Enum
+from typing import NamedTuple
 
 from waltz.common.errors import WaltzError
 from waltz.common.wire.versions import FIRST_WITH_APPEND_FAILED, FIRST_WITH_WRITE_SESSION
 from waltz.common.zk.znodes import UNRESOLVED
 from waltz.survey.survey import ServerReport, Survey
+
+
+class ReplicaReport(NamedTuple):
+    """What a storage says of one partition."""
+
+    session_id: int
+    """The store session that it has persisted."""
+    is_complete: bool | None
+    """Whether it has all that was committed some time before; None if that was not known."""
 
 
 class Check(Enum):
@@ -121,6 +131,10 @@ def _recovery_faults(survey: Survey, partition_id: int) -> Iterator[str]:
         return
     assigned = survey.storages[partition_id]
     states = {replica_id.connect_string: state for replica_id, state in metadata.replicas.items()}
+    for storage in sorted(assigned):
+        report = survey.storage_reports.get(storage, "")
+        if not isinstance(report, str) and not report.get(partition_id, True):
+            yield f"storage {storage} has it switched off (waltz storage availability)"
     for storage in sorted(assigned - states.keys()):
         yield f"the metadata do not list storage {storage}, which is to hold it"
     for storage in sorted(states.keys() - assigned):
@@ -133,6 +147,21 @@ def _recovery_faults(survey: Survey, partition_id: int) -> Iterator[str]:
                 f"storage {storage} was left in session {state.session_id}{closed}; "
                 f"session {metadata.session_id} is the present one"
             )
+
+
+def find_stragglers(survey: Survey, partition_id: int, reports: Mapping[str, Mapping[int, ReplicaReport]]) -> list[str]:
+    """Replicas that take full part by the metadata, and do not by what their storages hold."""
+    metadata = survey.metadata[partition_id]
+    found = []
+    for storage in sorted(survey.storages.get(partition_id, ())):
+        report = reports.get(storage, {}).get(partition_id)
+        if report is None or metadata is None:
+            continue
+        if report.session_id < metadata.session_id:
+            found.append(f"storage {storage} knows of session {report.session_id} only")
+        if report.is_complete is False:
+            found.append(f"storage {storage} lacks committed transactions")
+    return found
 
 
 def _health_faults(survey: Survey, partition_id: int) -> Iterator[str]:

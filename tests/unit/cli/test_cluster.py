@@ -1,11 +1,13 @@
 """What the verbs that look at a whole cluster print, and how they end."""
 
 import argparse
+import asyncio
 import logging
 
 import pytest
 
 from tests.unit.cli.test_server_metrics import server_registry
+from tests.unit.common.cluster.fakes import make_log
 from tests.unit.survey.nodes import ORIGINAL, OURS, ROOT, STORAGES, Nodes, running
 from waltz.cli import cluster
 from waltz.cli.main import parser
@@ -63,6 +65,29 @@ async def test_disabled_partitions_of_the_original_are_a_warning(capsys: pytest.
         assert "Warning" not in capsys.readouterr().out
 
 
+async def test_replicas_that_are_behind_are_given_a_moment(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running(ORIGINAL, OURS) as nodes:
+        for _ in range(3):
+            nodes.logs[0].add(b"")
+        for storage, count in zip(nodes.storages, (3, 4, 2), strict=True):
+            storage.logs = {0: make_log(0, count)}
+        monkeypatch.setattr(cluster, "LATE_S", 0.0)
+        await verify(nodes)
+        assert capsys.readouterr().out.splitlines()[1:] == [
+            f"  storage {STORAGES[2]} lacks committed transactions",
+            "Failed: 1 of 14 checks",
+        ]
+
+        async def catch_up(_delay_s: float) -> None:
+            nodes.storages[2].logs = {0: make_log(0, 3)}
+
+        monkeypatch.setattr(asyncio, "sleep", catch_up)
+        await verify(nodes)
+        assert capsys.readouterr().out == "Passed: all 14 checks\n"
+
+
 async def test_a_cluster_that_fails(capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture) -> None:
     async with running(ORIGINAL, OURS) as nodes:
         for storage in nodes.storages[:2]:
@@ -70,11 +95,13 @@ async def test_a_cluster_that_fails(capsys: pytest.CaptureFixture[str], caplog: 
         lines = [
             "partition 1: PARTITION_QUORUM_STATUS failed; expected: more than half of its replicas are online",
             f"  1 of 3 replicas are online: {STORAGES[2]}",
-            "Failed: 1 of 14 checks",
+            f"partition 1: REPLICA_RECOVERY_STATUS failed; expected: {Check.REPLICA_RECOVERY_STATUS.value}",
+            *(f"  storage {each} has it switched off (waltz storage availability)" for each in STORAGES[:2]),
+            "Failed: 2 of 14 checks",
         ]
         await verify(nodes)
         assert capsys.readouterr().out.splitlines() == lines
-        with pytest.raises(WaltzError, match="1 of 14 checks failed"):
+        with pytest.raises(WaltzError, match="2 of 14 checks failed"):
             await verify(nodes, "--exit-code")
         capsys.readouterr()
         with caplog.at_level(logging.INFO):

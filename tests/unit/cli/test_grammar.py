@@ -99,6 +99,7 @@ def test_all_that_work_on_a_cluster_take_its_file_from_the_environment(
     for name, _, found in commands(parser()):
         if name in takers:
             assert found.get_default("cli_config_path") == "/from/the/environment.yml"
+            assert {"--set", "--strict"} <= found._option_string_actions.keys()
     options = parser().parse_args(["status"])
     assert options.cli_config_path == Path("/from/the/environment.yml")
     monkeypatch.setenv("WALTZ_CONFIG", "")

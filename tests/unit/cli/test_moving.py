@@ -108,7 +108,7 @@ async def test_drained_and_balanced_again(monkeypatch: pytest.MonkeyPatch, capsy
         assert sorted((await owners(nodes)).values()) == [1, 2]
         assert "served again after" in capsys.readouterr().out
         await cluster._rebalance(options("cluster", "rebalance", "--apply"), nodes.session)
-        assert capsys.readouterr().out.startswith("nothing is to be done: the servers have")
+        assert capsys.readouterr().out.startswith("nothing is to be done: each server has")
 
 
 async def test_what_does_not_go_as_planned_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:

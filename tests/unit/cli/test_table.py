@@ -176,11 +176,11 @@ def test_sweeps(shell: Shell, capsys: pytest.CaptureFixture[str]) -> None:
     assert shell("sweep", "--now") == 0
     assert output(capsys) == [
         "partition 0: nothing is due",
-        "partition 0: 1 rows have reached their age; a sweep is not due",
-        "partition 0: 1 rows have reached their age; a sweep is due",
+        "partition 0: 1 row old enough to be removed; a sweep is not due",
+        "partition 0: 1 row old enough to be removed; a sweep is due",
         "partition 0: transaction 2 has removed 1 of 2 rows",
         "partition 0: nothing is due",
-        "partition 0: transaction 3 has removed 0 of 1 rows",
+        "partition 0: transaction 3 has removed 0 of 1 row",
     ]
 
 

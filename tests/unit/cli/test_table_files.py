@@ -84,7 +84,7 @@ async def test_what_cannot_be_imported_is_said_with_the_line_and_with_what_was(
             with pytest.raises(WaltzError) as raised:
                 await import_rows(table, str(file), "jsonl", 2)
             assert problem in str(raised.value)
-            assert str(raised.value).endswith("2 rows before that are imported; the whole file may be imported again")
+            assert str(raised.value).endswith("imported before that: 2 rows; the whole file may be imported again")
             assert "\n" not in str(raised.value)
 
 

@@ -1,13 +1,18 @@
 """How transactions look on a line, and what is taken for locks and ids."""
 
 import argparse
+import io
+import sys
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from waltz.cli import transactions
+from waltz.cli.main import parser
 from waltz.client.locks import PartitionLocalLock
+from waltz.common.errors import WaltzError
 from waltz.common.ids import ReqId
 from waltz.common.records import Record
 
@@ -47,3 +52,21 @@ def test_ids() -> None:
             transactions._ids(wrong)
     with pytest.raises(argparse.ArgumentTypeError, match="the first id is above the last one"):
         transactions._ids("12-7")
+
+
+@pytest.mark.parametrize("data", [b"", b"something"])
+@pytest.mark.parametrize("from_file", [False, True])
+def test_nothing_is_appended_only_where_nothing_is_asked_for(
+    data: bytes, from_file: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "data"
+    file.write_bytes(data)
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
+    options = parser().parse_args(["append", "-p", "0", *(["--file", str(file)] if from_file else [])])
+    name = file if from_file else "standard input"
+    if data:
+        assert transactions._data(options) == data
+    else:
+        with pytest.raises(WaltzError, match=f'^{name} is empty, .* give "" in its'):
+            transactions._data(options)
+    assert transactions._data(parser().parse_args(["append", "-p", "0", ""])) == b""

@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
@@ -17,7 +18,7 @@ from waltz.cli import write_sessions
 from waltz.cli.main import parser
 from waltz.cli.server_metrics import SessionMetrics
 from waltz.cli.session import Session
-from waltz.cli.write_sessions import Told, describe, explain_refusal
+from waltz.cli.write_sessions import Told, ask_owners, describe, explain_refusal
 from waltz.common.cluster.owners import Owner
 from waltz.common.errors import WaltzError
 from waltz.common.ids import Endpoint
@@ -93,6 +94,27 @@ async def test_every_partition_is_shown_whatever_its_owner_is(capsys: pytest.Cap
                 "partition: 3, owner: none, store session: none, write session: not known: no server owns it"
             ]
             assert original.received == []
+            with pytest.raises(WaltzError, match="2 of 4 partitions"):
+                await show(session, "--json")
+            zero, one, two, three = json.loads(capsys.readouterr().out)
+            assert zero == {
+                "partition": 0,
+                "owner": {"server": 1, "endpoint": str(ours)},
+                "store_session": 8,
+                "write_session": 2,
+                "version": 5,
+                "last_transaction": -1,
+                "error": None,
+            }
+            assert (one["write_session"], one["version"], one["last_transaction"], one["error"]) == (
+                None,
+                4,
+                None,
+                None,
+            )
+            assert (two["store_session"], two["write_session"], two["version"]) == (None, None, None)
+            assert str(nobody) in two["error"]
+            assert (three["owner"], three["error"]) == (None, "no server owns it")
             await show(session, "-p", "1")
             assert len(capsys.readouterr().out.splitlines()) == 1
             with pytest.raises(WaltzError, match="there is no partition 4; the cluster has 4"):
@@ -204,6 +226,22 @@ def test_what_metrics_add_to_a_line() -> None:
     assert describe(3, OWNER, 8, told, free) == f"{start}, exclusive holder: none, fences: 0, refused appends: 0"
     held = SessionMetrics(7, 1000, 2, 30, 4)
     assert describe(3, OWNER, 8, told, held) == f"{start}, exclusive holder: client 7, fences: 2, refused appends: 34"
+
+
+async def test_an_owner_that_is_late_costs_no_other_partition() -> None:
+    async with serving({0: FakeLog}) as (ours, _):
+        accepted: list[asyncio.StreamWriter] = []
+        silent = await asyncio.start_server(lambda _reader, writer: accepted.append(writer), "127.0.0.1", 0)
+        late = Endpoint("127.0.0.1", silent.sockets[0].getsockname()[1])
+        owners = {0: Owner(1, ours, GENERATION), 1: Owner(2, late, GENERATION)}
+        told = await ask_owners(owners, None, timeout_s=1)
+        silent.close()
+        for writer in accepted:
+            writer.close()
+            await writer.wait_closed()
+    assert isinstance(told[0], Told)
+    assert told[0].number == 2
+    assert told[1] == f"{late} did not answer within 1 s"
 
 
 def test_an_owner_that_is_gone() -> None:

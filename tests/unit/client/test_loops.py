@@ -1,6 +1,7 @@
-"""A client used on another event loop than its own: refused, before anything is sent."""
+"""The event loop of a client. Used on another one it refuses, before anything is sent."""
 
 import asyncio
+import os
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -14,6 +15,12 @@ from waltz.common.ids import Endpoint
 pytestmark = pytest.mark.timeout(60)
 
 SERVER = Endpoint("mock", 1)
+
+
+async def test_these_tests_run_on_the_loop_that_every_python_has() -> None:
+    """So do all others of clients, and those of tables; see tests/conftest.py."""
+    expected = "uvloop" if os.environ.get("TEST_LOOP") == "uvloop" else "asyncio"
+    assert type(asyncio.get_running_loop()).__module__.partition(".")[0] == expected
 
 
 async def elsewhere(call: Callable[[], Any]) -> None:

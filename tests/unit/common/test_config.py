@@ -88,6 +88,7 @@ def test_defaults_of_a_server() -> None:
         "server_host": "node1",
         "server_bind_address": "node1",
         "server_jetty_port": None,
+        "console_enabled": True,
         "optimistic_lock_table_size": 30000,
         "feed_cache_size_bytes": 67108864,
         "min_fence_interval_ms": 0,

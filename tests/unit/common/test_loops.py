@@ -7,6 +7,7 @@ import sys
 import pytest
 import uvloop
 
+from tests.architecture import imports_of, modules, room_of
 from waltz.common import loops
 
 
@@ -61,4 +62,71 @@ def test_clients_and_tables_in_memory_work_without_what_only_unix_and_cpython_ha
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", _CLIENTS], capture_output=True, text=True, timeout=60, check=False
     )
+    assert (done.stdout, done.stderr) == ("done\n", "")
+
+
+CLIENT_ROOMS = ("__init__", "asynchronous", "blocking", "client", "table", "telemetry")
+"""What applications import, with everything below."""
+
+_WINDOWS = """
+import asyncio, fcntl, importlib, os, signal, sys, tempfile, types
+names = {names!r}
+for name in names:  # what others need of this system, and third parties, is loaded from now on
+    importlib.import_module(name)
+for name in [name for name in sys.modules if name.partition(".")[0] == "waltz"]:
+    del sys.modules[name]
+for name in ("uvloop", "fcntl", "termios", "resource", "pwd", "grp", "pty", "tty", "syslog"):
+    sys.modules[name] = None
+sys.platform = "win32"
+for name in ("fork", "register_at_fork", "getuid", "geteuid", "getpgid", "killpg", "setsid", "pread", "pwrite"):
+    delattr(os, name)
+for name in ("SIGKILL", "SIGHUP", "SIGUSR1", "SIGALRM", "alarm", "setitimer", "pthread_sigmask"):
+    delattr(signal, name)
+for name in names:
+    importlib.import_module(name)
+assert all(sys.modules[name] is not None for name in names)
+
+def locking(descriptor, mode, count):
+    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+sys.modules["msvcrt"] = types.SimpleNamespace(LK_NBLCK=2, locking=locking)
+import waltz
+from waltz.client.mock import MockDriver
+
+async def main(path):
+    async with waltz.connect(MockDriver()) as client:
+        await client.append_many(0, [b"a", b"b"])
+        async with client.consume(waltz.FilePositions(path)) as consumer:
+            assert len(await consumer.next_batch()) == 2
+            await consumer.commit()
+        async with client.consume(waltz.FilePositions(path)) as consumer:
+            return dict(consumer.positions)
+
+with tempfile.TemporaryDirectory() as directory:
+    assert asyncio.run(main(directory + "/x.positions")) == {{0: 1}}
+with waltz.blocking.connect(MockDriver()) as client:
+    assert client.append(0, b"c") == 0
+print("done")
+"""
+
+
+def client_modules() -> set[str]:
+    """What applications import, and everything that those modules do."""
+    waiting = [name for name, path in modules().items() if room_of(path).partition(".")[0] in CLIENT_ROOMS]
+    found: set[str] = set()
+    while waiting:
+        name = waiting.pop()
+        if name not in found:
+            found.add(name)
+            waiting += imports_of(modules()[name]) & modules().keys()
+    return found
+
+
+def test_every_module_of_clients_can_be_imported_on_windows() -> None:
+    """As far as that can be seen here: nothing that only Unix has is there when this package is imported anew."""
+    names = client_modules()
+    assert {"waltz.client.positions.file", "waltz.table.stores.directory", "waltz.common.net.channel"} <= names
+    assert not {"waltz.common.daemon", "waltz.server.node"} & names
+    script = _WINDOWS.format(names=sorted(names))
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
     assert (done.stdout, done.stderr) == ("done\n", "")

@@ -5,9 +5,18 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from waltz.common.exposition import admin_document, http_document, prometheus_text, to_json
-from waltz.common.metrics import GaugeForm, Json, Meter, Registry, Timer
+from waltz.common.exposition import (
+    admin_document,
+    http_document,
+    http_pieces,
+    prometheus_pieces,
+    prometheus_text,
+    to_json,
+)
+from waltz.common.metrics import Description, GaugeForm, Histogram, Json, Meter, Registry, Timer
 
 
 class Clock:
@@ -342,3 +351,96 @@ def test_the_real_clock_is_the_default() -> None:
     timer: Timer = Registry().timer("group", "name")
     timer.update(0.25)
     assert timer.snapshot().values == [0.25]
+
+
+@given(
+    st.lists(st.floats(min_value=-10, max_value=10), min_size=1, unique=True).map(sorted),
+    st.lists(st.tuples(st.floats(min_value=-20, max_value=20), st.integers(1, 5))),
+    st.data(),
+)
+def test_a_histogram_counts_what_is_not_above_each_bound(
+    bounds: list[float], observations: list[tuple[float, int]], data: st.DataObject
+) -> None:
+    observations += [(data.draw(st.sampled_from(bounds)), 1)]
+    histogram = Histogram(tuple(bounds))
+    for value, count in observations:
+        histogram.observe(value, count)
+    for position, bound in enumerate(bounds):
+        below = sum(count for value, count in observations if value <= bound)
+        assert sum(histogram.counts[: position + 1]) == below
+    assert sum(histogram.counts) == sum(count for _, count in observations)
+    assert histogram.total == pytest.approx(sum(value * count for value, count in observations))
+
+
+ACKNOWLEDGED = Description("waltz_ack_seconds", "histogram", ("storage",), "How long.\nA \\ lot.")
+
+
+def test_histograms_are_for_prometheus_only() -> None:
+    registry, _ = new_registry()
+    before = documents(registry)
+    histograms = registry.histogram(ACKNOWLEDGED, (0.5, 1.0))
+    assert registry.histogram(ACKNOWLEDGED, (0.5, 1.0)) is histograms
+    assert histograms.of("a:1") is histograms.of("a:1")
+    histograms.of("a:1").observe(0.5, 3)
+    histograms.of("a:1").observe(7)
+    histograms.of("b:1").observe(0.75)
+    histograms.keep([("a:1",), ("c:1",)])
+    registry.reading(Description("waltz_open", "gauge", (), "Now."), lambda: [((), 4)])
+    registry.reading(Description("waltz_none", "gauge", (), "Nothing is shown without samples."), list)
+    assert prometheus_text(registry) == (
+        "# HELP waltz_ack_seconds How long.\\nA \\\\ lot.\n"
+        "# TYPE waltz_ack_seconds histogram\n"
+        'waltz_ack_seconds_bucket{storage="a:1",le="0.5"} 3\n'
+        'waltz_ack_seconds_bucket{storage="a:1",le="1.0"} 3\n'
+        'waltz_ack_seconds_bucket{storage="a:1",le="+Inf"} 4\n'
+        'waltz_ack_seconds_sum{storage="a:1"} 8.5\n'
+        'waltz_ack_seconds_count{storage="a:1"} 4\n'
+        "# HELP waltz_open Now.\n"
+        "# TYPE waltz_open gauge\n"
+        "waltz_open 4\n"
+    )
+    assert documents(registry) == before
+
+
+def test_what_is_described_has_help_and_may_have_another_name() -> None:
+    registry, _ = new_registry()
+    registry.describe([Description("waltz_server_memory_bytes", "gauge", (), "In use.")])
+    registry.gauge("waltz-server", "memory", lambda: 5, GaugeForm(name="memory-bytes"))
+    assert prometheus_text(registry) == (
+        "# HELP waltz_server_memory_bytes In use.\n"
+        "# TYPE waltz_server_memory_bytes gauge\n"
+        "waltz_server_memory_bytes 5\n"
+    )
+    assert documents(registry)[0]["gauges"] == {"waltz-server.memory": {"value": 5}}
+
+
+def of_partitions(count: int) -> Registry:
+    """A registry like that of a node with so many partitions: a few metrics of each kind, some that fail."""
+    registry, _ = new_registry()
+    inner: dict[str, Json] = {"c": None}
+    strange: dict[str, Json] = {"a\n": ["b", inner], "d": None}
+    registry.gauge("waltz-server", 'a "strange" name\n', lambda: strange)
+    for partition in range(count):
+        group = f"waltz-server.partition-{partition}"
+        registry.gauge(group, "mark", lambda: 5)
+        registry.gauge(group, "fails", lambda: math.nan)
+        registry.meter(group, "transaction").mark(partition)
+        registry.timer(group, "latency").update(0.25)
+        registry.counter(group, "requests").add()
+    return registry
+
+
+@pytest.mark.parametrize("pretty", [False, True])
+@pytest.mark.parametrize("registry", [new_registry()[0], of_partitions(1), of_partitions(12)])
+def test_json_in_pieces_is_that_of_the_whole(registry: Registry, pretty: bool) -> None:
+    assert "".join(http_pieces(registry, pretty=pretty)) == to_json(http_document(registry), pretty=pretty)
+
+
+def test_a_thousand_partitions_come_in_small_pieces() -> None:
+    """Whoever sends them has others do their work in between; so no piece may be the work of many."""
+    registry = of_partitions(1000)
+    pieces = list(prometheus_pieces(registry))
+    samples = [line for piece in pieces for line in piece.splitlines() if not line.startswith("#")]
+    assert len(samples) == 1000 * (1 + 1 + 7 + 1)
+    assert max(piece.count("\n") for piece in pieces) == 1
+    assert len(list(http_pieces(registry))) > 5000

@@ -98,3 +98,12 @@ def test_counts_reserve_nothing() -> None:
 def test_values_that_do_not_fit_are_not_encoded(record: Record) -> None:
     with pytest.raises(ProtocolError, match=f"record {record.transaction_id}: "):
         encode_record(record)
+
+
+def test_a_record_names_its_partition() -> None:
+    record = Record(7, ReqId.of(1, 2, 3, 4), 5, b"data", 6)
+    assert (
+        repr(record)
+        == f"Record(partition_id=3, transaction_id=7, req_id={record.req_id!r}, header=5, data=b'data', checksum=6)"
+    )
+    assert repr(record._replace(req_id=b"none")).startswith("Record(transaction_id=7, req_id=b'none', ")

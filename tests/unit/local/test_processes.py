@@ -20,6 +20,16 @@ def test_a_child_gets_its_arguments_as_they_are_and_an_empty_input(tmp_path: Pat
     assert log.read_text() == "['a b', '$HOME', \"'\"] True\n"
 
 
+def test_the_configuration_of_a_child_is_that_of_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WALTZ_ZOOKEEPER_CONNECT_STRING", "of-another-cluster:2181")
+    monkeypatch.setenv("WALTZ_ZOOKEEPER_JARS", "/jars")
+    program = "import os; print(sorted(name for name in os.environ if name.startswith('WALTZ_ZOO')))"
+    with Children() as children:
+        child = children.start("child", [sys.executable, "-c", program], tmp_path / "log")
+        assert child.wait(TIMEOUT_S) == 0
+    assert (tmp_path / "log").read_text() == "['WALTZ_ZOOKEEPER_JARS']\n"
+
+
 def test_a_piped_child_reads_what_it_is_sent(tmp_path: Path) -> None:
     with Children() as children:
         child = children.start("child", ["cat"], tmp_path / "log", piped=True)

@@ -7,6 +7,7 @@ import pytest
 from tests.unit.server.fakes import append, channel_of, feed, flush, mount, new_link, req_id, take
 from waltz.common.errors import ProtocolError
 from waltz.common.ids import LONG_MIN
+from waltz.common.metrics import Histogram
 from waltz.common.records import RecordHeader
 from waltz.common.wire.client_server import (
     MAX_FEED_COUNT,
@@ -33,7 +34,7 @@ class NotedFeed(Feed):
     """Keeps what is promised."""
 
     def __init__(self) -> None:
-        super().__init__(3, FeedCache(1 << 20), self.read, lambda: None, random.Random(1))
+        super().__init__(3, FeedCache(1 << 20), self.read, lambda: None, random.Random(1), Histogram((0,)))
         self.promised: list[FeedContext] = []
 
     async def read(self, first: int, count: int) -> list[RecordHeader]:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from tests.unit.server.fakes import FakeChannel, channel_of, fed_ids, new_link, others, req_id, take
 from waltz.common import tasks
 from waltz.common.errors import ProtocolError, WaltzError
+from waltz.common.metrics import Histogram
 from waltz.common.records import RecordHeader
 from waltz.common.wire.client_server import FeedSuspended, encode, encode_feed_data
 from waltz.server.caches import FEED_BLOCK_COUNT, FeedCache
@@ -45,7 +46,8 @@ class Setup:
         self.storages = Storages()
         self.cache = FeedCache(cache_bytes)
         self.misses = 0
-        self.feed = Feed(0, self.cache, self.storages.read, self.missed, random.Random(1))
+        self.lag = Histogram((0, 10, 100))
+        self.feed = Feed(0, self.cache, self.storages.read, self.missed, random.Random(1), self.lag)
 
     def missed(self) -> None:
         self.misses += 1
@@ -568,3 +570,33 @@ async def test_what_one_connection_does_costs_the_same_however_many_there_are(se
         costs.append(Unhashed.lookups)
         assert setup.feed.contexts_added == setup.feed.contexts_removed
     assert costs[1] <= 12 * costs[0]
+
+
+async def test_what_connections_lack_is_observed(setup: Setup) -> None:
+    """One observation whenever one is sent something; those at the tip lack nothing then."""
+    at_tip, slow = new_link(), new_link()
+    setup.context(at_tip, -1, 10_000)
+    setup.context(slow, -1, 10_000)
+    setup.commit(5)
+    assert setup.lag.counts == [2, 0, 0, 0]
+    take(slow)
+    slow.channel.writable = False
+    setup.commit(3 * FEED_BLOCK_COUNT)
+    setup.commit(5)
+    assert setup.lag.counts == [4, 0, 0, 0]
+    assert setup.feed.lag_transactions == 3 * FEED_BLOCK_COUNT + 5
+    slow.channel.writable = True
+    setup.feed.writable(slow)
+    await settle()
+    assert setup.feed.lag_transactions == 0
+    assert fed_ids(take(slow)) == list(range(5, 3 * FEED_BLOCK_COUNT + 10))
+    assert setup.lag.counts[0] == 5
+    assert sum(setup.lag.counts) > 5, "some pieces were sent while others were still to come"
+
+
+async def test_nobody_lags_behind_what_was_not_promised(setup: Setup) -> None:
+    link = new_link()
+    setup.context(link, -1, 3)
+    link.channel.writable = False
+    setup.commit(100)
+    assert setup.feed.lag_transactions == 3

@@ -12,6 +12,7 @@ from waltz.common.ids import ReqId
 from waltz.common.wire import admin
 from waltz.common.wire import admin_version1 as admin_wire
 from waltz.common.wire.client_server import CheckStorageConnectivityRequest, CheckStorageConnectivityResponse, Message
+from waltz.common.wire.structures import SessionInfo
 from waltz.common.wire.write_sessions import (
     LastTransactionIdRequest,
     LastTransactionIdResponse,
@@ -37,10 +38,14 @@ class TellingStorage(FakeStorage):
         self.partition_count = partition_count
         self.status = dict.fromkeys(range(partition_count), True)
         self.last_ids = dict.fromkeys(range(partition_count), -1)
+        self.session_id = SESSION
 
     def _answer(self, message: admin_wire.Message) -> admin_wire.Message:
         if isinstance(message, admin.AssignedPartitionStatusRequest):
             return admin.AssignedPartitionStatusResponse(message.seq_num, tuple(self.status.items()))
+        if isinstance(message, admin.LastSessionInfoRequest):
+            info = SessionInfo(self.session_id, -1, -1)
+            return admin.LastSessionInfoResponse(message.seq_num, message.partition_id, info)
         if isinstance(message, admin.MetricsRequest):
             gauges = {
                 f"waltz-storage.partition-{partition_id}.max-transaction-id": {"value": last_id}

@@ -8,7 +8,14 @@ import pytest
 from waltz.common.errors import WaltzError
 from waltz.common.ids import Endpoint
 from waltz.common.zk.znodes import UNRESOLVED, PartitionMetadata, ReplicaId, ReplicaState, ServerDescriptor
-from waltz.survey.checks import Check, find_disabled_warnings, find_failures, find_session_warnings
+from waltz.survey.checks import (
+    Check,
+    ReplicaReport,
+    find_disabled_warnings,
+    find_failures,
+    find_session_warnings,
+    find_stragglers,
+)
 from waltz.survey.survey import ServerReport, Survey
 
 STORAGES = ("a:1", "b:1", "c:1")
@@ -62,6 +69,10 @@ def with_storage(**reports: Any) -> Survey:
 
 def with_states(**states: tuple[int, int]) -> Survey:
     return WELL._replace(metadata={0: metadata({f"{name}:1": state for name, state in states.items()})})
+
+
+def switched_off(name: str) -> str:
+    return f"storage {name}:1 has it switched off (waltz storage availability)"
 
 
 def test_nothing_fails_where_all_is_well() -> None:
@@ -134,9 +145,18 @@ ONLINE = {0: True}
                 QUORUM: ["1 of 3 replicas are online: c:1"],
             },
         ),
-        (with_storage(a={0: False}, b=ONLINE, c=ONLINE), {}),
-        (with_storage(a={0: False}, b=ONLINE, c={0: False}), {QUORUM: ["1 of 3 replicas are online: b:1"]}),
-        (with_storage(a={0: False}, b={0: False}, c={0: False}), {QUORUM: ["0 of 3 replicas are online: none"]}),
+        (with_storage(a={0: False}, b=ONLINE, c=ONLINE), {RECOVERY: [switched_off("a")]}),
+        (
+            with_storage(a={0: False}, b=ONLINE, c={0: False}),
+            {QUORUM: ["1 of 3 replicas are online: b:1"], RECOVERY: [switched_off("a"), switched_off("c")]},
+        ),
+        (
+            with_storage(a={0: False}, b={0: False}, c={0: False}),
+            {
+                QUORUM: ["0 of 3 replicas are online: none"],
+                RECOVERY: [switched_off("a"), switched_off("b"), switched_off("c")],
+            },
+        ),
         (WELL._replace(metadata={0: None}), {RECOVERY: ["it never had a store session"]}),
         (
             with_states(a=MEMBER, b=MEMBER, d=MEMBER),
@@ -168,9 +188,28 @@ def test_half_of_the_replicas_of_the_partition_are_no_quorum_and_those_of_others
         metadata={0: metadata(dict.fromkeys(STORAGES[:2], MEMBER))},
         storage_reports={"a:1": ONLINE, "b:1": {0: False}, "c:1": {1: True}, "d:1": {1: True}},
     )
-    assert find_failures(two, 0) == {QUORUM: ["1 of 2 replicas are online: a:1"]}
+    assert find_failures(two, 0) == {QUORUM: ["1 of 2 replicas are online: a:1"], RECOVERY: [switched_off("b")]}
     one = two._replace(storages={0: frozenset(["a:1"])}, storage_reports={"a:1": ONLINE, "b:1": {}, "c:1": {}})
     assert QUORUM not in find_failures(one, 0)
+
+
+@pytest.mark.parametrize(
+    ("told", "expected"),
+    [
+        ({"a": (7, True), "b": (7, True), "c": (7, True)}, []),
+        ({"a": (8, True), "b": (7, None), "d": (1, False)}, []),
+        ({"a": (7, False), "b": (7, False), "c": (7, True)}, ["a:1 lacks", "b:1 lacks"]),
+        ({"a": (-1, True), "c": (6, None)}, ["a:1 knows of session -1 only", "c:1 knows of session 6 only"]),
+        ({"b": (6, False)}, ["b:1 knows of session 6 only", "b:1 lacks"]),
+    ],
+)
+def test_replicas_that_hold_less_than_the_metadata_say(
+    told: dict[str, tuple[int, bool | None]], expected: list[str]
+) -> None:
+    reports = {f"{name}:1": {0: ReplicaReport(*report), 1: ReplicaReport(0, False)} for name, report in told.items()}
+    found = find_stragglers(WELL, 0, reports)
+    assert [text.removesuffix(" committed transactions") for text in found] == [f"storage {each}" for each in expected]
+    assert find_stragglers(WELL._replace(metadata={0: None}, storages={}), 0, reports) == []
 
 
 def test_a_partition_without_replicas_ends_the_run() -> None:

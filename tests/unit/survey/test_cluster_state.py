@@ -9,7 +9,7 @@ from tests.unit.survey.nodes import ORIGINAL, OURS, STORAGES, WRITE_SESSION, Nod
 from waltz.cli import status
 from waltz.common.zk.paths import ClusterPaths
 from waltz.common.zk.znodes import ReplicaAssignments
-from waltz.survey.cluster_state import ClusterState, ReplicaState, parse_last_ids
+from waltz.survey.cluster_state import ClusterState, ReplicaState, StorageFacts, StorageState, parse_storage_metrics
 
 TIMEOUT_S = 10
 
@@ -64,7 +64,10 @@ async def test_nodes_that_do_not_answer_and_replicas_that_are_off() -> None:
         assert "PARTITION_QUORUM_STATUS" in one.problems
         assert state.unwell == 2
         assert state.servers[0].version is None
-        assert state.storages[1] == (STORAGES[1], False, 0, 0)
+        assert state.storages[1]._replace(reason=None) == StorageState(STORAGES[1], False, 0, 0)
+        assert str(nodes.storages[1].admin_port) in str(state.storages[1].reason)
+        assert str(state.servers[0].endpoint) in str(state.servers[0].reason)
+        assert one.reasons["PARTITION_QUORUM_STATUS"] == [f"1 of 3 replicas are online: {STORAGES[2]}"]
 
 
 async def test_a_partition_without_replicas_or_without_an_owner() -> None:
@@ -78,12 +81,19 @@ async def test_a_partition_without_replicas_or_without_an_owner() -> None:
         assert "PARTITION_ASSIGNMENT_ZK_VALIDITY" in one.problems
 
 
-def test_last_ids_in_metrics() -> None:
-    gauges = {
+def test_what_the_metrics_of_a_storage_tell() -> None:
+    gauges: dict[str, dict[str, object]] = {
         "waltz-storage.partition-3.max-transaction-id": {"value": 17},
         "waltz-storage.partition-4.max-transaction-id": {"error": "not open"},
         "waltz-storage.partition-5.session-id": {"value": 1},
     }
-    assert parse_last_ids(json.dumps({"gauges": gauges})) == {3: 17}
+    assert parse_storage_metrics(json.dumps({"gauges": gauges})) == StorageFacts({3: 17}, None, None)
+    gauges["waltz-storage.waltz-storage-free-bytes"] = {"value": 1 << 30}
+    gauges["waltz-storage.waltz-version-id"] = {"value": "0.1.0"}
+    assert parse_storage_metrics(json.dumps({"gauges": gauges})) == StorageFacts({3: 17}, 1 << 30, "0.1.0")
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[]", "7", '{"gauges": []}', '{"gauges": {"a": 7}}'])
+def test_something_else_than_metrics(text: str) -> None:
     with pytest.raises(ValueError):
-        parse_last_ids("")
+        parse_storage_metrics(text)

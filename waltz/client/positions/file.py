@@ -18,7 +18,7 @@ class FilePositions(PositionStore):
     """Positions in a file of their own: ``FilePositions("mails.positions")``. Its directory has to be there.
 
     The file is replaced by a new one that is on the disk before, so a crash leaves the old positions or the new ones.
-    Beside it stands a file that is locked, except on Windows, so that two processes do not use the same positions.
+    Beside it stands a file that is locked, so that two processes do not use the same positions.
 
     Examples:
         ```python
@@ -129,14 +129,23 @@ def _encoded(body: object) -> bytes:
 
 def _lock(path: Path, positions: Path) -> int:
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
-    if sys.platform != "win32":
+    try:
+        _lock_file(descriptor)
+    except OSError:
+        os.close(descriptor)
+        raise PositionsError(
+            f"the positions in {positions} are in use by another consumer; give each consumer a file of its own"
+        ) from None
+    return descriptor
+
+
+def _lock_file(descriptor: int) -> None:
+    """Until it is closed. Raises ``OSError`` when somebody else has it locked."""
+    if sys.platform == "win32":
+        import msvcrt
+
+        msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
+    else:
         import fcntl
 
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            os.close(descriptor)
-            raise PositionsError(
-                f"the positions in {positions} are in use by another consumer; give each consumer a file of its own"
-            ) from None
-    return descriptor
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

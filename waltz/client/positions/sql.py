@@ -9,6 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import closing
 from typing import Any, Generic, TypeVar
 
+from waltz.client.databases import check_engine
 from waltz.client.errors import InvalidOperationError, PositionConflictError, PositionsError
 from waltz.client.positions.file import foreign
 from waltz.client.positions.interface import Move, PositionStore
@@ -177,8 +178,9 @@ class SqlitePositions(_SqlPositions[sqlite3.Connection]):
 class SqlAlchemyPositions(_SqlPositions[Any]):
     """Positions in a table of any database that SQLAlchemy (2.0 or later) knows, by its engine.
 
-    :meth:`advance` takes a ``Connection`` of SQLAlchemy, or of a ``Session`` (``session.connection()``); with an
-    ``AsyncConnection`` it is ``await connection.run_sync(positions.advance, records)``.
+    The engine is one of ``create_engine``: positions are loaded and saved on threads. :meth:`advance` takes a
+    ``Connection`` of SQLAlchemy, or that of a ``Session`` (``session.connection()``). With an ``AsyncConnection``, of
+    an asynchronous engine for the same database, it is ``await connection.run_sync(positions.advance, records)``.
 
     Examples:
         ```python
@@ -193,9 +195,13 @@ class SqlAlchemyPositions(_SqlPositions[Any]):
     """
 
     def __init__(self, engine: Any, group: str = "default", *, schema: str | None = None) -> None:
-        """``schema`` is where the table is, if not in the default one."""
-        super().__init__(group, f"table {TABLE} of {engine.url.render_as_string()}")
+        """``schema`` is where the table is, if not in the default one.
+
+        Raises ``TypeError`` for asynchronous engines.
+        """
         alchemy = importlib.import_module("sqlalchemy")  # an optional dependency, which the application has
+        check_engine(alchemy, engine)
+        super().__init__(group, f"table {TABLE} of {engine.url.render_as_string()}")
         self._alchemy = alchemy
         self._engine = engine
         self._table = alchemy.Table(
@@ -229,6 +235,11 @@ class SqlAlchemyPositions(_SqlPositions[Any]):
         connection.execute(row)
 
     def _update(self, connection: Any, values: Mapping[str, object]) -> bool:
+        if hasattr(connection, "run_sync"):
+            raise TypeError(
+                f"a {type(connection).__name__} is asynchronous; with a connection of that kind the call is "
+                "`await connection.run_sync(positions.advance, records)`"
+            )
         update = (
             self._table.update()
             .where(self._row(values), self._table.c.transaction_id == values["before"])

@@ -11,6 +11,7 @@ before the turn is over, so that the peer works on them while the others are mad
 
 import asyncio
 import logging
+import math
 import socket
 import ssl
 from collections import deque
@@ -303,6 +304,11 @@ class Channel(asyncio.Protocol):
             return 0
         return max(self._written_bytes - self._transport.get_write_buffer_size(), 0)
 
+    @property
+    def written_bytes(self) -> int:
+        """Bytes of frames that were given to the operating system, or wait to be taken by it."""
+        return self._written_bytes
+
     def left_bytes(self) -> int:
         """How much of :attr:`taken_bytes` the peer's operating system has acknowledged, as far as this one knows.
 
@@ -383,15 +389,21 @@ class Channel(asyncio.Protocol):
                 self._transport.close()
                 self._await_farewell(self._loop.time() + CLOSE_TIMEOUT_S)
 
-    def _await_farewell(self, until_s: float, moved_bytes: tuple[int, int] = (-1, -1)) -> None:
-        """Go on closing while anything leaves; ``moved_bytes`` is how far it was at the look before."""
+    def _await_farewell(
+        self, until_s: float, moved_bytes: tuple[int, int] = (-1, -1), moved_at_s: float = -math.inf
+    ) -> None:
+        """Go on closing while anything leaves; ``moved_bytes`` is how far it was when that was seen last."""
         assert self._transport is not None
+        now_s = self._loop.time()
         found_bytes = (self.left_bytes(), unacknowledged_bytes(self._transport.get_extra_info("socket")))
-        wait_s = min(FAREWELL_S, until_s - self._loop.time())
-        if found_bytes == moved_bytes or wait_s <= 0:
+        if found_bytes != moved_bytes:
+            moved_at_s = now_s
+        if now_s >= min(until_s, moved_at_s + FAREWELL_S):
             self._transport.abort()
-        else:
-            self._close_timer = self._loop.call_later(wait_s, self._await_farewell, until_s, found_bytes)
+            return
+        self._close_timer = self._loop.call_later(
+            FAREWELL_S / 4, self._await_farewell, until_s, found_bytes, moved_at_s
+        )
 
     def abort(self, error: Exception | None = None) -> None:
         """Close at once; what is unsent is lost. ``error`` is what ``channel_closed`` will say."""

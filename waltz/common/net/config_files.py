@@ -7,7 +7,7 @@ from pathlib import Path
 from pydantic import BaseModel
 
 from waltz.common.brief import shown_key
-from waltz.common.config import ServerConfig, StorageConfig, TlsConfig
+from waltz.common.config import StorageConfig, TlsConfig
 from waltz.common.errors import ConfigError
 from waltz.common.net.tls import client_context, server_context
 
@@ -20,25 +20,24 @@ def file_problems(config: BaseModel, source: str) -> list[str]:
     found = []
     for name, field in type(config).model_fields.items():
         value = getattr(config, name)
-        if isinstance(value, TlsConfig):
-            found += [f"{source}: {field.validation_alias}: {text}" for text in _tls_problems(config, value)]
+        if isinstance(value, TlsConfig) and (text := _tls_problem(config, value)) is not None:
+            found.append(f"{source}: {field.validation_alias}: {text}")
     if isinstance(config, StorageConfig):
         found += [f"{source}: {text}" for text in _directory_problems(config.storage_directory)]
     return found
 
 
-def _tls_problems(config: BaseModel, tls: TlsConfig) -> list[str]:
-    """What the process would be told at its start. Servers have both ends of connections."""
-    ends = [server_context] if isinstance(config, StorageConfig) else [client_context]
-    if isinstance(config, ServerConfig):
-        ends.append(server_context)
-    found = []
-    for make_context in ends:
-        try:
-            make_context(tls)
-        except ConfigError as error:
-            found.append(str(error))
-    return list(dict.fromkeys(found))
+def _tls_problem(config: BaseModel, tls: TlsConfig) -> str | None:
+    """What the process would find. Servers have both ends of connections: what connects reads all that listens does."""
+    has_stores = tls.key_store_location is not None or tls.trust_store_location is not None
+    try:
+        if not isinstance(config, StorageConfig):
+            client_context(tls)
+        elif has_stores:  # without them a certificate would be made, which takes its time
+            server_context(tls)
+    except ConfigError as error:
+        return str(error)
+    return None
 
 
 def _directory_problems(directory: str) -> list[str]:
@@ -53,5 +52,5 @@ def _directory_problems(directory: str) -> list[str]:
     if not stat.S_ISDIR(mode):
         return [f"{key} is not a directory"]
     if not os.access(path, os.R_OK | os.W_OK | os.X_OK):
-        return [f"{key} cannot be read and written by this user"]
+        return [f"{key}: Permission denied; this user has to read and write it"]
     return []

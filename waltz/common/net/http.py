@@ -7,11 +7,12 @@ add pages.
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple, Self, cast
 from urllib.parse import parse_qs, urlsplit
 
-from waltz.common.exposition import http_document, prometheus_text, to_json
+from waltz.common.exposition import http_pieces, prometheus_pieces, to_json
 from waltz.common.metrics import Json, Registry
 from waltz.common.net.listener import bound_port, start_server
 from waltz.common.version import installed_version
@@ -26,6 +27,9 @@ MAX_CONNECTIONS = 64
 
 DEADLINE_S = 10.0
 """How long one connection may last, from its first byte to the last of the response."""
+
+MAX_TURN_S = 0.002
+"""How long a response that is made piece by piece keeps the loop from other work."""
 
 Health = Callable[[], tuple[bool, Json]]
 """Whether the node is healthy, and the body of ``/health``. Called on the loop; must be quick."""
@@ -55,30 +59,35 @@ class Request(NamedTuple):
 
 
 class Response(NamedTuple):
-    """A response whose body is all there."""
+    """A response."""
 
     status: int
     content_type: str
-    body: str
+    body: str | Iterator[str]
+    """All of it, or what makes it piece by piece, for as long as :data:`MAX_TURN_S` at a time."""
     allow: str = "GET"
     """The methods that the path has, told with status 405."""
+    headers: tuple[tuple[str, str], ...] = ()
+    """Further ones."""
 
     def encode(self) -> bytes:
         """The bytes to send; the connection is closed behind them."""
+        assert isinstance(self.body, str)
         body = self.body.encode()
         allow = f"Allow: {self.allow}\r\n" if self.status == 405 else ""
+        more = "".join(f"{name}: {value}\r\n" for name, value in self.headers)
         head = (
             f"HTTP/1.1 {self.status} {_REASONS[self.status]}\r\n"
             f"Content-Type: {self.content_type}\r\n"
             f"Content-Length: {len(body)}\r\n"
             f"Cache-Control: must-revalidate,no-cache,no-store\r\n"
-            f"{allow}Connection: close\r\n\r\n"
+            f"{allow}{more}Connection: close\r\n\r\n"
         )
         return head.encode() + body
 
 
 Page = Callable[[Request], Response]
-"""Answers a request at once; called on the loop."""
+"""Answers a request at once, or raises :class:`HttpError`; called on the loop."""
 
 
 class HttpError(Exception):
@@ -92,6 +101,9 @@ class HttpError(Exception):
     def response(self) -> Response:
         """The answer."""
         return Response(self.status, _TEXT, f"{self}\n")
+
+
+_FAILED = HttpError(500, "internal error; see the log")
 
 
 class RequestParser:
@@ -187,9 +199,11 @@ class Pages:
             return HttpError(404, f"there are only {paths}").response
         try:
             return page(request)
+        except HttpError as error:
+            return error.response
         except Exception:
             logger.exception("%s could not be answered", request.path)
-            return HttpError(500, "internal error; see the log").response
+            return _FAILED.response
 
     def _ping(self, _: Request) -> Response:
         return Response(200, _TEXT, "pong\n")
@@ -200,10 +214,10 @@ class Pages:
     def _metrics(self, request: Request) -> Response:
         if prefers_prometheus(request.accept):
             return self._prometheus(request)
-        return Response(200, _JSON, to_json(http_document(self._registry), pretty=_pretty(request)))
+        return Response(200, _JSON, http_pieces(self._registry, pretty=_pretty(request)))
 
     def _prometheus(self, _: Request) -> Response:
-        return Response(200, _PROMETHEUS, prometheus_text(self._registry))
+        return Response(200, _PROMETHEUS, prometheus_pieces(self._registry))
 
     def _check_health(self, request: Request) -> Response:
         if self._health is None:
@@ -227,6 +241,7 @@ class HttpServer:
     def __init__(self, pages: Pages) -> None:
         self.port: int = 0
         """The port listened on; the one the operating system chose when 0 was asked for."""
+        self._gathering = asyncio.Lock()
         self._pages = pages
         self._server: asyncio.Server | None = None
         self._connections: dict[_Connection, None] = {}
@@ -281,6 +296,18 @@ class HttpServer:
         """The response to a request."""
         return self._pages.answer(request)
 
+    async def gather(self, pieces: Iterator[str]) -> str:
+        """All pieces of a response. Of one at a time, so that many that are asked for do not add up to a long turn."""
+        found = []
+        async with self._gathering:
+            turn_over_s = time.monotonic() + MAX_TURN_S
+            for piece in pieces:
+                found.append(piece)
+                if time.monotonic() >= turn_over_s:
+                    await asyncio.sleep(0)
+                    turn_over_s = time.monotonic() + MAX_TURN_S
+        return "".join(found)
+
 
 class _Connection(asyncio.Protocol):
     """One request and its response."""
@@ -291,6 +318,7 @@ class _Connection(asyncio.Protocol):
         self._parser: RequestParser | None = RequestParser()
         self._transport: asyncio.Transport | None = None
         self._deadline: asyncio.TimerHandle | None = None
+        self._answering: asyncio.Task[None] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
@@ -310,12 +338,29 @@ class _Connection(asyncio.Protocol):
         except HttpError as error:
             response = error.response
         self._parser = None
+        if isinstance(response.body, str):
+            self._finish(response)
+        else:
+            self._answering = asyncio.create_task(self._answer(response, response.body))
+
+    async def _answer(self, response: Response, pieces: Iterator[str]) -> None:
+        try:
+            response = response._replace(body=await self._server.gather(pieces))
+        except Exception:
+            logger.exception("a page could not be made")
+            response = _FAILED.response
+        self._finish(response)
+
+    def _finish(self, response: Response) -> None:
+        assert self._transport is not None
         self._transport.write(response.encode())
         self._transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._deadline is not None:
             self._deadline.cancel()
+        if self._answering is not None:
+            self._answering.cancel()
         self._server.release(self)
         self.lost.set()
 

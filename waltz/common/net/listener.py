@@ -38,6 +38,10 @@ class Listener:
         """Part of ``ChannelOwner``."""
         self.log = QuietLog(logger)
         """Part of ``ChannelOwner``."""
+        self.accepted_count = 0
+        """Connections that were taken in."""
+        self.refused_count = 0
+        """Connections for which there was no room."""
         self._limits = limits
         self._greeting: dict[Channel, float] = {}  # since when, the oldest first
         self._unused: dict[Channel, None] = {}
@@ -45,6 +49,9 @@ class Listener:
         self._server: asyncio.Server | None = None
         self._acceptor: TlsAcceptor | None = None
         self._closed = False
+        self._received_bytes = 0
+        self._sent_bytes = 0
+        """Of the channels that have ended, as is what was received."""
 
     @classmethod
     async def open(
@@ -94,8 +101,12 @@ class Listener:
         """Called by a channel when its connection is established, with TLS twice; ``False`` refuses it."""
         if channel in self.channels:
             return True
-        if self._closed or not self._has_room_for(channel):
+        if self._closed:
             return False
+        if not self._has_room_for(channel):
+            self.refused_count += 1
+            return False
+        self.accepted_count += 1
         address = _address(channel)
         self._addresses[address] = self._addresses.get(address, 0) + 1
         self.channels.add(channel)
@@ -112,12 +123,29 @@ class Listener:
         if channel not in self.channels:
             return
         self.channels.discard(channel)
+        self._received_bytes += channel.received_bytes
+        self._sent_bytes += channel.written_bytes
         self._greeting.pop(channel, None)
         self._unused.pop(channel, None)
         address = _address(channel)
         self._addresses[address] -= 1
         if not self._addresses[address]:
             del self._addresses[address]
+
+    @property
+    def received_bytes(self) -> int:
+        """All that was ever read from peers."""
+        return self._received_bytes + sum([channel.received_bytes for channel in self.channels])
+
+    @property
+    def sent_bytes(self) -> int:
+        """All that was ever written to peers."""
+        return self._sent_bytes + sum([channel.written_bytes for channel in self.channels])
+
+    @property
+    def failed_handshakes(self) -> int:
+        """Connections that did not become ones of TLS."""
+        return 0 if self._acceptor is None else self._acceptor.failed_handshakes
 
     def _has_room_for(self, channel: Channel) -> bool:
         limits = self._limits

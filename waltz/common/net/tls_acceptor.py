@@ -38,6 +38,8 @@ class TlsAcceptor:
         """Use :meth:`open`."""
         address = sockets[0].getsockname()
         self.port: int = address[1]
+        self.failed_handshakes = 0
+        """Connections that did not become ones of TLS, but for those that their peers gave up: these are probes."""
         self._sockets = sockets
         self._context = context
         self._owner = owner
@@ -120,6 +122,7 @@ class TlsAcceptor:
                 ssl_shutdown_timeout=CLOSE_TIMEOUT_S,
             )
         except OSError as error:  # those of TLS and time-outs included
+            self.failed_handshakes += not isinstance(error, ConnectionResetError)
             self._owner.log.warning("no TLS connection with %s: %s", channel.peer, _reason(error))
 
     def _handshake_over(self, channel: Channel, connection: socket.socket, task: asyncio.Task[None]) -> None:

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from waltz.common.errors import WaltzError
 from waltz.common.ids import NO_TRANSACTION
+from waltz.server.store.timings import StoreTimings
 
 
 class LogClosedError(WaltzError):
@@ -157,3 +158,5 @@ class StoreOptions:
     """Aim for one step of copying from replica to replica."""
     random_source: random.Random = field(default_factory=random.Random)
     """Source of jitter; injected so that a simulation can be replayed."""
+    timings: StoreTimings = field(default_factory=StoreTimings)
+    """Where it is noted how long storages take."""

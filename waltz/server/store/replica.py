@@ -94,6 +94,8 @@ class Replica:
         self._copies: ReadAhead[tuple[ReplicaId, int]] = ReadAhead(self._read_from, options.copy_size_bytes)
         self._last_failure = ""
         self._refused = False
+        self._clock = options.timings.clock
+        self._acknowledgement = options.timings.acknowledgements.of(self.storage)
 
     def deliver(self, effect: ReplicaEffect) -> None:
         """An effect of the machine for this replica; carried out by :meth:`run`."""
@@ -362,17 +364,18 @@ class Replica:
             self._in_flight_bytes += size_bytes
             self._in_flight_count += 1
             self.next_id = batch.last_id + 1
-            done = partial(self._appended, self._life, batch.last_id, size_bytes)
+            done = partial(self._appended, self._life, batch.last_id, size_bytes, batch.given_s)
             self._sent_position = client.append_encoded(
                 session.session_id, session.partition_id, batch.payload, batch.count, done
             )
 
-    def _appended(self, life: int, last_id: int, size_bytes: int, error: Exception | None) -> None:
+    def _appended(self, life: int, last_id: int, size_bytes: int, given_s: float, error: Exception | None) -> None:
         if error is not None:
             self._session.noticed(error)
             if life == self._life:
                 self.fail(error)
             return
+        self._acknowledgement.observe(self._clock() - given_s)
         if life == self._life:
             self._in_flight_bytes -= size_bytes
             self._in_flight_count -= 1

@@ -12,21 +12,25 @@ from waltz.server.store.memory import MIN_SHARE_BYTES, MemoryAccount
 class Batch:
     """Records of consecutive ids, encoded once for all replicas."""
 
-    __slots__ = ("appends", "count", "first_id", "last_id", "payload")
+    __slots__ = ("appends", "count", "first_id", "given_s", "last_id", "payload")
 
-    def __init__(self, first_id: int, payload: bytes, count: int, appends: Sequence[Append]) -> None:
+    def __init__(
+        self, first_id: int, payload: bytes, count: int, appends: Sequence[Append], given_s: float = 0.0
+    ) -> None:
         self.first_id = first_id
         self.last_id = first_id + count - 1
         self.count = count
         self.payload = payload
         self.appends: Sequence[Append] = appends
+        self.given_s = given_s
+        """When it was given to the replicas, by the clock of the metrics."""
 
     def rest(self, first_id: int) -> "Batch":
         """Its records from this id on, for a replica whose log ends within the batch."""
         offset = 0
         for _ in range(first_id - self.first_id):
             _, offset = decode_record(self.payload, offset, len(self.payload))
-        return Batch(first_id, self.payload[offset:], self.last_id + 1 - first_id, ())
+        return Batch(first_id, self.payload[offset:], self.last_id + 1 - first_id, (), self.given_s)
 
 
 class Committed(NamedTuple):
@@ -35,6 +39,8 @@ class Committed(NamedTuple):
     appends: Sequence[Append]
     records: Sequence[bytes]
     """The records of the appends, encoded, one piece per batch."""
+    given_s: float = 0.0
+    """When the first of the batches was given to the replicas."""
 
 
 class BatchRing:
@@ -94,9 +100,9 @@ class BatchRing:
             return next(batch for batch in self._batches if batch.last_id >= first_id).rest(first_id)
         return batch
 
-    def add(self, payload: bytes, appends: Sequence[Append]) -> Batch:
+    def add(self, payload: bytes, appends: Sequence[Append], given_s: float = 0.0) -> Batch:
         """Add an undecided batch of the next ids."""
-        batch = Batch(self.next_id, payload, len(appends), appends)
+        batch = Batch(self.next_id, payload, len(appends), appends, given_s)
         self.next_id = batch.last_id + 1
         self._batches.append(batch)
         self._undecided.append(batch)
@@ -110,7 +116,7 @@ class BatchRing:
         if not undecided or undecided[0].last_id > mark:
             return None
         batch = undecided.popleft()
-        appends, batch.appends = batch.appends, ()
+        appends, batch.appends, given_s = batch.appends, (), batch.given_s
         payloads = [batch.payload]
         if undecided and undecided[0].last_id <= mark:
             appends = list(appends)
@@ -122,7 +128,7 @@ class BatchRing:
         size_bytes = sum(map(len, payloads))
         self.undecided_bytes -= size_bytes
         self.kept_bytes += size_bytes
-        return Committed(appends, payloads)
+        return Committed(appends, payloads, given_s)
 
     def trim(self, needed_from: int) -> None:
         """Drop committed batches below ``needed_from``, and older ones beyond the limit."""

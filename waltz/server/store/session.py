@@ -84,6 +84,7 @@ class StoreSession:
         self.machine = RecoveryMachine(metadata, version, assigned)
         self.connections = connections
         self.options = options
+        self._timings = options.timings
         self.ended: SessionEndedError | None = None
         """Why the session is over; ``None`` while it is not."""
         self._assigned = assigned
@@ -207,7 +208,7 @@ class StoreSession:
         assert appends[0].transaction_id == ring.next_id
         if not ring.undecided_bytes:
             self._last_commit_s = self._loop.time()
-        ring.add(payload, appends)
+        ring.add(payload, appends, self._timings.clock())
         for replica in self._members:
             replica.pump()
         if self._stall_timer is None and self.ended is None:
@@ -228,6 +229,8 @@ class StoreSession:
         ring.trim(min(live_positions, default=ring.next_id))
         if committed is None:
             return
+        timings = self._timings
+        timings.quorum.observe(timings.clock() - committed.given_s)
         self._high_water_mark = committed.appends[-1].transaction_id
         self._last_commit_s = self._confirmed_s = self._loop.time()
         if self._waiters:

@@ -10,6 +10,7 @@ durable before the new one exists, so no crash leaves a gap between two segments
 """
 
 import logging
+import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -58,6 +59,14 @@ class Prepared:
     errors: list[StorageError | None]
     writes: list[SegmentWrite]
     view: LogView | None = field(default=None, repr=False)
+    sync_s: float | None = None
+    """How long the syncs took; ``None`` when there was nothing to sync."""
+
+    def sync(self, segment: Segment, handles: SegmentFiles, write: SegmentWrite) -> None:
+        """Make one of the writes durable. Blocking."""
+        started_s = time.monotonic()
+        segment.sync(handles, write)
+        self.sync_s = time.monotonic() - started_s + (self.sync_s or 0.0)
 
     @property
     def first_transaction_id(self) -> int:
@@ -208,7 +217,7 @@ class PartitionLog:
         view = self._view
         if prepared.writes:
             self._check_order(prepared, view)
-            segments = self._change("write", partial(self._write_and_sync, view.segments, prepared.writes))
+            segments = self._change("write", partial(self._write_and_sync, view.segments, prepared))
             view = LogView(segments, prepared.end, view.epoch)
         prepared.view = view
 
@@ -238,29 +247,29 @@ class PartitionLog:
         """
         assert prepared.view is not None, "it has to be written first"
         if prepared.writes:
-            self._change("sync", partial(self._sync, prepared.view.segments[-1], prepared.writes[0]))
+            self._change("sync", partial(self._sync, prepared.view.segments[-1], prepared))
 
     def _check_order(self, prepared: Prepared, view: LogView) -> None:
         self._check_writable()
         if prepared.start != view.end:
             raise StorageError("transaction out of order")
 
-    def _write_and_sync(self, segments: tuple[Segment, ...], writes: list[SegmentWrite]) -> tuple[Segment, ...]:
-        for write in writes:
+    def _write_and_sync(self, segments: tuple[Segment, ...], prepared: Prepared) -> tuple[Segment, ...]:
+        for write in prepared.writes:
             if write.starts_segment:
                 segments = (*segments, self._roll(segments[-1], write.first_transaction_id))
             with self._pinned(segments[-1]) as handles:
                 segments[-1].write(handles, write)
-                segments[-1].sync(handles, write)
+                prepared.sync(segments[-1], handles, write)
         return segments
 
     def _write(self, segment: Segment, write: SegmentWrite) -> None:
         with self._pinned(segment) as handles:
             segment.write(handles, write)
 
-    def _sync(self, segment: Segment, write: SegmentWrite) -> None:
+    def _sync(self, segment: Segment, prepared: Prepared) -> None:
         with self._pinned(segment) as handles:
-            segment.sync(handles, write)
+            prepared.sync(segment, handles, prepared.writes[0])
 
     def _roll(self, full: Segment, first_transaction_id: int) -> Segment:
         with self._pinned(full) as handles:

@@ -16,7 +16,9 @@ from waltz.common.net.guard import TrafficGuard
 from waltz.common.net.http import HttpServer
 from waltz.common.net.limits import RESERVED_FILES, listener_limits, raise_open_files, traffic_limits
 from waltz.common.net.listener import Listener
+from waltz.common.net.port_metrics import watch_ports
 from waltz.common.net.tls import server_context
+from waltz.common.process_metrics import watched_process
 from waltz.common.version import installed_version
 from waltz.common.wire.frames import STORAGE, STORAGE_ADMIN
 from waltz.common.zk.client import ConnectionLossError, NoNodeError, SessionExpiredError, ZooKeeper
@@ -29,6 +31,7 @@ from waltz.storage.node import admin_port as admin_service
 from waltz.storage.node import data_port as data_service
 from waltz.storage.node.admin_port import AdminService
 from waltz.storage.node.data_port import DataConnection
+from waltz.storage.node.descriptions import DESCRIPTIONS
 from waltz.storage.node.manager import StorageManager
 from waltz.storage.node.partition_metrics import GROUP
 from waltz.storage.node.request_queue import DEFAULT_LIMITS, QueueLimits
@@ -72,6 +75,7 @@ class StorageNode:
         """
         tls = server_context(config.tls)
         store = await _read_store_params(config, zookeeper)
+        metrics.describe(DESCRIPTIONS)
         metrics.gauge(GROUP, "waltz-version-id", lambda: installed_version() or "unknown")
         # Before the partitions are opened: they need two files each at once, and may all be assigned to this node.
         raise_open_files(_files_of(store.partition_count, config) + config.connections.max)
@@ -132,6 +136,7 @@ class StorageNode:
             limits=replace(limits, max_connections=config.connections.max_admin),
             guard=self._guard,
         )
+        watch_ports(self._registry, {"data": self._data_listener, "admin": self._admin_listener})
         if config.storage_jetty_port is None:
             logger.warning("storage.jetty.port is not set: there are no HTTP endpoints")
         else:
@@ -195,8 +200,9 @@ async def run(config: StorageConfig) -> None:
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     files = OsFiles()
     try:
-        with stop_signals() as stop:
-            node = await unless_stopped(stop, _start_with_zookeeper(config, files))
+        registry = Registry()
+        with stop_signals() as stop, watched_process(registry):
+            node = await unless_stopped(stop, _start_with_zookeeper(config, files, registry))
             if node is not None:
                 calm_garbage_collection()
                 await stop.wait()
@@ -216,14 +222,14 @@ async def _close_in_time(node: StorageNode) -> None:
     logger.info("storage node is closed")
 
 
-async def _start_with_zookeeper(config: StorageConfig, files: Files) -> StorageNode:
+async def _start_with_zookeeper(config: StorageConfig, files: Files, registry: Registry) -> StorageNode:
     zookeeper = await connect_configured(config, connect_timeout_s=ZOOKEEPER_CONNECT_TIMEOUT_S)
     loop = asyncio.get_running_loop()
     deadline_s = loop.time() + ZOOKEEPER_CONNECT_TIMEOUT_S
     try:
         while True:
             try:
-                return await StorageNode.start(config, files=files, zookeeper=zookeeper, metrics=Registry())
+                return await StorageNode.start(config, files=files, zookeeper=zookeeper, metrics=registry)
             except (ConnectionLossError, SessionExpiredError) as error:
                 # It went away again before it was asked. Nothing else has been done by then.
                 if loop.time() >= deadline_s:

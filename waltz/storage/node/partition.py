@@ -64,14 +64,15 @@ class _Written(NamedTuple):
 class Sleeper:
     """A task that has nothing to do. What wakes it is found where its work is; several wake-ups are one."""
 
-    __slots__ = ("_sleeping",)
+    __slots__ = ("_loop", "_sleeping")
 
     def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()  # asking for it each time costs a system call
         self._sleeping: asyncio.Future[None] | None = None
 
     async def sleep(self) -> None:
         """Return after the next :meth:`wake`; to be called after a look for work, without awaiting in between."""
-        self._sleeping = asyncio.get_running_loop().create_future()
+        self._sleeping = self._loop.create_future()
         await self._sleeping
 
     def wake(self) -> None:
@@ -409,7 +410,8 @@ class StoragePartition:
                 frames.append(wire.encode_success(message.session_id, message.seq_num, message.partition_id))
             else:
                 frames.append(failure_frame(message, refused.wire_text()))
-        self._metrics.appended(len(frames), self._metrics.clock() - written.started_s)
+        duration_s = self._metrics.clock() - written.started_s
+        self._metrics.appended(len(frames), duration_s, written.prepared.sync_s)
         return frames
 
     async def _write_ahead(self, group: list[PartitionRequest]) -> None:

@@ -2,13 +2,28 @@
 
 from collections.abc import Callable, Iterable
 
-from waltz.common.metrics import Registry
+from waltz.common.metrics import Description, GaugeForm, Registry
 from waltz.common.wire import storage as wire
 from waltz.storage.disk.control_file import ControlFile
 from waltz.storage.disk.log import PartitionLog
 from waltz.storage.node.session_rule import StorageRequest
 
 GROUP = "waltz-storage"
+
+_APPEND = Description(
+    "waltz_storage_append_seconds",
+    "histogram",
+    (),
+    "From taking up an append request to its being durable: encoding, write and sync, with those that it was grouped"
+    " with. One observation a request.",
+)
+_SYNC = Description(
+    "waltz_storage_sync_seconds",
+    "histogram",
+    (),
+    "How long the disk takes to make a group of append requests durable (fdatasync). One observation a group.",
+)
+HISTOGRAMS = (_APPEND, _SYNC)
 
 _COUNTERS: dict[type, str] = {
     wire.LastSessionInfoRequest: "last-session-info-request",
@@ -40,6 +55,8 @@ class PartitionMetrics:
         self._group = f"{GROUP}.partition-{partition_id}"
         self._appends = registry.meter(self._group, "append")
         self._append_latency = registry.timer(self._group, "append-latency")
+        self._append_duration = registry.histogram(_APPEND).of()
+        self._sync_duration = registry.histogram(_SYNC).of()
         self._counters = {kind: registry.counter(self._group, name) for kind, name in _COUNTERS.items()}
         registry.gauge(self._group, "session-id", lambda: control_file.partition(partition_id).session_id)
         registry.gauge(self._group, "low-water-mark", lambda: control_file.partition(partition_id).low_water_mark)
@@ -58,12 +75,17 @@ class PartitionMetrics:
         """Register what is known of the state of the files; these have no counterpart in the original."""
         self._registry.gauge(self._group, "damaged-transactions", lambda: _count(log.damage.ranges))
         self._registry.gauge(self._group, "mended-index-entries", lambda: log.damage.mended_index_entries)
-        self._registry.gauge(self._group, "torn-bytes-cut", lambda: log.damage.cut_bytes)
+        form = GaugeForm(name="torn-cut-bytes")
+        self._registry.gauge(self._group, "torn-bytes-cut", lambda: log.damage.cut_bytes, form)
 
-    def appended(self, count: int, duration_s: float) -> None:
-        """``count`` append requests were answered, ``duration_s`` after they were taken up together."""
+    def appended(self, count: int, duration_s: float, sync_s: float | None) -> None:
+        """``count`` append requests were answered, ``duration_s`` after they were taken up together; ``sync_s`` of it
+        was spent on a sync, if there was one."""
         self._appends.mark(count)
         self._append_latency.update(duration_s, count)
+        self._append_duration.observe(duration_s, count)
+        if sync_s is not None:
+            self._sync_duration.observe(sync_s)
 
     def count(self, message: StorageRequest) -> None:
         """A request that is not an append was executed."""

@@ -1,14 +1,18 @@
 """Positions in a file."""
 
 import asyncio
+import fcntl
 import json
 import os
 import random
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from waltz.client.errors import PositionConflictError, PositionsError
+from waltz.client.positions import file
 from waltz.client.positions.file import FilePositions
 from waltz.client.positions.interface import Move
 
@@ -65,6 +69,24 @@ async def test_positions_of_another_cluster_are_refused(path: Path) -> None:
         await FilePositions(path).load("other", [0])
 
 
+class Msvcrt:
+    """Locks as Windows has them, one byte of a file at a time, made of those of this system."""
+
+    LK_NBLCK = 2
+
+    def locking(self, descriptor: int, mode: int, count: int) -> None:
+        assert (mode, count) == (self.LK_NBLCK, 1)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+@pytest.fixture(params=["linux", "win32"])
+def platform(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.param == "win32":
+        monkeypatch.setattr(file, "sys", SimpleNamespace(platform="win32"))
+        monkeypatch.setitem(sys.modules, "msvcrt", Msvcrt())
+
+
+@pytest.mark.usefixtures("platform")
 async def test_one_process_at_a_time(path: Path) -> None:
     one, other = FilePositions(path), FilePositions(path)
     await one.load("key", [])

@@ -1,14 +1,17 @@
 """Positions in SQLite, by itself and through SQLAlchemy, and in PostgreSQL where it is installed."""
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 import sqlalchemy
+from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 
 from tests.unit.client.postgres import PostgresServer, find_postgres
+from waltz.client.databases import SqlAlchemyDatabase
 from waltz.client.errors import InvalidOperationError, PositionConflictError, PositionsError
 from waltz.client.positions.interface import Move
 from waltz.client.positions.sql import TABLE, SqlAlchemyPositions, SqlitePositions
@@ -129,6 +132,34 @@ async def test_the_same_with_sqlalchemy(engine: sqlalchemy.Engine | Path) -> Non
     with pytest.raises(PositionConflictError), engine.begin() as connection:
         positions.advance(connection, records(0, 4, 1))
     assert await positions.load("key", [0]) == {0: 4}
+
+
+async def test_connections_of_an_asynchronous_engine_for_the_same_database(tmp_path: Path) -> None:
+    path = tmp_path / "positions.sqlite"
+    engine = sqlalchemy.create_engine(f"sqlite:///{path}")
+    asynchronous = create_async_engine(f"sqlite+aiosqlite:///{path}")
+    positions = SqlAlchemyPositions(engine, "mails")
+    await positions.load("key", [])
+    await positions.save("key", {0: Move(None, -1)})
+    async with asynchronous.begin() as connection:
+        await connection.run_sync(positions.advance, records(0, 0, 5))
+    async with AsyncSession(asynchronous) as session, session.begin():
+        await (await session.connection()).run_sync(positions.advance, records(0, 5, 1))
+    with pytest.raises(PositionConflictError):
+        async with asynchronous.begin() as connection:
+            await connection.run_sync(positions.advance, records(0, 4, 1))
+    assert await positions.load("key", [0]) == {0: 5}
+    async with asynchronous.connect() as connection:
+        with pytest.raises(TypeError, match=r"AsyncConnection is asynchronous.*run_sync\(positions.advance, records\)"):
+            positions.advance(connection, records(0, 6, 1))
+    await asynchronous.dispose()
+    engine.dispose()
+
+
+@pytest.mark.parametrize("make", [SqlAlchemyPositions, SqlAlchemyDatabase])
+def test_asynchronous_engines_are_refused(make: Callable[[Any], object]) -> None:
+    with pytest.raises(TypeError, match=r"one that sqlalchemy.create_engine made, not AsyncEngine"):
+        make(create_async_engine("sqlite+aiosqlite:///x.sqlite"))
 
 
 @pytest.mark.parametrize("name", ["", "x" * 191])

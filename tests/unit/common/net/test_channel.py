@@ -296,7 +296,7 @@ async def test_a_slow_line_may_take_its_time_to_get_the_last_bytes_across(monkey
     channel.close()
     while "abort" not in transport.ended:
         await asyncio.sleep(0.001)
-    assert transport.looks == 11
+    assert transport.looks > 10
     channel.connection_lost(None)
 
 

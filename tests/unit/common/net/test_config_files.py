@@ -93,5 +93,5 @@ def test_a_directory_of_somebody_else(tmp_path: Path, monkeypatch: pytest.Monkey
     ]
     monkeypatch.setattr("os.access", lambda *_: False)  # root may write everywhere
     assert problems("storage.ssl", tmp_path) == [
-        f"x.yml: storage.directory {tmp_path} cannot be read and written by this user"
+        f"x.yml: storage.directory {tmp_path}: Permission denied; this user has to read and write it"
     ]

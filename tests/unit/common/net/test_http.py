@@ -1,6 +1,8 @@
 import asyncio
+import itertools
 import json
 import random
+from collections.abc import Callable
 from contextlib import suppress
 
 import pytest
@@ -8,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from waltz.common.errors import WaltzError
-from waltz.common.metrics import Json, Registry
+from waltz.common.metrics import Description, Json, Readings, Registry
 from waltz.common.net import http
 from waltz.common.net.http import Health, HttpError, HttpServer, RequestParser, prefers_prometheus
 
@@ -233,3 +235,91 @@ def test_every_refusal_can_be_encoded() -> None:
         encoded = HttpError(status, "the reason").response.encode()
         assert encoded.startswith(f"HTTP/1.1 {status} ".encode())
         assert encoded.endswith(b"\r\n\r\nthe reason\n")
+
+
+async def start_with(read: Callable[[], Readings]) -> HttpServer:
+    registry = Registry(lambda: 0.0, random.Random(0))
+    registry.reading(Description("waltz_made", "gauge", ("number",), "Made one by one."), read)
+    return await HttpServer.open("127.0.0.1", 0, registry)
+
+
+async def test_others_have_their_turn_while_a_page_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "MAX_TURN_S", 0.0)
+    turns, loop, made = 0, asyncio.get_running_loop(), [0]
+
+    def turn() -> None:
+        nonlocal turns
+        turns += 1
+        if made[0] < 1000:
+            loop.call_soon(turn)
+
+    def read() -> Readings:
+        loop.call_soon(turn)
+        for number in range(1000):
+            made[0] = number + 1
+            yield (str(number),), number
+
+    server = await start_with(read)
+    _, _, body = await get(server.port, "/metrics/prometheus")
+    assert body.count("waltz_made{") == 1000
+    assert turns >= 1000
+    await server.close()
+
+
+async def test_pages_are_made_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the turns of many that are asked for at once would add up to a long one."""
+    monkeypatch.setattr(http, "MAX_TURN_S", 0.0)
+    under_way, most = 0, 0
+
+    def read() -> Readings:
+        nonlocal under_way, most
+        under_way += 1
+        most = max(most, under_way)
+        for number in range(50):
+            yield (str(number),), number
+        under_way -= 1
+
+    server = await start_with(read)
+    bodies = await asyncio.gather(*(get(server.port, "/metrics/prometheus") for _ in range(8)))
+    assert {status for status, _, _ in bodies} == {200}
+    assert most == 1
+    await server.close()
+
+
+async def test_a_page_that_fails_half_way_is_an_error(caplog: pytest.LogCaptureFixture) -> None:
+    def read() -> Readings:
+        yield ("0",), 0
+        raise RuntimeError("a defect")
+
+    server = await start_with(read)
+    status, _, body = await get(server.port, "/metrics/prometheus")
+    assert (status, body) == (500, "internal error; see the log\n")
+    assert "a page could not be made" in caplog.text
+    assert (await get(server.port, "/ping"))[0] == 200
+    await server.close()
+
+
+async def test_a_page_for_somebody_who_has_left_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "MAX_TURN_S", 0.0)
+    begun, made = asyncio.Event(), 0
+
+    def read() -> Readings:
+        nonlocal made
+        begun.set()
+        for number in itertools.count():
+            made += 1
+            yield (str(number),), number
+
+    server = await start_with(read)
+    _, writer = await asyncio.open_connection("127.0.0.1", server.port)
+    writer.write(b"GET /metrics/prometheus HTTP/1.1\r\n\r\n")
+    async with asyncio.timeout(60):
+        await begun.wait()
+        await server.close()
+    for _ in range(3):
+        await asyncio.sleep(0)
+    made_until_then = made
+    for _ in range(100):
+        await asyncio.sleep(0)
+    assert made == made_until_then
+    writer.transport.abort()

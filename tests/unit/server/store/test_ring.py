@@ -17,8 +17,8 @@ def test_batches_are_found_by_their_first_id_and_committed_in_order() -> None:
     ring = BatchRing(5, 1000)
     assert (ring.first_id, ring.next_id, ring.decision_wanted) == (5, 5, 5)
     first, second = appends(5, 3), appends(8, 1)
-    ring.add(b"x" * 30, first)
-    ring.add(b"y" * 10, second)
+    ring.add(b"x" * 30, first, 1.5)
+    ring.add(b"y" * 10, second, 2.5)
     assert (ring.first_id, ring.next_id, ring.decision_wanted) == (5, 9, 7)
     assert (ring.undecided_count, ring.undecided_bytes) == (2, 40)
     assert ring.get(4) is None
@@ -28,10 +28,10 @@ def test_batches_are_found_by_their_first_id_and_committed_in_order() -> None:
     assert (batch.payload, batch.count, batch.last_id) == (b"y" * 10, 1, 8)
     assert ring.undecided() == first + second
     assert ring.commit(6) is None
-    assert ring.commit(7) == (first, [b"x" * 30])
+    assert ring.commit(7) == (first, [b"x" * 30], 1.5)
     assert ring.undecided() == second
     assert (ring.undecided_bytes, ring.kept_bytes, ring.decision_wanted) == (10, 30, 8)
-    assert ring.commit(100) == (second, [b"y" * 10])
+    assert ring.commit(100) == (second, [b"y" * 10], 2.5)
     assert ring.undecided_count == 0
 
 
@@ -54,8 +54,8 @@ def test_the_rest_of_a_batch_is_found_by_any_of_its_ids(committed: bool) -> None
 
 def test_several_batches_commit_as_one() -> None:
     ring = BatchRing(0, 1000)
-    given = [append for start in (0, 2, 4) for append in ring.add(b"..", appends(start, 2)).appends]
-    assert ring.commit(5) == (given, [b".."] * 3)
+    given = [append for start in (0, 2, 4) for append in ring.add(b"..", appends(start, 2), start).appends]
+    assert ring.commit(5) == (given, [b".."] * 3, 0), "since the first of them was given"
 
 
 def test_committed_batches_go_when_nobody_needs_them_or_the_room_is_full() -> None:

@@ -1,0 +1,49 @@
+"""The tables of docs/metrics.md, made of what the code says. ``python -m tests.metrics_page`` renews them."""
+
+import re
+from collections.abc import Iterable, Mapping
+
+from tests.architecture import ROOT
+from waltz.common import process_metrics
+from waltz.common.metrics import Description
+from waltz.common.net import port_metrics
+from waltz.server import descriptions as of_servers
+from waltz.storage.node import descriptions as of_storages
+
+PAGE = ROOT / "docs" / "metrics.md"
+
+SERVER = {each.name: each for each in of_servers.DESCRIPTIONS}
+STORAGE = {each.name: each for each in of_storages.DESCRIPTIONS}
+BOTH = {each.name: each for each in (*port_metrics.DESCRIPTIONS, *process_metrics.DESCRIPTIONS)}
+
+TABLES: Mapping[str, Mapping[str, Description]] = {"server": SERVER, "storage": STORAGE, "both": BOTH}
+
+_UNITS = ("seconds", "bytes", "transactions")
+
+
+def _unit(description: Description) -> str:
+    words = description.name.removesuffix("_total").split("_")
+    return words[-1] if words[-1] in _UNITS else ""
+
+
+def _table(descriptions: Iterable[Description]) -> str:
+    lines = ["| Name | Type | Unit | Labels | Meaning |", "|---|---|---|---|---|"]
+    for each in sorted(descriptions):
+        labels = ", ".join(f"`{label}`" for label in each.labels)
+        lines.append(f"| `{each.name}` | {each.kind} | {_unit(each)} | {labels} | {each.meaning} |")
+    return "\n".join(lines)
+
+
+def drawn(page: str) -> str:
+    """The page with its tables made anew."""
+    for name, descriptions in TABLES.items():
+        begin, end = f"<!-- metrics: {name} -->\n", "\n<!-- end -->"
+        pattern = re.compile(f"{re.escape(begin)}.*?{re.escape(end)}", re.DOTALL)
+        assert len(pattern.findall(page)) == 1, f"no place for the table {name}"
+        table = f"{begin}\n{_table(descriptions.values())}\n{end}"
+        page = pattern.sub(table.replace("\\", r"\\"), page)
+    return page
+
+
+if __name__ == "__main__":
+    PAGE.write_text(drawn(PAGE.read_text()))

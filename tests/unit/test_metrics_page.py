@@ -1,0 +1,121 @@
+"""docs/metrics.md, the alerts and the dashboard say the same as the code."""
+
+import json
+import re
+from collections.abc import Iterator
+from typing import TypedDict
+
+import promql_parser
+import yaml
+
+from tests import metrics_page
+from tests.architecture import ROOT
+from tests.promql import labels_of_targets, selectors
+
+ALERTS = ROOT / "deploy" / "prometheus" / "alerts.yml"
+SAMPLE = ROOT / "deploy" / "prometheus" / "scrape.yml"
+DASHBOARD = ROOT / "deploy" / "grafana" / "waltz.json"
+
+KNOWN = {**metrics_page.SERVER, **metrics_page.STORAGE, **metrics_page.BOTH}
+
+
+class Rule(TypedDict):
+    """One alert."""
+
+    alert: str
+    expr: str
+    labels: dict[str, str]
+    annotations: dict[str, str]
+
+
+def rules() -> list[Rule]:
+    (group,) = yaml.safe_load(ALERTS.read_text())["groups"]
+    return list(group["rules"])
+
+
+def panels() -> list[dict[str, object]]:
+    return [panel for panel in json.loads(DASHBOARD.read_text())["panels"] if panel["type"] != "row"]
+
+
+def expressions() -> Iterator[str]:
+    yield from (rule["expr"] for rule in rules())
+    for panel in panels():
+        targets = panel["targets"]
+        assert isinstance(targets, list)
+        yield from (target["expr"].replace("$__rate_interval", "5m") for target in targets)
+
+
+def test_the_page_has_the_tables_of_the_code() -> None:
+    """Renewed by ``python -m tests.metrics_page``."""
+    page = metrics_page.PAGE.read_text()
+    assert page == metrics_page.drawn(page)
+
+
+def test_names_have_the_units_that_convention_asks_for() -> None:
+    for each in KNOWN.values():
+        assert re.fullmatch(r"(waltz|process)(_[a-z]+)+", each.name)
+        assert each.name.endswith("_total") == (each.kind == "counter"), each.name
+        assert each.meaning.endswith(".")
+        if each.kind in ("summary", "histogram"):
+            assert each.name.endswith(("_seconds", "_transactions")), each.name
+
+
+def test_expressions_name_what_there_is() -> None:
+    """By what the code says of it; the scrapes of real nodes are compared with that as well."""
+    used = set()
+    for expression in expressions():
+        for name, labels in selectors(promql_parser.parse(expression)):
+            if name == "up":
+                continue
+            family = re.sub(r"_(bucket|sum|count)$", "", name)
+            assert family in KNOWN, expression
+            extra = {"le"} if family != name else set()
+            assert labels <= {*KNOWN[family].labels, *labels_of_targets, *extra}, expression
+            used.add(family)
+    assert len(used) > 30
+
+
+def test_every_alert_says_what_to_do_and_where_it_is_explained() -> None:
+    sections = re.findall(r"^### (Waltz\w+)$", metrics_page.PAGE.read_text(), flags=re.MULTILINE)
+    assert [rule["alert"] for rule in rules()] == sections
+    for rule in rules():
+        annotations = rule["annotations"]
+        assert annotations["summary"].endswith(".")
+        assert annotations["action"].endswith(".")
+        assert annotations["runbook"] == f"docs/metrics.md#{rule['alert'].lower()}"
+        assert rule["labels"] in ({"severity": "critical"}, {"severity": "warning"})
+
+
+def test_the_dashboard_can_be_imported() -> None:
+    """Every panel takes the data source that is chosen, has a place of its own, and says what it shows."""
+    dashboard = json.loads(DASHBOARD.read_text())
+    assert [each["name"] for each in dashboard["templating"]["list"]] == ["datasource", "cluster"]
+    taken: set[tuple[int, int]] = set()
+    for panel in dashboard["panels"]:
+        place = panel["gridPos"]
+        cells = {
+            (x, y)
+            for x in range(place["x"], place["x"] + place["w"])
+            for y in range(place["y"], place["y"] + place["h"])
+        }
+        assert place["x"] + place["w"] <= 24
+        assert not cells & taken, panel["title"]
+        taken |= cells
+    for panel in panels():
+        assert panel["description"]
+        targets = panel["targets"]
+        assert isinstance(targets, list)
+        for target in targets:
+            assert target["datasource"] == {"type": "prometheus", "uid": "${datasource}"}
+            assert 'cluster=~"$cluster"' in target["expr"]
+    ids = [panel["id"] for panel in dashboard["panels"]]
+    assert len(ids) == len(set(ids))
+
+
+def test_the_sample_scrapes_the_jobs_that_the_expressions_name() -> None:
+    sample = yaml.safe_load(SAMPLE.read_text())
+    assert [job["job_name"] for job in sample["scrape_configs"]] == ["waltz-server", "waltz-storage"]
+    assert sample["rule_files"] == [ALERTS.name]
+    for job in sample["scrape_configs"]:
+        assert job["metrics_path"] == "/metrics/prometheus"
+        assert set(job["static_configs"][0]["labels"]) < labels_of_targets

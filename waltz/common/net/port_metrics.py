@@ -1,0 +1,48 @@
+"""What the ports of a node have to do, for Prometheus."""
+
+from collections.abc import Callable, Mapping
+
+from waltz.common.metrics import Description, Readings, Registry
+from waltz.common.net.listener import Listener
+
+_LABELS = ("port",)
+
+_READ: dict[Description, Callable[[Listener], int]] = {
+    Description("waltz_connections", "gauge", _LABELS, "Open connections, those that have not said hello included."): (
+        lambda listener: len(listener.channels)
+    ),
+    Description("waltz_connections_accepted_total", "counter", _LABELS, "Connections that were taken in."): (
+        lambda listener: listener.accepted_count
+    ),
+    Description(
+        "waltz_connections_refused_total",
+        "counter",
+        _LABELS,
+        "Connections for which there was no room: too many in all, or from one address.",
+    ): lambda listener: listener.refused_count,
+    Description("waltz_received_bytes_total", "counter", _LABELS, "Bytes read from peers, those of TLS itself not."): (
+        lambda listener: listener.received_bytes
+    ),
+    Description("waltz_sent_bytes_total", "counter", _LABELS, "Bytes written to peers, those of TLS itself not."): (
+        lambda listener: listener.sent_bytes
+    ),
+    Description(
+        "waltz_tls_handshake_failures_total",
+        "counter",
+        _LABELS,
+        "TLS handshakes that failed: no trusted certificate, no TLS at the other end, or nothing came. Connections that"
+        " are closed again at once, as by probes, do not count.",
+    ): lambda listener: listener.failed_handshakes,
+}
+
+DESCRIPTIONS = tuple(_READ)
+
+
+def watch_ports(registry: Registry, listeners: Mapping[str, Listener]) -> None:
+    """Show the ports of these names."""
+    for description, read in _READ.items():
+        registry.reading(description, _reading(listeners, read))
+
+
+def _reading(listeners: Mapping[str, Listener], read: Callable[[Listener], int]) -> Callable[[], Readings]:
+    return lambda: [((name,), read(listener)) for name, listener in listeners.items()]

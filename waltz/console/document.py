@@ -1,0 +1,136 @@
+"""What the console's page gets to know, as JSON. Pure.
+
+It is made for that page only, in few bytes, and changes with it: whoever wants to know the state of a cluster in a
+program uses ``waltz status --json``.
+"""
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from waltz.common.metrics import Json
+from waltz.console.problems import WARNING, WORDS, find_problems, severity_of, shortened
+from waltz.survey.cluster_state import ClusterState, PartitionState
+
+COLUMNS = (
+    *("id", "owner", "generation", "session", "mark", "rate", "p99_ms", "lag"),
+    *("replicas", "severity", "problems"),
+)
+"""What the entries of a partition are; each replica is the place of its storage in the list, its state, and its lag."""
+
+CURRENT = "current"
+
+
+class ReplicaFacts(NamedTuple):
+    """A replica as the owner of its partition sees it."""
+
+    storage: str
+    state: str
+    lag: int | None
+
+
+class PartitionFacts(NamedTuple):
+    """What a server knows of a partition of its own."""
+
+    p99_ms: float | None
+    """Of appends, over the last step of the history; None if there were none."""
+    replicas: Sequence[ReplicaFacts]
+
+
+Facts = Callable[[int], PartitionFacts | None]
+"""Of one of this server's partitions; None if it is not."""
+
+
+def cluster_parts(state: ClusterState, facts: Facts) -> Iterator[str]:
+    """The document in parts to be joined, one for each partition: so much can be made without a pause."""
+    places = {storage: place for place, storage in enumerate(_storages(state))}
+    head: dict[str, Json] = {
+        "name": state.name,
+        "root": state.root,
+        "servers": [
+            {
+                "id": server.server_id,
+                "endpoint": server.endpoint,
+                "version": server.version,
+                "partitions": server.partitions,
+                "preferred": len(server.preferred),
+                "reason": None if server.reason is None else shortened(server.reason),
+            }
+            for server in state.servers
+        ],
+        "storages": list(_storages(state).values()),
+        "problems": [problem._asdict() for problem in find_problems(state)],
+        "columns": COLUMNS,
+    }
+    yield f'{_compact(head)[:-1]},"partitions":['
+    comma = ""
+    for partition in state.partitions:
+        yield f"{comma}{_compact(_row(partition, places, facts(partition.partition_id)))}"
+        comma = ","
+    yield "]}"
+
+
+def _storages(state: ClusterState) -> dict[str, dict[str, Json]]:
+    """Those that are known, and those that only partitions name."""
+    found: dict[str, dict[str, Json]] = {
+        storage.storage: {**storage._asdict(), "reason": None if storage.reason is None else shortened(storage.reason)}
+        for storage in state.storages
+    }
+    for partition in state.partitions:
+        for replica in partition.replicas:
+            if replica.storage not in found:
+                found[replica.storage] = {"storage": replica.storage, "answers": False, "online": 0, "assigned": 0}
+    return found
+
+
+def _row(partition: PartitionState, places: Mapping[str, int], facts: PartitionFacts | None) -> list[Json]:
+    told = {} if facts is None else {replica.storage: replica for replica in facts.replicas}
+    replicas = [
+        (told[each.storage].state, told[each.storage].lag) if each.storage in told else (each.state, each.lag)
+        for each in partition.replicas
+    ]
+    severity = severity_of(partition)
+    if severity is None and any(state != CURRENT for state, _ in replicas):
+        severity = WARNING
+    return [
+        partition.partition_id,
+        partition.owner,
+        partition.generation,
+        partition.store_session,
+        partition.high_water_mark,
+        None if partition.rate_per_s is None else rounded(partition.rate_per_s),
+        None if facts is None else facts.p99_ms,
+        max((lag for _, lag in replicas if lag is not None), default=None),
+        [[places[each.storage], *state] for each, state in zip(partition.replicas, replicas, strict=True)],
+        severity,
+        [WORDS[problem].short for problem in partition.problems],
+    ]
+
+
+def reasons(partition: PartitionState) -> list[Json]:
+    """What is wrong with one partition, at length."""
+    return [
+        {
+            "severity": words.severity,
+            "text": words.one,
+            "details": [shortened(text) for text in partition.reasons[name]],
+        }
+        for name, words in WORDS.items()
+        if name in partition.reasons
+    ]
+
+
+def rounded(value: float) -> float:
+    """A number with as many digits as a picture of it can show."""
+    return float(f"{value:.4g}")
+
+
+def series(values: Mapping[str, Sequence[float | None]]) -> dict[str, Json]:
+    """Series of the history."""
+    return {
+        name: [None if value is None else rounded(value) for value in sequence] for name, sequence in values.items()
+    }
+
+
+def _compact(document: Json) -> str:
+    return json.dumps(document, separators=(",", ":"))

@@ -1,0 +1,111 @@
+"""The console's paths: what the browser loads, and what the page then asks for. For GET only."""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from importlib.resources import files
+from typing import NamedTuple
+
+from waltz.common.metrics import Json
+from waltz.common.net.http import HttpError, Page, Request, Response
+from waltz.console import document
+from waltz.console.document import PartitionFacts
+from waltz.console.history import STEP_S
+from waltz.console.surveyor import Surveyor
+
+PATH = "/console"
+
+STATIC = {
+    PATH: ("console.html", "text/html; charset=utf-8"),
+    f"{PATH}/console.css": ("console.css", "text/css; charset=utf-8"),
+    f"{PATH}/console.js": ("console.js", "text/javascript; charset=utf-8"),
+    f"{PATH}/icon.svg": ("icon.svg", "image/svg+xml"),
+}
+"""File and type by path."""
+
+_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+
+HEADERS = (
+    ("Content-Security-Policy", _POLICY),
+    ("X-Content-Type-Options", "nosniff"),
+    ("Referrer-Policy", "no-referrer"),
+    ("Cross-Origin-Resource-Policy", "same-origin"),
+)
+
+History = Mapping[str, Sequence[float | None]]
+
+
+class Here(NamedTuple):
+    """What the server that serves the console tells of itself. All are called on the loop, and quick."""
+
+    about: Callable[[], dict[str, Json]]
+    """Who it is, and how it is."""
+    facts: Callable[[int], PartitionFacts | None]
+    """Of one of its partitions."""
+    history: Callable[[], History]
+    """Of all its partitions together."""
+    history_of: Callable[[int], History | None]
+    """Of a partition that it has, or had within the last hour."""
+
+
+def make_pages(here: Here, surveyor: Surveyor) -> dict[str, Page]:
+    """The console's pages by method and path. Reads the files that it serves."""
+    pages: dict[str, Page] = {f"GET {path}": _static(name, kind) for path, (name, kind) in STATIC.items()}
+
+    def cluster(request: Request) -> Response:
+        seen = surveyor.see()
+        head: dict[str, Json] = {
+            "here": here.about(),
+            "number": seen.number,
+            "age_s": None if seen.age_s is None else round(seen.age_s, 1),
+            "surveying": seen.surveying,
+            "error": seen.error,
+        }
+        known = _number(request, "after", 0) == seen.number or not seen.text
+        return _json(head) if known else _text(f'{json.dumps(head)[:-1]},"cluster":{seen.text}}}')
+
+    def history(_: Request) -> Response:
+        return _json({"step_s": STEP_S, "series": document.series(here.history())})
+
+    def partition(request: Request) -> Response:
+        partition_id = _number(request, "partition")
+        facts, values = here.facts(partition_id), here.history_of(partition_id)
+        state = surveyor.partition(partition_id)
+        return _json(
+            {
+                "owned": facts is not None,
+                "step_s": STEP_S,
+                "series": None if values is None else document.series(values),
+                "reasons": [] if state is None else document.reasons(state),
+            }
+        )
+
+    pages[f"GET {PATH}/cluster.json"] = cluster
+    pages[f"GET {PATH}/history.json"] = history
+    pages[f"GET {PATH}/partition.json"] = partition
+    return pages
+
+
+def _static(name: str, kind: str) -> Page:
+    response = Response(200, kind, files("waltz.console").joinpath("static", name).read_text("utf-8"), headers=HEADERS)
+    return lambda _: response
+
+
+def _json(body: dict[str, Json]) -> Response:
+    return _text(json.dumps(body, separators=(",", ":")))
+
+
+def _text(body: str) -> Response:
+    return Response(200, "application/json", body, headers=HEADERS)
+
+
+def _number(request: Request, name: str, default: int | None = None) -> int:
+    """A number of the query that is not negative. Raises ``HttpError`` for something else, or nothing."""
+    values = request.query.get(name, [])
+    if not values and default is not None:
+        return default
+    if len(values) != 1 or not (values[0].isascii() and values[0].isdigit() and len(values[0]) <= 10):
+        raise HttpError(400, f"the query must give {name}, a number: ?{name}=7")
+    return int(values[0])

@@ -1,0 +1,133 @@
+"""What is wrong with a cluster, in words, the worst first. Pure."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from waltz.survey.checks import Check
+from waltz.survey.cluster_state import NO_REPLICA, ClusterState, PartitionState
+
+_MAX_TEXT = 300
+
+CRITICAL = "critical"
+"""Applications notice it: appends fail or wait."""
+WARNING = "warning"
+"""Nobody notices it yet."""
+
+
+class Words(NamedTuple):
+    """How a failed check is called."""
+
+    severity: str
+    short: str
+    """For one partition in a table."""
+    one: str
+    """Behind "partition 7"."""
+    many: str
+    """Behind "12 partitions"."""
+
+
+WORDS = {
+    NO_REPLICA: Words(CRITICAL, "no replica", "is assigned to no storage", "are assigned to no storage"),
+    Check.PARTITION_ASSIGNMENT_ZK_VALIDITY.name: Words(CRITICAL, "no owner", "has no owner", "have no owner"),
+    Check.PARTITION_QUORUM_STATUS.name: Words(
+        CRITICAL,
+        "no quorum",
+        "has no quorum of replicas online: appends wait",
+        "have no quorum of replicas online: appends wait",
+    ),
+    Check.SERVER_PARTITION_HEALTH_CHECK.name: Words(
+        CRITICAL, "unhealthy", "is not known to be healthy", "are not known to be healthy"
+    ),
+    Check.PARTITION_ASSIGNMENT_ZK_SERVER_CONSISTENCY.name: Words(
+        WARNING,
+        "not at its owner",
+        "is not open at its owner, or open at another server",
+        "are not open at their owners, or open at other servers",
+    ),
+    Check.PARTITION_ASSIGNMENT_ZK_STORAGE_CONSISTENCY.name: Words(
+        WARNING,
+        "misplaced replica",
+        "is not known to be held by just the storages it is assigned to",
+        "are not known to be held by just the storages they are assigned to",
+    ),
+    Check.REPLICA_RECOVERY_STATUS.name: Words(
+        WARNING,
+        "replica behind",
+        "has replicas without full part in its store session",
+        "have replicas without full part in their store session",
+    ),
+    Check.SERVER_STORAGE_CONNECTIVITY.name: Words(
+        WARNING,
+        "storage not reached",
+        "has an owner that does not reach all its storages",
+        "have owners that do not reach all their storages",
+    ),
+}
+"""By the names of the checks, the worst first."""
+
+
+class Problem(NamedTuple):
+    """One line of what is wrong."""
+
+    severity: str
+    text: str
+    partitions: str
+    """Those that it concerns, such as ``0-6,9``; empty for nodes."""
+    detail: str
+    """Why, or an example of it."""
+
+
+def severity_of(partition: PartitionState) -> str | None:
+    """Of the worst that is wrong with a partition; None if it is well."""
+    return min((WORDS[problem].severity for problem in partition.problems), default=None)
+
+
+def find_problems(state: ClusterState) -> list[Problem]:
+    """All that is wrong; at most one line for each node and each check."""
+    found = []
+    for name, words in WORDS.items():
+        concerned = [partition for partition in state.partitions if name in partition.problems]
+        if concerned:
+            first = concerned[0]
+            count = len(concerned)
+            only = count == 1
+            text = f"partition {first.partition_id} {words.one}" if only else f"{count} partitions {words.many}"
+            detail = "; ".join(first.reasons.get(name, ()))
+            if not only and detail:
+                detail = f"partition {first.partition_id}, for example: {detail}"
+            ids = ranges(partition.partition_id for partition in concerned)
+            found.append(Problem(words.severity, text, ids, shortened(detail)))
+    held = Counter(replica.storage for partition in state.partitions for replica in partition.replicas)
+    for server in state.servers:
+        if server.version is None:
+            severity = CRITICAL if server.partitions else WARNING
+            text = f"server {server.server_id} ({server.endpoint}) does not answer"
+            found.append(Problem(severity, text, "", shortened(server.reason or "")))
+    for storage in state.storages:
+        if not storage.answers:
+            text = f"storage {storage.storage} does not answer, and holds {held[storage.storage]} replicas"
+            found.append(Problem(WARNING, text, "", shortened(storage.reason or "")))
+    # Nodes come first within a severity: partitions have their troubles from them.
+    return sorted(found, key=lambda problem: (problem.severity != CRITICAL, bool(problem.partitions)))
+
+
+def shortened(text: str) -> str:
+    """As much of a text as a line takes."""
+    return text if len(text) <= _MAX_TEXT else f"{text[: _MAX_TEXT - 1]}…"
+
+
+def ranges(partition_ids: Iterable[int]) -> str:
+    """Ascending ids as ``0-6,9``."""
+    found: list[list[int]] = []
+    for each in partition_ids:
+        if found and found[-1][1] == each - 1:
+            found[-1][1] = each
+        else:
+            found.append([each, each])
+    return shortened(",".join(_range(each) for each in found))
+
+
+def _range(ends: Sequence[int]) -> str:
+    first, last = ends
+    return str(first) if first == last else f"{first}-{last}"

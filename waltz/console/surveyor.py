@@ -1,0 +1,112 @@
+"""Asks the whole cluster how it is, while somebody looks.
+
+Whoever asks gets at once what the last survey found, with its age, and so makes the next one begin when that is due:
+one at a time, however many look; none when nobody does. A survey takes a tenth of the time at most, so it comes less
+often where it takes long. When one fails, what was found before stays.
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from typing import NamedTuple
+
+from waltz.common.errors import WaltzError
+from waltz.common.tasks import owned
+from waltz.console.document import Facts, cluster_parts
+from waltz.survey.cluster_state import PARTITIONS_AT_ONCE, ClusterState, PartitionState
+
+INTERVAL_S = 5.0
+"""From the end of a survey to the beginning of the next, at least."""
+PAUSE_SHARE = 9
+"""The pause behind a survey is so many times as long as that was."""
+LIMIT_S = 30.0
+"""For all of a survey."""
+RATE_MAX_S = 60.0
+"""When the last survey was longer ago rates are unknown: they would be those of a time that is over."""
+
+Look = Callable[[ClusterState | None], Awaitable[ClusterState]]
+"""Finds out the state of the cluster; rates are those since the state that it is given. Raises ``WaltzError``."""
+
+
+class Seen(NamedTuple):
+    """What is known at present."""
+
+    number: int
+    """Of the survey; 0 before the first."""
+    text: str
+    """The document; empty before the first survey."""
+    age_s: float | None
+    surveying: bool
+    error: str | None
+    """Why the last survey found nothing."""
+
+
+class Surveyor:
+    """The last survey, and the one that is under way."""
+
+    def __init__(self, look: Look, facts: Facts) -> None:
+        self._look = look
+        self._facts = facts
+        self._state: ClusterState | None = None
+        self._text = ""
+        self._number = 0
+        self._next_number = int(time.time())  # a page must not take what a restarted server finds for what it has
+        self._error: str | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._next_s = 0.0
+        self._closed = False
+
+    def see(self) -> Seen:
+        """What is known; begins the next survey when it is due."""
+        now_s = asyncio.get_running_loop().time()
+        if self._task is None and now_s >= self._next_s and not self._closed:
+            self._task = owned(self._survey(), "a survey for the console", self._failed)
+        age_s = None if self._state is None else now_s - self._state.at_s
+        return Seen(self._number, self._text, age_s, self._task is not None, self._error)
+
+    def partition(self, partition_id: int) -> PartitionState | None:
+        """What the last survey found of a partition."""
+        known = () if self._state is None else self._state.partitions
+        return known[partition_id] if partition_id < len(known) else None
+
+    async def close(self) -> None:
+        """End the survey that is under way."""
+        self._closed = True
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+            self._task = None
+
+    def _failed(self, error: Exception) -> None:
+        self._error = f"the survey has failed, see the log: {type(error).__name__}"
+
+    async def _survey(self) -> None:
+        loop = asyncio.get_running_loop()
+        began_s = loop.time()
+        before = self._state
+        if before is not None and began_s - before.at_s > RATE_MAX_S:
+            before = None
+        try:
+            async with asyncio.timeout(LIMIT_S):
+                state = await self._look(before)
+                text = await self._encode(state)
+        except TimeoutError:
+            self._error = f"the cluster could not be surveyed within {LIMIT_S:g} s"
+        except WaltzError as error:
+            self._error = str(error)
+        else:
+            self._state, self._text, self._error = state, text, None
+            self._number = self._next_number
+            self._next_number += 1
+        finally:
+            took_s = loop.time() - began_s
+            self._next_s = loop.time() + max(INTERVAL_S, PAUSE_SHARE * took_s)
+            self._task = None
+
+    async def _encode(self, state: ClusterState) -> str:
+        parts = []
+        for part in cluster_parts(state, self._facts):
+            parts.append(part)
+            if len(parts) % PARTITIONS_AT_ONCE == 0:
+                await asyncio.sleep(0)
+        return "".join(parts)

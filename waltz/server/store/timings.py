@@ -1,0 +1,33 @@
+"""How long storages take for what they are given, for operators. One for all partitions of a server."""
+
+from collections.abc import Iterable
+
+from waltz.common.metrics import Description, Registry
+
+_QUORUM = Description(
+    "waltz_server_quorum_seconds",
+    "histogram",
+    (),
+    "From handing a batch to the storages to its commit: what a quorum of them needs. One observation a commit.",
+)
+_ACKNOWLEDGEMENT = Description(
+    "waltz_server_replica_acknowledgement_seconds",
+    "histogram",
+    ("storage",),
+    "From handing a batch to the storages to the acknowledgement of this one, which may lag. One observation a batch.",
+)
+DESCRIPTIONS = (_QUORUM, _ACKNOWLEDGEMENT)
+
+
+class StoreTimings:
+    """Observed once a batch, never once a transaction."""
+
+    def __init__(self, registry: Registry | None = None) -> None:
+        registry = Registry() if registry is None else registry
+        self.clock = registry.clock
+        self.quorum = registry.histogram(_QUORUM).of()
+        self.acknowledgements = registry.histogram(_ACKNOWLEDGEMENT)
+
+    def set_storages(self, storages: Iterable[str]) -> None:
+        """Only these hold replicas: what was observed of others is forgotten."""
+        self.acknowledgements.keep((storage,) for storage in storages)

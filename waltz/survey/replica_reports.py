@@ -1,0 +1,56 @@
+"""What storages hold of partitions, beside what the metadata in ZooKeeper say that they take part in."""
+
+import asyncio
+import ssl
+from collections.abc import Collection, Mapping
+
+from waltz.common.errors import WaltzError
+from waltz.common.ids import NO_TRANSACTION
+from waltz.common.zk.client import ZooKeeper
+from waltz.storage.remote.admin_client import StorageAdminClient
+from waltz.storage.remote.operations import admin_endpoint, connection
+from waltz.survey.checks import ReplicaReport
+from waltz.survey.survey import Survey
+
+
+async def ask_replicas(
+    zookeeper: ZooKeeper,
+    root: str,
+    survey: Survey,
+    partition_ids: Collection[int],
+    marks: Mapping[int, int],
+    *,
+    tls: ssl.SSLContext | None,
+    timeout_s: float,
+) -> dict[str, dict[int, ReplicaReport]]:
+    """What each storage says of those of the partitions that it has online; nothing of those that do not tell.
+
+    ``marks`` are the committed transactions that are asked for; ``timeout_s`` is for each storage.
+    """
+    wanted = {
+        storage: [each for each in partition_ids if report.get(each, False)]
+        for storage, report in survey.storage_reports.items()
+        if not isinstance(report, str)
+    }
+    reports: dict[str, dict[int, ReplicaReport]] = {storage: {} for storage in wanted}
+
+    async def ask(storage: str) -> None:
+        try:
+            async with asyncio.timeout(timeout_s):
+                admin = await admin_endpoint(zookeeper, root, storage)
+                async with connection(StorageAdminClient, zookeeper, root, admin, tls) as client:
+                    for partition_id in wanted[storage]:
+                        mark = marks.get(partition_id)
+                        reports[storage][partition_id] = await _ask_replica(client, partition_id, mark)
+        except (WaltzError, TimeoutError, ValueError):
+            pass
+
+    await asyncio.gather(*map(ask, wanted))
+    return reports
+
+
+async def _ask_replica(client: StorageAdminClient, partition_id: int, mark: int | None) -> ReplicaReport:
+    session_id = (await client.last_session_info(partition_id)).session_id
+    if mark is None:
+        return ReplicaReport(session_id, None)
+    return ReplicaReport(session_id, mark == NO_TRANSACTION or bool(await client.records(partition_id, mark, 1)))
