@@ -30,7 +30,8 @@ from types import TracebackType
 from typing import NamedTuple, Self
 
 from waltz.local.processes import Child, Children
-from waltz.local.zookeeper import find_java, zookeeper_jars
+from waltz.local.java import find_java
+from waltz.local.zookeeper import zookeeper_jars
 
 DOCS = Path(__file__).parents[2] / "docs"
 HOME = "admin.example"
