@@ -169,8 +169,8 @@ class Hosts:
 
     def translate(self, text: str, host: str) -> str:
         """What stands on a page, as it is for a host here."""
-        text = text.replace("DNS:", "IP:").replace("/usr/bin/java ", f"{find_java()} {_JAVA_OPTIONS} ")
-        text = _PLACE.sub(f"{self.directory(host)}/", text)
+        text = _PLACE.sub(f"{self.directory(host)}/", text).replace("DNS:", "IP:")
+        text = text.replace("/usr/bin/java ", f"{find_java().path} {_JAVA_OPTIONS} ")
         return _HOST.sub(lambda match: self.address(match[0]), text)
 
     def run(self, commands: str, host: str) -> subprocess.CompletedProcess[str]:
