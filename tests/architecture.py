@@ -32,6 +32,7 @@ ARROWS: dict[str, tuple[str, ...]] = {
         "common",
         "common.net",
         "common.wire",
+        "common.zk",
         "storage.node",
     ),
     "storage.disk": (

@@ -7,6 +7,7 @@ What a page's commands find here instead of what they name:
   file there.
 * ``hostname -f`` tells the host's address, ``scp`` copies, and ``systemctl`` runs the ``ExecStart`` line of the unit
   file that the page has put in its place.
+* ``ssh`` runs a command in the place of the other host, and ``chown`` does nothing: all files are the test's.
 * A certificate names an address where the page has it name a host, and Java is told that its life is short.
 
 Blocks in ``sh`` are scripts that must succeed. Blocks in ``console`` show commands behind ``$`` with all of their
@@ -28,6 +29,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self
 
+from waltz.local.java import find_java
 from waltz.local.processes import Child, Children
 from waltz.local.zookeeper import zookeeper_jars
 
@@ -40,10 +42,11 @@ _FENCE = re.compile(
 )
 _PLACE = re.compile(r"(?<![\w.])/(?=(?:etc|var|opt|usr/local|backup)\b)")
 _STOP_TIMEOUT_S = 30.0
-_JAVA = "java -XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+_JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """Quick to start beats quick to run."""
 
-_COMMAND_TIMEOUT_S = 60.0
+_COMMAND_TIMEOUT_S = 300.0
+"""For all that a block does on a host: a rolling restart takes a while where others use the processors."""
 
 _FOLDERS = ("bin", "etc/waltz", "etc/systemd/system", "var/lib", "opt/zookeeper/lib", "usr/local/bin", "backup")
 
@@ -140,7 +143,6 @@ class Hosts:
         self._addresses: dict[str, str] = {}
         self._children = Children()
         self._services: dict[tuple[str, str], Child] = {}
-        self._lock = threading.Lock()
         self._control = _Control(("127.0.0.1", 0), self)
         threading.Thread(target=self._control.serve_forever, daemon=True).start()
 
@@ -167,7 +169,7 @@ class Hosts:
 
     def translate(self, text: str, host: str) -> str:
         """What stands on a page, as it is for a host here."""
-        text = text.replace("DNS:", "IP:").replace("/usr/bin/java ", f"{_JAVA} ")
+        text = text.replace("DNS:", "IP:").replace("/usr/bin/java ", f"{find_java().path} {_JAVA_OPTIONS} ")
         text = _PLACE.sub(f"{self.directory(host)}/", text)
         return _HOST.sub(lambda match: self.address(match[0]), text)
 
@@ -246,23 +248,12 @@ class Hosts:
         directory = self.directory(host)
         text = (directory / "etc/systemd/system" / f"{unit}.service").read_text()
         (command,) = re.findall(r"^ExecStart=(.*)$", text, re.M)
-        with self._lock:
-            log = directory / f"{unit}.log"
-            self._services[host, unit] = self._children.start(
-                f"{unit} on {host}", shlex.split(self.translate(command, host)), log
-            )
+        words = shlex.split(self.translate(command, host))
+        self._services[host, unit] = self._children.start(f"{unit} on {host}", words, directory / f"{unit}.log")
 
     def _install(self, host: str, directory: Path) -> None:
         """What a host has before anybody has done anything to it."""
-        for each in (
-            "bin",
-            "etc/waltz",
-            "etc/systemd/system",
-            "var/lib",
-            "opt/zookeeper/lib",
-            "usr/local/bin",
-            "backup",
-        ):
+        for each in _FOLDERS:
             (directory / each).mkdir(parents=True)
         for jar in zookeeper_jars():
             (directory / "opt/zookeeper/lib" / jar.name).symlink_to(jar)
@@ -270,6 +261,7 @@ class Hosts:
         (directory / "deploy").symlink_to(DOCS.parent / "deploy")
         port = self._control.server_address[1]
         stand_ins: Mapping[str, str] = {
+            "chown": "#!/bin/sh\n",
             "hostname": f"#!/bin/sh\necho {self._addresses[host]}\n",
             "scp": _SCP.format(root=self._root, directory=directory),
             "ssh": _SSH.format(root=self._root),
@@ -280,10 +272,8 @@ class Hosts:
             (directory / "bin" / name).chmod(0o755)
 
 
-class _Control(socketserver.ThreadingTCPServer):
-    """Where the stand-in of systemctl asks."""
-
-    daemon_threads = True
+class _Control(socketserver.TCPServer):
+    """Where the stand-in of systemctl asks; one call at a time."""
 
     def __init__(self, address: tuple[str, int], hosts: Hosts) -> None:
         self.ask: Callable[[str, list[str]], tuple[int, str]] = hosts.control

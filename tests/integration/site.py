@@ -66,10 +66,12 @@ class Site:
         self, node: str, words: Sequence[str], variables: Mapping[str, str] = NONE
     ) -> subprocess.CompletedProcess[str]:
         """Run a command that ends by itself, well or not."""
+        given = {name: self.translated(value) for name, value in variables.items()}
+        search_path = os.pathsep.join((str(self.programs), os.environ["PATH"]))
         return subprocess.run(
             self._command(node, words, {}),
             cwd=self.directory,
-            env={**os.environ, **variables, "PATH": os.pathsep.join((str(self.programs), os.environ["PATH"]))},
+            env={**os.environ, **given, "PATH": search_path},
             capture_output=True,
             text=True,
             timeout=WAIT_S,

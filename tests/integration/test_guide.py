@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 import sys
 import threading
 import time
@@ -15,7 +16,7 @@ import pytest
 
 import waltz
 import waltz.blocking
-from tests.integration.guide import HOME, Hosts, first_block_below, read_blocks
+from tests.integration.guide import DOCS, HOME, Hosts, commands_of, first_block_below, pattern_of, read_blocks
 from waltz.client.mock import MockDriver
 from waltz.storage.disk.files import OsFiles
 from waltz.storage.disk.inspection import inspect_segment
@@ -31,10 +32,13 @@ DATA_BYTES = 200
 NOT_EXECUTED = {
     "setup.md": [
         "apt-get install -y openjdk-17-jre-headless",
-        "python3.11 -m venv /opt/waltz",
+        "python3.11 -m venv /opt/waltz-0.1.0",
         "export WALTZ_CONFIG=/etc/waltz/cli.yml   # into ~/.profile",
     ],
-    "runbook.md": ["/opt/waltz/bin/python salvage.py /backup/storage/waltz /etc/waltz/orders.yml"],
+    "runbook.md": [
+        "python3.11 -m venv /opt/waltz-0.2.0",
+        "/opt/waltz/bin/python salvage.py /backup/storage/waltz /etc/waltz/orders.yml",
+    ],
 }
 """The pages, in the order in which they are executed, with the first lines of what a test cannot do."""
 
@@ -204,8 +208,48 @@ def test_the_pages(tmp_path: Path) -> None:
                     first_append(hosts.translate(block.text, HOME))
 
 
-def test_what_is_not_executed_is_listed() -> None:
-    for page, first_lines in NOT_EXECUTED.items():
-        blocks = [block for block in read_blocks(page) if block.language not in ("mermaid", "python", "json")]
-        assert [block.text.splitlines()[0] for block in blocks if block.language == "bash"] == first_lines
-        assert {block.language for block in blocks} <= {"sh", "console", "bash", "on", "again on", "test"}
+@pytest.mark.parametrize("page", NOT_EXECUTED)
+def test_nothing_is_left_out_unseen(page: str) -> None:
+    blocks = read_blocks(page)
+    assert [each.text.splitlines()[0] for each in blocks if each.language == "bash"] == NOT_EXECUTED[page]
+    fences = [each.language for each in blocks if each.language not in ("on", "again on", "test")]
+    assert set(fences) <= {"sh", "console", "bash", "mermaid", "python", "json"}
+    text = (DOCS / page).read_text()
+    assert len(re.findall(r"^```", text, re.MULTILINE)) == 2 * len(fences)
+    (about_this_test,) = re.findall(r"^<!-- Blocks in `sh`", text, re.MULTILINE)
+    assert about_this_test
+    assert text.count("<!--") == 1 + len(blocks) - len(fences)
+
+
+@pytest.mark.parametrize(
+    ("shown", "printed"),
+    [
+        (["a  b"], "a b\n"),
+        (["port 6000, 3 of 3"], "port 41234, 3 of 3\n"),
+        (["...", "last"], "last\n"),
+        (["...", "last"], "first\nsecond\nlast\n"),
+        (["first", "..."], "first\n"),
+        (["{...}: ok"], "{1, 2}: ok\n"),
+    ],
+)
+def test_what_is_shown_so(shown: list[str], printed: str) -> None:
+    assert pattern_of(shown).fullmatch(printed)
+
+
+@pytest.mark.parametrize(
+    ("shown", "printed"),
+    [
+        (["3 of 3"], "2 of 3\n"),
+        (["Passed"], "Passed: all\n"),
+        (["..."], "without an end"),
+        (["...", "last"], "last\nand more\n"),
+        ([], "anything\n"),
+    ],
+)
+def test_what_is_not(shown: list[str], printed: str) -> None:
+    assert not pattern_of(shown).fullmatch(printed)
+
+
+def test_commands_with_their_output() -> None:
+    block = "$ one \\\n> --more\noutput\n$ two\n"
+    assert list(commands_of(block)) == [("one \\\n--more", ["output"]), ("two", [])]

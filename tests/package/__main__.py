@@ -81,7 +81,7 @@ def check(directory: Path) -> None:
                 check_local(environment, {})
     for extra, environment in extras.layers(directory, bare=environments["sdist"], local=environments["wheel"]):
         with _step(f"{extra}: install, modules"):
-            environment.pip("install", "--quiet", f"{wheel}[{extra}]")
+            environment.pip("install", "--quiet", "--no-compile", f"{wheel}[{extra}]")
             check_extra(extra, environment)
     image = Environment(directory, "image")
     with _step("image: install"):

@@ -65,13 +65,22 @@ def start_cluster(site: Site) -> dict[str, Child]:
 def _started(site: Site, name: str) -> dict[str, Child]:
     (container,) = pod("StatefulSet", name)["containers"]
     ports = {port["name"]: port["containerPort"] for port in container["ports"]}
-    children = {host: site.start(host, host, container["command"]) for host in hosts(name)}
+    children = {
+        host: site.start(host, host, container["command"], environment(container, host)) for host in hosts(name)
+    }
     for host, child in children.items():
         for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
             if probe in container:
                 asked = container[probe]["httpGet"]
                 site.get(host, ports[asked["port"]], asked["path"], child)
     return children
+
+
+def environment(container: dict[str, Any], host: str) -> dict[str, str]:
+    """The variables of a container in the pod of that name."""
+    pod_name = host.partition(".")[0]
+    given = {one["name"]: one["value"] for one in container.get("env", []) if "value" in one}
+    return {name: value.replace("$(POD_NAME)", pod_name) for name, value in given.items()}
 
 
 def check_health(site: Site, command: str) -> None:
@@ -85,13 +94,9 @@ def check_health(site: Site, command: str) -> None:
 def drain(site: Site, pods: dict[str, Child]) -> None:
     """The hook that runs before a server stops takes all partitions from it."""
     *_, host = hosts("waltz-server")
-    hook = pod("StatefulSet", "waltz-server")["containers"][0]["lifecycle"]["preStop"]["exec"]["command"]
-    program = site.programs / "hostname"
-    program.write_text(f'#!/bin/sh\n[ "$*" = -f ] && echo {site.addresses[host]}\n')
-    program.chmod(0o755)
-    try:
-        site.run("hook", hook)
-    finally:
-        program.unlink()
+    (container,) = pod("StatefulSet", "waltz-server")["containers"]
+    hook = container["lifecycle"]["preStop"]["exec"]["command"]
+    result = site.attempt("hook", hook, environment(container, host))
+    assert result.returncode == 0, result
     health = json.loads(site.get(host, 7200, "/health", pods[host]))["server-health-check"]
     assert health["partitions"] == {}, health

@@ -14,7 +14,8 @@ from waltz.common.wire.catalogue import Catalogue
 from waltz.common.wire.frames import CLIENT_SERVER, STORAGE, STORAGE_ADMIN
 from waltz.storage.disk.segment_format import HEADER_SIZE_BYTES, RECORD_PREFIX
 
-DOCS = Path(__file__).parents[2] / "docs"
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
 ROW = re.compile(r"^\| (\d+) \| `(\w+)` \| (\d+) \|", re.MULTILINE)
 PROTOCOLS: Mapping[str, Mapping[int, Catalogue[Any]]] = {
     "Client-server": client_server._CATALOGUES,
@@ -92,6 +93,20 @@ def test_only_commands_that_there_are(page: str) -> None:
         if f"waltz {first}" in known:
             verbs = {each for each in known if each.startswith(f"waltz {first} ")}
             assert not verbs or f"waltz {words}" in verbs or words == first, words
+
+
+def test_alerts_are_found() -> None:
+    """Each has a section, or is told about where it is asked for."""
+    rules = (ROOT / "deploy" / "prometheus" / "alerts.yml").read_text()
+    alerts = set(re.findall(r"- alert: (\w+)", rules))
+    named = set(re.findall(r"`(Waltz\w+)`", section("runbook.md", "Alerts and symptoms")))
+    assert named <= alerts
+    assert alerts - named == {
+        "WaltzClientLags",
+        "WaltzConnectionsRefused",
+        "WaltzDescriptorsShort",
+        "WaltzEventLoopLate",
+    }
 
 
 def test_anchors_stay() -> None:

@@ -15,6 +15,7 @@ from waltz.common.config_command import Checked, checked, print_check, setting_o
 from waltz.common.config_sources import examine_sources
 from waltz.common.metrics import Json
 from waltz.common.net.config_files import file_problems
+from waltz.common.zk.addresses import address_problems
 
 MODELS: Mapping[str, type[BaseModel]] = {
     "tools": CliConfig,
@@ -47,7 +48,7 @@ def register(nouns: Nouns) -> None:
 
 def _check(options: argparse.Namespace) -> int:
     reading = examine_sources(options.file, MODELS[options.of], options.settings, os.environ)
-    found = checked(reading, file_problems, strict=options.strict)
+    found = checked(reading, (address_problems, file_problems), strict=options.strict)
     if not options.json:
         return print_check(found)
     show(options, _document(found), [])

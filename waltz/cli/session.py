@@ -94,7 +94,7 @@ def cluster_option(parser: argparse.ArgumentParser) -> None:
 def named_cluster(options: argparse.Namespace, parser: argparse.ArgumentParser) -> CliConfig:
     """What the file of ``-c``, the environment and ``--set`` say; ends with a usage error if none says anything.
 
-    What overrides a value of the file is told: it may lead to another cluster than the file was given for. Raises
+    A variable that overrides the file is told: it may lead to another cluster than the file was given for. Raises
     ``ConfigError``.
     """
     path: Path | None = options.cli_config_path
@@ -105,8 +105,10 @@ def named_cluster(options: argparse.Namespace, parser: argparse.ArgumentParser) 
             f"{CONFIG_VARIABLE} to the path of that file"
         )
     config = settle(reading, strict=options.strict)
-    for text in reading.overridings:
-        logger.warning("%s", text)
+    typed = {key for key, _ in options.settings}
+    for key, what in reading.replaced.items():
+        if key not in typed:
+            logger.warning("%s overrides '%s' of %s", what, key, path)
     return config
 
 

@@ -18,8 +18,8 @@ HIDDEN = "********"
 DEFAULT = "default"
 """The source of what nothing was said about."""
 
-FileProblems = Callable[[BaseModel, str], list[str]]
-"""Tells what is wrong with the files that a configuration names; the text is how the configuration is called."""
+Look = Callable[[BaseModel, str], list[str]]
+"""Tells what is wrong with what a configuration names, such as files; the text is how the configuration is called."""
 
 _LONGEST_ALIGNED = 56
 
@@ -72,11 +72,11 @@ class Checked:
         return f"{self.source}: {', '.join(found)}" if self.errors else f"{self.source} is valid; {found[1]}"
 
 
-def checked(reading: Reading[ModelT], file_problems: FileProblems, *, strict: bool) -> Checked:
-    """What is to be said of a configuration, and of the files that it names."""
+def checked(reading: Reading[ModelT], looks: Sequence[Look], *, strict: bool) -> Checked:
+    """What is to be said of a configuration, and of what it names."""
     values, problems = {}, []
     if reading.made is not None:
-        values, problems = _shown_values(reading.made), file_problems(reading.made, reading.source)
+        values, problems = _shown_values(reading.made), found_by(looks, reading.made, reading.source)
     warnings = [*ignored(reading.unknown), *filter(None, [reading.effectless_line])]
     return Checked(
         source=reading.source,
@@ -85,6 +85,11 @@ def checked(reading: Reading[ModelT], file_problems: FileProblems, *, strict: bo
         errors=[*reading.errors, *problems, *(strictly(reading) if strict else ())],
         warnings=[] if strict else warnings,
     )
+
+
+def found_by(looks: Sequence[Look], config: BaseModel, source: str) -> list[str]:
+    """All that is wrong with what a configuration names."""
+    return [text for look in looks for text in look(config, source)]
 
 
 def print_check(found: Checked) -> int:

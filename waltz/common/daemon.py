@@ -8,13 +8,13 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from pathlib import Path
 from typing import TypeVar
 
 from pydantic import BaseModel
 
-from waltz.common.config_command import FileProblems, checked, print_check, setting_options
+from waltz.common.config_command import Look, checked, found_by, print_check, setting_options
 from waltz.common.config_reader import settle
 from waltz.common.config_sources import examine_sources
 from waltz.common.errors import ConfigError, WaltzError
@@ -38,11 +38,11 @@ def run_daemon(
     program: str,
     model: type[Config],
     run: Callable[[Config], Awaitable[None]],
-    file_problems: FileProblems,
+    looks: Sequence[Look],
 ) -> int:
     """Run a daemon whose only argument is its configuration file, or check that file; the exit code.
 
-    ``file_problems`` tells what is wrong with the files that a configuration names. 0: ended on request, or nothing is
+    ``looks`` tell what is wrong with what a configuration names. 0: ended on request, or nothing is
     wrong. 1: one line on standard error says what is wrong and what to do. 2: wrong usage. 130: ended by Ctrl-C before
     it was up.
     """
@@ -66,7 +66,7 @@ def run_daemon(
     async def main() -> None:
         reading = examine_sources(options.config, model, options.settings, os.environ)
         config = settle(reading, strict=options.strict)
-        for problem in file_problems(config, reading.source):  # before anything is waited for
+        for problem in found_by(looks, config, reading.source):  # before anything is waited for
             raise ConfigError(problem)
         try:
             await run(config)
@@ -76,7 +76,7 @@ def run_daemon(
     try:
         if options.check_config:
             reading = examine_sources(options.config, model, options.settings, os.environ)
-            return print_check(checked(reading, file_problems, strict=options.strict))
+            return print_check(checked(reading, looks, strict=options.strict))
         run_on_loop(main())
     except (WaltzError, OSError) as error:
         if options.log_format == "json":

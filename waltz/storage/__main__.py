@@ -5,12 +5,13 @@ import sys
 from waltz.common.config import StorageConfig
 from waltz.common.daemon import run_daemon
 from waltz.common.net.config_files import file_problems
+from waltz.common.zk.addresses import address_problems
 from waltz.storage.node.node import run
 
 
 def main() -> int:
     """Entry point."""
-    return run_daemon("waltz-storage", StorageConfig, run, file_problems)
+    return run_daemon("waltz-storage", StorageConfig, run, (address_problems, file_problems))
 
 
 if __name__ == "__main__":

@@ -137,8 +137,10 @@ def test_tools_tell_what_overrides_their_file(
     monkeypatch.setenv("WALTZ_CLUSTER_ROOT", "/elsewhere")
     monkeypatch.setenv("WALTZ_ZOOKEEPER_CONNECT_STRING", "zk:1")
     grammar = parser()
-    config = named_cluster(grammar.parse_args(["status", "-c", str(path), "--set", "ssl.plaintext=true"]), grammar)
-    assert (config.cluster_root, config.tls.plaintext) == ("/elsewhere", True)
+    config = named_cluster(
+        grammar.parse_args(["status", "-c", str(path), "--set", "zookeeper.sessionTimeout=7"]), grammar
+    )
+    assert (config.cluster_root, config.zookeeper_session_timeout_ms) == ("/elsewhere", 7)
     assert [record.getMessage() for record in caplog.records] == [
         f"environment variable WALTZ_CLUSTER_ROOT overrides 'cluster.root' of {path}"
     ]

@@ -14,10 +14,6 @@ from waltz.common.config_command import HIDDEN, checked, print_check, setting, s
 REQUIRED = {"zookeeper.connectString": "zk:1", "cluster.root": "/w"}
 
 
-def no_problems(_config: BaseModel, _source: str) -> list[str]:
-    return []
-
-
 def test_the_options() -> None:
     parser = argparse.ArgumentParser()
     setting_options(parser)
@@ -54,7 +50,7 @@ def test_what_is_printed_is_a_file_that_says_the_same(
         "client.ssl.trustStore.location": location,
     }
     reading = examine_mapping(mapping, ClientConfig, source="some\nwhere # else")
-    found = checked(reading, no_problems, strict=False)
+    found = checked(reading, [], strict=False)
     lines = found.lines()
     assert from_mapping(yaml.safe_load("\n".join(lines)), ClientConfig) == reading.made
     assert len(lines) == len(found.values)
@@ -65,7 +61,7 @@ def test_passwords_are_hidden() -> None:
     assert examine_mapping(mapping, ClientConfig, source="x").made is None
     mapping["client.ssl.trustStore.password"] = "secret"
     reading = examine_mapping(mapping, ClientConfig, source="x")
-    found = checked(reading, no_problems, strict=False)
+    found = checked(reading, [], strict=False)
     assert "secret" not in repr(found)
     assert found.values["client.ssl.keyStore.password"] == HIDDEN
     again = from_mapping(yaml.safe_load("\n".join(found.lines())), ClientConfig)
@@ -75,7 +71,7 @@ def test_passwords_are_hidden() -> None:
 def test_everything_that_is_wrong_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     mapping = {**REQUIRED, "zookeeper.sessionTimeout": 0, "server.port": "x", "server.regoin": 1, "server.region": 1}
     reading = examine_mapping(mapping, ServerConfig, source="x.yml")
-    assert print_check(checked(reading, no_problems, strict=False)) == 1
+    assert print_check(checked(reading, [], strict=False)) == 1
     out, err = capsys.readouterr()
     assert out == ""
     assert err.splitlines() == [
@@ -93,9 +89,9 @@ def test_files_are_looked_at_where_there_is_a_configuration(capsys: pytest.Captu
         return [f"{source}: no such key store"]
 
     reading = examine_mapping({}, ClientConfig, source="x.yml")
-    assert len(checked(reading, problems, strict=False).errors) == 2
+    assert len(checked(reading, [problems, lambda *_: []], strict=False).errors) == 2
     reading = examine_mapping(REQUIRED, ClientConfig, source="x.yml")
-    assert print_check(checked(reading, problems, strict=False)) == 1
+    assert print_check(checked(reading, [problems, lambda *_: []], strict=False)) == 1
     out, err = capsys.readouterr()
     assert out.startswith("client.autoMount: true ")
     assert err == "Error: x.yml: no such key store\nx.yml: 1 error, no warnings\n"
@@ -104,7 +100,7 @@ def test_files_are_looked_at_where_there_is_a_configuration(capsys: pytest.Captu
 @pytest.mark.parametrize(("strict", "code", "verdict"), [(False, 0, "is valid; 1 warning"), (True, 1, ": 1 error, no")])
 def test_strictly(strict: bool, code: int, verdict: str, capsys: pytest.CaptureFixture[str]) -> None:
     reading = examine_mapping({**REQUIRED, "client.mockDriver": 1}, ClientConfig, source="x.yml")
-    assert print_check(checked(reading, no_problems, strict=strict)) == code
+    assert print_check(checked(reading, [], strict=strict)) == code
     out, err = capsys.readouterr()
     assert "cluster.root: /w  " in out
     assert verdict in err

@@ -63,7 +63,7 @@ def in_trouble(state: ClusterState) -> ClusterState:
             replicas = (replicas[0], *(each._replace(state="offline", lag=None) for each in replicas[1:]))
             reasons["PARTITION_QUORUM_STATUS"] = [f"1 of 3 replicas are online: {replicas[0].storage}"]
             reasons["SERVER_PARTITION_HEALTH_CHECK"] = [f"server {partition.owner} calls it unhealthy"]
-        if partition.partition_id == 42:
+        if partition.partition_id == 40:
             replicas = (*replicas[:2], replicas[2]._replace(state="behind", lag=18_231))
             reasons["REPLICA_RECOVERY_STATUS"] = [f"storage {replicas[2].storage} was left in session 41"]
         elif any(each.state == "silent" for each in replicas):
@@ -86,29 +86,34 @@ def facts_of(state: ClusterState, partition_id: int) -> PartitionFacts | None:
     return PartitionFacts(2.5 + 2 * math.sin(partition_id), replicas)
 
 
-def hour(names: list[str]) -> History:
+def hour(names: list[str], commits_per_s: float = 21.0) -> History:
     """An hour of something that looks like measurements."""
     history = History()
     for step in range(STEPS):
         wave = 1 + 0.5 * math.sin(step / 40) + 0.12 * math.sin(step * 1.7) + 0.07 * math.sin(step * 0.61)
         gap = 150 <= step < 158
-        values = {"commits": 21.0 * wave, "p50_ms": 1.4 * wave, "p99_ms": 4.0 * wave * (3 if step % 97 == 5 else 1)}
+        values = {
+            "commits": commits_per_s * wave,
+            "p50_ms": 1.4 * wave,
+            "p99_ms": 4.0 * wave * (3 if step % 97 == 5 else 1),
+        }
         values.update({name: max(0.0, 300 * (wave - 1.4)) for name in names})
-        values["degraded"] = 0.0 if step < 330 else 150.0
+        values["degraded"] = 0.0 if step < 330 else 24.0
         history.record(step, {name: None if gap else value for name, value in values.items()})
     return history
 
 
 def here(state: ClusterState) -> Here:
     """What the server that shows the console tells of itself."""
-    total = hour(["lag"])
+    own = [partition for partition in state.partitions if partition.owner == HERE]
+    total = hour(["lag"], sum(partition.rate_per_s or 0.0 for partition in own) / 1.2)
     return Here(
         lambda: {
             "id": HERE,
             "endpoint": "server-1.example:55180",
             "version": "0.1.0",
             "zookeeper": True,
-            "partitions": 250,
+            "partitions": len(own),
         },
         lambda partition_id: facts_of(state, partition_id),
         lambda: total.series(STEPS - 1),

@@ -20,7 +20,7 @@ def test_the_worst_comes_first_and_partitions_are_put_together() -> None:
         (CRITICAL, "partition 17 has no quorum of replicas online: appends wait"),
         (CRITICAL, "partition 17 is not known to be healthy"),
         (WARNING, "storage storage-5.example:55280 does not answer, and holds 60 replicas"),
-        (WARNING, "59 partitions have replicas without full part in their store session"),
+        (WARNING, "60 partitions have replicas without full part in their store session"),
     ]
     assert problems[0].partitions == "17"
     assert problems[0].detail == "1 of 3 replicas are online: storage-3.example:55280"

@@ -147,6 +147,12 @@ class FrameSplitter:
         negative or above the limit, and again on every later call.
         """
         pending = self._pending
+        unpack = _PREFIX_AND_LENGTH.unpack_from
+        size = len(data)
+        if size > FRAME_HEADER_SIZE_BYTES and not pending and not self._skip_bytes:
+            found, length = unpack(data)
+            if length == size - FRAME_HEADER_SIZE_BYTES and found == self._prefix and length <= self._limit_bytes:
+                return data, [(FRAME_HEADER_SIZE_BYTES, size)]  # one whole frame, as most reads of little traffic
         if self._skip_bytes:
             skipped = min(self._skip_bytes, len(data))
             self._skip_bytes -= skipped
@@ -162,7 +168,6 @@ class FrameSplitter:
                 self._watcher.ended()
         bounds: Bounds = []
         append = bounds.append
-        unpack = _PREFIX_AND_LENGTH.unpack_from
         prefix, limit, size = self._prefix, self._limit_bytes, len(data)
         run_first, run_length = self._run or _NO_RUN
         start = 7  # of the payload, behind the seven bytes of the frame header

@@ -473,8 +473,8 @@ async function askDetail() {
     parts.push(element(
       "div", { class: "charts" },
       chart("Commits/s", [["commits", told.series.commits]], format),
-      chart("Latency of appends", [["p50", told.series.p50_ms], ["p99", told.series.p99_ms]], milliseconds),
-      chart("Lag of replicas", lags.map((name) => [name.slice(4), told.series[name]]), format),
+      chart("Append latency", [["p50", told.series.p50_ms], ["p99", told.series.p99_ms]], milliseconds),
+      chart("Replica lag", lags.map((name) => [name.slice(4), told.series[name]]), format),
     ));
   }
   if (!told.owned) parts.push(elsewhere(id));
@@ -568,9 +568,9 @@ async function showHistory() {
   const { commits, p50_ms, p99_ms, lag, degraded } = told.series;
   byId("totals").replaceChildren(
     chart("Commits/s", [["commits", commits]], format),
-    chart("Latency of appends", [["p50", p50_ms], ["p99", p99_ms]], milliseconds),
-    chart("Largest lag of a replica", [["lag", lag]], format),
-    chart("Partitions with a replica not current", [["partitions", degraded]], format),
+    chart("Append latency", [["p50", p50_ms], ["p99", p99_ms]], milliseconds),
+    chart("Largest lag", [["lag", lag]], format),
+    chart("Degraded partitions", [["partitions", degraded]], format),
   );
 }
 

@@ -1,13 +1,12 @@
 """What readers of a log see: its segments, and where the last one ends."""
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from waltz.storage.disk.group_encoder import LogEnd
 from waltz.storage.disk.segment import Extent, Segment
 
 
-@dataclass(slots=True, frozen=True)
-class LogView:
+class LogView(NamedTuple):
     """What is durable and published at some moment.
 
     ``epoch`` changes with every truncation: what was read across one is read again.

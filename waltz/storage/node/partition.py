@@ -64,14 +64,15 @@ class _Written(NamedTuple):
 class Sleeper:
     """A task that has nothing to do. What wakes it is found where its work is; several wake-ups are one."""
 
-    __slots__ = ("_sleeping",)
+    __slots__ = ("_loop", "_sleeping")
 
     def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()  # asking for it each time costs a system call
         self._sleeping: asyncio.Future[None] | None = None
 
     async def sleep(self) -> None:
         """Return after the next :meth:`wake`; to be called after a look for work, without awaiting in between."""
-        self._sleeping = asyncio.get_running_loop().create_future()
+        self._sleeping = self._loop.create_future()
         await self._sleeping
 
     def wake(self) -> None:

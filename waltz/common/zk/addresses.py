@@ -1,0 +1,25 @@
+"""Where a configuration says that the cluster is: whether that can be an address at all. Nothing is connected to."""
+
+from kazoo.hosts import collect_hosts
+from pydantic import BaseModel
+
+from waltz.common.brief import shown
+from waltz.common.config import ClusterConfig
+from waltz.common.errors import ConfigError
+from waltz.common.zk.paths import ClusterPaths
+
+
+def address_problems(config: BaseModel, source: str) -> list[str]:
+    """One text for each part of the address that is none; ``source`` is how they call the configuration."""
+    found: list[str] = []
+    if isinstance(config, ClusterConfig):
+        given = config.zookeeper_connect_string
+        try:
+            collect_hosts(given)
+        except ValueError as error:
+            found.append(f"{source}: zookeeper.connectString {shown(given)} is not host:port,host:port,...: {error}")
+        try:
+            ClusterPaths.of(config.cluster_root)
+        except ConfigError as error:
+            found.append(f"{source}: {error}")
+    return found
