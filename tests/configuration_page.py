@@ -1,6 +1,7 @@
 """The tables of docs/configuration.md, made from the models: ``python -m tests.configuration_page`` renews them."""
 
 import ast
+import functools
 import inspect
 import textwrap
 import types
@@ -92,6 +93,7 @@ def _explained(model: type[BaseModel], name: str) -> str:
     return ""
 
 
+@functools.cache
 def _texts(model: type[BaseModel]) -> dict[str, str]:
     body = ast.parse(textwrap.dedent(inspect.getsource(model))).body[0]
     assert isinstance(body, ast.ClassDef)

@@ -24,9 +24,10 @@ KINDS = {"server": "servers", "storage": "storages", "client": "clients", "cli":
 
 
 @pytest.fixture(autouse=True)
-def _no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def _alone(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in {*ALL_VARIABLES, "WALTZ_CONFIG"}:
         monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("socket.getfqdn", lambda: "host.example")  # it asks a name server, for seconds if need be
 
 
 def test_the_page_is_that_of_the_models() -> None:
