@@ -141,7 +141,7 @@ class OfPartition(Reading):
 
 
 class TransactionFeed(OneByOne, OfPartition):
-    """One by one.
+    """The transactions of one partition, one by one.
 
     Examples:
         ```python
@@ -162,7 +162,7 @@ class TransactionFeed(OneByOne, OfPartition):
 
 
 class BatchFeed(OfPartition):
-    """As many at a time as came together.
+    """The transactions of one partition, as many at a time as came together.
 
     Examples:
         ```python

@@ -265,7 +265,7 @@ async def confirm_mark(engine: Engine, partition: StreamPartition, transaction_i
 
 
 class TransactionFeed(Feed):
-    """One by one.
+    """The transactions of one partition, one by one.
 
     Examples:
         ```python
@@ -323,7 +323,7 @@ class TransactionFeed(Feed):
 
 
 class BatchFeed(Feed):
-    """As many at a time as came together.
+    """The transactions of one partition, as many at a time as came together.
 
     Examples:
         ```python
