@@ -14,6 +14,7 @@ from tests.promql import labels_of_targets, selectors
 
 ALERTS = ROOT / "deploy" / "prometheus" / "alerts.yml"
 SAMPLE = ROOT / "deploy" / "prometheus" / "scrape.yml"
+IN_KUBERNETES = ROOT / "deploy" / "prometheus" / "scrape-kubernetes.yml"
 DASHBOARD = ROOT / "deploy" / "grafana" / "waltz.json"
 
 KNOWN = {**metrics_page.SERVER, **metrics_page.STORAGE, **metrics_page.BOTH}
@@ -119,3 +120,18 @@ def test_the_sample_scrapes_the_jobs_that_the_expressions_name() -> None:
     for job in sample["scrape_configs"]:
         assert job["metrics_path"] == "/metrics/prometheus"
         assert set(job["static_configs"][0]["labels"]) < labels_of_targets
+
+
+def test_pods_of_the_manifests_become_these_jobs() -> None:
+    (job,) = yaml.safe_load(IN_KUBERNETES.read_text())["scrape_configs"]
+    keep, *relabels = job["relabel_configs"]
+    assert {each["target_label"] for each in relabels} == labels_of_targets
+    for name in ("server", "storage"):
+        manifests = yaml.safe_load_all((ROOT / "deploy" / "kubernetes" / "base" / f"{name}.yaml").read_text())
+        (pod,) = [each["spec"]["template"] for each in manifests if each["kind"] == "StatefulSet"]
+        app = pod["metadata"]["labels"]["app.kubernetes.io/name"]
+        assert app == f"waltz-{name}"
+        ports = [port["name"] for container in pod["spec"]["containers"] for port in container["ports"]]
+        kept = [port for port in ports if re.fullmatch(keep["regex"], f"{app};{port}")]
+        assert kept == ["http"], "each node is scraped once"
+        assert job["metrics_path"] == pod["metadata"]["annotations"]["prometheus.io/path"]
