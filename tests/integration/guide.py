@@ -45,7 +45,7 @@ _STOP_TIMEOUT_S = 30.0
 _JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """Quick to start beats quick to run."""
 
-_COMMAND_TIMEOUT_S = 300.0
+_COMMAND_TIMEOUT_S = 180.0
 """For all that a block does on a host: a rolling restart takes a while where others use the processors."""
 
 _FOLDERS = ("bin", "etc/waltz", "etc/systemd/system", "var/lib", "opt/zookeeper/lib", "usr/local/bin", "backup")
@@ -169,8 +169,8 @@ class Hosts:
 
     def translate(self, text: str, host: str) -> str:
         """What stands on a page, as it is for a host here."""
-        text = text.replace("DNS:", "IP:").replace("/usr/bin/java ", f"{find_java().path} {_JAVA_OPTIONS} ")
-        text = _PLACE.sub(f"{self.directory(host)}/", text)
+        text = _PLACE.sub(f"{self.directory(host)}/", text).replace("DNS:", "IP:")
+        text = text.replace("/usr/bin/java ", f"{find_java().path} {_JAVA_OPTIONS} ")
         return _HOST.sub(lambda match: self.address(match[0]), text)
 
     def run(self, commands: str, host: str) -> subprocess.CompletedProcess[str]:
@@ -182,17 +182,21 @@ class Hosts:
             "LC_ALL": "C",
             "WALTZ_CONFIG": f"{directory}/etc/waltz/cli.yml",
         }
-        done = subprocess.run(
-            ["bash", "-euo", "pipefail", "-c", self.translate(commands, host)],
-            cwd=directory,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=_COMMAND_TIMEOUT_S,
-            check=False,
-        )
+        words = ["bash", "-euo", "pipefail", "-c", self.translate(commands, host)]
+        try:
+            done = subprocess.run(
+                words,
+                cwd=directory,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                timeout=_COMMAND_TIMEOUT_S,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"on {host} this did not end: {commands}\n{self.logs()}") from None
         for name, address in self._addresses.items():
             done.stdout = re.sub(rf"{re.escape(address)}(?!\d)", name, done.stdout)
         return done
