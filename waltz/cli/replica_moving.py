@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import functools
 import sys
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from waltz.cli.moves import ranges
@@ -185,7 +185,7 @@ class Mover:
         confirm(options, "do this?", needs_terminal=True)
         for partition_id in plans:
             await self._move(partition_id)
-        done = f"{pair.leaving} holds nothing of partitions {', '.join(ranges(plans))}"
+        done = f"{pair.leaving} holds nothing of {_partitions(plans)}"
         if self._files_left:
             done = (
                 f"{pair.leaving} does not answer: when it is back, delete its files of partitions "
@@ -370,11 +370,13 @@ class Mover:
     def _lines(self, plans: Mapping[int, Sequence[Step]]) -> list[str]:
         pair, rate = self._pair, self._options.rate
         if not plans:
+            if pair.back:
+                return [f"nothing is to be done: no replica of these partitions is on its way {pair.move}"]
             return [f"nothing is to be done: {pair.leaving} holds none of these partitions"]
         lines = []
         for steps in dict.fromkeys(map(tuple, plans.values())):
-            these = ", ".join(ranges([each for each in plans if tuple(plans[each]) == steps]))
-            lines.append(f"partitions {these}, one after the other:")
+            these = [each for each in plans if tuple(plans[each]) == steps]
+            lines.append(f"{_partitions(these)}, one after the other:" if len(these) > 1 else f"{_partitions(these)}:")
             lines += [f"  {_sentence(step, pair)}" for step in steps]
         if any(Step.FILL in steps for steps in plans.values()):
             lines.append(f"copying takes no more than {rate} MB/s")
@@ -391,6 +393,10 @@ class Mover:
             "files_left": list(self._files_left),
             "partitions": partitions,
         }
+
+
+def _partitions(partition_ids: Collection[int]) -> str:
+    return f"partition{'s' if len(partition_ids) > 1 else ''} {', '.join(ranges(partition_ids))}"
 
 
 def _sentence(step: Step, pair: Pair) -> str:
