@@ -78,14 +78,22 @@ class Site:
             check=False,
         )
 
-    def start(self, node: str, host: str, words: Sequence[str], variables: Mapping[str, str] = NONE) -> Child:
-        """Start a daemon."""
+    def start(
+        self,
+        node: str,
+        host: str,
+        words: Sequence[str],
+        variables: Mapping[str, str] = NONE,
+        *,
+        under: Sequence[str] = (),
+    ) -> Child:
+        """Start a daemon; ``under`` is a program that becomes what its arguments say."""
         kind = Path(words[0]).name.removeprefix("waltz-")
         own = {"server.host": self.addresses[host], "storage.directory": str(self._of(node))}
         here = {key: value for key, value in own.items() if key.startswith(kind)}
         here[f"{kind}.bindAddress"] = self.addresses[host]
         surroundings = [f"{name}={self.translated(value)}" for name, value in variables.items()]
-        command = ["/usr/bin/env", *surroundings, *self._command(node, words, here)]
+        command = ["/usr/bin/env", *surroundings, *under, *self._command(node, words, here)]
         return self._children.start(node, command, self.directory / f"{node}.log")
 
     def get(self, host: str, port: int, path: str, child: Child) -> bytes:

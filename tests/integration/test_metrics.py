@@ -94,12 +94,14 @@ class Course(NamedTuple):
     no_quorum: Scrape
     documents: Mapping[str, Mapping[str, Mapping[str, object]]]
     """The JSON of a server and a storage."""
+    logs: Mapping[str, str]
+    """What the nodes have logged by the end, as JSON."""
 
 
 @pytest.fixture(scope="module")
 def course(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Course]:
     directory = tmp_path_factory.mktemp("metrics")
-    with LocalCluster(directory, storages=3, servers=1, partitions=2) as cluster:
+    with LocalCluster(directory, storages=3, servers=1, partitions=2, log_format="json") as cluster:
         asyncio.run(append_and_feed(cluster))
         nodes = {"server": cluster.layout.servers[0], "storage": cluster.layout.storages[0]}
         documents = {kind: json.loads(get(node, "/metrics")) for kind, node in nodes.items()}
@@ -125,7 +127,9 @@ def course(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Course]:
         cluster.kill(cluster.layout.storages[1])
         unhealthy = "waltz_server_unhealthy_partitions"
         no_quorum = asyncio.run(scrape_until(cluster, lambda found: found.value(unhealthy) == 2))
-        yield Course(healthy, zookeeper_away, storage_away, no_quorum, documents)
+        names = [node.name for node in (*cluster.layout.servers, *cluster.layout.storages)]
+        logs = {name: cluster.layout.log_path(name).read_text() for name in names}
+        yield Course(healthy, zookeeper_away, storage_away, no_quorum, documents, logs)
 
 
 @pytest.mark.parametrize(("kind", "known"), [("server", {**SERVER, **BOTH}), ("storage", {**STORAGE, **BOTH})])
@@ -221,6 +225,20 @@ def test_alerts_tell_what_is_wrong(course: Course) -> None:
     assert firing(course.zookeeper_away) == {"WaltzZooKeeperAway"}
     assert firing(course.storage_away) == {"WaltzNodeDown", "WaltzPartitionUnderReplicated"}
     assert firing(course.no_quorum) == {"WaltzNodeDown", "WaltzPartitionUnderReplicated", "WaltzPartitionUnhealthy"}
+
+
+def test_all_that_nodes_log_is_json(course: Course) -> None:
+    """Also about what breaks, with the places that it is about."""
+    lines = {name: [json.loads(line) for line in log.splitlines()] for name, log in course.logs.items()}
+    for name in ("server-1", "storage-1"):
+        assert lines[name]
+        assert {"time", "level", "logger", "message"} <= set.intersection(*map(set, lines[name]))
+    server = lines["server-1"]
+    assert any("is up at" in line["message"] and line["cluster"] == "local" for line in server)
+    away = [line for line in server if re.search(r"replica \S+ is away", line["message"])]
+    assert {line["partition"] for line in away} == {0, 1}
+    assert all(line["storage"] in line["message"] for line in away)
+    assert any(line["logger"].startswith("waltz.common.zk") or "kazoo" in line["logger"] for line in server)
 
 
 # With Prometheus' own tool

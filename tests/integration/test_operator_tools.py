@@ -334,31 +334,6 @@ def test_programs_read_what_other_commands_print(cluster: LocalCluster) -> None:
     assert (stopped.returncode, json.loads(stopped.stdout)) == (1, {"state": "stopped", "nodes": []})
 
 
-READING = [
-    *("status", "top", "tail -p 0", "get -p 0 0", "append -p 0 text", "client high-water-mark -p 0"),
-    *("client validate -tpc 1 -nc 1 -i 0", "client create-producer -tpc 1 -i 0", "client create-consumer -tpc 1"),
-    "performance test-producers -s 1 -p 1 -t 1 -i 0",
-    "performance test-consumers -s 1 -t 1",
-    "server add-preferred-partition -s localhost:1 -p 0",
-    "server remove-preferred-partition -s localhost:1 -p 0",
-    *("server drain -s localhost:1", "cluster rebalance --plan"),
-    *("zookeeper list", "cluster verify", "cluster check-connectivity", "session show"),
-]
-
-
-def changed(cluster: LocalCluster, path: Path, **keys: object) -> str:
-    """The cluster's configuration with other keys; the name of its file."""
-    config = yaml.safe_load(cluster.layout.cli_config_path.read_text())
-    path.write_text(yaml.safe_dump(config | {name.replace("_", "."): value for name, value in keys.items()}))
-    return str(path)
-
-
-def test_a_wrong_cluster_is_named_by_every_command(cluster: LocalCluster, tmp_path: Path) -> None:
-    wrong = changed(cluster, tmp_path / "wrong.yml", cluster_root="/elsewhere")
-    for command in READING:
-        assert "there is no cluster at /elsewhere" in failed(*command.split(), "-c", wrong), command
-
-
 @pytest.mark.parametrize(
     ("command", "text"),
     [

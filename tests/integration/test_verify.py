@@ -31,6 +31,9 @@ from waltz.storage.remote.operations import connection
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
 TIMEOUT_S = 60.0
+EAGER = {"storage.maxRetryInterval": 1000}
+"""Servers try storages that are back again so often at least (in milliseconds)."""
+
 PATHS = ClusterPaths.of(ROOT)
 
 ASSIGNMENT = "PARTITION_ASSIGNMENT_ZK_VALIDITY"
@@ -46,7 +49,9 @@ HEALTH = "SERVER_PARTITION_HEALTH_CHECK"
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     """Three storages hold the partition, a fourth one does not."""
     with (
-        SpareCluster(tmp_path_factory.mktemp("verified"), storages=4, servers=1, plaintext=True) as running,
+        SpareCluster(
+            tmp_path_factory.mktemp("verified"), storages=4, servers=1, plaintext=True, server_overrides=EAGER
+        ) as running,
         pytest.MonkeyPatch.context() as patch,
     ):
         patch.setenv(CONFIG_VARIABLE, str(running.layout.cli_config_path))

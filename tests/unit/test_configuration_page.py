@@ -15,7 +15,10 @@ from waltz.common.config_reader import flat, keys
 from waltz.common.config_sources import ALL_VARIABLES, variable_of
 from waltz.server import __main__ as server
 
-SAMPLES = Path(__file__).parents[2] / "deploy" / "config"
+DEPLOY = Path(__file__).parents[2] / "deploy"
+SAMPLES = DEPLOY / "config"
+REQUIRED_PORTS = {"server": ["server.port"], "storage": ["storage.port", "storage.admin.port"]}
+CONFIGURATIONS = sorted([*DEPLOY.rglob("config/*.yml"), *DEPLOY.glob("compose/*.yml")])
 KINDS = {"server": "servers", "storage": "storages", "client": "clients", "cli": "tools"}
 """The samples, and which models they are for."""
 
@@ -92,13 +95,16 @@ def test_the_example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: py
     assert re.fullmatch(pattern, captured.out + captured.err), captured.out + captured.err
 
 
-@pytest.mark.parametrize("name", KINDS)
-def test_samples_are_valid(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    kind = KINDS[name].removesuffix("s") if name != "cli" else "tools"
-    arguments = ["config", "check", "--of", kind, "--strict", str(SAMPLES / f"{name}.yml")]
-    if name == "storage":
-        arguments += ["--set", f"storage.directory={tmp_path}"]
-    assert main(arguments) == 0, capsys.readouterr().err
+@pytest.mark.parametrize("path", CONFIGURATIONS, ids=lambda path: str(path.relative_to(DEPLOY)))
+def test_what_is_deployed_is_valid(path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Ports that are not there are set by variables where containers run."""
+    kind = "tools" if path.stem == "cli" else path.stem
+    missing = {key for key in REQUIRED_PORTS.get(kind, ()) if key not in path.read_text()}
+    settings = [f"{key}={number}" for number, key in enumerate(sorted(missing), 1)]
+    if kind == "storage":
+        settings.append(f"storage.directory={tmp_path}")
+    arguments = [word for setting in settings for word in ("--set", setting)]
+    assert main(["config", "check", "--of", kind, "--strict", str(path), *arguments]) == 0, capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", KINDS)

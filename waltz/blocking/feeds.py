@@ -54,21 +54,21 @@ class OneByOne(Reading):
 
     def __iter__(self) -> Iterator[Record]:
         try:
-            yield from self._records()
+            while self._more(None):
+                feed = self._at_hand
+                assert feed is not None
+                for record in self._rest:
+                    feed.in_hand = 1
+                    yield record
+                    feed.position += feed.in_hand
+                    if feed.awaiting:
+                        self._client.on_loop(feed.wake)
+                feed.in_hand = 0
         finally:
-            self.close()
+            self._loop_left()
 
-    def _records(self) -> Iterator[Record]:
-        while self._more(None):
-            feed = self._at_hand
-            assert feed is not None
-            for record in self._rest:
-                feed.in_hand = 1
-                yield record
-                feed.position += feed.in_hand
-                if feed.awaiting:
-                    self._client.on_loop(feed.wake)
-            feed.in_hand = 0
+    def _loop_left(self) -> None:
+        self.close()
 
     def __next__(self) -> Record:
         """What ``next(feed)`` gives; the feed stays open."""
@@ -92,8 +92,9 @@ class OneByOne(Reading):
         return records
 
     def _next(self, timeout_s: float | None) -> Record | None:
-        self._done()
-        if not self._more(timeout_s):
+        if length_hint(self._rest):
+            self._done()
+        elif not self._more(timeout_s):
             return None
         record = next(self._rest)
         assert self._at_hand is not None

@@ -120,4 +120,7 @@ class Consumer(MergedFeed):
 
     def __iter__(self) -> Iterator[Record]:
         self._done()
-        return self._records()
+        return super().__iter__()
+
+    def _loop_left(self) -> None:
+        """It goes on where it was left."""

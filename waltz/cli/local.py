@@ -35,6 +35,9 @@ def register(nouns: Nouns) -> None:
         parser.add_argument(
             "--plaintext", action=argparse.BooleanOptionalAction, help="no TLS between the nodes (default: as it is)"
         )
+        parser.add_argument(
+            "--log-format", choices=("text", "json"), help="what the nodes write into their logs (default: text)"
+        )
         parser.set_defaults(run=run)
         if run is _start:
             json_option(parser)
@@ -62,7 +65,8 @@ def _run(options: argparse.Namespace) -> int:
     shape = {what: getattr(options, what) for what in NEW_CLUSTER}
     if Layout.read(options.directory) is None:
         shape = {what: count if shape[what] is None else shape[what] for what, count in NEW_CLUSTER.items()}
-    keeper.keep(LocalCluster(options.directory, **shape, plaintext=options.plaintext))
+    log_format = options.log_format or "text"
+    keeper.keep(LocalCluster(options.directory, **shape, plaintext=options.plaintext, log_format=log_format))
     return 0
 
 
@@ -70,6 +74,8 @@ def _start(options: argparse.Namespace) -> int:
     asked = [f"--{what}={getattr(options, what)}" for what in NEW_CLUSTER if getattr(options, what) is not None]
     if options.plaintext is not None:
         asked.append("--plaintext" if options.plaintext else "--no-plaintext")
+    if options.log_format is not None:
+        asked.append(f"--log-format={options.log_format}")
     if options.node is not None:
         if asked:
             raise WaltzError(f"{asked[0]} is for a whole cluster, not for the node {options.node}")

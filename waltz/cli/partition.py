@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from waltz.cli.session import Nouns, Session, cluster_command, noun, partition_ranges
 from waltz.common.errors import WaltzError
-from waltz.common.zk.store_admin import read_store_params
+from waltz.common.zk.store_admin import read_store_params, sync_cluster
 from waltz.table.errors import PropertiesError
 from waltz.table.properties import CHANGE, PartitionProperties, StoredProperties, change_properties, read_properties
 
@@ -69,7 +69,7 @@ async def _partitions(options: argparse.Namespace, session: Session) -> list[int
 
 
 async def _show(options: argparse.Namespace, session: Session) -> None:
-    await session.zookeeper.sync(session.root)
+    await sync_cluster(session.zookeeper, session.root)
     unread = 0
     for partition_id in await _partitions(options, session):
         try:

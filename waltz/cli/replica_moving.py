@@ -79,6 +79,7 @@ class Pair(NamedTuple):
 
 async def move_replicas(options: argparse.Namespace, session: Session) -> None:
     """What ``waltz storage move`` does. Raises ``WaltzError``."""
+    await store_admin.read_store_params(session.zookeeper, session.root)  # before anything is made there
     if options.plan:
         await _carry_out(options, session)
         return

@@ -257,6 +257,7 @@ async def _committed_mark(options: argparse.Namespace, session: Session, partiti
 
 
 async def _list(options: argparse.Namespace, session: Session) -> None:
+    await read_store_params(session.zookeeper, session.root)
     if options.storage is not None:
         nodes = [options.storage]
     else:

@@ -175,7 +175,7 @@ class ServerConfig(ClusterConfig):
     server_jetty_port: _Port | None = Field(default=None, validation_alias="server.jetty.port")
     """Port of the HTTP endpoints; none without it."""
     console_enabled: bool = Field(default=True, validation_alias="server.console.enabled")
-    """Whether the web console is served at that port; our own key."""
+    """Whether the web console is served at ``server.jetty.port``."""
     optimistic_lock_table_size: _Positive = Field(default=30_000, validation_alias="server.optimisticLockTableSize")
     """Slots of each partition's lock table, 8 bytes each. Locks that share a slot refuse each other's transactions."""
     feed_cache_size_bytes: _NotNegative = Field(default=64 << 20, validation_alias="server.feedCacheSize")

@@ -8,7 +8,7 @@ the key in capitals, an underscore for each dot and before each word: ``WALTZ_SE
 import difflib
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from pydantic import BaseModel
@@ -22,7 +22,8 @@ _PREFIX = "WALTZ_"
 _NEAR = 0.9
 _NEAR_KEY = 0.6
 _SERVICE_LINK = re.compile(r"(tcp|udp|sctp)://")
-"""What Kubernetes puts into ``WALTZ_SERVER_PORT`` of every container if there is a service ``waltz-server``."""
+"""What Kubernetes puts into ``WALTZ_SERVER_PORT`` of every container if there is a service ``waltz-server``, and into
+``WALTZ_SERVER_0_PORT`` for ``waltz-server-0``."""
 
 
 class Setting(NamedTuple):
@@ -61,16 +62,23 @@ def from_environment(model: type[BaseModel], variables: Mapping[str, str]) -> Fr
     unknown = []
     for name, value in variables.items():
         key = own.get(name)
-        if key is not None and key.endswith("port") and _SERVICE_LINK.match(value):
+        if key is None:
+            near = _near(name, value, own)
+            if near is not None:
+                unknown.append(Unknown(f"unknown environment variable {name}", f"; did you mean {near}?"))
+        elif key.endswith("port") and _SERVICE_LINK.match(value):
             what = f"environment variable {name}, which Kubernetes has set for a service of that name,"
             unknown.append(Unknown(what, "; set enableServiceLinks: false in the pod"))
-        elif key is not None and value:
+        elif value:
             given[key] = Given(value, f"environment variable {name}")
-        elif name.startswith(_PREFIX) and name not in ALL_VARIABLES:
-            near = difflib.get_close_matches(name, own, n=1, cutoff=_NEAR)
-            if near:
-                unknown.append(Unknown(f"unknown environment variable {name}", f"; did you mean {near[0]}?"))
     return FromEnvironment(given, unknown)
+
+
+def _near(name: str, value: str, own: Iterable[str]) -> str | None:
+    """Which variable was probably meant by one that nothing knows."""
+    if not name.startswith(_PREFIX) or name in ALL_VARIABLES or _SERVICE_LINK.match(value):
+        return None
+    return next(iter(difflib.get_close_matches(name, own, n=1, cutoff=_NEAR)), None)
 
 
 def from_settings(model: type[BaseModel], settings: Sequence[Setting]) -> dict[str, Given]:

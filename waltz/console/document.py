@@ -5,11 +5,11 @@ program uses ``waltz status --json``.
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from typing import NamedTuple
 
 from waltz.common.metrics import Json
-from waltz.console.problems import WARNING, WORDS, find_problems, severity_of, shortened
+from waltz.console.problems import WARNING, WORDS, failed_checks, find_problems, shortened, silent_storages
 from waltz.survey.cluster_state import ClusterState, PartitionState
 
 COLUMNS = (
@@ -43,6 +43,7 @@ Facts = Callable[[int], PartitionFacts | None]
 
 def cluster_parts(state: ClusterState, facts: Facts) -> Iterator[str]:
     """The document in parts to be joined, one for each partition: so much can be made without a pause."""
+    silent = silent_storages(state)
     places = {storage: place for place, storage in enumerate(_storages(state))}
     head: dict[str, Json] = {
         "name": state.name,
@@ -65,7 +66,7 @@ def cluster_parts(state: ClusterState, facts: Facts) -> Iterator[str]:
     yield f'{_compact(head)[:-1]},"partitions":['
     comma = ""
     for partition in state.partitions:
-        yield f"{comma}{_compact(_row(partition, places, facts(partition.partition_id)))}"
+        yield f"{comma}{_compact(_row(partition, places, facts(partition.partition_id), silent))}"
         comma = ","
     yield "]}"
 
@@ -83,13 +84,16 @@ def _storages(state: ClusterState) -> dict[str, dict[str, Json]]:
     return found
 
 
-def _row(partition: PartitionState, places: Mapping[str, int], facts: PartitionFacts | None) -> list[Json]:
+def _row(
+    partition: PartitionState, places: Mapping[str, int], facts: PartitionFacts | None, silent: Set[str]
+) -> list[Json]:
     told = {} if facts is None else {replica.storage: replica for replica in facts.replicas}
     replicas = [
         (told[each.storage].state, told[each.storage].lag) if each.storage in told else (each.state, each.lag)
         for each in partition.replicas
     ]
-    severity = severity_of(partition)
+    failed = failed_checks(partition, silent)
+    severity = WORDS[failed[0]].severity if failed else None
     if severity is None and any(state != CURRENT for state, _ in replicas):
         severity = WARNING
     return [
@@ -103,7 +107,7 @@ def _row(partition: PartitionState, places: Mapping[str, int], facts: PartitionF
         max((lag for _, lag in replicas if lag is not None), default=None),
         [[places[each.storage], *state] for each, state in zip(partition.replicas, replicas, strict=True)],
         severity,
-        [WORDS[problem].short for problem in partition.problems],
+        [WORDS[name].short for name in failed],
     ]
 
 

@@ -1,7 +1,7 @@
 """What is wrong with a cluster, in words, the worst first. Pure."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from typing import NamedTuple
 
 from waltz.survey.checks import Check
@@ -67,6 +67,9 @@ WORDS = {
 """By the names of the checks, the worst first."""
 
 
+_PLACES = Check.PARTITION_ASSIGNMENT_ZK_STORAGE_CONSISTENCY.name
+
+
 class Problem(NamedTuple):
     """One line of what is wrong."""
 
@@ -78,16 +81,34 @@ class Problem(NamedTuple):
     """Why, or an example of it."""
 
 
-def severity_of(partition: PartitionState) -> str | None:
-    """Of the worst that is wrong with a partition; None if it is well."""
-    return min((WORDS[problem].severity for problem in partition.problems), default=None)
+def silent_storages(state: ClusterState) -> set[str]:
+    """Those that do not answer."""
+    return {storage.storage for storage in state.storages if not storage.answers}
+
+
+def failed_checks(partition: PartitionState, silent: Set[str]) -> list[str]:
+    """What is wrong with a partition, the worst first.
+
+    That storages do not tell what they hold is no trouble of its partitions, but of the ``silent`` ones: they are told
+    of already. Each of them is one reason of that check, so any other trouble is a reason more.
+    """
+    unsaid = sum(replica.storage in silent for replica in partition.replicas)
+    known = set(partition.problems)
+    if len(partition.reasons.get(_PLACES, ())) == unsaid:
+        known.discard(_PLACES)
+    return [name for name in WORDS if name in known]
 
 
 def find_problems(state: ClusterState) -> list[Problem]:
     """All that is wrong; at most one line for each node and each check."""
     found = []
+    silent = silent_storages(state)
+    by_check: dict[str, list[PartitionState]] = {name: [] for name in WORDS}
+    for partition in state.partitions:
+        for name in failed_checks(partition, silent):
+            by_check[name].append(partition)
     for name, words in WORDS.items():
-        concerned = [partition for partition in state.partitions if name in partition.problems]
+        concerned = by_check[name]
         if concerned:
             first = concerned[0]
             count = len(concerned)

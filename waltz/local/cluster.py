@@ -41,7 +41,7 @@ class LocalCluster:
     What is not given is as in the cluster that is there; a new one has 3 storages, 2 servers, one partition and TLS.
     Every storage holds all partitions. ``plaintext`` means no TLS on any connection, for benchmarks.
     ``server_overrides`` are configuration keys for every server, by the original's names, ``storage_overrides`` the
-    same for every storage node.
+    same for every storage node. ``log_format`` is what the nodes write, ``text`` or ``json``.
 
     Raises ``WaltzError`` when the directory holds a cluster of another shape.
     """
@@ -56,6 +56,7 @@ class LocalCluster:
         plaintext: bool | None = None,
         server_overrides: Overrides | None = None,
         storage_overrides: Overrides | None = None,
+        log_format: str = "text",
     ) -> None:
         found = Layout.read(directory)
         if found is not None:
@@ -76,6 +77,7 @@ class LocalCluster:
             server_overrides=server_overrides or {},
             storage_overrides=storage_overrides or {},
         )
+        self._log_format = log_format
         self._children: Children | None = None
         self._running: dict[str, Child] = {}
         self._sessions_before: dict[int, int] = {}
@@ -166,11 +168,14 @@ class LocalCluster:
 
     def start_storage(self, node: Node) -> None:
         """Start a storage node; it may not answer yet."""
-        self._start(node.name, [sys.executable, "-m", "waltz.storage", str(self.layout.config_path(node.name))])
+        self._start(node.name, [sys.executable, "-m", "waltz.storage", *self._arguments(node)])
 
     def start_server(self, node: Node) -> None:
         """Start a server; it may not answer yet."""
-        self._start(node.name, [sys.executable, "-m", "waltz.server", str(self.layout.config_path(node.name))])
+        self._start(node.name, [sys.executable, "-m", "waltz.server", *self._arguments(node)])
+
+    def _arguments(self, node: Node) -> list[str]:
+        return ["--log-format", self._log_format, str(self.layout.config_path(node.name))]
 
     def _start(self, name: str, command: list[str]) -> Child:
         assert self._children is not None, "the cluster is not started"

@@ -409,17 +409,18 @@ async def run(config: ServerConfig) -> None:
 
     Waits for ZooKeeper as long as it takes. Raises ``WaltzError``, one line, when the server cannot start.
     """
-    with stop_signals() as stop:
-        await _serve(config, stop)
+    registry = Registry()
+    with stop_signals() as stop, watched_process(registry):
+        await _serve(config, stop, registry)
 
 
-async def _serve(config: ServerConfig, stop: asyncio.Event) -> None:
+async def _serve(config: ServerConfig, stop: asyncio.Event, registry: Registry) -> None:
     logger.info("connecting to ZooKeeper at %s", config.zookeeper_connect_string)
     zookeeper = await unless_stopped(stop, connect_configured(config, connect_timeout_s=None))
     if zookeeper is None:
         return
     try:
-        server = WaltzServer(config, zookeeper)
+        server = WaltzServer(config, zookeeper, registry=registry)
         watch = DisabledWatch(zookeeper, config.cluster_root, server.set_disabled, random.Random())
         try:
             await unless_stopped(stop, watch.start())  # before the first append is taken
@@ -429,8 +430,7 @@ async def _serve(config: ServerConfig, stop: asyncio.Event) -> None:
                 logger.info(
                     "server %s of cluster %s is up at %s", server.server_id, server.cluster_name, server.endpoint
                 )
-            with watched_process(server.registry):
-                await stop.wait()
+            await stop.wait()
             logger.info("stopping")
         finally:
             await server.close()

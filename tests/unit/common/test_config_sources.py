@@ -118,6 +118,7 @@ def test_variables_of_others_are_left_alone() -> None:
             "WALTZ_ZOOKEEPER_JARS": "/x",
             "WALTZ_SERVER_HOST": "",
             "WALTZ_SERVER_PORT_7000_TCP_ADDR": "10.0.0.1",
+            "WALTZ_SERVER_0_PORT": "tcp://10.0.0.1:7000",
             "PATH": "/x",
         },
     )

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.unit.console.fakes import cluster, in_trouble
-from waltz.console.problems import CRITICAL, WARNING, WORDS, find_problems, ranges, severity_of, shortened
+from waltz.console.problems import CRITICAL, WARNING, WORDS, failed_checks, find_problems, ranges, shortened
 from waltz.survey.checks import Check
 from waltz.survey.cluster_state import NO_REPLICA
 
@@ -11,7 +11,7 @@ from waltz.survey.cluster_state import NO_REPLICA
 def test_a_cluster_that_is_well_has_no_problems() -> None:
     state = cluster(12)
     assert find_problems(state) == []
-    assert {severity_of(partition) for partition in state.partitions} == {None}
+    assert all(failed_checks(partition, set()) == [] for partition in state.partitions)
 
 
 def test_the_worst_comes_first_and_partitions_are_put_together() -> None:
@@ -35,6 +35,31 @@ def test_a_server_that_does_not_answer_is_worse_when_it_owns_something(partition
     silent = state.servers[1]._replace(version=None, partitions=partitions, reason="connection refused")
     problems = find_problems(state._replace(servers=(state.servers[0], silent)))
     assert problems == [(severity, "server 2 (server-2.example:55180) does not answer", "", "connection refused")]
+
+
+@pytest.mark.parametrize(
+    ("silent", "reasons", "is_told"),
+    [
+        ({"storage-1"}, ["storage-1 did not tell"], False),
+        (set(), ["storage-1 is to hold it"], True),
+        (
+            {"storage-1"},
+            ["storage-1 did not tell", "storage-9 holds it"],
+            True,
+        ),
+        ({"storage-9"}, ["storage-1 is to hold it"], True),
+    ],
+)
+def test_what_silent_storages_do_not_tell_is_their_trouble(silent: set[str], reasons: list[str], is_told: bool) -> None:
+    name = Check.PARTITION_ASSIGNMENT_ZK_STORAGE_CONSISTENCY.name
+    partition = cluster(1).partitions[0]._replace(problems=(name,), reasons={name: reasons})
+    assert failed_checks(partition, {f"{each}.example:55280" for each in silent}) == [name] * is_told
+
+
+def test_the_worst_check_comes_first() -> None:
+    names = (Check.REPLICA_RECOVERY_STATUS.name, Check.PARTITION_QUORUM_STATUS.name)
+    partition = cluster(1).partitions[0]._replace(problems=names, reasons={name: ["why"] for name in names})
+    assert failed_checks(partition, set()) == list(reversed(names))
 
 
 def test_every_check_has_words() -> None:

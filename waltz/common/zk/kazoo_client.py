@@ -63,6 +63,7 @@ _ERRORS: tuple[tuple[type[Exception], type[ZooKeeperError], str], ...] = (
     (kazoo_errors.NodeExistsError, NodeExistsError, "the node exists already"),
     (kazoo_errors.BadVersionError, BadVersionError, "the node was changed by someone else"),
     (kazoo_errors.NotEmptyError, NotEmptyError, "the node has children"),
+    (kazoo_errors.NoAuthError, ZooKeeperError, "no permission: the access control list of the node refuses it"),
     (kazoo_errors.SessionExpiredError, SessionExpiredError, "the session has ended"),
     (kazoo_errors.ConnectionLoss, ConnectionLossError, "the connection broke before the answer"),
     (kazoo_errors.OperationTimeoutError, ConnectionLossError, "the server gave up on it"),

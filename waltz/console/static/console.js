@@ -143,7 +143,7 @@ function showAge() {
   if (answer?.age_s !== null && answer?.age_s !== undefined) {
     const age = answer.age_s + (performance.now() - page.answeredAt) / 1000;
     text = `as of ${duration(age)} ago`;
-    kind = age > STALE_S ? "stale" : "";
+    kind = age > STALE_S || answer.error ? "stale" : "";
   }
   if (page.lost) {
     text = `lost this server: ${page.lost}${answer ? `; ${text}` : ""}`;
