@@ -117,7 +117,7 @@ def views(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Callable[[], Store]]
     """Stores for the tables that are opened next, instead of theirs."""
     waiting: list[Callable[[], Store]] = []
     monkeypatch.setattr(
-        "waltz.table.face.table.open_store",
+        "waltz.table.face.partition.open_store",
         lambda *arguments: waiting.pop()() if waiting else open_store(*arguments),
     )
     yield waiting
