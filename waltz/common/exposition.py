@@ -6,7 +6,7 @@ The original's JSON of HTTP ``/metrics``, its JSON of the storage admin protocol
 import json
 import re
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import accumulate
 from operator import itemgetter
 from typing import NamedTuple, TypeVar
@@ -57,17 +57,22 @@ def http_document(registry: Registry) -> dict[str, Json]:
 
 def http_pieces(registry: Registry, *, pretty: bool = False) -> Iterator[str]:
     """The text of :func:`http_document`, piece by piece: of a thousand partitions it takes a second."""
-    item, end, colon = (",\n    ", "\n  }", ": ") if pretty else (",", "}", ":")
-    yield ("{\n  " if pretty else "{") + f'"version"{colon}"{_JSON_VERSION}"'
+    yield ("{\n  " if pretty else "{") + f'"version"{": " if pretty else ":"}"{_JSON_VERSION}"'
     for section, entries in _http_sections(registry):
-        empty = True
-        yield (",\n  " if pretty else ",") + f'"{section}"{colon}{{'
-        for name, entry in entries:
-            text = to_json(entry, pretty=pretty)
-            yield f"{item[1:] if empty else item}{json.dumps(name)}{colon}" + text.replace("\n", "\n    ")
-            empty = False
-        yield "}" if empty else end
+        yield ",\n  " if pretty else ","
+        yield from _member(section, ((name, to_json(entry, pretty=pretty)) for name, entry in entries), pretty=pretty)
     yield "\n}" if pretty else "}"
+
+
+def _member(name: str, entries: Iterable[tuple[str, str]], *, pretty: bool) -> Iterator[str]:
+    """A member of a document that is an object itself, entry by entry; their values are texts."""
+    item, end, colon = (",\n    ", "\n  }", ": ") if pretty else (",", "}", ":")
+    yield f'"{name}"{colon}{{'
+    empty = True
+    for entry_name, text in entries:
+        yield f"{item[1:] if empty else item}{json.dumps(entry_name)}{colon}" + text.replace("\n", "\n    ")
+        empty = False
+    yield "}" if empty else end
 
 
 def _http_sections(registry: Registry) -> Iterator[tuple[str, Iterator[tuple[str, Json]]]]:
@@ -79,23 +84,39 @@ def _http_sections(registry: Registry) -> Iterator[tuple[str, Iterator[tuple[str
     yield "timers", ((name, _http_timer(timer)) for name, timer in _sorted(registry.timers))
 
 
-def admin_document(registry: Registry) -> dict[str, Json]:
-    """What the storage admin protocol answers to a metrics request: durations in nanoseconds."""
+def admin_pieces(registry: Registry) -> Iterator[str]:
+    """What the storage admin protocol answers to a metrics request, indented, piece by piece: durations in nanoseconds.
+
+    Whatever comes or goes meanwhile, all parts are of the same metrics.
+    """
     registry.refresh()
-    gauges: dict[str, Json] = {name: _read(gauge) for name, gauge in _sorted(registry.gauges)}
-    counters: dict[str, Json] = {name: {"count": counter.count} for name, counter in _sorted(registry.counters)}
-    meters: dict[str, Json] = {name: _admin_meter(meter) for name, meter in _sorted(registry.meters)}
-    timers: dict[str, Json] = {name: _admin_timer(timer) for name, timer in _sorted(registry.timers)}
+    sections: tuple[tuple[str, Iterator[tuple[str, Json]]], ...] = (
+        ("gauges", ((name, _read(gauge)) for name, gauge in list(_sorted(registry.gauges)))),
+        ("counters", ((name, {"count": counter.count}) for name, counter in list(_sorted(registry.counters)))),
+        ("histograms", iter(())),
+        ("meters", ((name, _admin_meter(meter)) for name, meter in list(_sorted(registry.meters)))),
+        ("timers", ((name, _admin_timer(timer)) for name, timer in list(_sorted(registry.timers)))),
+    )
     ids = sorted({*registry.gauges, *registry.counters, *registry.meters, *registry.timers})
-    return {
-        "gauges": gauges,
-        "counters": counters,
-        "histograms": {},
-        "meters": meters,
-        "timers": timers,
-        "metrics": {**gauges, **counters, **meters, **timers},
-        "ids": [{"group": each.group, "name": each.name, "fullName": each.full_name} for each in ids],
-    }
+    texts: dict[str, str] = {}
+
+    def written(entries: Iterator[tuple[str, Json]]) -> Iterator[tuple[str, str]]:
+        for name, entry in entries:
+            texts[name] = to_json(entry, pretty=True)
+            yield name, texts[name]
+
+    yield "{"
+    for section, entries in sections:
+        yield "\n  "
+        yield from _member(section, written(entries), pretty=True)
+        yield ","
+    yield "\n  "
+    yield from _member("metrics", texts.items(), pretty=True)
+    yield ',\n  "ids": ['
+    for number, each in enumerate(ids):
+        told = {"group": each.group, "name": each.name, "fullName": each.full_name}
+        yield ("," if number else "") + "\n    " + to_json(told, pretty=True).replace("\n", "\n    ")
+    yield ("\n  " if ids else "") + "]\n}"
 
 
 def to_json(document: Json, *, pretty: bool = False) -> str:

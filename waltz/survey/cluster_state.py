@@ -154,8 +154,8 @@ async def read_state(
     """Ask everybody; ``timeout_s`` is for each answer. Rates are those since ``before``.
 
     Without ``ask_write_sessions`` no write session is known. Storages that hold more than ``max_metrics_partitions``
-    are not asked for their metrics, so that lags, free space and version stay unknown: to put metrics together keeps a
-    storage from everything else, for nearly half a millisecond for each partition.
+    are not asked for their metrics, so that lags, free space and version stay unknown: to put metrics together takes
+    nearly half a millisecond of a storage's processor for each partition.
 
     Raises ``WaltzError`` of ZooKeeper; who does not answer is part of the state. Leaves the loop to others again and
     again, however many partitions there are.

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from waltz.common.exposition import (
-    admin_document,
+    admin_pieces,
     http_document,
     http_pieces,
     prometheus_pieces,
@@ -178,7 +178,7 @@ def test_groups_can_be_removed() -> None:
 
 def documents(registry: Registry) -> tuple[dict[str, Any], dict[str, Any]]:
     """The HTTP document and the admin document as a reader of JSON sees them."""
-    return json.loads(to_json(http_document(registry))), json.loads(to_json(admin_document(registry), pretty=True))
+    return json.loads(to_json(http_document(registry))), json.loads("".join(admin_pieces(registry)))
 
 
 def full_registry() -> Registry:
@@ -436,6 +436,29 @@ def test_json_in_pieces_is_that_of_the_whole(registry: Registry, pretty: bool) -
     assert "".join(http_pieces(registry, pretty=pretty)) == to_json(http_document(registry), pretty=pretty)
 
 
+@pytest.mark.parametrize("registry", [new_registry()[0], full_registry(), of_partitions(1), of_partitions(12)])
+def test_the_admin_document_is_indented_and_consistent(registry: Registry) -> None:
+    text = "".join(admin_pieces(registry))
+    document = json.loads(text)
+    assert text == json.dumps(document, indent=2)
+    kinds = ("gauges", "counters", "histograms", "meters", "timers")
+    assert list(document) == [*kinds, "metrics", "ids"]
+    assert document["metrics"] == {name: entry for kind in kinds for name, entry in document[kind].items()}
+    assert {each["fullName"] for each in document["ids"]} == set(document["metrics"])
+
+
+def test_metrics_that_go_and_come_while_the_admin_document_is_made() -> None:
+    registry = of_partitions(3)
+    pieces = admin_pieces(registry)
+    begin = [next(pieces) for _ in range(5)]
+    registry.remove_group("waltz-server.partition-2")
+    registry.counter("waltz-server.partition-7", "requests").add()
+    document = json.loads("".join([*begin, *pieces]))
+    assert {each["fullName"] for each in document["ids"]} == set(document["metrics"])
+    assert "waltz-server.partition-2.latency" in document["timers"]
+    assert not [name for name in document["metrics"] if "partition-7" in name]
+
+
 def test_a_thousand_partitions_come_in_small_pieces() -> None:
     """Whoever sends them has others do their work in between; so no piece may be the work of many."""
     registry = of_partitions(1000)
@@ -444,3 +467,4 @@ def test_a_thousand_partitions_come_in_small_pieces() -> None:
     assert len(samples) == 1000 * (1 + 1 + 7 + 1)
     assert max(piece.count("\n") for piece in pieces) == 1
     assert len(list(http_pieces(registry))) > 5000
+    assert len(list(admin_pieces(registry))) > 15000

@@ -7,7 +7,6 @@ add pages.
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple, Self, cast
 from urllib.parse import parse_qs, urlsplit
@@ -15,6 +14,7 @@ from urllib.parse import parse_qs, urlsplit
 from waltz.common.exposition import http_pieces, prometheus_pieces, to_json
 from waltz.common.metrics import Json, Registry
 from waltz.common.net.listener import bound_port, start_server
+from waltz.common.pieces import Pieces
 from waltz.common.version import installed_version
 
 logger = logging.getLogger(__name__)
@@ -27,9 +27,6 @@ MAX_CONNECTIONS = 64
 
 DEADLINE_S = 10.0
 """How long one connection may last, from its first byte to the last of the response."""
-
-MAX_TURN_S = 0.002
-"""How long a response that is made piece by piece keeps the loop from other work."""
 
 Health = Callable[[], tuple[bool, Json]]
 """Whether the node is healthy, and the body of ``/health``. Called on the loop; must be quick."""
@@ -64,7 +61,7 @@ class Response(NamedTuple):
     status: int
     content_type: str
     body: str | Iterator[str]
-    """All of it, or what makes it piece by piece, for as long as :data:`MAX_TURN_S` at a time."""
+    """All of it, or what makes it piece by piece, and others have their turn in between."""
     allow: str = "GET"
     """The methods that the path has, told with status 405."""
     headers: tuple[tuple[str, str], ...] = ()
@@ -241,7 +238,8 @@ class HttpServer:
     def __init__(self, pages: Pages) -> None:
         self.port: int = 0
         """The port listened on; the one the operating system chose when 0 was asked for."""
-        self._gathering = asyncio.Lock()
+        self.pieces = Pieces()
+        """Puts responses together that are made piece by piece."""
         self._pages = pages
         self._server: asyncio.Server | None = None
         self._connections: dict[_Connection, None] = {}
@@ -296,18 +294,6 @@ class HttpServer:
         """The response to a request."""
         return self._pages.answer(request)
 
-    async def gather(self, pieces: Iterator[str]) -> str:
-        """All pieces of a response. Of one at a time, so that many that are asked for do not add up to a long turn."""
-        found = []
-        async with self._gathering:
-            turn_over_s = time.monotonic() + MAX_TURN_S
-            for piece in pieces:
-                found.append(piece)
-                if time.monotonic() >= turn_over_s:
-                    await asyncio.sleep(0)
-                    turn_over_s = time.monotonic() + MAX_TURN_S
-        return "".join(found)
-
 
 class _Connection(asyncio.Protocol):
     """One request and its response."""
@@ -345,7 +331,7 @@ class _Connection(asyncio.Protocol):
 
     async def _answer(self, response: Response, pieces: Iterator[str]) -> None:
         try:
-            response = response._replace(body=await self._server.gather(pieces))
+            response = response._replace(body=await self._server.pieces.join(pieces))
         except Exception:
             logger.exception("a page could not be made")
             response = _FAILED.response

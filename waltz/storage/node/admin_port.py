@@ -13,9 +13,10 @@ from functools import partial
 from typing import Any
 
 from waltz.common.errors import DeadlineExceededError, ProtocolError
-from waltz.common.exposition import admin_document, to_json
+from waltz.common.exposition import admin_pieces
 from waltz.common.metrics import Registry
 from waltz.common.net.channel import Channel
+from waltz.common.pieces import Pieces
 from waltz.common.tasks import owned
 from waltz.common.wire import admin as wire
 from waltz.common.wire import admin_version1 as admin_wire
@@ -51,6 +52,7 @@ class AdminService:
     def __init__(self, manager: StorageManager, registry: Registry) -> None:
         self._manager = manager
         self._registry = registry
+        self._pieces = Pieces()
         self._workers: set[asyncio.Task[None]] = set()
         self._answering: dict[type[admin_wire.Message], Answering] = {
             wire.AdminOpenRequest: self._open,
@@ -137,7 +139,7 @@ class AdminService:
         return wire.LastSessionInfoResponse(request.seq_num, request.partition_id, info)
 
     async def _tell_metrics(self, request: wire.MetricsRequest) -> wire.Message:
-        return wire.MetricsResponse(request.seq_num, to_json(admin_document(self._registry), pretty=True))
+        return wire.MetricsResponse(request.seq_num, await self._pieces.join(admin_pieces(self._registry)))
 
     async def _tell_assigned(self, request: wire.AssignedPartitionStatusRequest) -> wire.Message:
         status = tuple(self._manager.assigned_partition_status().items())

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from waltz.common import pieces
 from waltz.common.errors import WaltzError
 from waltz.common.metrics import Description, Json, Readings, Registry
 from waltz.common.net import http
@@ -244,7 +245,7 @@ async def start_with(read: Callable[[], Readings]) -> HttpServer:
 
 
 async def test_others_have_their_turn_while_a_page_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http, "MAX_TURN_S", 0.0)
+    monkeypatch.setattr(pieces, "MAX_TURN_S", 0.0)
     turns, loop, made = 0, asyncio.get_running_loop(), [0]
 
     def turn() -> None:
@@ -268,7 +269,7 @@ async def test_others_have_their_turn_while_a_page_is_made(monkeypatch: pytest.M
 
 async def test_pages_are_made_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else the turns of many that are asked for at once would add up to a long one."""
-    monkeypatch.setattr(http, "MAX_TURN_S", 0.0)
+    monkeypatch.setattr(pieces, "MAX_TURN_S", 0.0)
     under_way, most = 0, 0
 
     def read() -> Readings:
@@ -300,7 +301,7 @@ async def test_a_page_that_fails_half_way_is_an_error(caplog: pytest.LogCaptureF
 
 
 async def test_a_page_for_somebody_who_has_left_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http, "MAX_TURN_S", 0.0)
+    monkeypatch.setattr(pieces, "MAX_TURN_S", 0.0)
     begun, made = asyncio.Event(), 0
 
     def read() -> Readings:
