@@ -2,12 +2,15 @@
 
 import argparse
 import base64
+import contextlib
 import json
 import logging
+import select
 import shutil
 import signal
+import socket
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from waltz.common.errors import WaltzError
 from waltz.common.ids import ReqId
@@ -114,12 +117,29 @@ def confirm(options: argparse.Namespace, question: str, *, needs_terminal: bool 
         if needs_terminal:
             raise WaltzError("nothing was done: nobody can be asked here; give --yes to agree")
         return
-    # While a loop runs Ctrl-C is an event of the loop, which waits for the answer.
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
+    with _interruptible() as interrupted:
         print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
+        select.select([sys.stdin, interrupted], [], [])
         answer = sys.stdin.readline()
-    finally:
-        signal.signal(signal.SIGINT, before)
     if answer.strip().lower() not in ("y", "yes"):
         raise WaltzError("nothing was done")
+
+
+@contextlib.contextmanager
+def _interruptible() -> Iterator[socket.socket]:
+    """Have Ctrl-C raise ``KeyboardInterrupt``: while a loop runs it is an event of the loop, which waits here.
+
+    What is yielded can be read as soon as a signal has come: one that comes just before a call that waits for something
+    else would be seen only after it.
+    """
+    readable, told = socket.socketpair()
+    told.setblocking(False)
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
+    wakeup = signal.set_wakeup_fd(told.fileno(), warn_on_full_buffer=False)
+    try:
+        yield readable
+    finally:
+        signal.set_wakeup_fd(wakeup)
+        signal.signal(signal.SIGINT, handler)
+        readable.close()
+        told.close()
