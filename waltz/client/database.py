@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from waltz.client.context import WaltzClientCallbacks
 from waltz.client.database_batches import MAX_BATCH, DatabaseBatches
 from waltz.client.databases import Connection, Database
+from waltz.client.errors import ClientClosedError
 from waltz.client.transaction import Transaction
 
 logger = logging.getLogger(__name__)
@@ -105,6 +106,13 @@ class DatabaseCallbacks(WaltzClientCallbacks, Generic[C]):
 
     def uncaught_exception(self, partition_id: int, transaction_id: int, error: BaseException) -> None:
         """Logs; override to do more."""
+        if isinstance(error, ClientClosedError):
+            logger.warning(
+                "transaction %d of partition %d was not applied, because the client was closed meanwhile",
+                transaction_id,
+                partition_id,
+            )
+            return
         logger.error(
             "applying transaction %d of partition %d failed; it will be tried again",
             transaction_id,

@@ -550,3 +550,12 @@ async def test_a_stored_mark_that_went_back_is_told_and_not_asked_for_without_en
         await client.set_partitions({0})
         await until(lambda: client.client_high_water_mark(0) == 3)
     assert [number for number, _, _ in rows(connect_sqlite)] == [0, 1, 2, 3]
+
+
+def test_what_a_closing_client_leaves_unapplied_is_no_error(ledger: Ledger, caplog: pytest.LogCaptureFixture) -> None:
+    DatabaseCallbacks.uncaught_exception(ledger, 1, 5, waltz.ClientClosedError())
+    DatabaseCallbacks.uncaught_exception(ledger, 1, 6, ValueError("a defect"))
+    assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
+        ("WARNING", "transaction 5 of partition 1 was not applied, because the client was closed meanwhile"),
+        ("ERROR", "applying transaction 6 of partition 1 failed; it will be tried again"),
+    ]
