@@ -1,10 +1,15 @@
 """Tables from the shell, over a cluster in memory."""
 
 import asyncio
+import contextlib
 import io
 import json
+import os
+import pty
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TextIO
 
 import pytest
 
@@ -121,22 +126,32 @@ def test_takes_say_where_to_go_on(shell: Shell, capsys: pytest.CaptureFixture[st
     assert printed.err == "cursor 4, at the end of the log\n"
 
 
-def test_a_truncate_asks(shell: Shell, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    class Terminal(io.StringIO):
-        def isatty(self) -> bool:
-            return True
+@contextlib.contextmanager
+def terminal(typed: bytes) -> Iterator[TextIO]:
+    """Standard input with an operator who has typed this."""
+    operator, inside = pty.openpty()
+    os.write(operator, typed)
+    try:
+        with open(inside) as stdin:
+            yield stdin
+    finally:
+        os.close(operator)
 
+
+def test_a_truncate_asks(shell: Shell, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     shell("put", "k", "v")
     monkeypatch.setattr(sys, "stdin", io.StringIO("y\n"))
     assert shell("truncate") == 1
     assert capsys.readouterr().err == "Error: nothing was done: nobody can be asked here; give --yes to agree\n"
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    monkeypatch.setattr(sys, "stdin", Terminal("\n"))
-    assert shell("truncate") == 1
+    with terminal(b"\n") as stdin:
+        monkeypatch.setattr(sys, "stdin", stdin)
+        assert shell("truncate") == 1
     assert capsys.readouterr().err == "void all rows of partition 0? [y/N] Error: nothing was done\n"
     assert shell("get", "k") == 0
-    monkeypatch.setattr(sys, "stdin", Terminal("yes\n"))
-    assert shell("truncate") == 0
+    with terminal(b"yes\n") as stdin:
+        monkeypatch.setattr(sys, "stdin", stdin)
+        assert shell("truncate") == 0
     assert shell("put", "k2", "v") == 0
     assert shell("truncate", "--yes") == 0
     capsys.readouterr()
