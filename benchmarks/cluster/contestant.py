@@ -8,7 +8,6 @@ Reads a command from each line of standard input, ``[name, argument, ...]``, and
 
 import asyncio
 import contextlib
-import gc
 import json
 import sys
 import traceback
@@ -22,6 +21,7 @@ from benchmarks.cluster.measurement import Target, measure, trace, warm_up
 from benchmarks.cluster.report import LEAN
 from benchmarks.cluster.scenarios import Scenario, Shape
 from benchmarks.cluster.waltz_target import WaltzTarget
+from waltz.common.daemon import calm_garbage_collection
 
 
 def say(**fields: object) -> None:
@@ -100,7 +100,7 @@ def main() -> None:
         target = LeanTarget(directory)
     else:
         target = WaltzTarget(directory, Path.cwd(), lambda text: say(progress=text))
-    gc.freeze()  # what was imported is no part of either client, and the nodes of both do the same
+    calm_garbage_collection()  # as the documentation advises clients, and as the nodes of both do
     uvloop.run(run(Contestant(target)))
 
 

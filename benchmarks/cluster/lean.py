@@ -13,7 +13,6 @@ Either answers each line on standard input with what it has done so far, as JSON
 import argparse
 import asyncio
 import collections
-import gc
 import json
 import os
 import ssl
@@ -25,6 +24,7 @@ from typing import NamedTuple, cast
 import uvloop
 
 from waltz.common.config import TlsConfig
+from waltz.common.daemon import calm_garbage_collection
 from waltz.common.net.tls import client_context, server_context
 
 HOST = "127.0.0.1"
@@ -323,7 +323,7 @@ def main() -> None:
     parser.add_argument("--tls", action="store_true")
     options = parser.parse_args()
     tls = server_context(TlsConfig()) if options.tls else None
-    gc.freeze()  # what was imported is no part of the pipeline
+    calm_garbage_collection()
     if options.role == "storage":
         uvloop.run(store(options.port, options.rest[0], tls))
     else:

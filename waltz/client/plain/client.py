@@ -27,6 +27,7 @@ from waltz.client.errors import (
     InvalidOperationError,
     NotAppendedError,
     PartitionNotFoundError,
+    TransactionTooLargeError,
 )
 from waltz.client.events import OnEvent
 from waltz.client.locks import PartitionLocalLock
@@ -243,13 +244,17 @@ class Client:
             mark = self._mark(partition_id, partition, high_water_mark)
             if mark > partition.feed.applied:
                 await self._confirm(partition, mark, now_s, timeout_s)
-        append = self._submission(
-            partition,
-            append_fields(data, header, mark, write_locks, read_locks, append_locks),
-            loop,
-            now_s,
-            timeout_s,
-        )
+        engine = self._engine
+        if engine is None or self._closed:
+            raise ClientClosedError
+        fields = append_fields(data, header, mark, write_locks, read_locks, append_locks)
+        try:  # what self._submission does, without the call; the engine looks at the limits when it sends
+            append = PlainSubmission(
+                partition.partition_id, partition.appends, fields, loop.create_future(), now_s, timeout_s
+            )
+        except TypeError:
+            check_seconds(timeout_s, "timeout_s")
+            raise
         write_locks = read_locks = append_locks = ()  # not to be kept, for garbage collections, until it is committed
         deadlines = self._deadlines
         deadlines.pending[append] = None
@@ -258,6 +263,7 @@ class Client:
         try:
             rest = partition.appends.submit(append)
             if rest is not None:
+                _check_limits(engine, fields, rest)
                 await _finish(rest, append)
             return await append.future
         except asyncio.CancelledError as cancelled:
@@ -668,6 +674,15 @@ async def _finish(rest: Coroutine[Any, Any, None], append: PlainSubmission) -> N
         append.expire()
     except Exception:
         assert append.future.done(), "it was told"
+
+
+def _check_limits(engine: Engine, fields: AppendFields, rest: Coroutine[Any, Any, None]) -> None:
+    """Refuse at once what is too large, and not only when it could be sent."""
+    try:
+        engine.limits.check(fields)
+    except TransactionTooLargeError:
+        rest.close()
+        raise
 
 
 def _by_partition(ids: int | Mapping[int, int], partition_ids: Iterable[int], name: str) -> Mapping[int, int]:
