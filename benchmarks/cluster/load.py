@@ -55,7 +55,8 @@ class Transactions:
     """Data, partition and locks of each transaction; the locks are checked, and never conflict."""
 
     def __init__(self, scenario: Scenario, numbers: Iterator[int]) -> None:
-        self._scenario = scenario
+        self.write_locks = range(scenario.write_locks)
+        self.read_locks = range(scenario.read_locks)
         self._numbers = numbers
         self._partitions = itertools.cycle(range(scenario.partitions))
         self._data = os.urandom(scenario.size_bytes)
@@ -67,13 +68,11 @@ class Transactions:
     def data(self, due_s: float) -> bytes:
         return STAMP.pack(due_s) + self._data[STAMP.size :] if self._stamped else self._data
 
-    def locks(self) -> tuple[list[PartitionLocalLock], list[PartitionLocalLock]]:
-        """Write locks and read locks."""
-        scenario, numbers = self._scenario, self._numbers
-        return (
-            [PartitionLocalLock("bench", next(numbers) * 2654435761) for _ in range(scenario.write_locks)],
-            [PartitionLocalLock("bench", next(numbers) * 2654435761) for _ in range(scenario.read_locks)],
-        )
+    def locks(self, count: range) -> list[PartitionLocalLock]:
+        locks: list[PartitionLocalLock] = []
+        for _ in count:  # a comprehension would be called like a function, and what that takes is not the client's
+            locks.append(PartitionLocalLock("bench", next(self._numbers) * 2654435761))  # noqa: PERF401
+        return locks
 
 
 class Callbacks(WaltzClientCallbacks):
@@ -157,7 +156,8 @@ class CallbackLoad(Load):
         self._under_way -= 1
         if not self._scenario.rate or not self._running:
             self._free += 1
-            self._wake_up()
+            if self._wake is not None:
+                self._wake_up()
 
     def failed(self, error: Exception) -> None:
         """One has not."""
@@ -169,21 +169,23 @@ class CallbackLoad(Load):
 class Context(TransactionContext):
     """One transaction."""
 
-    __slots__ = ("_due_s", "_load", "_locks")
+    __slots__ = ("_due_s", "_load", "_read_locks", "_write_locks")
 
     def __init__(self, load: CallbackLoad, due_s: float) -> None:
         self._load = load
         self._due_s = due_s
-        self._locks = load.transactions.locks()
+        transactions = load.transactions
+        self._write_locks = transactions.locks(transactions.write_locks)
+        self._read_locks = transactions.locks(transactions.read_locks) if transactions.read_locks else ()
 
     def partition_id(self, partition_count: int) -> int:
         return self._load.transactions.partition()
 
     def execute(self, builder: TransactionBuilder) -> bool:
         builder.set_data(self._load.transactions.data(self._due_s))
-        write_locks, read_locks = self._locks
-        builder.set_write_locks(write_locks)
-        builder.set_read_locks(read_locks)
+        builder.set_write_locks(self._write_locks)
+        if self._read_locks:
+            builder.set_read_locks(self._read_locks)
         return True
 
     def on_lock_failure(self) -> None:
@@ -244,10 +246,12 @@ class AwaitLoad(Load):
 
     async def _append(self, due_s: float) -> None:
         transactions = self._transactions
-        write_locks, read_locks = transactions.locks()
         try:
             await self._client.append(
-                transactions.partition(), transactions.data(due_s), write_locks=write_locks, read_locks=read_locks
+                transactions.partition(),
+                transactions.data(due_s),
+                write_locks=transactions.locks(transactions.write_locks),
+                read_locks=transactions.locks(transactions.read_locks) if transactions.read_locks else (),
             )
         except LockConflict:
             self.conflicts += 1
