@@ -193,6 +193,20 @@ async def test_too_large_for_the_server_is_one_error_at_the_first_try(world: Wor
         assert (raised.value.not_appended, raised.value.unknown, raised.value.other) == (0, 0, 1)
 
 
+async def test_what_is_too_large_is_refused_at_once_where_nothing_can_be_sent(world: World) -> None:
+    server = await world.server(versions=ALL)
+    async with plain_client(server) as client:
+        await client.append(0, b"a")
+        server.filter = leaving = Leaving()
+        waiting = asyncio.create_task(client.append(0, b"b", timeout_s=30.0))
+        await until(lambda: leaving.left and len(server.of(MountRequest)) > 1)
+        with pytest.raises(waltz.TransactionTooLargeError, match="client.maxTransactionSize"):
+            await client.append(0, bytes(33 << 20), timeout_s=3600.0)
+        leaving.ready = True
+        assert await waiting == 1
+        assert await client.append(0, b"c") == 2
+
+
 async def test_what_the_server_says_of_refused_appends_is_told_at_the_deadline(wide_world: World) -> None:
     server = await wide_world.server(versions=ALL)
     refusing = True
