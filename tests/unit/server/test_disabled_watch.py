@@ -9,9 +9,10 @@ from contextlib import asynccontextmanager
 import pytest
 
 from tests.memory_zookeeper import MemoryZooKeeper, MemoryZooKeeperServer
+from waltz.common import tasks
 from waltz.common.zk.client import ConnectionLossError, Stat, Watch
 from waltz.common.zk.paths import ClusterPaths
-from waltz.server import disabled_watch
+from waltz.server import following
 from waltz.server.disabled_watch import DisabledWatch
 from waltz.table.properties import change_properties
 
@@ -125,7 +126,7 @@ class Failing(MemoryZooKeeper):
 
 
 async def test_what_could_not_be_read_is_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(disabled_watch, "RETRY_INITIAL_S", 0.001)
+    monkeypatch.setattr(following, "RETRY_INITIAL_S", 0.001)
     server = MemoryZooKeeperServer()
     zookeeper, other = Failing(server, operation_timeout_s=10.0), await server.connect()
     await other.create(ROOT, None)
@@ -143,3 +144,23 @@ async def test_what_could_not_be_read_is_read_again(monkeypatch: pytest.MonkeyPa
         assert zookeeper.failures == 0
     await zookeeper.close()
     await other.close()
+
+
+async def test_a_change_that_could_not_be_applied_is_applied_again(
+    monkeypatch: pytest.MonkeyPatch, zookeeper: MemoryZooKeeper, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(tasks, "RESTART_PAUSE_S", 0)
+    seen: list[frozenset[int]] = []
+
+    def apply(disabled: frozenset[int]) -> None:
+        seen.append(disabled)
+        if len(seen) < 3:
+            raise ArithmeticError("planted")
+
+    watch = DisabledWatch(zookeeper, ROOT, apply, random.Random(1))
+    await watch.start()
+    await change_properties(zookeeper, ROOT, 2, {"disabled": True})
+    await until(lambda: watch.disabled == {2})
+    assert seen == [{2}] * 3
+    assert "planted" in caplog.text
+    await watch.close()

@@ -1,0 +1,66 @@
+"""Something in ZooKeeper that is read again whenever it has changed."""
+
+import asyncio
+import logging
+import random
+from collections.abc import Awaitable, Callable
+
+from waltz.common.errors import WaltzError
+from waltz.common.net.backoff import Backoff
+from waltz.common.quiet_log import OutageLog
+from waltz.common.tasks import owned, restarting
+
+logger = logging.getLogger(__name__)
+
+RETRY_INITIAL_S = 0.1
+RETRY_MAXIMUM_S = 8.0
+
+
+class Follower:
+    """Has ``catch_up`` called after each :meth:`changed`, until it succeeds.
+
+    ``catch_up`` sets watches that call :meth:`changed`. A watch also fires when the connection is lost, so no change is
+    missed for longer than ZooKeeper is away. It is called again as well when it has raised something unforeseen.
+    """
+
+    def __init__(self, what: str, catch_up: Callable[[], Awaitable[None]], random_source: random.Random) -> None:
+        """``what`` is read, for the log."""
+        self._what = what
+        self._catch_up = catch_up
+        self._random = random_source
+        self._changed = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    def changed(self) -> None:
+        """It has to be read again."""
+        self._changed.set()
+
+    def start(self) -> None:
+        """Follow from now on."""
+        self._task = owned(restarting(self._follow, f"the watch of {self._what}"), self._what)
+
+    async def close(self) -> None:
+        """Follow no longer."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+            self._task = None
+
+    async def _follow(self) -> None:
+        backoff = Backoff(RETRY_INITIAL_S, RETRY_MAXIMUM_S, self._random)
+        outage = OutageLog(logger, asyncio.get_running_loop().time)
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            try:
+                await self._catch_up()
+            except WaltzError as error:
+                outage.failed(f"cannot read {self._what}: {error}")
+                self._changed.set()
+                await asyncio.sleep(backoff.next_delay_s())
+            except Exception:
+                self._changed.set()
+                raise
+            else:
+                backoff.reset()
+                outage.over()
