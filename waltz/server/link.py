@@ -66,7 +66,7 @@ class ClientLink:
         self.number = number
         """Grows with every connection that the server accepts."""
         self.client_id: int | None = None
-        """From the first message of the connection."""
+        """From the first message of the connection, and then from its first mount request."""
         self.seq_num: int | None = None
         """From the first mount request of the connection."""
         self.mounts: dict[MountedPartition, None] = {}

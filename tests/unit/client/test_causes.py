@@ -32,6 +32,7 @@ async def link() -> ServerLink:
         Endpoint("localhost", 1),
         Nobody(),  # type: ignore[arg-type]  # nothing of it is used
         SequenceNumbers(),
+        client_id=1,
         tls=None,
         options=QUICK,
         random_source=random.Random(1),

@@ -521,6 +521,16 @@ async def test_a_connection_that_closed_is_forgotten(server: Server) -> None:
     await again.expect_silence()
 
 
+async def test_clients_that_ask_under_another_id_before_they_mount_are_still_two(server: Server) -> None:
+    clients = {7: await server.connect(), 8: await server.connect()}
+    for seq in (1, 2):
+        for number, client in clients.items():
+            client.send(frame(15, 0, client=0))
+            await client.expect(frame(16, 0, struct.pack(">ii", 1, 0), client=0))
+            client.send(mount(seq, 9, client=number))
+            await client.expect(frame(1, seq, struct.pack(">i", 0), client=number))
+
+
 async def test_a_client_that_leaves_answers_unread_is_held_until_it_reads() -> None:
     server = Server(10)
     server.service.set_partitions({0: GENERATION})

@@ -32,7 +32,8 @@ logger = logging.getLogger(__name__)
 
 HELLO_TEXT = "Waltz Client"
 
-_PING = ServerPartitionsAssignmentRequest(ReqId.of(0, 0, 0, 0))
+UNMANAGED_CLIENT_ID = -1
+"""The client id of tools that take no part in the cluster."""
 
 LOOKS_PER_SILENCE = 60
 """So many times within the limit of silence a link is to be looked at: its verdict is late by up to three looks."""
@@ -102,6 +103,7 @@ class ServerLink:
         user: LinkUser,
         seq_nums: SequenceNumbers,
         *,
+        client_id: int,
         tls: ssl.SSLContext | None,
         options: ClientOptions,
         random_source: random.Random,
@@ -109,6 +111,8 @@ class ServerLink:
         connector: Connector = connect,
     ) -> None:
         self._connect = connector
+        # With the id of its client: a server takes that of the first message for whose connection it is.
+        self._ping = ServerPartitionsAssignmentRequest(ReqId.of(client_id, 0, 0, 0))
         self.endpoint = endpoint
         self.channel: Channel | None = None
         """The connection, while it is ready for messages."""
@@ -225,7 +229,7 @@ class ServerLink:
         if self._pinged_at_s is None and _answers_pings(channel):
             self._pinged_at_s = now_s
             self._pings += 1
-            channel.send(encode(_PING, channel.version))
+            channel.send(encode(self._ping, channel.version))
         elif quiet_s >= limit_s and (
             silence.expecting if self._pinged_at_s is None else now_s - self._pinged_at_s >= limit_s / 2
         ):
@@ -368,6 +372,8 @@ class Links:
         connector: Connector,
     ) -> None:
         self.closed = False
+        self.client_id = UNMANAGED_CLIENT_ID
+        """Of whom new links are."""
         self._user = user
         self._tls = tls
         self._options = options
@@ -401,6 +407,7 @@ class Links:
                 endpoint,
                 self._user,
                 self._seq_nums,
+                client_id=self.client_id,
                 tls=self._tls,
                 options=self._options,
                 random_source=self._random,

@@ -11,7 +11,7 @@ from waltz.client.arguments import check_endpoint, check_integer, check_seconds
 from waltz.client.engine.admin import AdminCalls
 from waltz.client.engine.assignments import Assigned
 from waltz.client.engine.data_requests import RpcPartition
-from waltz.client.engine.links import Connector, Links, ServerLink
+from waltz.client.engine.links import UNMANAGED_CLIENT_ID, Connector, Links, ServerLink
 from waltz.client.engine.tasks import TaskOwner
 from waltz.client.errors import ClientClosedError, InvalidOperationError, PartitionNotFoundError
 from waltz.client.options import ClientOptions
@@ -38,10 +38,6 @@ from waltz.common.wire.client_server import (
 from waltz.common.wire.frames import Bounds
 from waltz.common.wire.version5 import TransactionDataListResponse
 from waltz.common.wire.write_sessions import LastTransactionIdResponse
-
-UNMANAGED_CLIENT_ID = -1
-"""The client id of tools that take no part in the cluster."""
-
 
 Response = TypeVar("Response", bound=Message)
 
@@ -95,7 +91,7 @@ class RpcClient:
 
     def create_partitions(self, client_id: int, partition_count: int) -> None:
         """Make the partition objects; called once."""
-        self._client_id = client_id
+        self._client_id = self._links.client_id = client_id
         self.partitions = [
             RpcPartition(partition_id, client_id, self._options, self._random, self._link_of)
             for partition_id in range(partition_count)

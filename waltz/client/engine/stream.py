@@ -58,6 +58,7 @@ class StreamClient:
 
     def create_partitions(self, client_id: int, partition_count: int, fetcher: Callable[[int], RpcPartition]) -> None:
         """Make the partition objects and start the timers; called once."""
+        self._links.client_id = client_id
         self.partitions = [
             StreamPartition(partition_id, client_id, self._settings, fetcher(partition_id))
             for partition_id in range(partition_count)

@@ -473,6 +473,7 @@ async def test_a_server_that_cannot_decide_yet_is_alive(world: World) -> None:
     context = Context()
     await client.submit(context)
     await until(lambda: len(server.of(ServerPartitionsAssignmentRequest)) >= 5)
+    assert {ReqId(each.req_id).client_id for each in server.of(ServerPartitionsAssignmentRequest)} == {client.client_id}
     server.filter = lambda connection, message: False
     for connection, message in held:
         server.handle(connection, message)
