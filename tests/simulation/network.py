@@ -752,6 +752,8 @@ class _Attempt:
 
     def _request_arrived(self) -> None:
         source, target = self._process.host, self._address[0]
+        if self.established.done():
+            return  # one that was sent before was refused: nobody listens to the answer
         if self._abandoned or not self._process.alive or self._network.is_cut(target, source):
             return  # the answer would be lost: the request is sent again
         delay_s = self._network.delay_s(self._network.condition(target, source))
@@ -772,3 +774,5 @@ class _Attempt:
         else:
             assert error is not None
             self.established.set_exception(error)
+            if self._ends is not None:  # an older request was refused, and one that was sent again was not
+                self._ends[0].close_socket()

@@ -259,6 +259,41 @@ def test_a_connection_that_is_not_wanted_any_more_is_closed() -> None:
     run(0, main)
 
 
+@pytest.mark.parametrize("listens_at_first", [True, False])
+def test_a_connection_that_is_refused_is_not_made_as_well(listens_at_first: bool) -> None:
+    """The request is sent again before the answer is there, and who listens changes between the two."""
+
+    async def main(world: SmallWorld) -> None:
+        accepted: list[Peer] = []
+
+        def accept() -> Peer:
+            accepted.append(Peer())
+            return accepted[-1]
+
+        near, far = world.process("a"), world.process("b")
+        there, back = world.network.condition("a", "b"), world.network.condition("b", "a")
+        if listens_at_first:
+            server = await inside(far, world.loop.create_server(accept, "b", 1000))
+            back.extra_delay_s = 5.0
+        else:
+            there.extra_delay_s = 1.5
+        task = near.run(world.loop.create_connection(Peer, "b", 1000))
+        if listens_at_first:
+            await asyncio.sleep(0.9)
+            server.close()
+            back.extra_delay_s = 0.0
+        else:
+            await asyncio.sleep(2.0)
+            await inside(far, world.loop.create_server(accept, "b", 1000))
+        with pytest.raises(ConnectionRefusedError):
+            await task
+        await asyncio.sleep(20)
+        assert [peer.events for peer in accepted] == ([["made", "lost"]] if listens_at_first else [])
+        assert not any("connection" in repr(resource) for resource in near.resources.values())
+
+    run(0, main)
+
+
 def test_one_seed_is_one_course_of_events() -> None:
     async def main(world: SmallWorld) -> int:
         near, far, _, _ = await pair(world)
