@@ -5,10 +5,12 @@ import contextlib
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
-from tests.simulation.cluster import Host
+from tests.simulation.application import ApplicationHost
+from tests.simulation.cluster import Host, ServerHost
 from tests.simulation.liveness import check_nothing_left
 from tests.simulation.loop import Process
 from tests.simulation.target import Fault, Pair, Target
+from waltz.client.options import ClientOptions
 from waltz.common.errors import WaltzError
 
 
@@ -229,6 +231,35 @@ async def prefer_partitions(target: Target, fault: Fault) -> None:
         work = client.client.add_preferred_partitions(server.server.endpoint, [partition_id])
         task = client.process.run(_whatever_becomes_of_it(work))
         await asyncio.wait([task], timeout=20.0)
+
+
+async def move_to_idle_connections(target: Target, fault: Fault) -> None:
+    """A partition moves to a server to which the connections were made anew after it had lost the partition. So long
+    that clients have asked for signs of life, nothing was to be said over them."""
+    client = target.client(fault)
+    first, second = target.cluster.servers[:2]
+    for idle, busy in ((first, second), (second, first)):
+        target.say(fault, busy.name, "is to own partition 0")
+        if not await _move(client, idle, busy):
+            return
+        await asyncio.sleep(5.0)
+        for each in target.clients:
+            for transport in target.world.network.transports_between(idle.name, each.name):
+                transport.break_off()
+                transport.peer.break_off()
+        await asyncio.sleep(ClientOptions().silence_limit_s / 2 + 5.0)
+
+
+async def _move(host: ApplicationHost, source: ServerHost, destination: ServerHost) -> bool:
+    """Have an operator move partition 0; whether that could be tried."""
+    for server, preferred in ((source, False), (destination, True)):
+        client = host.client
+        if not host.running or host.process is None or client is None or server.server is None:
+            return False
+        ask = client.add_preferred_partitions if preferred else client.remove_preferred_partitions
+        task = host.process.run(_whatever_becomes_of_it(ask(server.server.endpoint, [0])))
+        await asyncio.wait([task], timeout=20.0)
+    return True
 
 
 async def _whatever_becomes_of_it(work: Awaitable[object]) -> None:

@@ -425,6 +425,14 @@ MUTANTS: dict[str, Mutant] = {
         _patch(ServerLink, "expect_answer", liveness.begin_anew_with_every_question),
         ("blackhole",),
     ),
+    "L3-signs-of-life-of-nobody": Mutant(
+        "clients ask for signs of life under an id that all share, and are taken for one by a server",
+        20,
+        0,
+        liveness.ask_as_nobody,
+        ("move-to-idle-connections",),
+        {**_ONE_QUIET_PARTITION, "servers": 2},
+    ),
     "L4-memory-without-bound": Mutant(
         "appends to a partition that is dead pile up",
         10,

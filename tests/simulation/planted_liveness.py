@@ -7,8 +7,10 @@ from unittest import mock
 
 from waltz.client.engine.links import ServerLink
 from waltz.common.cluster.manager import ClusterManager
+from waltz.common.wire.client_server import MountRequest
 from waltz.common.zk.client import ConnectionLossError, SessionExpiredError
 from waltz.server.appends import AppendCall
+from waltz.server.connection import ClientConnection
 from waltz.server.feed import Feed, Notices
 from waltz.server.link import ClientLink
 from waltz.server.partition import ServerPartition
@@ -52,6 +54,26 @@ def patient_with_silence() -> Iterator[None]:
         make(owed, float("inf"))
 
     with mock.patch.object(OwedAnswers, "__init__", never_silent):
+        yield
+
+
+@contextlib.contextmanager
+def ask_as_nobody() -> Iterator[None]:
+    """L3: signs of life are asked for under an id that all clients share, and a server takes the first one for good."""
+    make, first_mount = ServerLink.__init__, ClientConnection._mounts_first
+
+    def make_nobodys(link: ServerLink, *arguments: object, client_id: int, **options: object) -> None:
+        make(link, *arguments, client_id=0, **options)  # type: ignore[arg-type]  # passed on as they came
+
+    def mount_as_before(connection: ClientConnection, link: ClientLink, request: MountRequest) -> None:
+        client_id = link.client_id
+        first_mount(connection, link, request)
+        link.client_id = client_id
+
+    with (
+        mock.patch.object(ServerLink, "__init__", make_nobodys),
+        mock.patch.object(ClientConnection, "_mounts_first", mount_as_before),
+    ):
         yield
 
 

@@ -99,6 +99,7 @@ TARGETED_FAULTS: dict[str, tuple[int, Callable[[Target, Fault], Coroutine[Any, A
     "crash-at-opening": (1, courses.crash_at_opening),
     "begin-in-the-dark": (1, courses.begin_in_the_dark),
     "stale-reader": (1, courses.stale_reader),
+    "move-to-idle-connections": (1, faults.move_to_idle_connections),
     "lag-without-source": (1, progress_courses.lag_without_source),
     "barred-beside-a-copy": (1, progress_courses.barred_beside_a_copy),
     "dead-partition": (1, isolation.dead_partition),
