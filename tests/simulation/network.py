@@ -155,6 +155,7 @@ class SimulatedTransport(asyncio.Transport):
         self._unread_bytes = 0
         self._withheld_bytes = 0
         self._blackholed = False
+        self._heard_at_s = 0.0
         self._started_bytes = SLOW_START_BYTES
         self._last_sent_s = 0.0
 
@@ -393,10 +394,18 @@ class SimulatedTransport(asyncio.Transport):
         self._watch_peer()
 
     def blackhole(self) -> None:
-        """From here on nothing of this connection gets from this end to the other, for good; nobody is told."""
+        """From here on nothing of this connection gets from this end to the other, for good; nobody is told.
+
+        An end that says nothing, and hears nothing, is told by its kernel in the end: the other one owes it a sign of
+        life, and either the question does not get there or the answer does not get back. What was sent and is not
+        acknowledged keeps the kernel from asking; it sends it again for longer than simulations take.
+        """
         self._blackholed = True
         self._on_the_way.clear()
         self._lost_on_the_way.clear()
+        for end in (self, self.peer):
+            end._heard_at_s = self._loop.now_s
+            end._await_sign_of_life()
 
     @property
     def blackholed(self) -> bool:
@@ -406,6 +415,16 @@ class SimulatedTransport(asyncio.Transport):
     def _watch_peer(self) -> None:
         """The other end is not told that this one has gone; its kernel notices in the end."""
         self._loop.call_later(KEEP_ALIVE_S, self.peer.keep_alive_failed, context=self._network.context)
+
+    def _await_sign_of_life(self) -> None:
+        if not self.socket_open or self.unacknowledged_bytes:
+            return
+        until_s = max(self._heard_at_s, self._last_sent_s) + KEEP_ALIVE_S
+        if self._loop.now_s < until_s:
+            self._loop.call_at(until_s, self._await_sign_of_life, context=self._network.context)
+        else:
+            self._put_on_the_way(b"", RESET)
+            self._reset()
 
     def keep_alive_failed(self) -> None:
         """Nobody answers on the other side."""
@@ -487,6 +506,7 @@ class SimulatedTransport(asyncio.Transport):
             if end is None:
                 self._put_on_the_way(b"", RESET)  # this connection is not known here
             return
+        self._heard_at_s = self._loop.now_s
         if data:
             self._arrived.append(data)
         if end is not None:

@@ -209,6 +209,33 @@ def test_a_half_open_connection_is_noticed_in_the_end() -> None:
     connected(test)
 
 
+@pytest.mark.parametrize("way", ["both", "there", "back"])
+def test_a_dead_connection_on_which_nothing_is_said_is_noticed_in_the_end(way: str) -> None:
+    async def test(world: SmallWorld, near: Peer, far: Peer, one: Process, other: Process) -> None:
+        if way != "back":
+            near.transport.blackhole()
+        if way != "there":
+            far.transport.blackhole()
+        await asyncio.sleep(100)
+        assert near.events == far.events == ["made"]
+        await asyncio.sleep(20)
+        assert near.events == far.events == ["made", "lost"]
+
+    connected(test)
+
+
+def test_the_end_that_awaits_acknowledgements_on_a_dead_connection_notices_nothing() -> None:
+    async def test(world: SmallWorld, near: Peer, far: Peer, one: Process, other: Process) -> None:
+        near.transport.blackhole()
+        far.transport.blackhole()
+        near.transport.write(b"lost")
+        await asyncio.sleep(200)
+        assert near.events == ["made"]
+        assert far.events == ["made", "lost"]
+
+    connected(test)
+
+
 def test_nobody_listens() -> None:
     async def main(world: SmallWorld) -> None:
         with pytest.raises(ConnectionRefusedError) as refused:
