@@ -4,16 +4,18 @@
 
 The server is a process of its own: it keeps the log in memory, commits every append at once, and has no locks. What is
 printed is the CPU time of this process divided by the number of transactions: ``submit`` (from ``submit`` to
-``on_application``), ``append`` and ``append_many`` of the plain face, and the feed one by one and in batches. Then one
-partition with ``feed`` and ``--partitions`` with ``feed_all``, which have the same number of transactions together, are
-read in turn, and their best rounds compared: what is read of many should cost little more. The settings of the garbage
-collector are those that the documentation advises; ``--default-collector`` leaves it as Python starts.
+``on_application``) and ``append`` of the plain face in turn, each with a client of its own. Then one partition is read
+with ``feed`` and ``--partitions`` with ``feed_all``, which have the same number of transactions together, in turn as
+well, and their best rounds are compared: what is read of many should cost little more. At last ``append_many``, and the
+feed one by one and in batches. The settings of the garbage collector are those that the documentation advises;
+``--default-collector`` leaves it as Python starts.
 """
 
 import argparse
 import asyncio
 import multiprocessing
 import ssl
+import statistics
 import struct
 import time
 from collections.abc import Awaitable, Callable, Sequence
@@ -275,22 +277,41 @@ async def run(options: argparse.Namespace, port: int, prefilled: Sequence[int]) 
 
     environment = Environment(config, FixedCluster("benchmark", options.partitions + 1, endpoints))
 
-    async with await WaltzClient.open_in(environment, Callbacks(prefilled)) as client:
-        await Submitting(client, count // 4, data)()
-        await measure("submit", count, Submitting(client, count, data))
+    marks = list(prefilled)
+
+    async def submitted() -> float:
+        async with await WaltzClient.open_in(environment, Callbacks(marks)) as client:
+            await Submitting(client, count // 4, data)()
+            cost_s = await cpu_s(Submitting(client, count, data))
+        marks[0] += count // 4 + count
+        return cost_s
+
+    async def append_one_by_one(plain: Client, count: int) -> None:
+        left = count
+
+        async def worker() -> None:
+            nonlocal left
+            while left > 0:
+                left -= 1
+                await plain.append(0, data)
+
+        await asyncio.gather(*(worker() for _ in range(options.in_flight)))
+
+    async def appended() -> float:
+        async with Client(environment) as plain:
+            await append_one_by_one(plain, count // 4)
+            cost_s = await cpu_s(lambda: append_one_by_one(plain, count))
+        marks[0] += count // 4 + count
+        return cost_s
+
+    rounds = [(await submitted(), await appended()) for _ in range(ROUNDS)]
+    submit_us, append_us = (statistics.median(costs) / count * 1e6 for costs in zip(*rounds, strict=True))
+    print(
+        f"submit {submit_us:.2f} us of CPU per transaction, append {append_us:.2f}: "
+        f"{statistics.median(each / other for other, each in rounds):.2f} times (medians of {ROUNDS} rounds)"
+    )
 
     async with Client(environment) as plain:
-
-        async def append_one_by_one(count: int) -> None:
-            left = count
-
-            async def worker() -> None:
-                nonlocal left
-                while left > 0:
-                    left -= 1
-                    await plain.append(0, data)
-
-            await asyncio.gather(*(worker() for _ in range(options.in_flight)))
 
         async def append_in_bulk() -> None:
             for _ in range(0, count, 10_000):
@@ -311,8 +332,6 @@ async def run(options: argparse.Namespace, port: int, prefilled: Sequence[int]) 
                     break
 
         await compare(plain, options.partitions, prefilled[0])
-        await append_one_by_one(count // 4)
-        await measure("append", count, lambda: append_one_by_one(count))
         await measure("append_many", count, append_in_bulk)
         await measure("feed", prefilled[0], read_one_by_one)
         await measure("feed_batches", prefilled[0], read_batches)

@@ -27,7 +27,6 @@ from waltz.client.errors import (
     InvalidOperationError,
     NotAppendedError,
     PartitionNotFoundError,
-    TransactionTooLargeError,
 )
 from waltz.client.events import OnEvent
 from waltz.client.locks import PartitionLocalLock
@@ -227,8 +226,9 @@ class Client:
         and when the client is closed ``NotAppendedError`` (it is not in the log) or ``OutcomeUnknownError``; and,
         before anything is sent, ``ClientAheadError`` when the log does not have ``high_water_mark``,
         ``PartitionNotFoundError``, ``TransactionTooLargeError`` (also for too many locks), ``InvalidOperationError`` on
-        another event loop than that of the client, and ``TypeError`` and ``ValueError`` for wrong arguments. When it is
-        cancelled a note on the ``CancelledError`` tells whether anything was sent.
+        another event loop than that of the client, ``ClientClosedError`` when that is closed already, and ``TypeError``
+        and ``ValueError`` for wrong arguments. When it is cancelled a note on the ``CancelledError`` tells whether
+        anything was sent.
         """
         loop = self._loop
         # Asking for the running loop costs a system call; this finds the same, but for an exotic case that costs it.
@@ -248,7 +248,8 @@ class Client:
         if engine is None or self._closed:
             raise ClientClosedError
         fields = append_fields(data, header, mark, write_locks, read_locks, append_locks)
-        try:  # what self._submission does, without the call; the engine looks at the limits when it sends
+        engine.limits.check(fields)
+        try:  # all this is what self._submission does, without the call: it is done for every append
             append = PlainSubmission(
                 partition.partition_id, partition.appends, fields, loop.create_future(), now_s, timeout_s
             )
@@ -263,7 +264,6 @@ class Client:
         try:
             rest = partition.appends.submit(append)
             if rest is not None:
-                _check_limits(engine, fields, rest)
                 await _finish(rest, append)
             return await append.future
         except asyncio.CancelledError as cancelled:
@@ -674,15 +674,6 @@ async def _finish(rest: Coroutine[Any, Any, None], append: PlainSubmission) -> N
         append.expire()
     except Exception:
         assert append.future.done(), "it was told"
-
-
-def _check_limits(engine: Engine, fields: AppendFields, rest: Coroutine[Any, Any, None]) -> None:
-    """Refuse at once what is too large, and not only when it could be sent."""
-    try:
-        engine.limits.check(fields)
-    except TransactionTooLargeError:
-        rest.close()
-        raise
 
 
 def _by_partition(ids: int | Mapping[int, int], partition_ids: Iterable[int], name: str) -> Mapping[int, int]:
