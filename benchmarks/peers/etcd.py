@@ -85,7 +85,7 @@ async def start(directory: Path, _max_in_flight: int) -> AsyncIterator[Running]:
                 leader = "" if found is None else found.name
                 return leader in clients
 
-            await until(has_leader, members, "etcd has no leader")
+            await until(has_leader, members, "etcd has no leader", importlib.import_module("aetcd").ClientError)
             numbers = itertools.count()
             put = clients[leader].put
             yield Running(

@@ -8,7 +8,7 @@ import contextlib
 import math
 import random
 import struct
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from typing import Any
 
 from tests.simulation.checker import Attempt, Checker, Entry, Outcome, Submitted
@@ -297,9 +297,9 @@ class Context(TransactionContext):
             host.name,
             submitted.partition_id,
             builder.client_high_water_mark,
-            builder.write_locks,
-            builder.read_locks,
-            builder.append_locks,
+            hashes_of(write_locks),
+            hashes_of(read_locks),
+            hashes_of(append_locks),
             data,
         )
         host.checker.attempted(
@@ -330,6 +330,11 @@ class Context(TransactionContext):
         self._host.ended(self._submitted, outcome, str(error))
         if not isinstance(error, WaltzError):
             self._host.world.fail(f"transaction {self._submitted.number} ended with {error!r}")
+
+
+def hashes_of(locks: Iterable[PartitionLocalLock]) -> tuple[int, ...]:
+    """What the checker knows locks by."""
+    return tuple(lock.hash for lock in locks)
 
 
 def random_size(draw: random.Random, options: SimulationOptions) -> int:

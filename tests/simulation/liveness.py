@@ -14,8 +14,10 @@ from tests.simulation.cluster import STORAGE_PORT, Host, ServerHost, SimulatedCl
 from tests.simulation.loop import Process, ProcessState, SimulatedTask, running_process
 from tests.simulation.network import SimulatedTransport
 from waltz.client.engine.appends import PartitionAppends
+from waltz.client.engine.feed import PartitionFeed
 from waltz.client.engine.links import LOOKS_PER_SILENCE, ServerLink
 from waltz.client.engine.monitor import TransactionMonitor
+from waltz.client.engine.mount import Mount
 from waltz.client.options import ClientOptions
 from waltz.common.ids import NO_TRANSACTION
 from waltz.common.net.channel import WRITE_HIGH_BYTES, Channel
@@ -218,20 +220,40 @@ class Refusal(NamedTuple):
     estimate: int
 
 
+def channel_of(mount: Mount) -> Channel | None:
+    """The connection to the server on which a partition is, or is to be, mounted."""
+    return None if mount.link is None else mount.link.channel
+
+
+class Loss(NamedTuple):
+    """What made a client take an append for lost."""
+
+    transaction_id: int
+    channel: Channel | None
+    """The connection that fed it."""
+
+
 @contextlib.contextmanager
 def lock_failures_are_told(fail: Callable[[str], None]) -> Iterator[None]:
     """A client takes an append for lost when a later one of its own comes in the feed. It must not hear of a lock
     failure of that append afterwards, if the server knew of it before it committed the later one (rule S4).
 
     A server knows from the moment at which it meets the conflict, also over a change of session; unless what the
-    request conflicted with was not committed after all: then it begins anew.
+    request conflicted with was not committed after all: then it begins anew. It can only see to the order on one
+    connection: what is on its way there may be overtaken by what the partition's next owner feeds.
     """
     committed_as: dict[bytes, int] = {}
     committed_by: dict[ServerPartition, int] = {}
     refusals: dict[bytes, Refusal] = {}
-    lost_at: dict[bytes, int] = {}
+    losses: dict[bytes, Loss] = {}
+    mounts: dict[int, Mount] = {}
     seen_by_client, told_to_client = TransactionMonitor.committed, PartitionAppends.lock_failure
     seen_by_server, refused_by_server = ServerPartition.batch_committed, ServerPartition._conflict
+    bound = PartitionAppends.bind
+
+    def bind(appends: PartitionAppends, mount: Mount, feed: PartitionFeed) -> None:
+        mounts[id(appends.monitor)] = mount
+        bound(appends, mount, feed)
 
     def seen(monitor: "TransactionMonitor[object]", req_id: bytes) -> object:
         if req_id in monitor:
@@ -239,13 +261,18 @@ def lock_failures_are_told(fail: Callable[[str], None]) -> Iterator[None]:
                 if older == req_id:
                     break
                 if monitor.get(older) is not None:
-                    lost_at[older] = committed_as.get(bytes(req_id), -1)
+                    losses[older] = Loss(committed_as.get(bytes(req_id), -1), channel_of(mounts[id(monitor)]))
         return seen_by_client(monitor, req_id)
 
     def told(appends: PartitionAppends, message: LockFailure) -> None:
         req_id = bytes(message.req_id)
-        refusal = refusals.get(req_id)
-        if refusal is not None and refusal.mark < lost_at.get(req_id, -1):
+        refusal, loss = refusals.get(req_id), losses.get(req_id)
+        if (
+            refusal is not None
+            and loss is not None
+            and refusal.mark < loss.transaction_id
+            and loss.channel is channel_of(appends._mount)
+        ):
             process = running_process()
             fail(
                 f"{'-' if process is None else process.host} hears that a lock had changed after it took the append "
@@ -269,6 +296,7 @@ def lock_failures_are_told(fail: Callable[[str], None]) -> Iterator[None]:
         refused_by_server(partition, link, conflict, write_session)
 
     with (
+        mock.patch.object(PartitionAppends, "bind", bind),
         mock.patch.object(TransactionMonitor, "committed", seen),
         mock.patch.object(PartitionAppends, "lock_failure", told),
         mock.patch.object(ServerPartition, "batch_committed", committed),

@@ -18,6 +18,7 @@ from tests.simulation.disk import SimulatedFile, SimulatedFiles
 from tests.simulation.options import CONDITIONS
 from waltz.client.engine.appends import PartitionAppends
 from waltz.client.engine.links import ServerLink
+from waltz.client.engine.partition import StreamPartition
 from waltz.client.engine.partition_session import PartitionSession
 from waltz.common.cluster import replicas
 from waltz.server.feed import Feed
@@ -467,6 +468,40 @@ MUTANTS: dict[str, Mutant] = {
         4,
         liveness.follow_the_cluster_no_more,
         ("disconnect-zookeeper", "expire-session"),
+    ),
+    "left-behind-by-the-owner": Mutant(
+        "a client that is leaving a partition does not follow it to its next owner",
+        20,
+        4,
+        _patch(StreamPartition, "needs_server", property(liveness.leave_what_moves_behind)),
+        ("kill-server", "depose", "cut"),
+        {
+            **_ONE_QUIET_PARTITION,
+            "servers": 2,
+            "wandering": True,
+            "plain_share": 0.0,
+            "duration_s": 60.0,
+            "fault_count": 12,
+            "ending_max_s": 20.0,
+        },
+    ),
+    "mounted-before-it-is-joined": Mutant(
+        "a partition that is joined again is mounted before its feed begins at the application's mark",
+        20,
+        8,
+        _patch(StreamPartition, "needs_server", property(liveness.mount_while_joining_again)),
+        ("kill-server", "depose", "cut"),
+        {
+            **_ONE_QUIET_PARTITION,
+            "servers": 2,
+            "wandering": True,
+            "plain_share": 0.0,
+            "duration_s": 60.0,
+            "fault_count": 12,
+            "apply_pause_s": 1.0,
+            "transactions": 1000,
+            "ending_max_s": 60.0,
+        },
     ),
     "mark-of-an-older-generation": Mutant(
         "an owner tells its mark to who has heard of a newer generation",

@@ -4,11 +4,11 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any
 
-from tests.simulation.application import DATA_PREFIX, ApplicationHost, random_size
+from tests.simulation.application import DATA_PREFIX, ApplicationHost, hashes_of, random_size
 from tests.simulation.checker import Attempt, Entry, Outcome, Submitted
 from tests.simulation.clients import client_environment
 from tests.simulation.loop import Process
-from waltz.client.builder import Append, lock_hashes
+from waltz.client.builder import Append
 from waltz.client.errors import AppendError, AppendManyError, ClientClosedError, LockConflict
 from waltz.client.plain.client import Client
 from waltz.common.errors import WaltzError
@@ -157,7 +157,7 @@ class PlainHost(ApplicationHost):
         )
 
     def _attempted(self, submitted: Submitted, append: Append, mark: int) -> None:
-        locks = (lock_hashes(append.write_locks), lock_hashes(append.read_locks), lock_hashes(append.append_locks))
+        locks = (hashes_of(append.write_locks), hashes_of(append.read_locks), hashes_of(append.append_locks))
         attempt = Attempt(self.name, submitted.partition_id, mark, *locks, bytes(append.data))
         self.checker.attempted(submitted, attempt, self.applied(submitted.partition_id))
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from unittest import mock
 
 from waltz.client.engine.links import ServerLink
+from waltz.client.engine.partition import StreamPartition
 from waltz.common.cluster.manager import ClusterManager
 from waltz.common.wire.client_server import MountRequest
 from waltz.common.zk.client import ConnectionLossError, SessionExpiredError
@@ -75,6 +76,16 @@ def ask_as_nobody() -> Iterator[None]:
         mock.patch.object(ClientConnection, "_mounts_first", mount_as_before),
     ):
         yield
+
+
+def leave_what_moves_behind(partition: StreamPartition) -> bool:
+    """A partition that is being left does not follow its owner, so nobody decides what was appended to it."""
+    return partition.active
+
+
+def mount_while_joining_again(partition: StreamPartition) -> bool:
+    """A partition that is joined again is mounted before its feed begins, behind what was received before."""
+    return partition.active or partition.appends.monitor.pending > 0
 
 
 def begin_anew_with_every_question(link: ServerLink) -> None:

@@ -9,13 +9,12 @@ import contextlib
 import functools
 from collections import defaultdict
 
-from tests.simulation.application import DATA_PREFIX
+from tests.simulation.application import DATA_PREFIX, hashes_of
 from tests.simulation.checker import Attempt, Checker, Outcome, Submitted
 from tests.simulation.cluster import SERVER_PORT, Host, ServerHost, SimulatedCluster, World
 from tests.simulation.loop import Process
 from tests.simulation.session_checks import SessionChecks
-from waltz.client.builder import lock_hashes
-from waltz.client.locks import PartitionLocalLock
+from waltz.client.locks import NO_LOCKS, PartitionLocalLock, lock_array
 from waltz.common.errors import WaltzError
 from waltz.common.ids import Endpoint, ReqId
 from waltz.common.net.channel import Channel, connect
@@ -204,7 +203,7 @@ class Conversation(Wire):
         self._draw = host.draw
         self._connection_number = connection_number
         self._known = host.numbers[partition_id]
-        self._locks: tuple[int, ...] = ()
+        self._locks: list[PartitionLocalLock] = []
         """Of the appends of one breath: all but the first fail, as soon as that is decided."""
 
     async def hold(self, server: ServerHost, version: int) -> None:
@@ -228,7 +227,7 @@ class Conversation(Wire):
     async def _speak(self, channel: Channel) -> None:
         """One breath: several requests, of which perhaps none is waited for."""
         waits: list[asyncio.Future[Message]] = []
-        self._locks = lock_hashes([PartitionLocalLock("account", 0)]) if self._draw.random() < 0.3 else ()
+        self._locks = [PartitionLocalLock("account", 0)] if self._draw.random() < 0.3 else []
         for _ in range(self._draw.choice((1, 1, 2, 4, 8))):
             if channel.version < FIRST_WITH_WRITE_SESSION or self._draw.random() < 0.6:
                 self._append(channel)
@@ -248,13 +247,14 @@ class Conversation(Wire):
         submitted = host.checker.submit(host.name, self.partition_id)
         mark = len(host.checker.log[self.partition_id]) - 1
         data = DATA_PREFIX.pack(submitted.number, 0) + self._draw.randbytes(self._draw.randint(0, 100))
-        attempt = Attempt(host.name, self.partition_id, mark, self._locks, (), (), data)
+        attempt = Attempt(host.name, self.partition_id, mark, hashes_of(self._locks), (), (), data)
         host.checker.attempted(submitted, attempt, mark)
         req_id = self.next_req_id()
         number = self._some_number() if channel.version >= FIRST_WITH_WRITE_SESSION else NO_WRITE_SESSION
         host.outstanding[req_id] = submitted
         host.checks.carried(req_id, number)
-        channel.send(encode_append(channel.version, req_id, mark, self._locks, (), (), submitted.number, data, number))
+        locks = (lock_array(self._locks), NO_LOCKS, NO_LOCKS)
+        channel.send(encode_append(channel.version, req_id, mark, *locks, submitted.number, data, number))
 
     def _some_number(self) -> int:
         """Mostly its own; else one that is over, one that it was not given, one that is to come, or none."""

@@ -226,9 +226,7 @@ class Context(TransactionContext):
             one.attempts,
             builder.client_high_water_mark,
             workload.session(one.partition_id),
-            builder.write_locks,
-            builder.read_locks,
-            builder.append_locks,
+            *(tuple(lock.hash for lock in locks) for locks in (write_locks, read_locks, append_locks)),
         )
         if self._large_bytes:
             # Drawing megabytes takes long, and nobody else in this process, proxies for example, goes on meanwhile.

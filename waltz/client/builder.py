@@ -2,12 +2,11 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from waltz.client.engine.submission import AppendFields
 from waltz.client.errors import ClientError
-from waltz.client.locks import PartitionLocalLock
+from waltz.client.locks import NO_LOCKS, PartitionLocalLock, lock_array
 from waltz.common.serializers import Serializer
 
 Data = bytes | bytearray | memoryview
@@ -23,7 +22,6 @@ T = TypeVar("T")
 _INT_MIN = -(1 << 31)
 _INT_MAX = (1 << 31) - 1
 
-_hash_of = attrgetter("hash")
 _new_tuple = tuple.__new__  # what a named tuple's own constructor calls, at half of its price
 
 
@@ -43,14 +41,6 @@ def checked_data(data: bytes | bytearray | memoryview) -> bytes:
     return bytes(data)
 
 
-def lock_hashes(locks: Iterable[PartitionLocalLock]) -> tuple[int, ...]:
-    """What travels of ``locks``; raises ``TypeError`` for what is no lock."""
-    try:
-        return tuple(map(_hash_of, locks))
-    except (TypeError, AttributeError):
-        raise TypeError(f"locks must be a list of PartitionLocalLock, not {locks!r}") from None
-
-
 def append_fields(
     data: bytes | bytearray | memoryview,
     header: int,
@@ -66,9 +56,9 @@ def append_fields(
             data if isinstance(data, bytes) else checked_data(data),
             header if type(header) is int and _INT_MIN <= header <= _INT_MAX else checked_header(header),
             client_high_water_mark,
-            lock_hashes(write_locks) if write_locks != () else (),
-            lock_hashes(read_locks) if read_locks != () else (),
-            lock_hashes(append_locks) if append_locks != () else (),
+            lock_array(write_locks) if write_locks != () else NO_LOCKS,
+            lock_array(read_locks) if read_locks != () else NO_LOCKS,
+            lock_array(append_locks) if append_locks != () else NO_LOCKS,
         ),
     )
 
@@ -126,7 +116,15 @@ class TransactionBuilder:
         ```
     """
 
-    __slots__ = ("_serializer", "append_locks", "client_high_water_mark", "data", "header", "read_locks", "write_locks")
+    __slots__ = (
+        "_serializer",
+        "append_lock_array",
+        "client_high_water_mark",
+        "data",
+        "header",
+        "read_lock_array",
+        "write_lock_array",
+    )
 
     def __init__(self, client_high_water_mark: int, serializer: Serializer[Any] | None = None) -> None:
         """``serializer`` is that of the client, if it has one."""
@@ -135,9 +133,7 @@ class TransactionBuilder:
         """Id of the transaction applied last when ``execute`` was called; what the locks are checked against."""
         self.header = 0
         self.data: bytes | None = None
-        self.write_locks: tuple[int, ...] = ()
-        self.read_locks: tuple[int, ...] = ()
-        self.append_locks: tuple[int, ...] = ()
+        self.write_lock_array = self.read_lock_array = self.append_lock_array = NO_LOCKS
 
     def set_header(self, header: int) -> None:
         """Set the signed 32-bit header; raises ``ValueError`` when it does not fit."""
@@ -165,15 +161,15 @@ class TransactionBuilder:
 
     def set_write_locks(self, locks: Iterable[PartitionLocalLock]) -> None:
         """Fail if one of these changed since the client's high-water mark; this transaction changes them."""
-        self.write_locks = lock_hashes(locks)
+        self.write_lock_array = lock_array(locks)
 
     def set_read_locks(self, locks: Iterable[PartitionLocalLock]) -> None:
         """Fail if one of these changed since the client's high-water mark; this transaction leaves them alone."""
-        self.read_locks = lock_hashes(locks)
+        self.read_lock_array = lock_array(locks)
 
     def set_append_locks(self, locks: Iterable[PartitionLocalLock]) -> None:
         """This transaction changes these, whoever else did."""
-        self.append_locks = lock_hashes(locks)
+        self.append_lock_array = lock_array(locks)
 
     def fields(self) -> AppendFields:
         """What was filled in; raises :class:`ClientError` when there is no data."""
@@ -182,5 +178,12 @@ class TransactionBuilder:
             raise ClientError("execute returned true without setting transaction data")
         return _new_tuple(
             AppendFields,
-            (data, self.header, self.client_high_water_mark, self.write_locks, self.read_locks, self.append_locks),
+            (
+                data,
+                self.header,
+                self.client_high_water_mark,
+                self.write_lock_array,
+                self.read_lock_array,
+                self.append_lock_array,
+            ),
         )

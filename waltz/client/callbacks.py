@@ -63,9 +63,9 @@ class ContextSubmission(Submission):
                     builder.data,
                     builder.header,
                     builder.client_high_water_mark,
-                    builder.write_locks,
-                    builder.read_locks,
-                    builder.append_locks,
+                    builder.write_lock_array,
+                    builder.read_lock_array,
+                    builder.append_lock_array,
                 ),
             )
         return None if accepted is False else self._build_later(builder, accepted)

@@ -325,6 +325,7 @@ class Registry:
         self.counters: dict[MetricId, Counter] = {}
         self.meters: dict[MetricId, Meter] = {}
         self.timers: dict[MetricId, Timer] = {}
+        self._groups: dict[str, set[MetricId]] = {}
 
     def gauge(self, group: str, name: str, read: Gauge, form: GaugeForm | None = None) -> None:
         """Register a gauge; one of the same name is replaced. ``ValueError`` if the name is another kind's."""
@@ -363,10 +364,9 @@ class Registry:
 
     def remove_group(self, group: str) -> None:
         """Forget all metrics of a group: its partition, say, has been closed."""
-        for metrics in self._kinds():
-            for metric_id in [metric_id for metric_id in metrics if metric_id.group == group]:
-                del metrics[metric_id]
-                self.forms.pop(metric_id, None)
+        for metric_id in self._groups.pop(group, ()):
+            for metrics in (*self._kinds(), self.forms):
+                metrics.pop(metric_id, None)
 
     def _kinds(self) -> tuple[_Kind, ...]:
         return self.gauges, self.counters, self.meters, self.timers
@@ -375,4 +375,5 @@ class Registry:
         metric_id = MetricId(group, name)
         if any(metric_id in metrics for metrics in self._kinds() if metrics is not kind):
             raise ValueError(f"{metric_id.full_name} is already a metric of another kind")
+        self._groups.setdefault(group, set()).add(metric_id)
         return metric_id

@@ -123,12 +123,16 @@ class LocalCluster:
 
     def processes(self) -> dict[str, int]:
         """Process ids of the nodes by name."""
-        return {name: child.process_id for name, child in self._running.items() if child.running}
+        return {name: child.process_id for name, child in self._running.copy().items() if child.running}
 
     def check(self) -> None:
-        """Raise :class:`WaltzError` if a node has ended without being asked."""
-        for child in self._running.values():
-            child.check()
+        """Raise :class:`WaltzError` if a node has ended without being asked.
+
+        Other threads may end and start nodes meanwhile.
+        """
+        for name, child in self._running.copy().items():
+            if not child.running and self._running.get(name) is child:  # else another thread was asked to end it
+                child.check()
 
     def kill(self, node: Node | str) -> None:
         """End a node with SIGKILL."""

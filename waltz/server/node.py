@@ -3,6 +3,7 @@
 import asyncio
 import dataclasses
 import logging
+import math
 import random
 from collections.abc import Callable, Mapping, Sequence
 
@@ -55,6 +56,10 @@ CONNECTIVITY_TIMEOUT_S = 5.0
 
 REPLICA_LOOK_INTERVAL_S = 1.0
 """How often the states of the replicas are compared with what the log says of them."""
+
+LOOKED_AT_TOGETHER = 20
+"""Partitions whose replicas are looked at in one turn of the loop: a thousand would hold it up for tens of
+milliseconds."""
 
 HEALTHY_SESSION_TIMEOUTS = 2
 """ZooKeeper counts as healthy while it has been away for less than this many session time-outs."""
@@ -128,6 +133,8 @@ class WaltzServer:
         self._closed = False
         self._journal = ReplicaJournal()
         self._next_look: asyncio.TimerHandle | None = None
+        self._look_delay_s = 0.0
+        self._to_look_at: list[int] = []
 
     # Beginning and end
 
@@ -346,10 +353,18 @@ class WaltzServer:
         return {partition_id: partition.replica_views for partition_id, partition in self.partitions.items()}
 
     def _look_at_replicas(self) -> None:
-        """Log what has become of replicas, and look again after a while."""
-        self._next_look = asyncio.get_running_loop().call_later(REPLICA_LOOK_INTERVAL_S, self._look_at_replicas)
-        for level, text, partition_id, storage in self._journal.look(self._replica_views()):
-            logger.log(level, "%s", text, extra={"partition": partition_id, "storage": storage})
+        """Log what has become of the replicas of some partitions, and look at the next ones after a while."""
+        if not self._to_look_at:
+            self._journal.keep(self.partitions)
+            self._to_look_at = sorted(self.partitions, reverse=True)
+            turns = math.ceil(len(self._to_look_at) / LOOKED_AT_TOGETHER)
+            self._look_delay_s = REPLICA_LOOK_INTERVAL_S / max(1, turns)
+        self._next_look = asyncio.get_running_loop().call_later(self._look_delay_s, self._look_at_replicas)
+        for _ in range(min(len(self._to_look_at), LOOKED_AT_TOGETHER)):
+            partition_id = self._to_look_at.pop()
+            partition = self.partitions.get(partition_id)
+            for line in () if partition is None else self._journal.look(partition_id, partition.replica_views):
+                logger.log(line.level, "%s", line.text, extra={"partition": partition_id, "storage": line.storage})
 
     def _follow_zookeeper(self) -> None:
         self._zookeeper_changed(self._zookeeper.state)

@@ -5,7 +5,7 @@ which a replica has fallen behind and caught up again, are nobody's business.
 """
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Sequence
 from typing import NamedTuple
 
 from waltz.server.store.replica_view import ReplicaStatus, ReplicaView
@@ -32,27 +32,36 @@ class Line(NamedTuple):
     storage: str
 
 
+class _Seen(NamedTuple):
+    """A replica as it was at the last look."""
+
+    status: ReplicaStatus
+    told: ReplicaStatus | None
+
+
 class ReplicaJournal:
     """Finds out what has changed since it was told last. A replica that is current at first is not worth a line."""
 
     def __init__(self) -> None:
-        self._told: dict[tuple[int, str], ReplicaStatus] = {}
-        self._seen: dict[tuple[int, str], ReplicaStatus] = {}
+        self._seen: dict[int, dict[str, _Seen]] = {}
 
-    def look(self, partitions: Mapping[int, Sequence[ReplicaView]]) -> list[Line]:
+    def look(self, partition_id: int, views: Sequence[ReplicaView]) -> list[Line]:
         """The lines about states that are as they were at the last look, and not as they were told."""
-        found = {
-            (partition_id, view.storage): view for partition_id, views in sorted(partitions.items()) for view in views
-        }
+        before = self._seen.get(partition_id, {})
+        now: dict[str, _Seen] = {}
         lines = []
-        for key, view in found.items():
-            told = self._told.get(key)
-            if view.status is not (told or ReplicaStatus.CURRENT) and self._seen.get(key) is view.status:
-                lines.append(_line(key[0], view, told, partitions[key[0]]))
-                self._told[key] = view.status
-        self._seen = {key: view.status for key, view in found.items()}
-        self._told = {key: status for key, status in self._told.items() if key in found}
+        for view in views:
+            seen, told = before.get(view.storage, (None, None))
+            if view.status is seen and view.status is not (told or ReplicaStatus.CURRENT):
+                lines.append(_line(partition_id, view, told, views))
+                told = view.status
+            now[view.storage] = _Seen(view.status, told)
+        self._seen[partition_id] = now
         return lines
+
+    def keep(self, partition_ids: Container[int]) -> None:
+        """Forget all other partitions."""
+        self._seen = {partition_id: seen for partition_id, seen in self._seen.items() if partition_id in partition_ids}
 
 
 def under_replicated(views: Sequence[ReplicaView]) -> bool:

@@ -14,7 +14,7 @@ from waltz.client.errors import ClientClosedError, ClientTimeoutError
 from waltz.client.mock import MockDriver
 from waltz.common.errors import ProtocolError, WaltzError
 
-SENT = AppendFields(b"data", 0, -1, (), (), ())
+SENT = AppendFields(b"data", 0, -1)
 
 
 class Appends:

@@ -4,22 +4,23 @@ import pytest
 
 from waltz.client.builder import TransactionBuilder
 from waltz.client.errors import ClientError
-from waltz.client.locks import PartitionLocalLock
+from waltz.client.locks import NO_LOCKS, PartitionLocalLock, lock_array
 from waltz.common.serializers import BytesSerializer, JsonSerializer, StringSerializer
 
 
 def test_defaults_and_last_calls() -> None:
     builder = TransactionBuilder(5)
+    builder.set_data(b"")
+    assert builder.fields() == (b"", 0, 5, NO_LOCKS, NO_LOCKS, NO_LOCKS)
+    builder = TransactionBuilder(5)
     assert (builder.client_high_water_mark, builder.header, builder.data) == (5, 0, None)
-    assert (builder.write_locks, builder.read_locks, builder.append_locks) == ((), (), ())
     for number in (1, 2):
         lock = PartitionLocalLock("", number)
         builder.set_write_locks([lock])
         builder.set_read_locks([lock, lock])
         builder.set_append_locks(iter([lock]))
         builder.set_transaction_data(str(number), StringSerializer())
-    assert (builder.write_locks, builder.read_locks, builder.append_locks) == ((2,), (2, 2), (2,))
-    assert builder.fields() == (b"2", 0, 5, (2,), (2, 2), (2,))
+    assert builder.fields() == (b"2", 0, 5, lock_array([lock]), lock_array([lock, lock]), lock_array([lock]))
     builder.set_transaction_data(b"bytes", BytesSerializer())
     assert builder.data == b"bytes"
     assert StringSerializer().deserialize(StringSerializer().serialize("ü")) == "ü"

@@ -1,11 +1,14 @@
 """The hash of locks, against the original's."""
 
+import copy
 import json
+import pickle
+import struct
 from pathlib import Path
 
 import pytest
 
-from waltz.client.locks import PartitionLocalLock, lock_id
+from waltz.client.locks import NO_LOCKS, PartitionLocalLock, lock_array, lock_id
 
 WIRE = Path(__file__).parents[2] / "data" / "wire.jsonl"
 
@@ -66,3 +69,30 @@ def test_impossible_locks() -> None:
     for too_large in (1 << 63, -(1 << 63) - 1):
         with pytest.raises(ValueError, match="64 bits"):
             PartitionLocalLock("a", too_large)
+
+
+def test_a_lock_does_not_change() -> None:
+    lock = PartitionLocalLock("account", 7)
+    for name in ("name", "id", "hash", "other"):
+        with pytest.raises(AttributeError):
+            setattr(lock, name, 1)
+    assert repr(lock) == "PartitionLocalLock(name='account', id=7)"
+    assert pickle.loads(pickle.dumps(lock)) == copy.copy(lock) == copy.deepcopy(lock) == lock
+    assert lock != ("account", 7)
+    match lock:
+        case PartitionLocalLock(name, number):
+            assert (name, number) == ("account", 7)
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 15, 16, 17, 1000])
+def test_what_travels_of_locks(count: int) -> None:
+    locks = [PartitionLocalLock("account", number) for number in range(-count, 0)]
+    expected = struct.pack(f">i{count}i", count, *(lock.hash for lock in locks))
+    assert lock_array(locks) == lock_array(iter(locks)) == expected
+    assert lock_array(()) == NO_LOCKS
+
+
+@pytest.mark.parametrize("wrong", [["account"], [None], 5, PartitionLocalLock("account", 1)])
+def test_what_is_no_list_of_locks(wrong: object) -> None:
+    with pytest.raises(TypeError, match="locks must be a list of PartitionLocalLock, not"):
+        lock_array(wrong)  # type: ignore[arg-type]  # the mistake under test

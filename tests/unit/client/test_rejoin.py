@@ -5,7 +5,7 @@ import dataclasses
 
 import pytest
 
-from tests.unit.client.application import QUICK, AsyncCallbacks, Callbacks, Context, World
+from tests.unit.client.application import QUICK, AsyncCallbacks, Callbacks, Context, World, assignment
 from tests.unit.client.fake_server import until
 from waltz.client.errors import ClientTimeoutError
 from waltz.client.transaction import Transaction
@@ -88,6 +88,41 @@ async def test_leaving_is_interrupted_while_a_transaction_is_applied(world: Worl
     callbacks.gate.set()
     await client.set_partitions({0})
     await until(lambda: callbacks.applied == {0: list(range(8))})
+
+
+async def test_a_partition_that_moves_while_it_is_joined_again(wide_world: World) -> None:
+    """Its new owner feeds it from where it joins, not from behind what was received before."""
+    old = await wide_world.server([0, 1])
+    new = await wide_world.server([])
+    callbacks = Gated()
+    client = await wide_world.client(callbacks, old, new, autoMount=False)
+    await client.set_partitions({0})
+    first = Context()
+    await client.submit(first)
+    await until(lambda: first.done)
+    for _ in range(4):
+        old.commit(0)
+    await client.high_water_mark(0)
+    assert callbacks.applied == {0: [0, 1]}
+    old.hold(AppendRequest, FlushRequest)
+    undecided = Context()
+    await client.submit(undecided)
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.01):
+            await client.set_partitions(set())
+    rejoining = asyncio.create_task(client.set_partitions({0}))
+    await asyncio.sleep(0.01)
+    new.owned.add(0)
+    client._engine.set_endpoints({old.endpoint: assignment([1]), new.endpoint: assignment([0], generation=2)})
+    await asyncio.sleep(0.01)
+    assert new.of(MountRequest) == []
+    callbacks.gate.set()
+    await rejoining
+    await until(lambda: undecided.done)
+    (mount,) = new.of(MountRequest)
+    assert isinstance(mount, MountRequest)
+    assert mount.client_high_water_mark == 2
+    assert callbacks.applied[0] == list(range(6))
 
 
 async def test_a_feed_that_arrives_while_the_mark_is_being_read(world: World) -> None:

@@ -1,7 +1,7 @@
 import json
 import math
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -16,7 +16,7 @@ from waltz.common.exposition import (
     prometheus_text,
     to_json,
 )
-from waltz.common.metrics import Description, GaugeForm, Histogram, Json, Meter, Registry, Timer
+from waltz.common.metrics import Description, GaugeForm, Histogram, Json, Meter, MetricId, Registry, Timer
 
 
 class Clock:
@@ -174,6 +174,24 @@ def test_groups_can_be_removed() -> None:
     registry.remove_group("unknown")
     names = set(documents(registry)[1]["metrics"])
     assert names == {f"{group}.{name}" for group in ("node", "node.partition-10") for name in "abcd"}
+
+
+def test_whoever_removes_a_group_does_not_look_at_the_others() -> None:
+    """A node that closes a thousand partitions would look at all their metrics a thousand times."""
+
+    class Unlooked(dict[MetricId, Any]):
+        def __iter__(self) -> Iterator[MetricId]:
+            raise AssertionError("looked at")
+
+    registry, _ = new_registry()
+    registry.gauges, registry.counters, registry.meters = Unlooked(), Unlooked(), Unlooked()
+    for group in ("one", "other"):
+        registry.gauge(group, "a", lambda: 1)
+        registry.counter(group, "b")
+        registry.meter(group, "c")
+    registry.remove_group("one")
+    assert [len(registry.gauges), len(registry.counters), len(registry.meters)] == [1, 1, 1]
+    registry.counter("one", "a")  # the name is free for another kind
 
 
 def documents(registry: Registry) -> tuple[dict[str, Any], dict[str, Any]]:

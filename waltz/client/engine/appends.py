@@ -14,7 +14,7 @@ from waltz.client.engine.mount import Mount
 from waltz.client.engine.places import Places
 from waltz.client.engine.probe import AppendCounts, LatencyProbe
 from waltz.client.engine.settings import PartitionSettings
-from waltz.client.engine.submission import AppendFields, RetryQueue, Submission, tell_failure
+from waltz.client.engine.submission import NO_LOCKS_BYTES, AppendFields, RetryQueue, Submission, tell_failure
 from waltz.client.engine.tasks import STOPS_THE_LOOP, Signal, is_being_cancelled
 from waltz.client.engine.write_session import ClientWriteSession, SessionState
 from waltz.client.errors import (
@@ -28,6 +28,7 @@ from waltz.client.errors import (
     SessionFencedError,
     TransactionTooLargeError,
 )
+from waltz.client.locks import HASH_BYTES
 from waltz.common.errors import WaltzError
 from waltz.common.ids import SEQ_NUM_MASK, ReqId
 from waltz.common.net.backoff import Backoff
@@ -38,7 +39,7 @@ from waltz.common.wire.write_sessions import SessionFenced
 
 logger = logging.getLogger(__name__)
 
-_SEQ_NUM = struct.Struct(">i")
+_pack_seq_num = struct.Struct(">i").pack
 
 _STARTED, _REGISTERED = MonitorState.STARTED, Registration.REGISTERED  # looked up for every append
 
@@ -66,7 +67,8 @@ class PartitionAppends:
         self._last_seq_num = 0
         self._req_id_start = b""
         self._limits = settings.limits
-        self._max_size_bytes, self._max_locks = settings.limits
+        self._max_size_bytes = settings.limits.max_size_bytes
+        self._max_lock_bytes = NO_LOCKS_BYTES + HASH_BYTES * settings.limits.max_locks
         self._undecided_before: bytes | None = None  # what was registered last when it was last looked for what is late
         self._refusals = Backoff(
             settings.options.refused_initial_s, settings.options.refused_maximum_s, settings.random_source
@@ -107,7 +109,7 @@ class PartitionAppends:
 
     def _next_req_id(self) -> bytes:
         self._last_seq_num = seq_num = (self._last_seq_num + 1) & SEQ_NUM_MASK
-        return self._req_id_start + _SEQ_NUM.pack(seq_num)
+        return self._req_id_start + _pack_seq_num(seq_num)
 
     @property
     def has_pending(self) -> bool:
@@ -325,11 +327,13 @@ class PartitionAppends:
     def _append(self, submission: Submission, fields: AppendFields) -> None:
         """Register and send in one step, so that the order of registration is the order on the wire."""
         data, header, client_high_water_mark, write_locks, read_locks, append_locks = fields
-        if len(data) > self._max_size_bytes or len(write_locks) + len(read_locks) + len(append_locks) > self._max_locks:
+        lock_bytes = len(write_locks) + len(read_locks) + len(append_locks)
+        if len(data) > self._max_size_bytes or lock_bytes > self._max_lock_bytes:
             self._limits.check(fields)
         channel = self._mount.channel
         assert channel is not None
-        req_id = self._next_req_id()
+        self._last_seq_num = seq_num = (self._last_seq_num + 1) & SEQ_NUM_MASK  # as in _next_req_id
+        req_id = self._req_id_start + _pack_seq_num(seq_num)
         frame = encode_append(
             channel.version,
             req_id,
@@ -345,7 +349,7 @@ class PartitionAppends:
         assert registration is _REGISTERED, "there are as many places as the monitor registers"
         submission.sent = data
         channel.send(frame)
-        if not self._last_seq_num & self._probe.skipped and self._probe.submission is None:
+        if not seq_num & self._probe.skipped and self._probe.submission is None:
             self._probe.begin(submission)
 
     async def _ready(self, since_s: float, submission: Submission | None = None, *, sending: bool = True) -> None:

@@ -89,6 +89,14 @@ class StreamPartition:
         """Whether the client takes part in this partition (mounted or not)."""
         return self.appends.monitor.state is MonitorState.STARTED
 
+    @property
+    def needs_server(self) -> bool:
+        """Whether the client takes part, or is leaving and still to be fed what became of what it appended.
+
+        Not while it joins again: a mount of before would be fed from behind what the new beginning throws away.
+        """
+        return self.active or (self.feed.active and self.appends.monitor.pending > 0)
+
     async def activate(self, read_high_water_mark: Callable[[], Awaitable[int]]) -> None:
         """Take part, from the high-water mark that the application tells (once nothing is being applied any more).
 

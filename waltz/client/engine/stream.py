@@ -115,7 +115,7 @@ class StreamClient:
         self._owners[partition.partition_id] = owner.endpoint
         if before is not None and before != owner.endpoint and partition.active:
             self._settings.events.moved(partition.partition_id, before, owner.endpoint)
-        link = self._links.to(owner.endpoint) if partition.active else None
+        link = self._links.to(owner.endpoint) if partition.needs_server else None
         if link is None or partition.mount.link is link:
             partition.set_generation(owner.generation)
             return

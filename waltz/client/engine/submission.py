@@ -11,11 +11,15 @@ from typing import Any, NamedTuple
 
 from waltz.client.engine.tasks import STOPS_THE_LOOP, is_being_cancelled
 from waltz.client.errors import TransactionTooLargeError
+from waltz.client.locks import HASH_BYTES, NO_LOCKS
 from waltz.client.options import ClientOptions
 from waltz.client.retry_policy import RetryPolicy
 from waltz.common.tasks import owned
 
 logger = logging.getLogger(__name__)
+
+NO_LOCKS_BYTES = 3 * len(NO_LOCKS)
+"""What the three arrays of a transaction without locks take."""
 
 
 class AppendFields(NamedTuple):
@@ -25,9 +29,10 @@ class AppendFields(NamedTuple):
     header: int
     client_high_water_mark: int
     """Id of the transaction that the locks are checked against; -1 for none."""
-    write_locks: tuple[int, ...]
-    read_locks: tuple[int, ...]
-    append_locks: tuple[int, ...]
+    write_locks: bytes = NO_LOCKS
+    """Locks as they travel: see :func:`~waltz.client.locks.lock_array`."""
+    read_locks: bytes = NO_LOCKS
+    append_locks: bytes = NO_LOCKS
 
 
 class Limits(NamedTuple):
@@ -39,16 +44,16 @@ class Limits(NamedTuple):
     def check(self, fields: AppendFields) -> None:
         """Raises :class:`TransactionTooLargeError`."""
         data, _, _, write_locks, read_locks, append_locks = fields
-        if len(data) > self.max_size_bytes:
+        size_bytes = len(data)
+        lock_count = (len(write_locks) + len(read_locks) + len(append_locks) - NO_LOCKS_BYTES) // HASH_BYTES
+        if size_bytes > self.max_size_bytes:
             raise TransactionTooLargeError(
-                f"the transaction data has {len(data)} bytes; client.maxTransactionSize is {self.max_size_bytes}"
+                f"the transaction data has {size_bytes} bytes; client.maxTransactionSize is {self.max_size_bytes}"
             )
-        if write_locks or read_locks or append_locks:
-            lock_count = len(write_locks) + len(read_locks) + len(append_locks)
-            if lock_count > self.max_locks:
-                raise TransactionTooLargeError(
-                    f"the transaction names {lock_count} locks; client.maxLocksPerTransaction is {self.max_locks}"
-                )
+        if lock_count > self.max_locks:
+            raise TransactionTooLargeError(
+                f"the transaction names {lock_count} locks; client.maxLocksPerTransaction is {self.max_locks}"
+            )
 
 
 class Submission(ABC):

@@ -118,12 +118,14 @@ _DEFINITIONS: dict[int, Catalogue[AppendRequest]] = {
 # Writing
 
 
-@lru_cache(maxsize=64)
-def _frame_start(write_count: int, read_count: int, append_count: int) -> tuple[Callable[..., bytes], int]:
-    """Packs frame header and payload up to the size of the data; and the size of that part of the payload."""
-    start = struct.Struct(f">3sib16sqi{write_count}ii{read_count}ii{append_count}iii")
-    return start.pack, start.size - FRAME_HEADER.size
+_pack_start = struct.Struct(">3sib16sq").pack
+"""Frame header, type, request id and mark."""
 
+_pack_middle = struct.Struct(">ii").pack
+"""Header and size of the data."""
+
+_OTHER_BYTES = _LOCKS_OFFSET + _BODY_HEAD_BYTES
+"""What a payload takes beside locks, data, and what is behind the data."""
 
 _PREFIXES = {version: FRAME_HEADER.pack(CLIENT_SERVER.magic, version, 0)[:3] for version in CLIENT_SERVER.versions}
 """What a frame begins with: magic and version."""
@@ -133,61 +135,61 @@ def encode_append(
     version: int,
     req_id: bytes,
     client_high_water_mark: int,
-    write_locks: tuple[int, ...],
-    read_locks: tuple[int, ...],
-    append_locks: tuple[int, ...],
+    write_locks: bytes,
+    read_locks: bytes,
+    append_locks: bytes,
     header: int,
     data: bytes,
     write_session: int = NO_WRITE_SESSION,
 ) -> bytes:
     """The frame of an :class:`AppendRequest` with these fields and the checksum of ``data``.
 
-    Raises :class:`ProtocolError` when ``version`` cannot express the locks or the write session, or a value does not
-    fit into its field.
+    Locks are given as they travel: as a count and the hashes. Raises :class:`ProtocolError` when ``version`` cannot
+    express the locks or the write session, or a value does not fit into its field.
     """
     has_session = version >= FIRST_WITH_WRITE_SESSION
     if len(req_id) == ReqId.SIZE_BYTES and (
         has_session or (version >= FIRST_WITH_APPEND_LOCKS and write_session == NO_WRITE_SESSION)
     ):
-        write_count, read_count, append_count = len(write_locks), len(read_locks), len(append_locks)
         try:
-            pack, start_bytes = _frame_start(write_count, read_count, append_count)
             size_bytes = len(data)
             if has_session:
                 tail = _CHECKSUM_AND_SESSION.pack(crc32(data), write_session)
             else:
                 tail = _CHECKSUM.pack(crc32(data))
-            head = pack(
-                _PREFIXES[version],
-                start_bytes + size_bytes + len(tail),
-                APPEND_REQUEST_TYPE,
-                req_id,
-                client_high_water_mark,
-                write_count,
-                *write_locks,
-                read_count,
-                *read_locks,
-                append_count,
-                *append_locks,
-                header,
-                size_bytes,
+            payload_bytes = (
+                _OTHER_BYTES + len(write_locks) + len(read_locks) + len(append_locks) + size_bytes + len(tail)
             )
-            return b"".join((head, data, tail))
+            return b"".join(
+                (
+                    _pack_start(_PREFIXES[version], payload_bytes, APPEND_REQUEST_TYPE, req_id, client_high_water_mark),
+                    write_locks,
+                    read_locks,
+                    append_locks,
+                    _pack_middle(header, size_bytes),
+                    data,
+                    tail,
+                )
+            )
         except (TypeError, struct.error):
             pass  # the definition says what is wrong
     return _DEFINITIONS[version].encode(
         AppendRequest(
             req_id,
             client_high_water_mark,
-            write_locks,
-            read_locks,
-            append_locks,
+            _hashes(write_locks),
+            _hashes(read_locks),
+            _hashes(append_locks),
             header,
             data,
             checksum(data),
             write_session,
         )
     )
+
+
+def _hashes(locks: bytes) -> tuple[int, ...]:
+    return not_null(NULLABLE_INTS, "locks").decode(locks, 0, len(locks))[0]
 
 
 # Reading

@@ -338,6 +338,27 @@ async def test_a_partition_that_moves_is_followed(wide_world: World) -> None:
     assert len(old.connections) == 1
 
 
+async def test_a_partition_that_is_being_left_is_followed_until_all_is_decided(wide_world: World) -> None:
+    old = await wide_world.server([0, 1, 2])
+    new = await wide_world.server([])
+    client = await wide_world.client(Callbacks(), old, new, autoMount=False)
+    await client.set_partitions({1})
+    old.filter = lambda connection, message: isinstance(message, AppendRequest | FlushRequest)
+    context = Context(b"lost with its server", partition_id=1)
+    await client.submit(context)
+    leaving = asyncio.create_task(client.set_partitions(set()))
+    await until(lambda: len(old.of(FlushRequest)) > 0)
+    client._engine.remove_server(old.endpoint)
+    new.owned.add(1)
+    client._engine.set_endpoints({new.endpoint: assignment([1], generation=2)})
+    await leaving
+    await until(lambda: len(context.events) == 1)
+    assert isinstance(context.events[0], PartitionInactiveError), "it got lost, and there is no other attempt"
+    assert len(new.of(MountRequest)) == 1
+    client._engine.set_endpoints({old.endpoint: assignment([1], generation=3)})
+    assert client._engine.partitions[1].mount.link is None, "it has been left, and nobody follows it any more"
+
+
 async def test_a_server_that_is_removed_and_comes_back(world: World) -> None:
     server = await world.server()
     client = await world.client(Callbacks(), server)

@@ -10,12 +10,14 @@ from tests.unit.client.fake_server import until
 from waltz.client.callbacks import ContextSubmission
 from waltz.client.engine.submission import AppendFields, Limits, RetryQueue, Submission, tell_failure
 from waltz.client.errors import TransactionTooLargeError
+from waltz.client.locks import PartitionLocalLock, lock_array
 from waltz.client.options import ClientOptions
 from waltz.client.retry_policy import RetryPolicy
 
 
 def test_limits_hold_for_data_and_for_all_locks_together() -> None:
-    fields = AppendFields(b"12", 0, -1, (1,), (2,), (3,))
+    one = lock_array([PartitionLocalLock("a", 1)])
+    fields = AppendFields(b"12", 0, -1, one, one, one)
     Limits(2, 3).check(fields)
     with pytest.raises(TransactionTooLargeError, match="has 2 bytes; client.maxTransactionSize is 1"):
         Limits(1, 3).check(fields)

@@ -484,9 +484,7 @@ async def test_a_nearer_deadline_is_met_among_farther_ones() -> None:
     loop = asyncio.get_running_loop()
     deadlines = Deadlines()
     appends = [
-        PlainSubmission(
-            0, appends_of, AppendFields(b"", 0, -1, (), (), ()), loop.create_future(), loop.time(), timeout_s
-        )
+        PlainSubmission(0, appends_of, AppendFields(b"", 0, -1), loop.create_future(), loop.time(), timeout_s)
         for timeout_s in (1000.0, 0.01, 1000.0, 0.02)
     ]
     for append in appends:

@@ -64,6 +64,11 @@ def append_requests(draw: st.DrawFn, version: int) -> AppendRequest:
     )
 
 
+def packed(hashes: tuple[int, ...] = ()) -> bytes:
+    """An array of locks as it travels."""
+    return struct.pack(f">i{len(hashes)}i", len(hashes), *hashes)
+
+
 def definition(version: int) -> Any:
     return append_request._DEFINITIONS[version]
 
@@ -97,7 +102,10 @@ def in_runs(requests: list[AppendRequest]) -> dict[bytes, list[AppendRequest]]:
 @given(st.sampled_from(VERSIONS), st.data())
 def test_written_as_defined(version: int, data: st.DataObject) -> None:
     request = data.draw(append_requests(version))
-    assert encode_append(version, *request[:7], request.write_session) == definition(version).encode(request)
+    write_locks, read_locks, append_locks = map(packed, request[2:5])
+    req_id, mark, _, _, _, header, content, *_, write_session = request
+    frame = encode_append(version, req_id, mark, write_locks, read_locks, append_locks, header, content, write_session)
+    assert frame == definition(version).encode(request)
 
 
 @given(st.sampled_from(VERSIONS), st.data())
@@ -155,7 +163,8 @@ def test_refused_where_the_definition_refuses(version: int, data: st.DataObject)
 @pytest.mark.parametrize("version", VERSIONS)
 def test_every_cut_of_a_request_is_refused_without_reading_on(version: int) -> None:
     kinds = [(1, 2), (3,) if version >= 1 else (), (4, 5, 6) if version >= 2 else ()]
-    frame = encode_append(version, bytes(16), 0, kinds[0], kinds[1], kinds[2], 7, b"data")
+    write_locks, read_locks, append_locks = map(packed, kinds)
+    frame = encode_append(version, bytes(16), 0, write_locks, read_locks, append_locks, 7, b"data")
     whole = frame[7:]
     assert collect(whole, iter([(0, len(whole))]), version)[1] is None
     for end in range(1, len(whole)):
@@ -206,7 +215,7 @@ def test_whatever_is_read_was_measured(version: int, data: st.DataObject) -> Non
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_it_ends_at_another_message(version: int) -> None:
-    append = encode_append(version, bytes(16), 0, (), (), (), 7, b"")
+    append = encode_append(version, bytes(16), 0, packed(), packed(), packed(), 7, b"")
     other = client_server.encode(FeedRequest(bytes(16), 0), version)
     buffer, bounds = split(append + other + append, version)
     frames = iter(bounds)
@@ -222,5 +231,5 @@ def test_the_type_byte_is_that_of_the_catalogue() -> None:
 
 
 def test_a_limit_of_no_locks() -> None:
-    frame = encode_append(5, bytes(16), 0, (1,), (), (), 7, b"")
+    frame = encode_append(5, bytes(16), 0, packed((1,)), packed(), packed(), 7, b"")
     assert collect(frame, iter([(7, len(frame))]), 5, max_locks=0) == ({}, (7, len(frame)))

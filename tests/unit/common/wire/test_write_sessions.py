@@ -81,7 +81,7 @@ def test_an_append_of_an_older_version_has_no_write_session(version: int) -> Non
     with pytest.raises(ProtocolError, match=f"write sessions not supported in version {version}, upgrade servers"):
         encode(APPEND, version)
     with pytest.raises(ProtocolError, match=f"write sessions not supported in version {version}, upgrade servers"):
-        encode_append(version, *APPEND[:7], write_session=6)
+        encode_append(version, bytes(16), 0, bytes(4), bytes(4), bytes(4), 0, b"", write_session=6)
 
 
 @pytest.mark.parametrize(
