@@ -66,7 +66,6 @@ WITHOUT_OWN_TEST = {
     "demo/bank.py": "the whole demo in integration/test_demo.py",
     "demo/pipeline.py": "it is Spark's work: integration/test_demo.py",
     "demo/teller.py": "a process of the demo in integration/test_demo.py",
-    "local/keeper.py": "starts processes: integration/test_local_cluster.py",
     "local/layout.py": "its files configure the nodes in integration/test_local_cluster.py",
     "local/reaper.py": "a process without this package on its path, in unit/local/test_processes.py",
     "server/descriptions.py": "compared with scrapes of real nodes by integration/test_metrics.py",

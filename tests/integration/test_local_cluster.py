@@ -122,7 +122,10 @@ def test_nothing_outlives_a_cluster_that_is_interrupted(tmp_path: Path, number: 
         until(lambda: log.exists() or keeper.poll() is not None)
         assert len(processes_of(tmp_path)) > 4
         keeper.send_signal(number)
-        keeper.wait(60)
+        try:
+            keeper.wait(60)
+        finally:
+            keeper.kill()
     until(lambda: processes_of(tmp_path) == [])
 
 

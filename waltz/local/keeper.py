@@ -44,8 +44,10 @@ def keep(cluster: LocalCluster) -> None:
     directory = cluster.layout.directory
     directory.mkdir(parents=True, exist_ok=True)
     with _lock(directory) as write:
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, _interrupt)
+        # Not a handler of our own that raises: on a loop that would be wherever the loop is, also where what is raised
+        # is ignored. Python's own for SIGINT is the one in whose place asyncio puts the cancelling of what runs.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGTERM, _interrupt)
         try:
             write(Kept(os.getpid(), ready=False, nodes={}))
             requests = _no_requests(directory)
@@ -65,7 +67,7 @@ def keep(cluster: LocalCluster) -> None:
 
 
 def _interrupt(_number: int, _frame: object) -> None:
-    raise KeyboardInterrupt
+    signal.raise_signal(signal.SIGINT)
 
 
 def _no_requests(directory: Path) -> Path:
