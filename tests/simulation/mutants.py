@@ -74,6 +74,15 @@ _ONE_QUIET_PARTITION = {
     "fault_count": 1,
 }
 
+_WANDERING_CLIENTS = {
+    **_ONE_QUIET_PARTITION,
+    "servers": 2,
+    "wandering": True,
+    "plain_share": 0.0,
+    "duration_s": 60.0,
+    "fault_count": 12,
+}
+
 _LITTLE_MEMORY = {
     **CONDITIONS["one-dead-partition"],
     "append_memory_bytes": 256 << 10,
@@ -475,15 +484,7 @@ MUTANTS: dict[str, Mutant] = {
         4,
         _patch(StreamPartition, "needs_server", property(liveness.leave_what_moves_behind)),
         ("kill-server", "depose", "cut"),
-        {
-            **_ONE_QUIET_PARTITION,
-            "servers": 2,
-            "wandering": True,
-            "plain_share": 0.0,
-            "duration_s": 60.0,
-            "fault_count": 12,
-            "ending_max_s": 20.0,
-        },
+        {**_WANDERING_CLIENTS, "ending_max_s": 20.0},
     ),
     "mounted-before-it-is-joined": Mutant(
         "a partition that is joined again is mounted before its feed begins at the application's mark",
@@ -491,17 +492,7 @@ MUTANTS: dict[str, Mutant] = {
         8,
         _patch(StreamPartition, "needs_server", property(liveness.mount_while_joining_again)),
         ("kill-server", "depose", "cut"),
-        {
-            **_ONE_QUIET_PARTITION,
-            "servers": 2,
-            "wandering": True,
-            "plain_share": 0.0,
-            "duration_s": 60.0,
-            "fault_count": 12,
-            "apply_pause_s": 1.0,
-            "transactions": 1000,
-            "ending_max_s": 60.0,
-        },
+        {**_WANDERING_CLIENTS, "apply_pause_s": 1.0, "transactions": 1000, "ending_max_s": 60.0},
     ),
     "mark-of-an-older-generation": Mutant(
         "an owner tells its mark to who has heard of a newer generation",
