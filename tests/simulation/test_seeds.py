@@ -78,6 +78,8 @@ REGRESSIONS = (
         "an append that a server sent right after it had stood still made all later answers of that storage late",
     ),
     (200116, (), "too little time for an application far away that loses every race for a lock"),
+    (551077, (), "too little time for an application far away that reads what it applies"),
+    (550850, (), "an engine of a feed outlived the client that was closed while it joined the cluster"),
 )
 """Seeds that once found a defect, and which. Their courses have changed with the code; they still cost little."""
 

@@ -6,7 +6,7 @@ import functools
 import inspect
 import warnings
 import weakref
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from threading import get_ident
 from types import TracebackType
@@ -35,7 +35,7 @@ from waltz.client.plain.append import Deadlines, PlainSubmission
 from waltz.client.plain.consumer import Consumer, Log, Start
 from waltz.client.plain.feed import BatchFeed, Feed, PartitionFeeds, TransactionFeed, confirm_mark
 from waltz.client.plain.merged import MergedFeed, share_of
-from waltz.client.plain.reader import Share
+from waltz.client.plain.reader import OpenEngine, Share
 from waltz.client.plain.transact import Transact, check_followed
 from waltz.client.positions.interface import PositionStore
 from waltz.common.errors import DeadlineExceededError, WaltzError
@@ -635,7 +635,7 @@ class Client:
 
     def _feed_arguments(
         self, partition_id: int, after: int, until: int | None
-    ) -> tuple[Engine, Callable[[Applier], Awaitable[Engine]], int, int, int | None, PartitionFeeds]:
+    ) -> tuple[Engine, OpenEngine, int, int, int | None, PartitionFeeds]:
         engine = self._own_engine()
         check_integer(partition_id, "partition_id")
         if not 0 <= partition_id < len(engine.partitions):

@@ -3,17 +3,16 @@
 import asyncio
 import warnings
 import weakref
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator
 from operator import length_hint
 from types import TracebackType
 from typing import Self
 
 from waltz.client.arguments import check_loop, check_seconds
 from waltz.client.engine.engine import Engine
-from waltz.client.engine.feed import Applier
 from waltz.client.engine.partition import StreamPartition
 from waltz.client.errors import BulkReadsNotSupportedError, ClientAheadError, ClientClosedError
-from waltz.client.plain.reader import BulkReader, Share, SingleReader
+from waltz.client.plain.reader import BulkReader, OpenEngine, Share, SingleReader
 from waltz.common.records import Record
 
 _NEVER = 1 << 63
@@ -78,7 +77,7 @@ class Feed:
     def __init__(
         self,
         engine: Engine,
-        open_engine: Callable[[Applier], Awaitable[Engine]],
+        open_engine: OpenEngine,
         partition_id: int,
         after: int,
         until: int | None,
@@ -227,6 +226,8 @@ class Feed:
         try:
             records = await self._reader.next_batch()
         except BulkReadsNotSupportedError:
+            if self.closed:
+                raise ClientClosedError from None
             self._reader = SingleReader(self.partition_id, self._reader.next_id - 1)
             await self._reader.open(self._open_engine)
             records = await self._reader.next_batch()

@@ -3,15 +3,15 @@
 import asyncio
 import random
 from collections import deque
-from collections.abc import Awaitable, Callable
-from typing import NamedTuple
+from collections.abc import Callable, Coroutine
+from typing import Any, NamedTuple, TypeAlias
 
 from waltz.client.engine.data_lists import PendingList
 from waltz.client.engine.data_requests import MAX_CHECKSUM_FAILURES
 from waltz.client.engine.engine import Engine
 from waltz.client.engine.feed import Applier
 from waltz.client.engine.partition import StreamPartition
-from waltz.client.engine.tasks import Signal
+from waltz.client.engine.tasks import Signal, is_being_cancelled
 from waltz.client.errors import ClientClosedError, DataChecksumError, RpcError
 from waltz.client.transaction import Transaction
 from waltz.common.checksum import checksum, crc32
@@ -26,6 +26,10 @@ _MAX_BYTES = 8 << 20
 
 _QUEUED_RECORDS = 1024
 """Transactions read one by one that may wait to be consumed."""
+
+
+OpenEngine: TypeAlias = Callable[[Applier], Coroutine[Any, Any, Engine]]
+"""Opens an engine that applies what it is fed."""
 
 
 class Share(NamedTuple):
@@ -149,13 +153,19 @@ class SingleReader:
         self._records: deque[Record] = deque()
         self._error: Exception | None = None
         self._changed = Signal()
-        self._engine: Engine | None = None
+        self._opening: asyncio.Task[Engine] | None = None
         self._closed = False
 
-    async def open(self, open_engine: Callable[[Applier], Awaitable[Engine]]) -> None:
-        """Begin to read."""
-        self._engine = await open_engine(Applier(self._apply, self._failed))
-        await self._engine.set_partitions({self._partition_id}, self._mark)
+    async def open(self, open_engine: OpenEngine) -> None:
+        """Begin to read. Raises ``ClientClosedError`` when it is closed meanwhile."""
+        self._opening = asyncio.create_task(open_engine(Applier(self._apply, self._failed)))
+        try:
+            engine = await self._opening
+        except asyncio.CancelledError:
+            if is_being_cancelled():
+                raise
+            raise ClientClosedError from None
+        await engine.set_partitions({self._partition_id}, self._mark)
 
     async def next_batch(self) -> list[Record]:
         """What has come; waits for one at least. Raises what keeps a transaction from being read."""
@@ -175,8 +185,12 @@ class SingleReader:
         """Stop reading."""
         self._closed = True
         self._changed.notify()
-        if self._engine is not None:
-            await self._engine.close()
+        opening = self._opening
+        if opening is not None:
+            opening.cancel()
+            await asyncio.wait((opening,))
+            if not opening.cancelled() and opening.exception() is None:
+                await opening.result().close()
 
     async def _mark(self, partition_id: int) -> int:
         return self._after

@@ -9,10 +9,13 @@ import pytest
 
 import waltz
 from tests.unit.client.application import Callbacks
+from waltz.client.engine.engine import Engine
 from waltz.client.engine.submission import AppendFields
 from waltz.client.mock import MockDriver, MockServerPartition
+from waltz.client.mock.cluster import FixedCluster
 from waltz.client.options import ClientOptions
 from waltz.client.plain.append import Deadlines, PlainSubmission
+from waltz.common.cluster.managed import ManagedClient
 from waltz.common.ids import ReqId
 
 pytestmark = pytest.mark.timeout(60)
@@ -63,6 +66,32 @@ async def test_the_feed_goes_on_with_what_is_appended_later(driver: MockDriver) 
         driver.partitions[0].add(b"last")
         await task
         assert read == [*(b"%d" % number for number in range(20)), b"last"]
+
+
+@pytest.mark.parametrize("closing", ["the feed", "the client"])
+async def test_closing_while_a_feed_joins_the_cluster(closing: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without bulk reads a feed reads with an engine of its own, which may never come to join."""
+    driver = MockDriver(1, versions=VERSIONS[1])
+    driver.partitions[0].add(b"one")
+    engines: list[ManagedClient] = []
+    joining = asyncio.Event()
+
+    async def join(_cluster: FixedCluster, member: ManagedClient) -> None:
+        engines.append(member)
+        joining.set()
+        await asyncio.Event().wait()
+
+    async with waltz.connect(driver) as client:
+        monkeypatch.setattr(FixedCluster, "join", join)
+        feed = client.feed(0, after=-1)
+        reading = asyncio.create_task(feed.next_batch())
+        await joining.wait()
+        await (feed.aclose() if closing == "the feed" else client.close())
+        with pytest.raises(waltz.ClientClosedError):
+            await reading
+    (engine,) = engines
+    assert isinstance(engine, Engine)
+    assert engine.closed
 
 
 async def test_batches_and_an_end(driver: MockDriver) -> None:
