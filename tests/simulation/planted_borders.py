@@ -11,7 +11,7 @@ from waltz.client.engine.appends import PartitionAppends
 from waltz.client.engine.feed import Fed, PartitionFeed
 from waltz.client.engine.mount import Mount
 from waltz.client.engine.stream import StreamClient
-from waltz.client.engine.submission import AppendFields
+from waltz.client.engine.submission import AppendFields, Submission
 from waltz.client.transaction import Transaction
 from waltz.common.cluster import marks, replicas
 from waltz.common.ids import NO_TRANSACTION
@@ -194,18 +194,17 @@ def read_without_sync() -> Iterator[None]:
 
 @contextlib.contextmanager
 def reuse_request_ids() -> Iterator[None]:
-    """Every tenth request of a partition has the id of the one before it."""
-    next_req_id = PartitionAppends._next_req_id
-    last: dict[PartitionAppends, tuple[int, bytes]] = {}
+    """Every tenth append of a partition has the id of the one before it, if that has left."""
+    append = PartitionAppends._append
+    counts: dict[PartitionAppends, int] = {}
 
-    def reused(appends: PartitionAppends) -> bytes:
-        count, req_id = last.get(appends, (0, b""))
-        if count % 10 != 9:
-            req_id = next_req_id(appends)
-        last[appends] = (count + 1, req_id)
-        return req_id
+    def reused(appends: PartitionAppends, submission: Submission, fields: AppendFields) -> None:
+        counts[appends] = count = counts.get(appends, 0) + 1
+        if count % 10 == 0 and appends.monitor.last_enqueued is None:
+            appends._last_seq_num -= 1
+        append(appends, submission, fields)
 
-    with mock.patch.object(PartitionAppends, "_next_req_id", reused):
+    with mock.patch.object(PartitionAppends, "_append", reused):
         yield
 
 

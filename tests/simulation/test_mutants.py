@@ -40,6 +40,7 @@ IN_EVERY_RUN = (
     "stale-session-accepted",
     "feed-gap-on-reconnect",
     "ready-of-an-older-generation",
+    "request-id-twice",
     *(next(name for name in MUTANTS if name.startswith(f"{rule}-")) for rule in RULES),
 )
 """One for every rule, and what would be worst; each by the seed that is known to find it, so that it takes a minute."""
