@@ -228,8 +228,7 @@ class Feed:
         except BulkReadsNotSupportedError:
             if self.closed:
                 raise ClientClosedError from None
-            self._reader = SingleReader(self.partition_id, self._reader.next_id - 1)
-            await self._reader.open(self._open_engine)
+            self._reader = SingleReader(self.partition_id, self._reader.next_id - 1, self._open_engine)
             records = await self._reader.next_batch()
         beyond = records[-1][0] - self._last_id
         return records[:-beyond] if beyond > 0 else records

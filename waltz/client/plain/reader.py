@@ -145,30 +145,26 @@ class BulkReader:
 class SingleReader:
     """Reads by applying, with an engine of its own: for servers that have no bulk reads."""
 
-    def __init__(self, partition_id: int, after: int) -> None:
+    def __init__(self, partition_id: int, after: int, open_engine: OpenEngine) -> None:
         self.next_id = after + 1
         """Id of the transaction that the next batch begins with."""
         self._after = after
         self._partition_id = partition_id
+        self._open_engine = open_engine
+        self._opening: asyncio.Task[Engine] | None = None
+        self._begun = False
         self._records: deque[Record] = deque()
         self._error: Exception | None = None
         self._changed = Signal()
-        self._opening: asyncio.Task[Engine] | None = None
         self._closed = False
 
-    async def open(self, open_engine: OpenEngine) -> None:
-        """Begin to read. Raises ``ClientClosedError`` when it is closed meanwhile."""
-        self._opening = asyncio.create_task(open_engine(Applier(self._apply, self._failed)))
-        try:
-            engine = await self._opening
-        except asyncio.CancelledError:
-            if is_being_cancelled():
-                raise
-            raise ClientClosedError from None
-        await engine.set_partitions({self._partition_id}, self._mark)
-
     async def next_batch(self) -> list[Record]:
-        """What has come; waits for one at least. Raises what keeps a transaction from being read."""
+        """What has come; waits for one at least.
+
+        Raises what keeps it from joining the cluster, or a transaction from being read, and ``ClientClosedError``.
+        """
+        if not self._begun:
+            await self._begin()
         while not self._records:
             if self._error is not None:
                 raise self._error
@@ -191,6 +187,22 @@ class SingleReader:
             await asyncio.wait((opening,))
             if not opening.cancelled() and opening.exception() is None:
                 await opening.result().close()
+
+    async def _begin(self) -> None:
+        """Join the cluster. That goes on when the consumer gives up, and is tried again when it has failed."""
+        if self._closed:
+            raise ClientClosedError
+        opening = self._opening
+        if opening is None or (opening.done() and opening.exception() is not None):
+            opening = self._opening = asyncio.create_task(self._open_engine(Applier(self._apply, self._failed)))
+        try:
+            engine = await asyncio.shield(opening)
+        except asyncio.CancelledError:
+            if is_being_cancelled():
+                raise
+            raise ClientClosedError from None
+        await engine.set_partitions({self._partition_id}, self._mark)
+        self._begun = True
 
     async def _mark(self, partition_id: int) -> int:
         return self._after

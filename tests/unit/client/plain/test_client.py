@@ -17,6 +17,7 @@ from waltz.client.options import ClientOptions
 from waltz.client.plain.append import Deadlines, PlainSubmission
 from waltz.common.cluster.managed import ManagedClient
 from waltz.common.ids import ReqId
+from waltz.common.zk.client import ZooKeeperUnreachableError
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -92,6 +93,34 @@ async def test_closing_while_a_feed_joins_the_cluster(closing: str, monkeypatch:
     (engine,) = engines
     assert isinstance(engine, Engine)
     assert engine.closed
+
+
+async def test_a_feed_that_is_given_up_while_it_joins_the_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It goes on joining, and tries again when that has failed."""
+    driver = MockDriver(1, versions=VERSIONS[1])
+    driver.partitions[0].add(b"one")
+    join, joins, may_join = FixedCluster.join, 0, asyncio.Event()
+
+    async def join_late(cluster: FixedCluster, member: ManagedClient) -> None:
+        nonlocal joins
+        joins += 1
+        await may_join.wait()
+        if joins == 1:
+            raise ZooKeeperUnreachableError("away")
+        await join(cluster, member)
+
+    async with waltz.connect(driver) as client:
+        monkeypatch.setattr(FixedCluster, "join", join_late)
+        async with client.feed(0, after=-1) as feed:
+            for _ in range(3):
+                with pytest.raises(TimeoutError):
+                    await asyncio.wait_for(feed.next_batch(), 0.01)
+            assert joins == 1
+            may_join.set()
+            with pytest.raises(ZooKeeperUnreachableError, match="away"):
+                await feed.next_batch()
+            assert [record.data for record in await feed.next_batch()] == [b"one"]
+            assert joins == 2
 
 
 async def test_batches_and_an_end(driver: MockDriver) -> None:
