@@ -6,7 +6,10 @@ import pytest
 
 import waltz
 from tests.unit.client.application import Callbacks
+from waltz.client.engine.engine import Engine
 from waltz.client.mock import MockDriver
+from waltz.client.mock.cluster import FixedCluster
+from waltz.common.cluster.managed import ManagedClient
 
 
 async def test_await_opens_a_client() -> None:
@@ -27,6 +30,35 @@ async def test_what_was_awaited_may_be_used_as_a_context_once() -> None:
         await opened
     with pytest.raises(waltz.ClientClosedError):
         await opened.append(0, b"b")
+
+
+@pytest.mark.parametrize("how", ["closed", "given up"])
+async def test_a_client_that_ends_while_it_is_opened(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    members: list[ManagedClient] = []
+    joining = asyncio.Event()
+
+    async def join(_cluster: FixedCluster, member: ManagedClient) -> None:
+        members.append(member)
+        joining.set()
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(FixedCluster, "join", join)
+    client = waltz.connect(MockDriver())
+    opening = asyncio.create_task(client.open())
+    await joining.wait()
+    with pytest.raises(waltz.InvalidOperationError, match="opened once"):
+        await client
+    if how == "closed":
+        await client.close()
+    else:
+        opening.cancel()
+    with pytest.raises(waltz.ClientClosedError if how == "closed" else asyncio.CancelledError):
+        await opening
+    (engine,) = members
+    assert isinstance(engine, Engine)
+    assert engine.closed
+    with pytest.raises(waltz.ClientClosedError):
+        await client.append(0, b"a")
 
 
 async def test_a_client_with_callbacks_is_opened_by_async_with() -> None:

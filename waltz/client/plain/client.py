@@ -18,6 +18,7 @@ from waltz.client.decisions import Decide, check_attempts, chosen_append
 from waltz.client.engine.engine import Engine
 from waltz.client.engine.environment import Config, Directory, Environment, environment_of
 from waltz.client.engine.feed import Applier
+from waltz.client.engine.joining import Joining
 from waltz.client.engine.partition import StreamPartition
 from waltz.client.engine.sessions import ExclusiveSession
 from waltz.client.engine.submission import AppendFields
@@ -87,6 +88,7 @@ class Client:
         self._environment = environment
         self._joined: dict[int, StreamPartition] = {}
         self._feeds: dict[int, PartitionFeeds] = {}
+        self._joining = Joining(functools.partial(Engine.open, environment))
         self._readers: weakref.WeakSet[Engine] = weakref.WeakSet()  # the tasks of each keep it alive
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread_id = 0
@@ -100,15 +102,16 @@ class Client:
         """What ``async with`` and ``await`` do at first.
 
         Raises ``ZooKeeperUnreachableError``, other ``ZooKeeperError``, ``ConfigError`` for TLS, ``StoreAdminError``
-        when there is no such cluster, and ``InvalidOperationError`` when it was opened before.
+        when there is no such cluster, ``InvalidOperationError`` when it was opened before, and ``ClientClosedError``
+        when it is closed meanwhile.
         """
-        if self._engine is not None or self._closed:
+        if self._loop is not None or self._closed:
             raise InvalidOperationError("a client is opened once")
         self._loop = asyncio.get_running_loop()
         self._thread_id = get_ident()
         self._deadlines = Deadlines()
         try:
-            self._engine = await Engine.open(self._environment)
+            self._engine = await self._joining.engine()
             # Not a method: the engine must not keep alive a client that was forgotten.
             self._engine.lags = functools.partial(_lags, self._engine, self._feeds)
         except BaseException:
@@ -130,8 +133,8 @@ class Client:
         for feeds in self._feeds.values():
             for feed in feeds.open:
                 await feed.aclose()
+        await self._joining.close()
         if self._engine is not None:
-            await self._engine.close()
             self._deadlines.close()
         for reader in list(self._readers):
             await reader.close()

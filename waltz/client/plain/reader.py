@@ -10,8 +10,9 @@ from waltz.client.engine.data_lists import PendingList
 from waltz.client.engine.data_requests import MAX_CHECKSUM_FAILURES
 from waltz.client.engine.engine import Engine
 from waltz.client.engine.feed import Applier
+from waltz.client.engine.joining import Joining
 from waltz.client.engine.partition import StreamPartition
-from waltz.client.engine.tasks import Signal, is_being_cancelled
+from waltz.client.engine.tasks import Signal
 from waltz.client.errors import ClientClosedError, DataChecksumError, RpcError
 from waltz.client.transaction import Transaction
 from waltz.common.checksum import checksum, crc32
@@ -150,8 +151,7 @@ class SingleReader:
         """Id of the transaction that the next batch begins with."""
         self._after = after
         self._partition_id = partition_id
-        self._open_engine = open_engine
-        self._opening: asyncio.Task[Engine] | None = None
+        self._joining = Joining(lambda: open_engine(Applier(self._apply, self._failed)))
         self._begun = False
         self._records: deque[Record] = deque()
         self._error: Exception | None = None
@@ -181,26 +181,10 @@ class SingleReader:
         """Stop reading."""
         self._closed = True
         self._changed.notify()
-        opening = self._opening
-        if opening is not None:
-            opening.cancel()
-            await asyncio.wait((opening,))
-            if not opening.cancelled() and opening.exception() is None:
-                await opening.result().close()
+        await self._joining.close()
 
     async def _begin(self) -> None:
-        """Join the cluster. That goes on when the consumer gives up, and is tried again when it has failed."""
-        if self._closed:
-            raise ClientClosedError
-        opening = self._opening
-        if opening is None or (opening.done() and opening.exception() is not None):
-            opening = self._opening = asyncio.create_task(self._open_engine(Applier(self._apply, self._failed)))
-        try:
-            engine = await asyncio.shield(opening)
-        except asyncio.CancelledError:
-            if is_being_cancelled():
-                raise
-            raise ClientClosedError from None
+        engine = await self._joining.engine()
         await engine.set_partitions({self._partition_id}, self._mark)
         self._begun = True
 
