@@ -36,7 +36,7 @@ class Transaction:
         ```
     """
 
-    __slots__ = ("_data", "_source", "data_was_read", "header", "req_id", "transaction_id")
+    __slots__ = ("_data", "_source", "header", "req_id", "transaction_id")
 
     def __init__(
         self, req_id: bytes, transaction_id: int, header: int, data: bytes | None, source: DataSource | None
@@ -46,8 +46,6 @@ class Transaction:
         """The 16 bytes of the request id of the append."""
         self.transaction_id = transaction_id
         self.header = header
-        self.data_was_read = False
-        """Whether the application has asked for the data."""
         self._data = data
         self._source = source
 
@@ -69,7 +67,6 @@ class Transaction:
         Errors of the server are tried again, with growing delays. Raises ``DeadlineExceededError`` after ``timeout_s``,
         ``DataChecksumError`` and ``ClientClosedError``.
         """
-        self.data_was_read = True
         if self._data is not None:
             return self._data
         assert self._source is not None

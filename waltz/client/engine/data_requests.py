@@ -167,6 +167,13 @@ class RpcPartition:
             self._send()
         return request
 
+    @property
+    def request_limit(self) -> int:
+        """How many requests for data may be on their way: the fewer the larger data has lately been."""
+        options = self._options
+        fitting = int(options.data_in_flight_bytes / (self._average_size_bytes + 1))
+        return max(1, min(options.data_in_flight_maximum, fitting))
+
     async def read(self, transaction_id: int, timeout_s: float, first: PendingData | None = None) -> bytes:
         """The data of a transaction. Errors of the server are tried again until ``timeout_s`` is over.
 
@@ -242,10 +249,7 @@ class RpcPartition:
             return
         self._lists.send(link, self._loop.time())
         self._questions.send(link)
-        options = self._options
-        limit = max(
-            1, min(options.data_in_flight_maximum, int(options.data_in_flight_bytes / (self._average_size_bytes + 1)))
-        )
+        limit = self.request_limit
         channel = link.channel
         while self._unsent and len(self._sent) < limit:
             request = self._unsent.popleft()

@@ -302,7 +302,7 @@ class PartitionFeed:
         transaction_id = transaction.transaction_id
         self.applied = transaction_id
         if self._task is not None:
-            self._prefetcher.applied(transaction_id, was_read=transaction.data_was_read)
+            self._prefetcher.applied(transaction_id)
         if own is not None:
             if own is self._probe.submission:
                 self._probe.applied()

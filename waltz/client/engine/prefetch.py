@@ -1,9 +1,10 @@
 """Fetching transaction data ahead of an application that reads it.
 
-Asking for the data of one transaction after the other costs a round trip each. So while an application reads what it
-applies, the data of the transactions that wait in the feed is asked for ahead of time. The window opens quickly (it
-doubles with every transaction whose data is read) and closes as quickly (it halves with every one whose data is not):
-an application that reads nothing costs nothing.
+Asking for the data of one transaction after the other costs a round trip each. So each transaction whose data the
+application reads pays for the data of a few that wait behind it in the feed, asked for together with its own. Who reads
+all of them soon has as many on their way as are allowed, who reads one of four is never left behind, and who reads
+nothing costs nothing; of what is fetched in vain there is never more than a few for each that is read. Where data is
+large, less of it is fetched ahead: it is kept until its turn comes.
 """
 
 import asyncio
@@ -14,20 +15,22 @@ from waltz.client.errors import BulkReadsNotSupportedError, RpcError
 from waltz.common.checksum import crc32
 from waltz.common.errors import DeadlineExceededError
 
-_FIRST_WINDOW = 4
+AHEAD_PER_READ = 4
+"""For each transaction that is read so many more may be fetched."""
+
 _MAX_BATCH_BYTES = 1 << 20
 
 
 class Prefetcher:
     """The data source of the transactions of one partition."""
 
-    __slots__ = ("_ahead", "_fetcher", "_maximum", "_waiting", "window")
+    __slots__ = ("_ahead", "_fetcher", "_maximum", "_paid", "_waiting")
 
     def __init__(self, fetcher: RpcPartition, maximum: int) -> None:
-        self.window = 0
-        """How many transactions are fetched ahead; 0 when the application does not read."""
+        """No more than ``maximum`` are fetched ahead."""
         self._fetcher = fetcher
         self._maximum = maximum
+        self._paid = 0  # how many more may be fetched ahead; with those in _ahead no more than the maximum
         self._waiting: deque[int] = deque()
         self._ahead: dict[int, PendingData] = {}
 
@@ -35,27 +38,26 @@ class Prefetcher:
         """A transaction came and has to wait. The data of our own ones is here already."""
         if not own:
             self._waiting.append(transaction_id)
-            self._fill()
+            self._fetch()
 
-    def applied(self, transaction_id: int, *, was_read: bool) -> None:
+    def applied(self, transaction_id: int) -> None:
         """A transaction was applied, with its data read or without."""
-        self.window = min(2 * self.window or _FIRST_WINDOW, self._maximum) if was_read else self.window // 2
-        while self._waiting and self._waiting[0] <= transaction_id:
-            self._waiting.popleft()
         self._ahead.pop(transaction_id, None)
-        self._fill()
+        self._drop(transaction_id)
+        self._fetch()
 
     async def read(self, transaction_id: int, timeout_s: float) -> bytes:
         """The data of a transaction, asked for ahead or now."""
-        request = self._ahead.pop(transaction_id, None)
-        if request is not None:
-            self._fill()
+        request = self._ahead.pop(transaction_id, None) or self._fetcher.request(transaction_id)
+        self._paid = min(self._paid + AHEAD_PER_READ, self._maximum - len(self._ahead))
+        self._drop(transaction_id)
+        self._fetch()
         return await self._fetcher.read(transaction_id, timeout_s, request)
 
     async def read_many(self, first_id: int, count: int, timeout_s: float) -> list[bytes]:
         """The data of ``count`` transactions from an id on, of the first at least: as many as come in one read.
 
-        Servers without bulk reads are asked for each, up to the largest window. Raises as :meth:`read`.
+        Servers without bulk reads are asked for each, up to the most that is fetched ahead. Raises as :meth:`read`.
         """
         request = self._fetcher.request_list(first_id, count, _MAX_BATCH_BYTES)
         try:
@@ -79,7 +81,15 @@ class Prefetcher:
         self._waiting.clear()
         self._ahead.clear()
 
-    def _fill(self) -> None:
-        while self._waiting and len(self._ahead) < self.window:
-            transaction_id = self._waiting.popleft()
+    def _drop(self, last_id: int) -> None:
+        """These need not be fetched ahead any more."""
+        waiting = self._waiting
+        while waiting and waiting[0] <= last_id:
+            waiting.popleft()
+
+    def _fetch(self) -> None:
+        waiting = self._waiting
+        while waiting and self._paid and len(self._ahead) < self._fetcher.request_limit:
+            transaction_id = waiting.popleft()
             self._ahead[transaction_id] = self._fetcher.request(transaction_id)
+            self._paid -= 1

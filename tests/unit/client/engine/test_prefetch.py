@@ -1,12 +1,15 @@
 """How far ahead transaction data is fetched."""
 
+import asyncio
 from typing import cast
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from waltz.client.engine.data_lists import PendingList
 from waltz.client.engine.data_requests import RpcPartition
-from waltz.client.engine.prefetch import Prefetcher
+from waltz.client.engine.prefetch import AHEAD_PER_READ, Prefetcher
 from waltz.client.errors import BulkReadsNotSupportedError, RpcError
 from waltz.common.checksum import checksum
 from waltz.common.errors import DeadlineExceededError, WaltzError
@@ -29,6 +32,7 @@ class Fetcher:
     def __init__(self) -> None:
         self.requested: list[int] = []
         self.listed: list[Record] | WaltzError = []
+        self.request_limit = 256
 
     def request(self, transaction_id: int) -> Fetched:
         self.requested.append(transaction_id)
@@ -57,47 +61,108 @@ async def test_nothing_is_fetched_for_who_does_not_read() -> None:
     prefetcher = Prefetcher(cast("RpcPartition", fetcher), 16)
     queue(prefetcher, *range(10))
     for transaction_id in range(10):
-        prefetcher.applied(transaction_id, was_read=False)
+        prefetcher.applied(transaction_id)
     assert fetcher.requested == []
 
 
-async def test_the_window_opens_with_reading_and_closes_without() -> None:
+async def test_each_read_pays_for_a_few_more_until_there_are_enough() -> None:
     fetcher = Fetcher()
     prefetcher = Prefetcher(cast("RpcPartition", fetcher), 16)
     queue(prefetcher, *range(100))
-    windows = []
-    for transaction_id in range(5):
+    asked_for = []
+    for transaction_id in range(6):
         assert await prefetcher.read(transaction_id, 1.0) == str(transaction_id).encode()
-        prefetcher.applied(transaction_id, was_read=True)
-        windows.append(prefetcher.window)
-        assert fetcher.requested[-1] <= transaction_id + prefetcher.window
-    assert windows == [4, 8, 16, 16, 16]
-    assert fetcher.requested == list(range(21)), "each once, in order"
-    for transaction_id in range(5, 10):
-        prefetcher.applied(transaction_id, was_read=False)
-    assert prefetcher.window == 0
+        asked_for.append(len(fetcher.requested))
+        prefetcher.applied(transaction_id)
+    assert asked_for == [5, 9, 13, 17, 21, 22], "more and more ahead, and then the maximum"
+    assert fetcher.requested == list(range(22)), "each once, in order"
+    for transaction_id in range(6, 30):
+        prefetcher.applied(transaction_id)
+    assert len(fetcher.requested) == 22, "nothing more for who has stopped reading"
+
+
+async def test_what_was_paid_for_is_fetched_when_it_comes() -> None:
+    fetcher = Fetcher()
+    prefetcher = Prefetcher(cast("RpcPartition", fetcher), 16)
+    await prefetcher.read(0, 1.0)
+    queue(prefetcher, *range(1, 10))
+    assert fetcher.requested == list(range(1 + AHEAD_PER_READ))
+    prefetcher.applied(0)
+    await prefetcher.read(1, 1.0)
+    assert fetcher.requested == list(range(1 + 2 * AHEAD_PER_READ))
+
+
+@pytest.mark.parametrize("read_one_of", [1, 2, 3, 4])
+async def test_who_reads_one_of_four_or_more_finds_it_fetched(read_one_of: int) -> None:
+    fetcher = Fetcher()
+    prefetcher = Prefetcher(cast("RpcPartition", fetcher), 16)
+    queue(prefetcher, *range(1_000))
+    asked_for_late = 0
+    for transaction_id in range(1_000):
+        if transaction_id % read_one_of == 0:
+            asked_for_late += transaction_id not in fetcher.requested
+            await prefetcher.read(transaction_id, 1.0)
+        prefetcher.applied(transaction_id)
+    assert asked_for_late == 1, "the first"
+
+
+@given(reads=st.lists(st.booleans(), max_size=200), maximum=st.integers(0, 20), ahead=st.integers(1, 50))
+def test_there_are_bounds_to_what_is_fetched_ahead_and_to_what_is_fetched_in_vain(
+    reads: list[bool], maximum: int, ahead: int
+) -> None:
+    """``ahead`` transactions have come before the first of them is applied."""
+
+    async def apply_all() -> None:
+        fetcher = Fetcher()
+        prefetcher = Prefetcher(cast("RpcPartition", fetcher), maximum)
+        queue(prefetcher, *range(min(ahead, len(reads))))
+        for transaction_id, is_read in enumerate(reads):
+            if is_read:
+                assert await prefetcher.read(transaction_id, 1.0) == b"%d" % transaction_id
+            prefetcher.applied(transaction_id)
+            if transaction_id + ahead < len(reads):
+                queue(prefetcher, transaction_id + ahead)
+            assert len([each for each in fetcher.requested if each > transaction_id]) <= maximum
+        assert len(fetcher.requested) == len(set(fetcher.requested)) <= (1 + AHEAD_PER_READ) * sum(reads)
+
+    asyncio.run(apply_all())
+
+
+async def test_of_large_data_less_is_fetched_ahead() -> None:
+    fetcher = Fetcher()
+    prefetcher = Prefetcher(cast("RpcPartition", fetcher), 16)
+    queue(prefetcher, *range(100))
+    fetcher.request_limit = 2
+    for transaction_id in range(10):
+        await prefetcher.read(transaction_id, 1.0)
+        assert len(fetcher.requested) == transaction_id + 3
+        prefetcher.applied(transaction_id)
+    assert len(fetcher.requested) == 12
+    fetcher.request_limit = 256
+    prefetcher.applied(10)
+    assert len(fetcher.requested) == 11 + 15, "the maximum, less the one that was not read"
 
 
 async def test_own_transactions_are_left_out() -> None:
     fetcher = Fetcher()
     prefetcher = Prefetcher(cast("RpcPartition", fetcher), 16)
-    prefetcher.applied(0, was_read=True)
+    await prefetcher.read(0, 1.0)
     prefetcher.queued(1, own=True)
     prefetcher.queued(2, own=False)
-    assert fetcher.requested == [2]
+    assert fetcher.requested == [0, 2]
 
 
 async def test_what_was_skipped_is_not_fetched_afterwards() -> None:
     fetcher = Fetcher()
     prefetcher = Prefetcher(cast("RpcPartition", fetcher), 16)
     queue(prefetcher, 1, 2, 3)
-    prefetcher.applied(0, was_read=False)
-    prefetcher.applied(1, was_read=False)
-    prefetcher.applied(2, was_read=True)
-    assert fetcher.requested == [3]
+    for transaction_id in range(2):
+        prefetcher.applied(transaction_id)
+    await prefetcher.read(2, 1.0)
+    assert fetcher.requested == [2, 3]
     prefetcher.clear()
     assert await prefetcher.read(3, 1.0) == b"3"
-    assert fetcher.requested == [3, 3]
+    assert fetcher.requested == [2, 3, 3]
 
 
 def listed(*transaction_ids: int) -> list[Record]:

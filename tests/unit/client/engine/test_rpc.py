@@ -3,11 +3,13 @@
 import asyncio
 import dataclasses
 import functools
+import random
 
 import pytest
 
 from tests.unit.client.application import QUICK, AsyncCallbacks, Callbacks, Context, World, assignment
 from tests.unit.client.fake_server import UNKNOWN_MARK, Connection, until
+from waltz.client.engine.data_requests import RpcPartition
 from waltz.client.engine.rpc import RpcClient
 from waltz.client.errors import (
     ClientClosedError,
@@ -467,3 +469,15 @@ class TestAdministration:
             assert len(rpc) == number + 1
             rpc[-1].send_raw(encode(wrong, 4))
             await until(functools.partial(lambda connection: connection.lost, rpc[-1]))
+
+
+async def test_large_data_is_asked_for_a_few_at_a_time() -> None:
+    options = dataclasses.replace(QUICK, data_in_flight_bytes=8 << 20, data_in_flight_maximum=256)
+    partition = RpcPartition(0, 1, options, random.Random(1), lambda partition_id: None)
+    limits = [partition.request_limit]
+    for size_bytes in (100, 1 << 20, 32 << 20):
+        for transaction_id in range(100):
+            partition.request(transaction_id)
+            partition.data_response(TransactionDataResponse(bytes(16), transaction_id, bytes(size_bytes), 0, None))
+        limits.append(partition.request_limit)
+    assert limits == [127, 256, 8, 1]
