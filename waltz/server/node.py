@@ -3,7 +3,6 @@
 import asyncio
 import dataclasses
 import logging
-import math
 import random
 from collections.abc import Callable, Mapping, Sequence
 
@@ -34,7 +33,8 @@ from waltz.server.descriptions import DESCRIPTIONS, FEED_LAG, ZOOKEEPER_LOSSES, 
 from waltz.server.disabled_watch import DisabledWatch
 from waltz.server.partition import PartitionOptions, ServerPartition
 from waltz.server.partition_metrics import SERVER_GROUP, PartitionMetrics
-from waltz.server.replica_journal import ReplicaJournal, under_replicated
+from waltz.server.replica_journal import under_replicated
+from waltz.server.replica_rounds import ReplicaRounds
 from waltz.server.replica_watch import ReplicaWatch
 from waltz.server.service import ServerService
 from waltz.server.store.connections import ConnectFunction, StorageConnections, storage_connector
@@ -53,13 +53,6 @@ FRAME_SLACK_BYTES = 4 << 20
 
 CONNECTIVITY_TIMEOUT_S = 5.0
 """How long a storage may take to be found reachable when a tool asks."""
-
-REPLICA_LOOK_INTERVAL_S = 1.0
-"""How often the states of the replicas are compared with what the log says of them."""
-
-LOOKED_AT_TOGETHER = 20
-"""Partitions whose replicas are looked at in one turn of the loop: a thousand would hold it up for tens of
-milliseconds."""
 
 HEALTHY_SESSION_TIMEOUTS = 2
 """ZooKeeper counts as healthy while it has been away for less than this many session time-outs."""
@@ -131,10 +124,7 @@ class WaltzServer:
         self._zookeeper_losses = 0
         self._managed = False
         self._closed = False
-        self._journal = ReplicaJournal()
-        self._next_look: asyncio.TimerHandle | None = None
-        self._look_delay_s = 0.0
-        self._to_look_at: list[int] = []
+        self._rounds = ReplicaRounds(lambda: self.partitions)
 
     # Beginning and end
 
@@ -177,7 +167,7 @@ class WaltzServer:
         self._add_gauges()
         await manager.manage_server(self)
         self._managed = True
-        self._look_at_replicas()
+        self._rounds.start()
 
     async def _listen(self, service: ServerService) -> None:
         config = self._config
@@ -225,8 +215,7 @@ class WaltzServer:
         if self._closed:
             return
         self._closed = True
-        if self._next_look is not None:
-            self._next_look.cancel()
+        self._rounds.close()
         if self._manager is not None and self._managed:
             await close_step("leaving the cluster", self._manager.unmanage_server(self))
         if self._service is not None:
@@ -351,20 +340,6 @@ class WaltzServer:
 
     def _replica_views(self) -> dict[int, Sequence[ReplicaView]]:
         return {partition_id: partition.replica_views for partition_id, partition in self.partitions.items()}
-
-    def _look_at_replicas(self) -> None:
-        """Log what has become of the replicas of some partitions, and look at the next ones after a while."""
-        if not self._to_look_at:
-            self._journal.keep(self.partitions)
-            self._to_look_at = sorted(self.partitions, reverse=True)
-            turns = math.ceil(len(self._to_look_at) / LOOKED_AT_TOGETHER)
-            self._look_delay_s = REPLICA_LOOK_INTERVAL_S / max(1, turns)
-        self._next_look = asyncio.get_running_loop().call_later(self._look_delay_s, self._look_at_replicas)
-        for _ in range(min(len(self._to_look_at), LOOKED_AT_TOGETHER)):
-            partition_id = self._to_look_at.pop()
-            partition = self.partitions.get(partition_id)
-            for line in () if partition is None else self._journal.look(partition_id, partition.replica_views):
-                logger.log(line.level, "%s", line.text, extra={"partition": partition_id, "storage": line.storage})
 
     def _follow_zookeeper(self) -> None:
         self._zookeeper_changed(self._zookeeper.state)

@@ -3,7 +3,7 @@
 import asyncio
 import os
 import signal
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from typing import ClassVar
 
 import pytest
@@ -16,9 +16,8 @@ from waltz.common.errors import WaltzError
 from waltz.common.exposition import prometheus_text
 from waltz.common.ids import Endpoint
 from waltz.common.zk import store_admin
-from waltz.server import node
+from waltz.server import node, replica_rounds
 from waltz.server.node import WaltzServer
-from waltz.server.replica_journal import Line, ReplicaJournal
 from waltz.server.store.connections import ConnectFunction, StorageRpc
 from waltz.server.store.interface import LogListener, StoreOptions
 from waltz.server.store.memory import MemoryAccount
@@ -226,7 +225,7 @@ async def test_health_is_that_of_zookeeper_and_the_partitions(cluster: Cluster) 
 async def test_replicas_that_do_not_follow_are_shown_and_logged(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(node, "REPLICA_LOOK_INTERVAL_S", 0.01)
+    monkeypatch.setattr(replica_rounds, "ROUND_S", 0.01)
     caplog.set_level("INFO")
     server = await cluster.server()
     await until(lambda: len(server.partitions) == PARTITIONS)
@@ -255,31 +254,6 @@ async def test_replicas_that_do_not_follow_are_shown_and_logged(
     await until(lambda: "partition 1: replica s2:6000 is lagging, 812 transactions behind" in caplog.text)
     log.replica_views = (ReplicaView("s2:6000", ReplicaStatus.CURRENT, 0),)
     await until(lambda: "partition 1: replica s2:6000 is current (was lagging)" in caplog.text)
-
-
-async def test_the_replicas_of_many_partitions_are_looked_at_in_turns(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    turns: list[list[int]] = []
-    look_at_replicas, look = WaltzServer._look_at_replicas, ReplicaJournal.look
-
-    def begin(server: WaltzServer) -> None:
-        turns.append([])
-        look_at_replicas(server)
-
-    def noted(journal: ReplicaJournal, partition_id: int, views: Sequence[ReplicaView]) -> list[Line]:
-        turns[-1].append(partition_id)
-        return look(journal, partition_id, views)
-
-    monkeypatch.setattr(node, "REPLICA_LOOK_INTERVAL_S", 0.01)
-    monkeypatch.setattr(node, "LOOKED_AT_TOGETHER", 2)
-    monkeypatch.setattr(WaltzServer, "_look_at_replicas", begin)
-    monkeypatch.setattr(ReplicaJournal, "look", noted)
-    server = await cluster.server()
-    await until(lambda: len(server.partitions) == PARTITIONS)
-    seen = len(turns)
-    await until(lambda: len(turns) > seen + 7)
-    assert turns[seen + 3 : seen + 7] in ([[0, 1], [2]] * 2, [[2], [0, 1]] * 2)
 
 
 async def test_a_short_absence_of_zookeeper_is_healthy(cluster: Cluster) -> None:
