@@ -192,3 +192,45 @@ async def test_one_partition_that_cannot_be_left_does_not_leave_another_one_late
         server.handle(connection, message)
     server.commit(1)
     await until(lambda: callbacks.applied.get(1) == [0, 1] and callbacks.applied.get(0) == [0])
+
+
+@pytest.mark.parametrize("how", ["failed", "given up"])
+async def test_leaving_after_joining_again_has_come_to_nothing(world: World, how: str) -> None:
+    """What is undecided since the first time it was left needs the feed that joining again has stopped."""
+    asked = asyncio.Event()
+
+    class Asking(AsyncCallbacks):
+        async def client_high_water_mark(self, partition_id: int) -> int:
+            if not self.applied:
+                return -1
+            asked.set()
+            if how == "failed":
+                raise OSError("the database is away")
+            await asyncio.Event().wait()
+            raise AssertionError
+
+    server = await world.server()
+    callbacks = Asking()
+    client = await world.client(callbacks, server, autoMount=False)
+    await client.set_partitions({0})
+    server.commit(0)
+    await until(lambda: callbacks.applied == {0: [0]})
+    held = server.hold(FlushRequest, AppendRequest)
+    undecided = Context()
+    await client.submit(undecided)
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.01):
+            await client.set_partitions(set())
+    rejoining = asyncio.create_task(client.set_partitions({0}))
+    await asked.wait()
+    if how == "given up":
+        rejoining.cancel()
+    with pytest.raises(OSError if how == "failed" else asyncio.CancelledError):
+        await rejoining
+    server.filter = lambda connection, message: False
+    for connection, message in held:
+        server.handle(connection, message)
+    await client.set_partitions(set())
+    assert undecided.done
+    assert callbacks.applied == {0: [0, 1]}
+    assert client.partitions == frozenset()

@@ -113,16 +113,21 @@ class StreamPartition:
         if self.appends.monitor.start():
             self.feed.start(high_water_mark)
 
-    async def deactivate(self) -> None:
+    async def deactivate(self, find_server: Callable[[], None]) -> None:
         """Take part no more, as soon as everything that was appended is decided.
 
-        Raises :class:`ClientTimeoutError` when that takes too long: the partition takes no submissions then, and the
-        call can be repeated.
+        ``find_server`` is called when the partition has to be mounted for that. Raises :class:`ClientTimeoutError` when
+        it takes too long: the partition takes no submissions then, and the call can be repeated.
         """
         appends = self.appends
         appends.stop()
         try:
             async with asyncio.timeout(self._options.flush_timeout_s):
+                if appends.monitor.pending and not self.feed.active:
+                    # Joining it again has failed, or was given up; what is undecided shows in the feed from here on.
+                    await self.feed.stop(None)
+                    self.feed.start(self.feed.applied)
+                    find_server()
                 while appends.monitor.pending:
                     appends.flush_now()
                     await appends.signal.wait(_DEACTIVATION_FLUSH_INTERVAL_S)

@@ -75,7 +75,7 @@ class StreamClient:
         """
         wanted = sorted(set(partition_ids).intersection(range(len(self.partitions))))
         leaving = sorted(self._to_leave.difference(wanted))
-        left = await asyncio.gather(*(self.partitions[each].deactivate() for each in leaving), return_exceptions=True)
+        left = await asyncio.gather(*map(self._deactivate, leaving), return_exceptions=True)
         for error in left:  # when all have ended: none may leave a partition that is joined again meanwhile
             if error is not None:
                 raise error
@@ -85,9 +85,16 @@ class StreamClient:
             if not partition.active:
                 self._to_leave.add(partition_id)
                 await partition.activate(functools.partial(read_high_water_mark, partition_id))
-                owner = self._links.owner(partition_id)
-                if owner is not None:
-                    self._assign(partition, owner)
+                self._find_server(partition)
+
+    async def _deactivate(self, partition_id: int) -> None:
+        partition = self.partitions[partition_id]
+        await partition.deactivate(functools.partial(self._find_server, partition))
+
+    def _find_server(self, partition: StreamPartition) -> None:
+        owner = self._links.owner(partition.partition_id)
+        if owner is not None:
+            self._assign(partition, owner)
 
     def set_endpoints(self, endpoints: Mapping[Endpoint, Sequence[Assigned]]) -> None:
         """The cluster tells which server owns which partitions."""

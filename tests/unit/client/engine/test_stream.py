@@ -3,6 +3,7 @@
 import asyncio
 import dataclasses
 import functools
+from collections.abc import Callable
 
 import pytest
 
@@ -628,9 +629,9 @@ class TestSetPartitions:
         left: list[int] = []
         deactivate = StreamPartition.deactivate
 
-        async def counted(partition: StreamPartition) -> None:
+        async def counted(partition: StreamPartition, find_server: Callable[[], None]) -> None:
             left.append(partition.partition_id)
-            await deactivate(partition)
+            await deactivate(partition, find_server)
 
         monkeypatch.setattr(StreamPartition, "deactivate", counted)
         client = await wide_world.client(Callbacks(), await wide_world.server(), autoMount=False)
