@@ -369,11 +369,18 @@ class SimulatedCluster:
         await self.as_operator(self._assign)
 
     async def as_operator(self, work: Callable[[Process], Coroutine[Any, Any, None]]) -> None:
-        """Do something from a machine that nothing ever happens to."""
+        """Do something from a machine that nothing ever happens to.
+
+        Who is cancelled meanwhile waits for the end of it: ZooKeeper may have the change already, and :attr:`replicas`
+        has to say the same.
+        """
         process = Process(self.world.loop, "operator")
         task = process.run(work(process))
         try:
             await asyncio.wait([task])
+        except asyncio.CancelledError:
+            await asyncio.gather(task, return_exceptions=True)
+            raise
         finally:
             process.kill(power_loss=False)
         task.result()
