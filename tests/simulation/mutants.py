@@ -338,7 +338,13 @@ MUTANTS: dict[str, Mutant] = {
             "fault_count": 12,
         },
     ),
-    "trust-everything": Mutant("no replica is cut to what can be trusted", 10, 2, storage.trust_everything),
+    "trust-everything": Mutant(
+        "no replica is cut to what can be trusted",
+        10,
+        1,
+        storage.trust_everything,
+        ("power-off-storage", "strand-minority"),
+    ),
     "older-storage-trusted": Mutant(
         "a storage whose disk was rolled back votes as if it were not older than the metadata",
         20,
