@@ -6,13 +6,16 @@ import dataclasses
 import pytest
 
 from tests.unit.client.application import QUICK, AsyncCallbacks, Callbacks, Context, World, assignment
-from tests.unit.client.fake_server import until
+from tests.unit.client.fake_server import Connection, FakeServer, until
+from waltz.client.callbacks import WaltzClient
 from waltz.client.errors import ClientTimeoutError
 from waltz.client.transaction import Transaction
 from waltz.common.wire.append_request import AppendRequest
-from waltz.common.wire.client_server import FlushRequest, MountRequest
+from waltz.common.wire.client_server import FlushRequest, Message, MountRequest
 
 pytestmark = pytest.mark.timeout(60)
+
+Held = list[tuple[Connection, Message]]
 
 
 class Gated(Callbacks):
@@ -26,6 +29,23 @@ class Gated(Callbacks):
         if transaction.transaction_id >= 2:
             await self.gate.wait()
         self.record(transaction)
+
+
+async def leave_in_vain(client: WaltzClient, server: FakeServer, context: Context) -> Held:
+    """Submit, and give leaving up while that is undecided; returns the messages that the server has not looked at."""
+    held = server.hold(FlushRequest, AppendRequest)
+    await client.submit(context)
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.01):
+            await client.set_partitions(set())
+    return held
+
+
+def let_go(server: FakeServer, held: Held) -> None:
+    """Have the server look at what it has not looked at, and at all that comes."""
+    server.filter = lambda connection, message: False
+    for connection, message in held:
+        server.handle(connection, message)
 
 
 @pytest.mark.parametrize("interrupted", ["by its own limit", "by the caller"])
@@ -58,9 +78,7 @@ async def test_joining_again_after_leaving_was_interrupted(world: World, interru
     await asyncio.sleep(0.01)
     callbacks.gate.set()
     await rejoining
-    server.filter = lambda connection, message: False
-    for connection, message in held:
-        server.handle(connection, message)
+    let_go(server, held)
     await until(lambda: undecided.done)
     world.logs[0].add(b"late")
     server.feed_all(0)
@@ -142,11 +160,7 @@ async def test_a_feed_that_arrives_while_the_mark_is_being_read(world: World) ->
     await client.set_partitions({0})
     server.commit(0)
     await until(lambda: callbacks.applied == {0: [0]})
-    held = server.hold(FlushRequest, AppendRequest)
-    await client.submit(Context())
-    with pytest.raises(TimeoutError):
-        async with asyncio.timeout(0.01):
-            await client.set_partitions(set())
+    held = await leave_in_vain(client, server, Context())
     rejoining = asyncio.create_task(client.set_partitions({0}))
     await asked.wait()
     for _ in range(3):
@@ -155,9 +169,7 @@ async def test_a_feed_that_arrives_while_the_mark_is_being_read(world: World) ->
     await client.high_water_mark(0)
     answer.set()
     await rejoining
-    server.filter = lambda connection, message: False
-    for connection, message in held:
-        server.handle(connection, message)
+    let_go(server, held)
     await until(lambda: callbacks.applied == {0: [0, 1, 2, 3, 4]})
     assert len(server.of(MountRequest)) == 2
 
@@ -187,9 +199,7 @@ async def test_one_partition_that_cannot_be_left_does_not_leave_another_one_late
     with pytest.raises(ClientTimeoutError):
         await leaving
     await client.set_partitions({0, 1})
-    server.filter = lambda connection, message: False
-    for connection, message in held:
-        server.handle(connection, message)
+    let_go(server, held)
     server.commit(1)
     await until(lambda: callbacks.applied.get(1) == [0, 1] and callbacks.applied.get(0) == [0])
 
@@ -215,21 +225,15 @@ async def test_leaving_after_joining_again_has_come_to_nothing(world: World, how
     await client.set_partitions({0})
     server.commit(0)
     await until(lambda: callbacks.applied == {0: [0]})
-    held = server.hold(FlushRequest, AppendRequest)
     undecided = Context()
-    await client.submit(undecided)
-    with pytest.raises(TimeoutError):
-        async with asyncio.timeout(0.01):
-            await client.set_partitions(set())
+    held = await leave_in_vain(client, server, undecided)
     rejoining = asyncio.create_task(client.set_partitions({0}))
     await asked.wait()
     if how == "given up":
         rejoining.cancel()
     with pytest.raises(OSError if how == "failed" else asyncio.CancelledError):
         await rejoining
-    server.filter = lambda connection, message: False
-    for connection, message in held:
-        server.handle(connection, message)
+    let_go(server, held)
     await client.set_partitions(set())
     assert undecided.done
     assert callbacks.applied == {0: [0, 1]}

@@ -2,9 +2,9 @@
 
 Asking for the data of one transaction after the other costs a round trip each. So each transaction whose data the
 application reads pays for the data of a few that wait behind it in the feed, asked for together with its own. Who reads
-all of them soon has as many on their way as are allowed, who reads one of four is never left behind, and who reads
-nothing costs nothing; of what is fetched in vain there is never more than a few for each that is read. Where data is
-large, less of it is fetched ahead: it is kept until its turn comes.
+all of them soon has as many on their way as are allowed, who reads more than one of four finds most of it fetched, and
+who reads nothing costs nothing; of what is fetched in vain there is never more than a few for each that is read. Where
+data is large, less of it is fetched ahead: it is kept until its turn comes.
 """
 
 import asyncio
