@@ -43,7 +43,7 @@ def register(nouns: Nouns) -> None:
     parser = cluster_command(
         verbs,
         "create",
-        "create a cluster with its storage nodes, or what is missing of it; may be repeated",
+        "create a cluster with its storage nodes; may be repeated, and leaves a cluster that has replicas as it is",
         _create,
         prints=True,
     )
@@ -105,9 +105,15 @@ def _address(text: str) -> StorageAddress:
 
 
 async def _create(options: argparse.Namespace, session: Session) -> None:
-    await ensure_cluster(session.zookeeper, session.root, options.name, options.partitions, options.storage)
     name, root, count = options.name, session.root, options.partitions
-    storages = [str(address) for address in options.storage]
+    strange = await ensure_cluster(session.zookeeper, root, name, count, options.storage)
+    for storage in strange:
+        logger.warning(
+            "the cluster %s exists, and %s is not among its storage nodes; to add it: waltz zookeeper add-storage-node",
+            name,
+            storage,
+        )
+    storages = [each.connect_string for each in options.storage if each.connect_string not in strange]
     document: Json = {"name": name, "root": root, "partitions": count, "storages": storages}
     show(
         options,

@@ -14,6 +14,7 @@ from waltz.cli.main import parser
 from waltz.common.errors import WaltzError
 from waltz.common.net.http import HttpServer
 from waltz.common.zk.paths import ClusterPaths
+from waltz.common.zk.store_admin import read_connections
 from waltz.survey.checks import Check
 from waltz.table.properties import change_properties
 
@@ -42,6 +43,17 @@ async def test_which_storages_servers_reach(
     }
     assert set(capsys.readouterr().out.splitlines()) == expected
     assert str(silent) in caplog.text
+
+
+async def test_a_cluster_that_has_replicas_is_not_created_again(
+    capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    create = ("create", "-n", "fake", "-p", "2", "-s", "new:1:2")
+    async with running(ORIGINAL, OURS) as nodes:
+        await cluster._create(options(*create), nodes.session)
+        assert (await read_connections(nodes.zookeeper, ROOT)).admin_ports.keys() == set(STORAGES)
+        assert "new:1 is not among its storage nodes; to add it: waltz zookeeper add-storage-node" in caplog.text
+        assert capsys.readouterr().out == f"cluster fake at {ROOT}: 2 partitions, 0 storages\n"
 
 
 async def test_a_cluster_that_passes(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,4 +1,4 @@
-"""Bring a cluster's description in ZooKeeper to what is wanted, doing only what is missing."""
+"""Create a cluster with its storage nodes and replicas, in steps that may be interrupted and repeated."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -8,7 +8,7 @@ from waltz.common.zk.client import ZooKeeper
 from waltz.common.zk.store_admin import (
     StoreAdminError,
     add_storage_node,
-    assign_partitions,
+    assign_all_partitions,
     create_cluster,
     read_cluster_params,
     read_connections,
@@ -41,34 +41,42 @@ class StorageAddress(NamedTuple):
 
 async def ensure_cluster(
     zookeeper: ZooKeeper, root: str, name: str, partition_count: int, storages: Sequence[StorageAddress]
-) -> None:
-    """Create the cluster with a replica of every partition on every one of ``storages``, or what is missing of that.
+) -> list[str]:
+    """Create the cluster with a replica of every partition on every one of ``storages``; each is a group of its own.
 
-    Each storage becomes a group of its own. What exists is left as it is.
+    The replicas come last, all at once. So a cluster without any is a creation that did not finish, and is completed;
+    one that has some is left as it is, whatever has become of it since. Returns those of ``storages``, as
+    ``host:port``, that are no storage nodes of the cluster.
 
     Raises ``StoreAdminError`` when the cluster exists with another name, partition count or administration port.
     """
     await _ensure_tree(zookeeper, root, name, partition_count)
-    for number, storage in enumerate(storages, 1):
-        known = (await read_connections(zookeeper, root)).admin_ports.get(storage.connect_string)
-        if known is None:
-            await add_storage_node(zookeeper, root, storage.connect_string, number, storage.admin_port)
-        elif known != storage.admin_port:
+    known = (await read_connections(zookeeper, root)).admin_ports
+    for storage in storages:
+        if known.get(storage.connect_string, storage.admin_port) != storage.admin_port:
             raise StoreAdminError(
-                f"storage node {storage.connect_string} is known with admin port {known}, not {storage.admin_port}"
+                f"storage node {storage.connect_string} is known with admin port {known[storage.connect_string]}, "
+                f"not {storage.admin_port}"
             )
-        held = (await read_replica_assignments(zookeeper, root)).partitions.get(storage.connect_string, ())
-        missing = set(range(partition_count)) - set(held)
-        if missing:
-            await assign_partitions(zookeeper, root, storage.connect_string, missing)
+    missing = [storage.connect_string for storage in storages if storage.connect_string not in known]
+    if any((await read_replica_assignments(zookeeper, root)).partitions.values()):
+        return missing
+    for number, storage in enumerate(storages, 1):
+        if storage.connect_string in missing:
+            await add_storage_node(zookeeper, root, storage.connect_string, number, storage.admin_port)
+    await assign_all_partitions(zookeeper, root, [storage.connect_string for storage in storages])
+    return []
 
 
 async def _ensure_tree(zookeeper: ZooKeeper, root: str, name: str, partition_count: int) -> None:
     try:
-        params = await read_cluster_params(zookeeper, root)
-    except StoreAdminError:
         await create_cluster(zookeeper, root, name, partition_count)
         return
+    except StoreAdminError as error:
+        try:
+            params = await read_cluster_params(zookeeper, root)
+        except StoreAdminError:
+            raise error from None
     if (params.name, params.partition_count) != (name, partition_count):
         raise StoreAdminError(
             f"{root} holds the cluster {params.name!r} with {params.partition_count} partitions, "

@@ -2,7 +2,7 @@
 
 Every change is made under the admin mutex, and every node is written by compare-and-set, so that the original's tools
 can be used at the same time. Several nodes are not written atomically: after a crash between the writes of
-:func:`add_storage_node` a partial entry is left, which :func:`remove_storage_node` removes.
+:func:`add_storage_node` a partial entry is left, which the same call completes and :func:`remove_storage_node` removes.
 """
 
 import contextlib
@@ -127,7 +127,7 @@ async def add_storage_node(zookeeper: ZooKeeper, root: str, storage: str, group_
         groups, group_version = await _read(session, paths.group, GroupDescriptor)
         assignments, assignment_version = await _read(session, paths.assignment, ReplicaAssignments)
         connections, connection_version = await _read(session, paths.connection, ConnectionMetadata)
-        if storage in groups.groups or storage in assignments.partitions or storage in connections.admin_ports:
+        if storage in connections.admin_ports or assignments.partitions.get(storage):
             raise StoreAdminError(f"storage node {storage} already exists")
         groups.groups[storage] = group_id
         assignments.partitions[storage] = ()
@@ -180,6 +180,23 @@ async def assign_partitions(zookeeper: ZooKeeper, root: str, storage: str, parti
         if twice := wanted.intersection(held):
             raise StoreAdminError(f"partitions {_listed(twice)} are already assigned to {storage}")
         assignments.partitions[storage] = tuple(sorted(wanted.union(held)))
+        await _compare_and_set(session, paths.assignment, assignments.encode(), version)
+
+
+async def assign_all_partitions(zookeeper: ZooKeeper, root: str, storages: Iterable[str]) -> None:
+    """Give every one of ``storages`` all partitions, in one step. They must be told too, through their admin ports.
+
+    Raises ``StoreAdminError`` when one is unknown, or any storage node has partitions already.
+    """
+    paths = ClusterPaths.of(root)
+    async with _changing(zookeeper, root) as session:
+        params = await read_store_params(session, root)
+        assignments, version = await _read(session, paths.assignment, ReplicaAssignments)
+        if taken := [storage for storage, held in assignments.partitions.items() if held]:
+            raise StoreAdminError(f"storage nodes already have partitions: {', '.join(sorted(taken))}")
+        for storage in storages:
+            _check_known(assignments, storage)
+            assignments.partitions[storage] = tuple(range(params.partition_count))
         await _compare_and_set(session, paths.assignment, assignments.encode(), version)
 
 
@@ -308,9 +325,13 @@ async def _changing(zookeeper: ZooKeeper, root: str) -> AsyncIterator[ZooKeeper]
 def _held(assignments: ReplicaAssignments, storage: str, partitions: set[int]) -> tuple[int, ...]:
     if not partitions:
         raise StoreAdminError("no partitions given")
+    _check_known(assignments, storage)
+    return assignments.partitions[storage]
+
+
+def _check_known(assignments: ReplicaAssignments, storage: str) -> None:
     if storage not in assignments.partitions:
         raise StoreAdminError(f"storage node {storage} does not exist; add it first")
-    return assignments.partitions[storage]
 
 
 async def _read(zookeeper: ZooKeeper, path: str, kind: type[_V], watch: Watch | None = None) -> tuple[_V, int]:

@@ -1,16 +1,24 @@
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+from unittest import mock
+
 import pytest
 
 from tests.memory_zookeeper import MemoryZooKeeper, MemoryZooKeeperServer
 from waltz.common.zk.ensure import StorageAddress, ensure_cluster
+from waltz.common.zk.paths import ClusterPaths
 from waltz.common.zk.store_admin import (
     StoreAdminError,
     add_storage_node,
     assign_partitions,
-    create_cluster,
     read_cluster_params,
     read_connections,
     read_replica_assignments,
+    remove_storage_node,
+    unassign_partitions,
 )
+
+T = TypeVar("T")
 
 ROOT = "/waltz"
 A, B = StorageAddress("a", 1, 2), StorageAddress("b", 3, 4)
@@ -37,12 +45,53 @@ async def test_everything_is_made_and_then_nothing(zk: MemoryZooKeeper) -> None:
         await assert_as_wanted(zk)
 
 
-async def test_what_is_missing_is_made(zk: MemoryZooKeeper) -> None:
-    await create_cluster(zk, ROOT, "demo", 2)
-    await add_storage_node(zk, ROOT, "a:1", 1, 2)
-    await assign_partitions(zk, ROOT, "a:1", [1])
+class Broken(Exception):
+    pass
+
+
+async def test_a_creation_that_was_interrupted_anywhere_is_completed() -> None:
+    writes, done = 0, False
+    while not done:
+        server = MemoryZooKeeperServer()
+        zk = await server.connect()
+        left = writes = writes + 1
+
+        def breaking(operation: Callable[..., Awaitable[T]]) -> Callable[..., Awaitable[T]]:
+            async def counted(path: str, *arguments: object, **options: object) -> T:
+                nonlocal left
+                if path != ClusterPaths.of(ROOT).admin_lock:
+                    left -= 1
+                    if left < 0:
+                        raise Broken
+                return await operation(path, *arguments, **options)
+
+            return counted
+
+        with mock.patch.object(zk, "create", breaking(zk.create)), mock.patch.object(zk, "set", breaking(zk.set)):
+            try:
+                await ensure_cluster(zk, ROOT, "demo", 2, [A, B])
+                done = True
+            except Broken:
+                pass
+        server.expire(zk)
+        zk = await server.connect()
+        assert await ensure_cluster(zk, ROOT, "demo", 2, [A, B]) == []
+        await assert_as_wanted(zk)
+    assert writes > 12  # the tree, three writes for each storage, the replicas
+
+
+async def test_what_has_become_of_a_cluster_since_is_left_as_it_is(zk: MemoryZooKeeper) -> None:
     await ensure_cluster(zk, ROOT, "demo", 2, [A, B])
-    await assert_as_wanted(zk)
+    await add_storage_node(zk, ROOT, "c:5", 2, 6)
+    await assign_partitions(zk, ROOT, "c:5", [0, 1])
+    await unassign_partitions(zk, ROOT, "b:3", [0, 1])
+    assert await ensure_cluster(zk, ROOT, "demo", 2, [A, B]) == []
+    moved = {"a:1": (0, 1), "b:3": (), "c:5": (0, 1)}
+    assert (await read_replica_assignments(zk, ROOT)).partitions == moved
+    await remove_storage_node(zk, ROOT, "b:3")
+    assert await ensure_cluster(zk, ROOT, "demo", 2, [A, B]) == ["b:3"]
+    assert (await read_replica_assignments(zk, ROOT)).partitions == {"a:1": (0, 1), "c:5": (0, 1)}
+    assert (await read_connections(zk, ROOT)).admin_ports == {"a:1": 2, "c:5": 6}
 
 
 @pytest.mark.parametrize(("name", "partitions"), [("other", 2), ("demo", 3)])

@@ -142,6 +142,24 @@ async def test_partial_entry_can_be_removed(zk: MemoryZooKeeper, server: MemoryZ
     await admin.add_storage_node(zk, ROOT, "s1:6000", 1, 6100)
 
 
+async def test_partial_entry_is_completed(zk: MemoryZooKeeper) -> None:
+    await zk.set(PATHS.group, GroupDescriptor({"s1:6000": 3}).encode())
+    await zk.set(PATHS.assignment, ReplicaAssignments({"s1:6000": ()}).encode())
+    await admin.add_storage_node(zk, ROOT, "s1:6000", 1, 6100)
+    assert await admin.read_groups(zk, ROOT) == GroupDescriptor({"s1:6000": 1})
+    assert await admin.read_connections(zk, ROOT) == ConnectionMetadata({"s1:6000": 6100})
+
+
+async def test_all_partitions_are_given_at_once_and_once(zk: MemoryZooKeeper, server: MemoryZooKeeperServer) -> None:
+    for storage in ("s1:1", "s2:1"):
+        await admin.add_storage_node(zk, ROOT, storage, 1, 6100)
+    await refused(server, admin.assign_all_partitions(zk, ROOT, ["s1:1", "s3:1"]), "s3:1 does not exist")
+    await admin.assign_all_partitions(zk, ROOT, ["s2:1"])
+    held = {"s1:1": (), "s2:1": (0, 1, 2, 3)}
+    assert (await admin.read_replica_assignments(zk, ROOT)).partitions == held
+    await refused(server, admin.assign_all_partitions(zk, ROOT, ["s1:1"]), "already have partitions: s2:1")
+
+
 async def test_assign_and_unassign(zk: MemoryZooKeeper, server: MemoryZooKeeperServer) -> None:
     for storage, group in (("s1:1", 1), ("s2:1", 1), ("s3:1", 2)):
         await admin.add_storage_node(zk, ROOT, storage, group, 6100)
