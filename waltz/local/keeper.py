@@ -19,18 +19,24 @@ from waltz.local.layout import Layout
 from waltz.local.ports import HOST
 
 LOCK_FILE = "keeper.lock"
+"""Whoever keeps the cluster has it locked; it is empty."""
+STATE_FILE = "keeper.json"
+"""What the keeper has written down: a :class:`Kept`. It may be of an earlier keeper, which was killed."""
 LOG_FILE = "keeper.log"
 REQUESTS = "keeper.requests"
 """Directory in which an empty file asks the keeper to bring back the node of that name."""
 STOP_TIMEOUT_S = 60.0
 POLL_INTERVAL_S = 0.1
+_STATE, _START_TIME = 3, 22  # fields of /proc/PID/stat, as proc(5) counts them
 
 
 class Kept(NamedTuple):
     """What the keeper of a running cluster has written down."""
 
     keeper: int
-    """Process id of the keeper."""
+    """Process id of the keeper; 0 as long as it has written down nothing."""
+    keeper_start: str
+    """When that process was started, in the kernel's words: another one with the same id was at another time."""
     ready: bool
     nodes: dict[str, int]
     """Process ids of the nodes that run."""
@@ -43,13 +49,21 @@ def keep(cluster: LocalCluster) -> None:
     """
     directory = cluster.layout.directory
     directory.mkdir(parents=True, exist_ok=True)
-    with _lock(directory) as write:
+    start = _start_of(os.getpid())
+
+    def write(*, ready: bool, nodes: dict[str, int]) -> None:
+        content = json.dumps(Kept(os.getpid(), start, ready, nodes)._asdict())
+        new = directory / f"{STATE_FILE}.new"
+        new.write_text(content)
+        new.replace(directory / STATE_FILE)
+
+    with _lock(directory):
         # Not a handler of our own that raises: on a loop that would be wherever the loop is, also where what is raised
         # is ignored. Python's own for SIGINT is the one in whose place asyncio puts the cancelling of what runs.
         signal.signal(signal.SIGINT, signal.default_int_handler)
         signal.signal(signal.SIGTERM, _interrupt)
         try:
-            write(Kept(os.getpid(), ready=False, nodes={}))
+            write(ready=False, nodes={})
             requests = _no_requests(directory)
             with cluster:
                 nodes: dict[str, int] = {}
@@ -59,7 +73,7 @@ def keep(cluster: LocalCluster) -> None:
                             # The others go on: to lose one is what the cluster is made for.
                             print(f"{name} has ended; see {cluster.layout.log_path(name)}", flush=True)
                         nodes = cluster.processes()
-                        write(Kept(os.getpid(), ready=True, nodes=nodes))
+                        write(ready=True, nodes=nodes)
                     time.sleep(POLL_INTERVAL_S)
                     _bring_back(cluster, requests)
         except KeyboardInterrupt:
@@ -90,25 +104,15 @@ def _bring_back(cluster: LocalCluster, requests: Path) -> None:
                 print(error, flush=True)
 
 
-class _Writer:
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor = descriptor
-
-    def __call__(self, kept: Kept) -> None:
-        content = json.dumps(kept._asdict()).encode()
-        os.ftruncate(self._descriptor, 0)
-        os.pwrite(self._descriptor, content, 0)
-
-
 @contextlib.contextmanager
-def _lock(directory: Path) -> Iterator[_Writer]:
+def _lock(directory: Path) -> Iterator[None]:
     descriptor = os.open(directory / LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o644)
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise _running_already(directory) from None
-        yield _Writer(descriptor)
+        yield
     finally:
         os.close(descriptor)
 
@@ -126,22 +130,37 @@ def running(directory: Path) -> Kept | None:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
-        content = os.pread(descriptor, 1 << 20, 0)
-        kept = Kept(**json.loads(content)) if content else Kept(0, ready=False, nodes={})
-        return kept._replace(nodes={name: number for name, number in kept.nodes.items() if _alive(number)})
+        return _read_state(directory)
     else:
         return None
     finally:
         os.close(descriptor)
 
 
-def _alive(process_id: int) -> bool:
-    """Whether the process runs. One that has ended stays in the process table until its keeper has looked at it."""
+def _read_state(directory: Path) -> Kept:
+    try:
+        kept = Kept(**json.loads((directory / STATE_FILE).read_text()))
+    except FileNotFoundError:
+        return _NOTHING_YET
+    if _start_of(kept.keeper) != kept.keeper_start:
+        return _NOTHING_YET
+    return kept._replace(nodes={name: number for name, number in kept.nodes.items() if _start_of(number)})
+
+
+_NOTHING_YET = Kept(0, "", ready=False, nodes={})
+
+
+def _start_of(process_id: int) -> str:
+    """When the process was started; empty if it does not run.
+
+    One that has ended stays in the process table until its keeper has looked at it.
+    """
     try:
         stat = Path(f"/proc/{process_id}/stat").read_text()
     except OSError:
-        return False
-    return stat.rpartition(")")[2].split()[0] != "Z"
+        return ""
+    fields = stat.rpartition(")")[2].split()  # the first two are its id and its name, which may hold spaces
+    return "" if fields[_STATE - 3] == "Z" else fields[_START_TIME - 3]
 
 
 def bring_back(directory: Path, name: str) -> bool:
@@ -206,17 +225,18 @@ def start(directory: Path, run_command: list[str]) -> Kept:
 
 def stop(directory: Path) -> bool:
     """Stop what runs in ``directory`` and wait for its end; ``False`` if nothing did. Raises :class:`WaltzError`."""
-    kept = running(directory)
-    if kept is None:
-        return False
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(kept.keeper, signal.SIGTERM)
     deadline = time.monotonic() + STOP_TIMEOUT_S
-    while running(directory) is not None:
+    told = 0
+    while (kept := running(directory)) is not None:
+        if kept.keeper and not told:
+            told = kept.keeper
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(told, signal.SIGTERM)
         if time.monotonic() > deadline:
-            raise WaltzError(f"the cluster's keeper, process {kept.keeper}, does not end; see {directory / LOG_FILE}")
+            who = f"the cluster's keeper, process {kept.keeper}," if kept.keeper else "the cluster's keeper"
+            raise WaltzError(f"{who} does not end; see {directory / LOG_FILE}")
         time.sleep(POLL_INTERVAL_S)
-    return True
+    return told > 0
 
 
 def keeper_command(directory: Path, *options: str) -> list[str]:

@@ -1,14 +1,18 @@
 """The keeper of a local cluster: a signal ends it, wherever it is."""
 
 import asyncio
+import json
+import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from waltz.common.errors import WaltzError
+from waltz.local import keeper
 from waltz.local.cluster import LocalCluster
-from waltz.local.keeper import keep, running
+from waltz.local.keeper import keep, running, stop
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -67,3 +71,30 @@ def test_a_signal_ends_what_runs(tmp_path: Path, number: signal.Signals) -> None
 
     keep(Cluster(tmp_path))
     assert running(tmp_path) is None
+
+
+def _written_by(process_id: int, start: str) -> str:
+    return json.dumps({"keeper": process_id, "keeper_start": start, "ready": True, "nodes": {}})
+
+
+@pytest.mark.parametrize(
+    "written",
+    [None, _written_by(os.getpid(), "an earlier process of that id"), _written_by(1 << 30, "it has ended")],
+    ids=["nothing", "by a process whose id was given again", "by one that has ended"],
+)
+def test_nobody_is_signalled_before_the_keeper_has_said_who_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, written: str | None
+) -> None:
+    signalled: list[int] = []
+    monkeypatch.setattr(os, "kill", lambda process_id, _number: signalled.append(process_id))
+    monkeypatch.setattr(keeper, "STOP_TIMEOUT_S", 0.0)
+    if written is not None:
+        (tmp_path / keeper.STATE_FILE).write_text(written)
+    with keeper._lock(tmp_path):
+        kept = running(tmp_path)
+        assert kept is not None
+        assert not kept.ready
+        with pytest.raises(WaltzError, match="does not end"):
+            stop(tmp_path)
+    assert not signalled
+    assert not stop(tmp_path)
