@@ -12,7 +12,7 @@ from waltz.client.engine.assignments import Assigned, Assignments, Owner
 from waltz.client.engine.silence import Silence
 from waltz.client.engine.tasks import TaskOwner
 from waltz.client.options import ClientOptions
-from waltz.common.errors import ConnectFailedError, ConnectionClosedError, DeadlineExceededError
+from waltz.common.errors import ConnectFailedError, ConnectionClosedError, DeadlineExceededError, ProtocolError
 from waltz.common.ids import Endpoint, ReqId
 from waltz.common.net.backoff import Backoff
 from waltz.common.net.channel import CLOSE_TIMEOUT_S, Channel, ChannelHandler, connect
@@ -94,7 +94,8 @@ class ServerLink:
     """Keeps a connection to ``endpoint`` from :meth:`start` to :meth:`close`.
 
     A connection over which something came is replaced at once when it breaks. One that brought nothing (refused, TLS
-    failure, no common version, closed after the hello) is followed by a delay that grows, which the original lacks.
+    failure, no common version, closed after the hello), and one that was closed for what it brought, is followed by a
+    delay that grows, which the original lacks.
     """
 
     def __init__(
@@ -300,6 +301,8 @@ class ServerLink:
         if channel is not self.channel:
             return
         self.channel = None
+        if isinstance(error, ProtocolError):
+            self._useful = False
         self._paused_by.clear()  # they mount on the next connection when they have room
         cause = error or ConnectionClosedError(f"{self.endpoint} closed the connection")
         logger.debug("connection to %s lost: %s", self.endpoint, cause)

@@ -1,14 +1,20 @@
 """The pool of links: one for each server, for as long as the cluster knows it."""
 
+import asyncio
 import random
+from dataclasses import replace
+from typing import cast
+from unittest import mock
+
+import pytest
 
 from tests.unit.client.application import QUICK
 from tests.unit.client.fake_server import until
 from waltz.client.engine.assignments import Owner
 from waltz.client.engine.links import Links, ServerLink
-from waltz.common.errors import ConnectFailedError
+from waltz.common.errors import ConnectFailedError, ConnectionClosedError, ProtocolError
 from waltz.common.ids import Endpoint
-from waltz.common.net.channel import Channel
+from waltz.common.net.channel import Channel, ChannelHandler
 from waltz.common.wire.frames import Bounds
 from waltz.common.zk.znodes import PartitionGeneration
 
@@ -80,3 +86,64 @@ async def test_closing_awaits_the_links_that_were_removed_before() -> None:
     assert removed is not None
     await pool.close()
     assert removed.closed
+
+
+class Passing:
+    """A connection that brings something, and ends."""
+
+    version = 5
+    taken_bytes = received_bytes = 0
+
+    async def wait_closed(self) -> None:
+        await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize(
+    ("error", "delays"),
+    [(ProtocolError("no such message"), 2), (ConnectionClosedError("gone"), 0)],
+    ids=["bad", "gone"],
+)
+async def test_a_connection_that_brought_what_is_no_message_is_not_replaced_at_once(
+    error: Exception, delays: int
+) -> None:
+    attempts = 0
+
+    async def pass_by(
+        endpoint: Endpoint, family: object, hello_text: str, handler: ChannelHandler, **_: object
+    ) -> Channel:
+        nonlocal attempts
+        attempts += 1
+        if attempts > 2:
+            await asyncio.Event().wait()
+        channel = cast("Channel", Passing())
+        handler.channel_ready(channel)
+        handler.frames_received(channel, b"", [])
+        handler.channel_closed(channel, error)
+        return channel
+
+    class Quiet(User):
+        def link_ready(self, link: ServerLink) -> None:
+            pass
+
+        def link_received(self, link: ServerLink, buffer: bytes, bounds: Bounds) -> None:
+            pass
+
+        def link_lost(self, link: ServerLink, error: Exception) -> None:
+            pass
+
+    options = replace(QUICK, reconnect_initial_s=1000.0, reconnect_maximum_s=1000.0)
+    given: list[float] = []
+
+    async def sleep(delay_s: float) -> None:
+        if delay_s:
+            given.append(delay_s)
+        await real_sleep(0)
+
+    real_sleep = asyncio.sleep
+    pool = Links(Quiet(), tls=None, options=options, random_source=random.Random(1), watched=True, connector=pass_by)
+    with mock.patch("waltz.client.engine.links.asyncio.sleep", sleep):
+        pool.to(A)
+        while attempts < 3:
+            await real_sleep(0)
+    assert len(given) == delays
+    await pool.close()
