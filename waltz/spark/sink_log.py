@@ -159,10 +159,10 @@ class ClusterLog:
         return ids[-1]
 
 
-async def read_partition_count(options: ClusterOptions) -> int:
-    """How many partitions the cluster has. Raises ``PlanningError`` and ``ZooKeeperError``."""
+async def read_cluster(options: ClusterOptions) -> StoreParams:
+    """Key and size of the cluster. Raises ``PlanningError`` and ``ZooKeeperError``."""
     zookeeper = await connect_zookeeper(options)
     try:
-        return (await read_store(zookeeper, options)).partition_count
+        return await read_store(zookeeper, options)
     finally:
         await zookeeper.close()

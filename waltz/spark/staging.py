@@ -1,5 +1,6 @@
 """The staging directory of a sink: rows before they are appended, and what is decided about them.
 
+    STAGING/APP/log.json                    which log the rows are for
     STAGING/APP/rows/NAME.arrow             rows that tasks have staged, of any epoch
     STAGING/APP/epochs/E/manifest.json      which of them are epoch E, and the log's marks before it was appended
     STAGING/APP/epochs/E/claim-N.json       the N-th client that took the appending of epoch E over
@@ -7,10 +8,10 @@
 
 The decisions and rows of the last epoch that is done stay until the next one is: a late run of it finds them.
 
-Every decision is the appearance of one name, which the file system grants to one only (``link``): the first manifest
-wins, every claim has its own number, and what is done stays done. A file has its content before it has that name.
-Needed of the file system: shared by the driver and all workers; ``link`` and ``rename`` are atomic, and a file that was
-just made can be opened by everyone, as with local disks and NFS.
+Every decision is the appearance of one name, which the file system grants to one only (``link``): the first log and the
+first manifest win, every claim has its own number, and what is done stays done. A file has its content before it has
+that name. Needed of the file system: shared by the driver and all workers; ``link`` and ``rename`` are atomic, and a
+file that was just made can be opened by everyone, as with local disks and NFS.
 """
 
 import json
@@ -20,8 +21,9 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import NamedTuple
 from urllib.parse import quote
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import pyarrow as pa
 import pyarrow.ipc
@@ -39,6 +41,27 @@ _MAX_NAME_BYTES = 200
 _TRASH = "trash-"
 
 _SCHEMA = pa.schema([pa.field("header", pa.int32(), nullable=False), pa.field("data", pa.binary(), nullable=False)])
+
+
+class LogIdentity(NamedTuple):
+    """Where the rows of a sink go: what is done there is not done in another log, or by a sink of the other format."""
+
+    cluster_key: UUID
+    format: str
+    """Of the sink, as Spark knows it."""
+
+    def encode(self) -> bytes:
+        """As a JSON document."""
+        return json.dumps({"cluster_key": str(self.cluster_key), "format": self.format}).encode()
+
+    @classmethod
+    def decode(cls, content: bytes) -> "LogIdentity":
+        """Raises ``ValueError``, ``KeyError`` or ``TypeError`` when it is none."""
+        document = json.loads(content)
+        return cls(UUID(str(document["cluster_key"])), str(document["format"]))
+
+    def __str__(self) -> str:
+        return f"format {self.format} on the cluster with the key {self.cluster_key}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +109,24 @@ class StagingArea:
         if len(name) > _MAX_NAME_BYTES or name in (".", ".."):
             raise SinkError(f"{app_id!r} cannot be the name of a directory; choose a shorter txnAppId")
         self._root = Path(staging_path) / name
+
+    def bind(self, log: LogIdentity) -> None:
+        """Use the directory for this log only; one that does not say its log is taken over.
+
+        Raises ``SinkError`` when it is for another log: what is done there is not done in this one.
+        """
+        path = self._made() / "log.json"
+        if not path.exists():
+            _publish(path, log.encode())
+        try:
+            found = LogIdentity.decode(path.read_bytes())
+        except (ValueError, KeyError, TypeError) as error:
+            raise SinkError(f"{path} does not say which log the directory is for: {error}") from error
+        if found != log:
+            raise SinkError(
+                f"the staging directory {self._root} belongs to {found}, and this write is {log}; give it another "
+                "txnAppId or stagingPath"
+            )
 
     # Rows
 

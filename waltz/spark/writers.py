@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 from uuid import uuid4
 
 import pyarrow as pa
@@ -26,8 +26,8 @@ from waltz.common.loops import new_event_loop
 from waltz.spark.errors import SinkError
 from waltz.spark.exactly_once import EpochAppender, NotAllAppendedError, slices
 from waltz.spark.rows import Row, RowMaker
-from waltz.spark.sink_log import ClusterLog, RowLocks, open_log, read_partition_count
-from waltz.spark.staging import StagedFile, StagingArea
+from waltz.spark.sink_log import ClusterLog, RowLocks, open_log, read_cluster
+from waltz.spark.staging import LogIdentity, StagedFile, StagingArea
 from waltz.spark.write_options import CHECKPOINT_LOCATION, STAGING_PATH, TXN_APP_ID, SinkOptions, WriteOptions
 
 _ONLY_EPOCH = 0
@@ -42,6 +42,13 @@ class WrittenRows(WriterCommitMessage):
 
 Groups: TypeAlias = Callable[[Iterable[pa.RecordBatch]], Iterable[list[tuple[int, Row]]]]
 """What makes transactions of the rows of a task, each with its partition, some at a time."""
+
+
+class Planned(NamedTuple):
+    """What is known of a write before its tasks begin."""
+
+    groups: Groups
+    log: LogIdentity
 
 
 class Sink:
@@ -75,6 +82,10 @@ class Sink:
         manifest = self._area.manifest(epoch)
         kept = () if manifest is None else manifest.files
         self._area.discard([file for file in _files(messages) if file not in kept])
+
+    def bind_staging(self, log: LogIdentity) -> None:
+        """Keep a staging directory that is named again for its log. Raises ``SinkError`` when that is another one."""
+        self._area.bind(log)
 
     def remove_staging(self) -> None:
         """Remove the staging directory of a sink that nobody names again."""
@@ -146,14 +157,15 @@ def _files(messages: Sequence[WriterCommitMessage | None]) -> list[StagedFile]:
 class BatchWriter(DataSourceArrowWriter):
     """``df.write``: one epoch, named by ``txnAppId`` and ``txnVersion`` if another run may repeat it."""
 
-    def __init__(
-        self, options: SinkOptions, make_groups: Callable[[], Groups], *, locks: RowLocks | None = None
-    ) -> None:
-        """Raises what ``make_groups`` does, which may ask the cluster."""
+    def __init__(self, options: SinkOptions, plan: Callable[[], Planned], *, locks: RowLocks | None = None) -> None:
+        """Raises what ``plan`` does, and ``SinkError`` when the staging directory is for another log."""
+        planned = plan()
         self._named = options.app_id is not None
         self._epoch = options.version if options.version is not None else _ONLY_EPOCH
         app_id = (options.app_id or f"batch-{uuid4()}") if options.staging_path else None
-        self._sink = Sink(options, make_groups(), app_id=app_id, locks=locks)
+        self._sink = Sink(options, planned.groups, app_id=app_id, locks=locks)
+        if self._named:
+            self._sink.bind_staging(planned.log)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WrittenRows:
         """Stage, or append."""
@@ -175,12 +187,13 @@ class BatchWriter(DataSourceArrowWriter):
 class StreamWriter(DataSourceStreamArrowWriter):
     """``writeStream``: every micro-batch is an epoch of the query, or of ``txnAppId``."""
 
-    def __init__(
-        self, options: SinkOptions, make_groups: Callable[[], Groups], *, locks: RowLocks | None = None
-    ) -> None:
-        """Raises ``ConfigError`` for a query that has no name, and what ``make_groups`` does."""
+    def __init__(self, options: SinkOptions, plan: Callable[[], Planned], *, locks: RowLocks | None = None) -> None:
+        """Raises ``ConfigError`` for a query that has no name, and as :class:`BatchWriter` does."""
         app_id = (options.app_id or _query_id(options)) if options.staging_path else None
-        self._sink = Sink(options, make_groups(), app_id=app_id, locks=locks)
+        planned = plan()
+        self._sink = Sink(options, planned.groups, app_id=app_id, locks=locks)
+        if app_id is not None:
+            self._sink.bind_staging(planned.log)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WrittenRows:
         """Stage, or append."""
@@ -199,16 +212,16 @@ class WaltzWriter(BatchWriter):
     """A batch of transactions."""
 
     def __init__(self, options: WriteOptions, schema: StructType, *, overwrite: bool) -> None:
-        """Reads the number of partitions. Raises ``ConfigError``, ``PlanningError`` and ``ZooKeeperError``."""
-        super().__init__(options, partial(_groups, options, schema, overwrite=overwrite))
+        """Asks the cluster. Raises ``ConfigError``, ``SinkError``, ``PlanningError`` and ``ZooKeeperError``."""
+        super().__init__(options, partial(_plan, options, schema, overwrite=overwrite))
 
 
 class WaltzStreamWriter(StreamWriter):
     """A stream of transactions."""
 
     def __init__(self, options: WriteOptions, schema: StructType, *, overwrite: bool) -> None:
-        """Reads the number of partitions. Raises ``ConfigError``, ``PlanningError`` and ``ZooKeeperError``."""
-        super().__init__(options, partial(_groups, options, schema, overwrite=overwrite))
+        """Asks the cluster. Raises ``ConfigError``, ``SinkError``, ``PlanningError`` and ``ZooKeeperError``."""
+        super().__init__(options, partial(_plan, options, schema, overwrite=overwrite))
 
 
 def refuse_overwrite(overwrite: bool) -> None:
@@ -217,10 +230,11 @@ def refuse_overwrite(overwrite: bool) -> None:
         raise ConfigError("a log cannot be overwritten; use mode('append') or outputMode('append')")
 
 
-def _groups(options: WriteOptions, schema: StructType, *, overwrite: bool) -> Groups:
+def _plan(options: WriteOptions, schema: StructType, *, overwrite: bool) -> Planned:
     refuse_overwrite(overwrite)
     RowMaker(schema, options, 1)
-    return RowMaker(schema, options, asyncio.run(read_partition_count(options))).groups
+    cluster = asyncio.run(read_cluster(options))
+    return Planned(RowMaker(schema, options, cluster.partition_count).groups, LogIdentity(cluster.key, "waltz"))
 
 
 def _query_id(options: SinkOptions) -> str:

@@ -1,11 +1,12 @@
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 
 from waltz.spark import staging
 from waltz.spark.errors import SinkError, SinkFencedError
 from waltz.spark.rows import Row
-from waltz.spark.staging import Manifest, StagedFile, StagingArea, partitions_of
+from waltz.spark.staging import LogIdentity, Manifest, StagedFile, StagingArea, partitions_of
 
 
 @pytest.fixture
@@ -118,6 +119,41 @@ def test_done_is_done_with_all_before(area: StagingArea, tmp_path: Path) -> None
     assert [path.name for path in (root / "epochs").iterdir()] == ["5"]
     area.remove()
     assert not root.exists()
+
+
+HERE, ELSEWHERE = LogIdentity(UUID(int=1), "waltz"), LogIdentity(UUID(int=2), "waltz")
+
+
+def test_a_directory_is_for_one_log(area: StagingArea, tmp_path: Path) -> None:
+    area.complete(7)
+    area.bind(HERE)
+    StagingArea(str(tmp_path), "my/app").bind(HERE)
+    assert area.is_done(7)
+    for other in (ELSEWHERE, HERE._replace(format="waltz-table")):
+        with pytest.raises(SinkError, match=r"belongs to format waltz on .*0001, .* give it another txnAppId"):
+            area.bind(other)
+    StagingArea(str(tmp_path), "another app").bind(ELSEWHERE)
+
+
+def test_of_two_logs_at_a_time_the_first_has_the_directory(area: StagingArea, monkeypatch: pytest.MonkeyPatch) -> None:
+    publish = staging._publish
+
+    def come_second(path: Path, content: bytes) -> bool:
+        assert publish(path, HERE.encode())
+        return publish(path, content)
+
+    monkeypatch.setattr(staging, "_publish", come_second)
+    with pytest.raises(SinkError, match="belongs to"):
+        area.bind(ELSEWHERE)
+    area.bind(HERE)
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"cluster_key": 5, "format": "waltz"}'])
+def test_a_log_that_is_none_is_an_error(area: StagingArea, tmp_path: Path, content: str) -> None:
+    area.bind(HERE)
+    (tmp_path / "my%2Fapp" / "log.json").write_text(content)
+    with pytest.raises(SinkError, match="does not say which log"):
+        area.bind(HERE)
 
 
 def test_names_that_no_directory_can_have(tmp_path: Path) -> None:

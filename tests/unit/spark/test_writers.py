@@ -2,14 +2,17 @@ import json
 import pickle
 from collections.abc import Iterator
 from pathlib import Path
+from uuid import NAMESPACE_URL, uuid5
 
 import pyarrow as pa
 import pytest
 from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
 from waltz.common.errors import ConfigError
+from waltz.common.zk.znodes import StoreParams
 from waltz.spark import writers
 from waltz.spark.errors import SinkError
+from waltz.spark.options import ClusterOptions
 from waltz.spark.staging import Manifest, StagingArea
 from waltz.spark.write_options import parse_stream_write_options, parse_write_options
 from waltz.spark.writers import WaltzStreamWriter, WaltzWriter, WrittenRows
@@ -20,10 +23,12 @@ OPTIONS = {"zookeeper": "zk:2181", "clusterRoot": "/waltz"}
 
 @pytest.fixture(autouse=True)
 def _three_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def read_partition_count(options: object) -> int:
-        return 3
+    """Each root is the cluster of its own key."""
 
-    monkeypatch.setattr(writers, "read_partition_count", read_partition_count)
+    async def read_cluster(options: ClusterOptions) -> StoreParams:
+        return StoreParams(uuid5(NAMESPACE_URL, options.cluster_root), 3)
+
+    monkeypatch.setattr(writers, "read_cluster", read_cluster)
 
 
 def batches(*partition_ids: int) -> Iterator[pa.RecordBatch]:
@@ -79,6 +84,18 @@ def test_what_is_done_is_committed_without_a_cluster(tmp_path: Path) -> None:
     StagingArea(str(tmp_path), "app").complete(8)
     writer.commit([writer.write(batches(0))])
     assert staged(tmp_path) == []
+
+
+def test_what_is_done_in_one_cluster_is_not_done_in_another(tmp_path: Path) -> None:
+    batch_writer(tmp_path, txnAppId="app", txnVersion="7")
+    StagingArea(str(tmp_path), "app").complete(7)
+    with pytest.raises(SinkError, match="belongs to format waltz on the cluster"):
+        batch_writer(tmp_path, txnAppId="app", txnVersion="7", clusterRoot="/other")
+    batch_writer(tmp_path, txnAppId="other", txnVersion="7", clusterRoot="/other")
+    batch_writer(tmp_path, clusterRoot="/other")
+    given = OPTIONS | {"stagingPath": str(tmp_path), "txnAppId": "app", "clusterRoot": "/other"}
+    with pytest.raises(SinkError, match="belongs to format waltz on the cluster"):
+        WaltzStreamWriter(parse_stream_write_options(given), SCHEMA, overwrite=False)
 
 
 def test_a_query_is_known_by_its_checkpoint(tmp_path: Path) -> None:

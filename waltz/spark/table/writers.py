@@ -6,16 +6,18 @@ or appended at once, as :mod:`waltz.spark.writers` does it.
 
 import asyncio
 from functools import partial
+from uuid import UUID
 
 from pyspark.sql.types import StructType
 
 from waltz.spark.errors import PlanningError
 from waltz.spark.options import PARTITIONS
 from waltz.spark.planning import connect_zookeeper, read_store
+from waltz.spark.staging import LogIdentity
 from waltz.spark.table.planning import read_all_properties, read_properties_of_tables
 from waltz.spark.table.rows import EnvelopeMaker, check_columns, locks_of
 from waltz.spark.table.write_options import TableWriteOptions, ordered
-from waltz.spark.writers import BatchWriter, Groups, StreamWriter, refuse_overwrite
+from waltz.spark.writers import BatchWriter, Planned, StreamWriter, refuse_overwrite
 from waltz.table.properties import PartitionProperties
 
 
@@ -23,40 +25,41 @@ class WaltzTableWriter(BatchWriter):
     """A batch of rows."""
 
     def __init__(self, options: TableWriteOptions, schema: StructType, *, overwrite: bool) -> None:
-        """Raises ``ConfigError``, ``PropertiesError``, ``PlanningError`` and ``ZooKeeperError``."""
-        super().__init__(options, partial(_groups, options, schema, overwrite=overwrite), locks=locks_of)
+        """Raises ``ConfigError``, ``SinkError``, ``PropertiesError``, ``PlanningError`` and ``ZooKeeperError``."""
+        super().__init__(options, partial(_plan, options, schema, overwrite=overwrite), locks=locks_of)
 
 
 class WaltzTableStreamWriter(StreamWriter):
     """A stream of rows."""
 
     def __init__(self, options: TableWriteOptions, schema: StructType, *, overwrite: bool) -> None:
-        """Raises ``ConfigError``, ``PropertiesError``, ``PlanningError`` and ``ZooKeeperError``."""
-        super().__init__(options, partial(_groups, options, schema, overwrite=overwrite), locks=locks_of)
+        """Raises ``ConfigError``, ``SinkError``, ``PropertiesError``, ``PlanningError`` and ``ZooKeeperError``."""
+        super().__init__(options, partial(_plan, options, schema, overwrite=overwrite), locks=locks_of)
 
 
-def _groups(options: TableWriteOptions, schema: StructType, *, overwrite: bool) -> Groups:
+def _plan(options: TableWriteOptions, schema: StructType, *, overwrite: bool) -> Planned:
     refuse_overwrite(overwrite)
     check_columns(schema, options)
-    return EnvelopeMaker(schema, options, asyncio.run(read_written_tables(options))).groups
+    cluster_key, tables = asyncio.run(read_written_tables(options))
+    return Planned(EnvelopeMaker(schema, options, tables).groups, LogIdentity(cluster_key, "waltz-table"))
 
 
-async def read_written_tables(options: TableWriteOptions) -> dict[int, PartitionProperties]:
-    """The partitions that may be written, in the order that places keys: those that are named, or all tables.
+async def read_written_tables(options: TableWriteOptions) -> tuple[UUID, dict[int, PartitionProperties]]:
+    """The cluster's key, and what may be written in the order that places keys: partitions named, or all tables.
 
     Raises ``PropertiesError`` for a named one that is no table.
     """
     zookeeper = await connect_zookeeper(options)
     try:
-        count = (await read_store(zookeeper, options)).partition_count
+        key, count = await read_store(zookeeper, options)
         if options.partitions is None:
             found = await read_all_properties(zookeeper, options.cluster_root, range(count))
-            return {partition_id: known for partition_id, known in found.items() if known.format == "table"}
+            return key, {partition_id: known for partition_id, known in found.items() if known.format == "table"}
         wanted = ordered(options.partitions)
         if max(wanted) >= count:
             raise PlanningError(
                 f"option {PARTITIONS}: there is no partition {max(wanted)}; the cluster has {count} (0 to {count - 1})"
             )
-        return await read_properties_of_tables(zookeeper, options.cluster_root, wanted)
+        return key, await read_properties_of_tables(zookeeper, options.cluster_root, wanted)
     finally:
         await zookeeper.close()
