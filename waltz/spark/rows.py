@@ -12,7 +12,7 @@ from waltz.common.errors import ConfigError
 from waltz.common.keys import partition_for, to_json
 from waltz.spark.columns import SCHEMA
 from waltz.spark.errors import SinkError
-from waltz.spark.write_options import WriteOptions
+from waltz.spark.write_options import DATA_COLUMN, HASH_COLUMNS, HEADER_COLUMN, PARTITION_COLUMN, WriteOptions
 
 _INT_MIN, _INT_MAX = -(1 << 31), (1 << 31) - 1
 
@@ -32,21 +32,22 @@ class RowMaker:
         names = schema.fieldNames()
         self._partition_count = partition_count
         self._hash_columns = list(options.hash_columns)
-        self._partition = None if self._hash_columns else _find(names, options.partition_column)
-        self._header = _find(names, options.header_column)
-        self._data = _find(names, options.data_column)
+        self._partition = (
+            None if self._hash_columns else _find(names, PARTITION_COLUMN, options.partition_column, "partition")
+        )
+        self._header = _find(names, HEADER_COLUMN, options.header_column, "header")
+        self._data = _find(names, DATA_COLUMN, options.data_column, "data")
         self._document: list[str] = []
         for name in (self._partition, self._header):
             if name is not None and not isinstance(schema[name].dataType, IntegralType):
                 raise ConfigError(f"column '{name}' must be of an integral type, not {_type(schema, name)}")
-        missing = [name for name in self._hash_columns if name not in names]
-        if missing:
-            raise ConfigError(f"option hashColumns names the column '{missing[0]}', which the rows do not have")
+        for name in self._hash_columns:
+            _check_there(names, HASH_COLUMNS, name)
         rest = [name for name in names if name not in (self._partition, self._header, self._data)]
         if self._data is None:
             self._document = rest
             if not rest:
-                raise ConfigError(f"the rows have no column '{options.data_column}', and none to make JSON of")
+                raise ConfigError("the rows have no column 'data', and none to make JSON of")
         else:
             self._check_data(schema, rest)
 
@@ -103,8 +104,18 @@ class RowMaker:
         return found
 
 
-def _find(names: Sequence[str], name: str) -> str | None:
-    return name if name in names else None
+def _find(names: Sequence[str], option: str, given: str | None, default: str) -> str | None:
+    if given is None:
+        return default if default in names else None
+    _check_there(names, option, given)
+    return given
+
+
+def _check_there(names: Sequence[str], option: str, given: str) -> None:
+    if given not in names:
+        similar = [name for name in names if name.casefold() == given.casefold()]
+        hint = f"; did you mean '{similar[0]}'?" if similar else ""
+        raise ConfigError(f"option {option} names the column '{given}', which the rows do not have{hint}")
 
 
 def _type(schema: StructType, name: str) -> str:

@@ -76,9 +76,10 @@ class SinkOptions(ClusterOptions):
 class WriteOptions(SinkOptions):
     """The checked options of a write."""
 
-    partition_column: str
-    header_column: str
-    data_column: str
+    partition_column: str | None
+    """As the next two: ``None`` is the column of the default name, which need not be there."""
+    header_column: str | None
+    data_column: str | None
     hash_columns: tuple[str, ...]
     """Empty: rows go by the partition column or, without one, by their payload."""
 
@@ -96,9 +97,9 @@ def parse_stream_write_options(options: Mapping[str, str]) -> WriteOptions:
 def _parse(given: Mapping[str, str], *, is_batch: bool) -> WriteOptions:
     return WriteOptions(
         **fields_of(sink_options(given, is_batch=is_batch)),
-        partition_column=given.get(PARTITION_COLUMN, "partition"),
-        header_column=given.get(HEADER_COLUMN, "header"),
-        data_column=given.get(DATA_COLUMN, "data"),
+        partition_column=given.get(PARTITION_COLUMN),
+        header_column=given.get(HEADER_COLUMN),
+        data_column=given.get(DATA_COLUMN),
         hash_columns=_hash_columns(given),
     )
 

@@ -135,6 +135,10 @@ def test_rows_that_cannot_be_appended(columns: dict[str, list[object]], complain
             {"hashColumns": "account"},
             "hashColumns names the column 'account', which the",
         ),
+        ({"data": [b"x"], "Account": [1]}, {"hashColumns": "account"}, "do not have; did you mean 'Account'\\?"),
+        ({"data": [b"x"]}, {"partitionColumn": "place"}, "partitionColumn names the column 'place', which .* have$"),
+        ({"data": [b"x"], "Kind": [1]}, {"headerColumn": "kind"}, "headerColumn names .* did you mean 'Kind'\\?"),
+        ({"data": [b"x"]}, {"dataColumn": "DATA"}, "dataColumn names the column 'DATA', .* did you mean 'data'\\?"),
         ({"partition": [1]}, {}, "no column 'data', and none to make JSON of"),
     ],
 )

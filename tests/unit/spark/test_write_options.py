@@ -8,7 +8,7 @@ REQUIRED = {"zookeeper": "zk:2181", "clusterroot": "/waltz"}
 
 def test_defaults() -> None:
     options = parse_write_options(REQUIRED)
-    assert (options.partition_column, options.header_column, options.data_column) == ("partition", "header", "data")
+    assert (options.partition_column, options.header_column, options.data_column) == (None, None, None)
     assert (options.hash_columns, options.staging_path, options.app_id, options.version) == ((), None, None, None)
     assert (options.max_in_flight, options.append_timeout_s) == (1000, 120.0)
 
