@@ -65,7 +65,8 @@ class OutputMaker:
 
     def _as(self, column: pa.Array, field: pa.Field, rows: pa.RecordBatch) -> pa.Array:
         """Bytes with the offsets that Spark knows, or as text."""
-        narrow = column.cast(pa.binary())
+        # A slice keeps its offsets into the whole state, which may be too large for them; what is joined begins anew.
+        narrow = pa.concat_arrays([column]).cast(pa.binary())
         try:
             return narrow.cast(field.type)
         except pa.ArrowInvalid:

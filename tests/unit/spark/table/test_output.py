@@ -1,3 +1,5 @@
+from pathlib import Path
+
 import pyarrow as pa
 import pytest
 from pyspark.sql.types import StringType, StructField, StructType
@@ -58,3 +60,21 @@ def test_batches_are_bounded() -> None:
     assert sum(batch.num_rows for batch in batches) == 11
     assert all(batch.nbytes <= MAX_BATCH_BYTES or batch.num_rows == 1 for batch in batches)
     assert list(OutputMaker(SCHEMA, 3).batches(table.slice(0, 0))) == []
+
+
+def test_a_state_may_be_larger_than_spark_can_address(tmp_path: Path) -> None:
+    """Its values are in a file with a hole, of which only what lies behind 2 GiB is looked at."""
+    size_bytes = 1 << 20
+    count = (1 << 31) // size_bytes + 2
+    path = tmp_path / "values"
+    with open(path, "wb") as file:
+        file.truncate(count * size_bytes)
+    offsets = pa.array(range(0, (count + 1) * size_bytes, size_bytes), pa.int64()).buffers()[1]
+    with pa.memory_map(str(path)) as values:
+        buffers = [None, offsets, values.read_buffer(count * size_bytes)]
+        column = pa.Array.from_buffers(pa.large_binary(), count, buffers)
+        keys = pa.array([b""] * count, pa.large_binary())
+        state = pa.table({"value": column, "key": keys}).slice(count - 3)
+        batches = list(OutputMaker(TEXT, 3).batches(state))
+    assert sum(batch.num_rows for batch in batches) == 3
+    assert all(row == {"value": "\0" * size_bytes, "key": ""} for batch in batches for row in batch.to_pylist())
