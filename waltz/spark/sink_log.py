@@ -27,7 +27,7 @@ from waltz.spark.rows import Row
 from waltz.spark.write_options import SinkOptions
 
 ATTEMPT_TIMEOUT_S = 30.0
-"""How long the client tries to append what got lost on its way, before the sink looks into the log."""
+"""How long the client tries to append staged rows that got lost on their way, before the sink looks into the log."""
 
 MARK_TIMEOUT_S = 10.0
 
@@ -76,6 +76,8 @@ class ClusterLog:
         self._store = store
         self._options = options
         self._locks = locks
+        self.may_hold_rows = False
+        """Whether anything that was handed to :meth:`append` is in the log, or may be."""
         self._tls: ssl.SSLContext | None = client_context(options.tls)
 
     @property
@@ -124,7 +126,7 @@ class ClusterLog:
         """Raises ``SinkError`` for a row that is too large."""
         last = NO_TRANSACTION
         for items in self._items(rows, guard):
-            last = await self._append_items(partition_id, items, None if guard is None else guard.high_water_mark)
+            last = await self._append_items(partition_id, items, guard)
         return last
 
     def _items(self, rows: Sequence[Row], guard: Guard | None) -> Iterator[list[Append]]:
@@ -142,21 +144,31 @@ class ClusterLog:
         if items:
             yield items
 
-    async def _append_items(self, partition_id: int, items: list[Append], high_water_mark: int | None) -> int:
+    async def _append_items(self, partition_id: int, items: list[Append], guard: Guard | None) -> int:
+        """Without a guard nobody looks for the rows and tries again: the client has all of the time."""
+        timeout_s = self._options.append_timeout_s
+        may_hold_rows = True
         try:
             ids = await self._client.append_many(
                 partition_id,
                 items,
-                high_water_mark=high_water_mark,
-                timeout_s=min(ATTEMPT_TIMEOUT_S, self._options.append_timeout_s),
+                high_water_mark=None if guard is None else guard.high_water_mark,
+                timeout_s=timeout_s if guard is None else min(ATTEMPT_TIMEOUT_S, timeout_s),
             )
         except TransactionTooLargeError as error:
             raise SinkError(str(error)) from error
-        except AppendManyError as error:
+        except AppendError as error:
+            may_hold_rows = not error.outcome_known or _some_appended(error)
             raise NotAllAppendedError(str(error)) from error
-        except (AppendError, ClientError, ZooKeeperError, DeadlineExceededError, ConnectionClosedError) as error:
+        except (ClientError, ZooKeeperError, DeadlineExceededError, ConnectionClosedError) as error:
             raise NotAllAppendedError(str(error)) from error
+        finally:
+            self.may_hold_rows |= may_hold_rows
         return ids[-1]
+
+
+def _some_appended(error: AppendError) -> bool:
+    return isinstance(error, AppendManyError) and any(isinstance(outcome, int) for outcome in error.outcomes)
 
 
 async def read_cluster(options: ClusterOptions) -> StoreParams:

@@ -125,8 +125,12 @@ class Sink:
         if first is None:
             return
         async with open_log(self.options, self._locks) as log:
-            for group in self._groups(chain((first,), batches)):
-                await self._append_group(log, group)
+            try:
+                for group in self._groups(chain((first,), batches)):
+                    await self._append_group(log, group)
+            except NotAllAppendedError as error:
+                twice = "; rows that Spark tries again may be there twice" if log.may_hold_rows else ""
+                raise SinkError(f"{error}{twice}") from error
 
     async def _append_group(self, log: ClusterLog, group: list[tuple[int, Row]]) -> None:
         by_partition: dict[int, list[Row]] = {}
@@ -145,9 +149,7 @@ class Sink:
             try:
                 await log.append(partition_id, some, None)
             except NotAllAppendedError as error:
-                raise SinkError(
-                    f"partition {partition_id}: {error}; rows that Spark tries again may be there twice"
-                ) from error
+                raise NotAllAppendedError(f"partition {partition_id}: {error}") from error
 
 
 def _files(messages: Sequence[WriterCommitMessage | None]) -> list[StagedFile]:

@@ -1,20 +1,30 @@
 import json
 import pickle
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 from uuid import NAMESPACE_URL, uuid5
 
 import pyarrow as pa
 import pytest
 from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
+from waltz.asynchronous import Client
+from waltz.client.builder import Append
+from waltz.client.errors import AppendManyError, NotAppendedError, OutcomeUnknownError
 from waltz.common.errors import ConfigError
+from waltz.common.zk.client import ZooKeeper
 from waltz.common.zk.znodes import StoreParams
 from waltz.spark import writers
 from waltz.spark.errors import SinkError
+from waltz.spark.exactly_once import Guard
 from waltz.spark.options import ClusterOptions
+from waltz.spark.rows import Row
+from waltz.spark.sink_log import ATTEMPT_TIMEOUT_S, ClusterLog, RowLocks
 from waltz.spark.staging import Manifest, StagingArea
-from waltz.spark.write_options import parse_stream_write_options, parse_write_options
+from waltz.spark.write_options import SinkOptions, parse_stream_write_options, parse_write_options
 from waltz.spark.writers import WaltzStreamWriter, WaltzWriter, WrittenRows
 
 SCHEMA = StructType([StructField("partition", IntegerType()), StructField("data", StringType())])
@@ -119,3 +129,59 @@ def test_a_query_is_known_by_its_checkpoint(tmp_path: Path) -> None:
 def test_columns_are_checked_before_the_cluster_is_asked() -> None:
     with pytest.raises(ConfigError, match="column 'partition' must be of an integral type"):
         WaltzWriter(parse_write_options(OPTIONS), StructType([StructField("partition", StringType())]), overwrite=False)
+
+
+class Appends:
+    """Stands for a client: how its appends to a partition end, and the time that they were given."""
+
+    def __init__(self, endings: dict[int, Exception]) -> None:
+        self.timeouts_s: list[float] = []
+        self._endings = endings
+
+    async def append_many(
+        self, partition_id: int, items: list[Append], *, high_water_mark: int | None, timeout_s: float
+    ) -> list[int]:
+        self.timeouts_s.append(timeout_s)
+        if partition_id in self._endings:
+            raise self._endings[partition_id]
+        return list(range(len(items)))
+
+    def log(self, options: SinkOptions, locks: RowLocks | None = None) -> ClusterLog:
+        client = cast("Client", SimpleNamespace(append_many=self.append_many))
+        return ClusterLog(
+            client, cast("ZooKeeper", None), StoreParams(uuid5(NAMESPACE_URL, "/waltz"), 3), options, locks
+        )
+
+
+async def test_only_appends_that_are_looked_for_are_broken_off_early() -> None:
+    options = parse_write_options(OPTIONS | {"appendTimeoutMs": "90000", "tls.plaintext": "true"})
+    appends = Appends({})
+    log = appends.log(options)
+    for guard in (None, Guard(5)):
+        await log.append(0, [Row(0, b"x")], guard)
+    assert appends.timeouts_s == [90.0, ATTEMPT_TIMEOUT_S]
+
+
+@pytest.mark.parametrize(
+    ("ending", "batch", "twice"),
+    [
+        (AppendManyError([NotAppendedError("refused"), NotAppendedError("refused")]), [1], False),
+        (NotAppendedError("not joined"), [1], False),
+        (AppendManyError([5, NotAppendedError("refused")]), [1], True),
+        (AppendManyError([OutcomeUnknownError("lost")]), [1], True),
+        (OutcomeUnknownError("lost"), [1], True),
+        (NotAppendedError("not joined"), [0, 1], True),
+    ],
+)
+def test_rows_may_be_there_twice_only_if_some_are_there(
+    monkeypatch: pytest.MonkeyPatch, ending: Exception, batch: list[int], twice: bool
+) -> None:
+    @asynccontextmanager
+    async def open_log(options: SinkOptions, locks: RowLocks | None = None) -> AsyncIterator[ClusterLog]:
+        yield Appends({1: ending}).log(options, locks)
+
+    monkeypatch.setattr(writers, "open_log", open_log)
+    writer = WaltzWriter(parse_write_options(OPTIONS | {"tls.plaintext": "true"}), SCHEMA, overwrite=False)
+    with pytest.raises(SinkError, match=r"^partition 1: ") as caught:
+        writer.write(batches(*batch))
+    assert ("Spark tries again may be there twice" in str(caught.value)) == twice
