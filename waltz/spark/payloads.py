@@ -110,6 +110,7 @@ class _Json:
     def __call__(self, payloads: pa.BinaryArray) -> dict[str, pa.Array]:
         if not len(payloads):
             return {field.name: pa.nulls(0, field.type) for field in self._type}
+        payloads.cast(pa.string())  # raises if one is not UTF-8: the reader takes any bytes between quotes for text
         lines = pc.binary_join_element_wise(_BEFORE, payloads, _BEHIND, _NOTHING)
         ends = memoryview(lines.buffers()[1]).cast("i")
         text = lines.buffers()[2].slice(ends[0], ends[len(lines)] - ends[0])

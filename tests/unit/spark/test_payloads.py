@@ -94,6 +94,9 @@ def test_types_of_json() -> None:
         b'{"account": "x"}',
         b'{"account": 1.5}',
         b"\xff",
+        b'{"account": 2, "memo": "\xff\xfe"}',
+        b'{"account": 2, "ignored": "\xed\xa0\x80"}',
+        b'{"account": 2, "\xff": 1}',
         b'{"a":1}\n{}',
     ],
 )
