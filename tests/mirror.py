@@ -89,7 +89,6 @@ WITHOUT_OWN_TEST = {
     "spark/stream.py": "by Spark's own planner in spark/test_stream.py",
     "spark/table/batch.py": "pickled as Spark does in unit/spark/table/test_source.py, and run by spark/test_table.py",
     "spark/table/stream.py": "by Spark's own planner in spark/test_table.py",
-    "spark/table/writers.py": "with a real cluster in spark/test_table.py",
     "storage/disk/damage.py": "met by reads and found by scans in unit/storage/disk/test_scan.py",
     "storage/disk/directory.py": "through the manager in unit/storage/node/test_node.py and test_admin_port.py",
     "storage/disk/inspection.py": "the commands that print it in unit/cli/test_main.py",

@@ -24,6 +24,7 @@ from waltz.spark.table.columns import SCHEMA
 from waltz.spark.table.write_options import ANY_TIMESTAMP, TableWriteOptions
 from waltz.table.envelope import Batch, Row, decode, encode
 from waltz.table.errors import EnvelopeError, KeyTooLongError
+from waltz.table.face.configured import check_enabled
 from waltz.table.face.locks import locks_of_batch
 from waltz.table.face.several import place_of
 from waltz.table.limits import check_rows
@@ -118,7 +119,8 @@ class EnvelopeMaker:
     def groups(self, batches: Iterable[pa.RecordBatch]) -> Iterator[list[tuple[int, Transaction]]]:
         """Partitions and transactions: those that are full after each batch, and the rest in the end.
 
-        The rows of a partition stay in their order. Raises ``SinkError`` for a row that cannot be written.
+        The rows of a partition stay in their order. Raises ``SinkError`` for a row that cannot be written, and
+        ``PropertiesError`` for one of a table that is disabled.
         """
         gathered: dict[int, list[Row]] = {}
         sizes: dict[int, int] = {}
@@ -139,6 +141,7 @@ class EnvelopeMaker:
 
     def _transaction(self, partition_id: int, rows: list[Row]) -> Transaction:
         properties = self._tables[partition_id]
+        check_enabled(properties, partition_id)
         now_ms = self._clock()
         latest_ms = None if self._any_timestamp else now_ms + properties.max_timestamp_skew_ms
         try:

@@ -18,6 +18,7 @@ from waltz.spark.table.planning import read_all_properties, read_properties_of_t
 from waltz.spark.table.rows import EnvelopeMaker, check_columns, locks_of
 from waltz.spark.table.write_options import TableWriteOptions, ordered
 from waltz.spark.writers import BatchWriter, Planned, StreamWriter, refuse_overwrite
+from waltz.table.face.configured import check_enabled
 from waltz.table.properties import PartitionProperties
 
 
@@ -47,7 +48,7 @@ def _plan(options: TableWriteOptions, schema: StructType, *, overwrite: bool) ->
 async def read_written_tables(options: TableWriteOptions) -> tuple[UUID, dict[int, PartitionProperties]]:
     """The cluster's key, and what may be written in the order that places keys: partitions named, or all tables.
 
-    Raises ``PropertiesError`` for a named one that is no table.
+    Raises ``PropertiesError`` for a named one that is no table, or is disabled.
     """
     zookeeper = await connect_zookeeper(options)
     try:
@@ -60,6 +61,9 @@ async def read_written_tables(options: TableWriteOptions) -> tuple[UUID, dict[in
             raise PlanningError(
                 f"option {PARTITIONS}: there is no partition {max(wanted)}; the cluster has {count} (0 to {count - 1})"
             )
-        return key, await read_properties_of_tables(zookeeper, options.cluster_root, wanted)
+        tables = await read_properties_of_tables(zookeeper, options.cluster_root, wanted)
+        for partition_id, properties in tables.items():
+            check_enabled(properties, partition_id)
+        return key, tables
     finally:
         await zookeeper.close()

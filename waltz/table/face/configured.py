@@ -67,6 +67,14 @@ def check_table(properties: PartitionProperties, partition_id: int) -> None:
     check_available(properties.codec)
 
 
+def check_enabled(properties: PartitionProperties, partition_id: int) -> None:
+    """Raise ``PropertiesError`` for a partition that nothing may be written to."""
+    if properties.disabled:
+        raise PropertiesError(
+            f"partition {partition_id} is disabled: nothing is written until its property `disabled` is false"
+        )
+
+
 class Configured:
     """What holds for a table at present."""
 

@@ -10,8 +10,7 @@ from waltz.client.locks import PartitionLocalLock
 from waltz.client.plain.client import Client
 from waltz.table.codecs import Codec
 from waltz.table.envelope import Batch, Envelope, encode
-from waltz.table.errors import PropertiesError
-from waltz.table.face.configured import Configured
+from waltz.table.face.configured import Configured, check_enabled
 from waltz.table.face.follower import Follower
 from waltz.table.properties import PartitionProperties
 from waltz.table.stores.directory import StoreIdentity
@@ -94,10 +93,7 @@ class TablePartition:
         timeout_s: float = TIMEOUT_S,
     ) -> int:
         """Append an envelope; :meth:`catch_up` waits for it. Raises ``PropertiesError`` while it is disabled."""
-        if self.properties.disabled:
-            raise PropertiesError(
-                f"partition {self.partition_id} is disabled: nothing is written until its property `disabled` is false"
-            )
+        check_enabled(self.properties, self.partition_id)
         data = await self._encoded(envelope)
         transaction_id = await self.client.append(
             self.partition_id,

@@ -1,7 +1,6 @@
 import asyncio
 import time
 from collections.abc import Sequence
-from typing import Any
 
 import pytest
 from pyspark.sql.datasource import EqualTo, Filter, GreaterThanOrEqual
@@ -10,8 +9,6 @@ from tests.unit.common.cluster.conftest import ROOT
 from tests.unit.common.cluster.fakes import FakeCluster
 from waltz.spark.errors import DataLossError, PlanningError
 from waltz.spark.offsets import OffsetRange
-from waltz.spark.options import ClusterOptions
-from waltz.spark.table import planning
 from waltz.spark.table.filters import push_table
 from waltz.spark.table.options import parse_batch_options
 from waltz.spark.table.planning import TableSplit, plan
@@ -21,28 +18,6 @@ from waltz.table.properties import change_properties
 
 LAST = (9, -1, 0)
 """The last committed transaction of each partition."""
-
-
-@pytest.fixture
-async def tables(cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
-    """The first two partitions are tables; ZooKeeper is the fake's."""
-
-    class Connected:
-        """The fake's connection, which outlives a plan."""
-
-        def __getattr__(self, name: str) -> Any:
-            return getattr(cluster.zookeeper, name)
-
-        async def close(self) -> None:
-            pass
-
-    async def connect(options: ClusterOptions) -> Connected:
-        return Connected()
-
-    monkeypatch.setattr(planning, "connect_zookeeper", connect)
-    for partition_id in (0, 1):
-        await change_properties(cluster.zookeeper, ROOT, partition_id, {"format": "table"})
-    return cluster
 
 
 async def make_plan(filters: Sequence[Filter] = (), **options: str) -> list[TableSplit]:

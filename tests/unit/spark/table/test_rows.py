@@ -17,6 +17,7 @@ from waltz.spark.table.rows import EnvelopeMaker, locks_of
 from waltz.spark.table.write_options import parse_table_write_options
 from waltz.table.codecs import Codec
 from waltz.table.envelope import Batch, Row, decode
+from waltz.table.errors import PropertiesError
 from waltz.table.face.locks import row_lock
 from waltz.table.face.several import place_of
 from waltz.table.properties import PartitionProperties
@@ -184,3 +185,11 @@ def test_columns_that_do_not_say_what_to_write(columns: dict[str, list[object]],
     with pytest.raises(ConfigError) as caught:
         maker(rows.schema, {0: TABLE})
     assert complaint in str(caught.value)
+
+
+def test_rows_of_a_disabled_table_are_refused() -> None:
+    tables = {0: TABLE, 1: PartitionProperties(format="table", disabled=True)}
+    rows = batch(key=[b"a", b"b"], value=[b"1", b"2"], partition=[0, 1])
+    assert [partition_id for partition_id, _ in written(rows.slice(0, 1), tables=tables)] == [0]
+    with pytest.raises(PropertiesError, match="partition 1 is disabled: nothing is written"):
+        written(rows, tables=tables)
