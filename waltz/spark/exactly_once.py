@@ -8,8 +8,11 @@ ever share an id. Two locks of the log, named after the sink, keep earlier runs 
 
 - The first row of a run **writes** ``T`` and **reads** ``R``, both checked against the mark up to which the run has
   looked for rows. It is refused if since then another run took over (``T``) or added any row (``R``).
-- All other rows **read** ``T``, checked against the id of that first row, and **append** ``R``. They are refused as
-  soon as a later run has taken over; among themselves they do not conflict, so they are sent without waiting.
+- All other rows **read** ``T``, checked against the id of a row of this run, and **append** ``R``. They are refused as
+  soon as a later run has taken over. Checked against the same row they do not conflict among themselves, so many are
+  sent without waiting. When these are committed, the next are checked against the last of them. That misses nothing:
+  it was admitted itself, so nobody had taken over before it. And it has to be done, since locks share places in the
+  server's table: what is raised beside, such as the locks of a table's rows, in the end covers every place of ``T``.
 
 So between the mark of a run's search and its first row nothing of the sink gets in, and after its first row nothing but
 its own. A refusal without another run behind it (locks can share a place in the server's table, and a new server's
@@ -76,6 +79,8 @@ class SinkLog(Protocol):
 
     async def append(self, partition_id: int, rows: Sequence[Row], guard: Guard | None) -> int:
         """Append rows in order; the id of the last one, when all are committed.
+
+        After the first rows the mark of the guard may be the id of a row that this call has appended before.
 
         Raises ``NotAllAppendedError`` when any was refused or its outcome is not known (it may even be appended later,
         if its locks still allow it by then), and ``SinkError`` when trying again cannot help.
@@ -159,6 +164,7 @@ class EpochAppender:
         looked_up_to = manifest.marks[partition_id]
         present: Counter[bytes] = Counter()
         patience = _Patience(self._timeout_s, self._jitter)
+        obstacle: NotAllAppendedError | None = None
         while True:
             mark = max(mark, looked_up_to)
             if look:
@@ -166,13 +172,16 @@ class EpochAppender:
                     present[_digest(row)] += 1
                     patience.renew()
             looked_up_to = mark
+            if obstacle is not None:  # judged behind the search: rows that it finds are progress
+                patience.check(obstacle)
             try:
                 await self._append_missing(
                     partition_id, _missing(self._area.rows(manifest, partition_id), present), mark
                 )
                 return
             except NotAllAppendedError as error:
-                await patience.wait(error)
+                obstacle = error
+            await patience.pause()
             mark = await self._mark(partition_id)
             look = claims.claim()
 
@@ -181,10 +190,10 @@ class EpochAppender:
         if first is None:
             return
         take_over = Guard(mark, write=(self._take_over,), read=(self._rows_added,))
-        taken_over_at = await self._log.append(partition_id, [first], take_over)
-        follow = Guard(taken_over_at, read=(self._take_over,), append=(self._rows_added,))
+        own = await self._log.append(partition_id, [first], take_over)
         for some in slices(rows):
-            await self._log.append(partition_id, some, follow)
+            follow = Guard(own, read=(self._take_over,), append=(self._rows_added,))
+            own = await self._log.append(partition_id, some, follow)
 
     async def _marks(self, partition_ids: Sequence[int]) -> list[int]:
         return await asyncio.gather(*(self._mark(partition_id) for partition_id in partition_ids))
@@ -195,7 +204,8 @@ class EpochAppender:
             try:
                 return await self._log.high_water_mark(partition_id)
             except NotAllAppendedError as error:
-                await patience.wait(error)
+                patience.check(error)
+                await patience.pause()
 
 
 class _Patience:
@@ -211,12 +221,14 @@ class _Patience:
         self._deadline_s = asyncio.get_running_loop().time() + self._timeout_s
         self._backoff.reset()
 
-    async def wait(self, error: Exception) -> None:
-        """Wait a little; raises ``SinkError`` when that has no use any more."""
-        delay_s = self._backoff.next_delay_s()
-        if asyncio.get_running_loop().time() + delay_s >= self._deadline_s:
+    def check(self, error: Exception) -> None:
+        """Raise ``SinkError`` when another attempt has no use any more; ``error`` is how the last one ended."""
+        if asyncio.get_running_loop().time() >= self._deadline_s:
             raise SinkError(f"nothing was appended for {self._timeout_s:g} s: {error}") from error
-        await asyncio.sleep(delay_s)
+
+    async def pause(self) -> None:
+        """Wait a little before another attempt."""
+        await asyncio.sleep(self._backoff.next_delay_s())
 
 
 def slices(rows: Iterable[Row]) -> Iterator[list[Row]]:

@@ -124,6 +124,8 @@ class ModelLog:
                 complaint = "got lost"
             elif partition.admit(self.client_id, row, guard):
                 last = len(partition.log) - 1
+                if guard is not None and not complaint and dice.random() < 0.5:
+                    guard = guard._replace(high_water_mark=last)
             else:
                 complaint = "refused"
         await self._pause()

@@ -5,7 +5,7 @@ import contextlib
 import random
 import tempfile
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -13,9 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.unit.spark.model_log import FOREIGN_CLIENT, Crash, ModelCluster, ModelLog
+from waltz.client.locks import PartitionLocalLock
 from waltz.spark import exactly_once, staging
 from waltz.spark.errors import SinkError, SinkFencedError
-from waltz.spark.exactly_once import EpochAppender, locks_of
+from waltz.spark.exactly_once import EpochAppender, Guard, locks_of
 from waltz.spark.rows import Row
 from waltz.spark.staging import Manifest, StagedFile, StagingArea, partitions_of
 
@@ -27,6 +28,7 @@ PARTITIONS = 2
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(exactly_once, "_FIRST_DELAY_S", 1e-6)
     monkeypatch.setattr(exactly_once, "_LONGEST_DELAY_S", 1e-6)
+    monkeypatch.setattr(exactly_once, "SLICE_ROWS", 3)
     monkeypatch.setattr(staging, "_sync", lambda path: None)
     monkeypatch.setattr("waltz.spark.staging.os.fsync", lambda descriptor: None)
 
@@ -231,6 +233,57 @@ async def test_nothing_goes_on_for_ever(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(cluster, "happen", lambda: None)
     with pytest.raises(SinkError, match="nothing was appended for 0.05 s: got lost"):
         await appender(area, ModelLog(cluster, 1), timeout_s=0.05).run(stage(area, make_rows(4)))
+
+
+class Slow(ModelLog):
+    """Each row takes a second by the clock of the loop; at the end of the epoch a new server comes."""
+
+    def __init__(self, cluster: ModelCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+        super().__init__(cluster, 1)
+        loop = asyncio.get_running_loop()
+        time = loop.time
+        self._late_s = 0.0
+        self._reset = False
+        monkeypatch.setattr(loop, "time", lambda: time() + self._late_s)
+
+    async def append(self, partition_id: int, rows: Sequence[Row], guard: Guard | None) -> int:
+        partition = self.cluster.partitions[partition_id]
+        self._late_s += len(rows)
+        if len(partition.log) > 90 and not self._reset:
+            self._reset = True
+            partition.admit(FOREIGN_CLIENT, Row(0, b"foreign"), None)
+            partition.table.reset(len(partition.log) - 1)
+        return await super().append(partition_id, rows, guard)
+
+
+async def test_an_epoch_may_take_as_long_as_it_moves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster, area = ModelCluster(1, random.Random(0)), StagingArea(str(tmp_path), APP)
+    rows = [(0, Row(0, b"%d" % index)) for index in range(100)]
+    log = Slow(cluster, monkeypatch)
+    await appender(area, log, timeout_s=30.0).run(stage(area, rows))
+    assert log.searched > 90
+    assert in_log(cluster)[0] == Counter(row for _, row in rows)
+
+
+class Wearing(ModelLog):
+    """Beside the guard's, each row raises locks of its own, as rows of tables do."""
+
+    async def append(self, partition_id: int, rows: Sequence[Row], guard: Guard | None) -> int:
+        assert guard is not None
+        for row in rows:
+            own = tuple(PartitionLocalLock("row", self.cluster.dice.randrange(1 << 30)) for _ in range(4))
+            last = await super().append(partition_id, [row], guard._replace(append=(*guard.append, *own)))
+        return last
+
+
+async def test_locks_that_share_places_with_those_of_the_run_do_not_stop_it(tmp_path: Path) -> None:
+    """A hundred rows raise each of the 500 places more than twice."""
+    cluster, area = ModelCluster(1, random.Random(0), table_size=500), StagingArea(str(tmp_path), APP)
+    rows = [(0, Row(0, b"%d" % index)) for index in range(100)]
+    log = Wearing(cluster, 1)
+    await appender(area, log).run(stage(area, rows))
+    assert in_log(cluster)[0] == Counter(row for _, row in rows)
+    assert log.searched == 0
 
 
 async def test_rows_that_nobody_staged_are_noticed(tmp_path: Path) -> None:

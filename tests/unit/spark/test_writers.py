@@ -13,13 +13,15 @@ from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
 from waltz.asynchronous import Client
 from waltz.client.builder import Append
-from waltz.client.errors import AppendManyError, NotAppendedError, OutcomeUnknownError
+from waltz.client.errors import AppendManyError, LockConflict, NotAppendedError, OutcomeUnknownError
+from waltz.client.locks import PartitionLocalLock
 from waltz.common.errors import ConfigError
 from waltz.common.zk.client import ZooKeeper
 from waltz.common.zk.znodes import StoreParams
+from waltz.server.locks import LockTable
 from waltz.spark import writers
 from waltz.spark.errors import SinkError
-from waltz.spark.exactly_once import Guard
+from waltz.spark.exactly_once import Guard, locks_of
 from waltz.spark.options import ClusterOptions
 from waltz.spark.rows import Row
 from waltz.spark.sink_log import ATTEMPT_TIMEOUT_S, ClusterLog, RowLocks
@@ -160,6 +162,44 @@ async def test_only_appends_that_are_looked_for_are_broken_off_early() -> None:
     for guard in (None, Guard(5)):
         await log.append(0, [Row(0, b"x")], guard)
     assert appends.timeouts_s == [90.0, ATTEMPT_TIMEOUT_S]
+
+
+class LockedAppends(Appends):
+    """With the lock table of a server."""
+
+    def __init__(self) -> None:
+        super().__init__({})
+        self._table = LockTable(30_000, -1)
+        self._next_id = 0
+
+    async def append_many(
+        self, partition_id: int, items: list[Append], *, high_water_mark: int | None, timeout_s: float
+    ) -> list[int]:
+        assert high_water_mark is not None
+        first = self._next_id
+        for item in items:
+            write, read, append = (
+                [lock.hash for lock in locks] for locks in (item.write_locks, item.read_locks, item.append_locks)
+            )
+            conflict = self._table.admit(write, read, append, high_water_mark, self._next_id)
+            if conflict is not None:
+                raise AppendManyError([LockConflict(partition_id, conflict)])
+            self._next_id += 1
+        return list(range(first, self._next_id))
+
+
+@pytest.mark.parametrize("locks_per_row", [10, 1000])
+async def test_the_locks_of_rows_do_not_wear_out_those_of_the_sink(locks_per_row: int) -> None:
+    def locks(row: Row) -> list[PartitionLocalLock]:
+        return [PartitionLocalLock("row", row.header * locks_per_row + number) for number in range(locks_per_row)]
+
+    options = parse_write_options(OPTIONS | {"tls.plaintext": "true"})
+    log = LockedAppends().log(options, locks)
+    take_over, rows_added = locks_of("app")
+    first = await log.append(0, [Row(0, b"")], Guard(-1, write=(take_over,), read=(rows_added,)))
+    count = 60_000 // locks_per_row
+    rest = [Row(number, b"") for number in range(count)]
+    assert await log.append(0, rest, Guard(first, read=(take_over,), append=(rows_added,))) == count
 
 
 @pytest.mark.parametrize(
