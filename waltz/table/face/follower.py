@@ -3,15 +3,19 @@
 import asyncio
 import bisect
 import contextlib
+import logging
 from collections.abc import Sequence
 from itertools import count
 from operator import itemgetter
 
+from waltz.client.errors import ClientClosedError
 from waltz.client.plain.client import Client
 from waltz.common.records import Record
 from waltz.table.errors import TableError
 from waltz.table.stores.interface import Changes, Store
 from waltz.table.view import steps
+
+logger = logging.getLogger(__name__)
 
 _first = itemgetter(0)
 
@@ -42,13 +46,13 @@ class Follower:
     async def reached(self, transaction_id: int) -> None:
         """Return when the store holds the effect of that transaction.
 
-        Raises :class:`TableError` when the view has stopped, with what stopped it as its cause.
+        Raises :class:`TableError` when the view has stopped, wherever that was, with what stopped it as its cause.
         """
+        task = self._task
+        if task is None or task.done():  # also for what the store has: it would be given for the present state for ever
+            raise self._stopped()
         if self._store.progress.applied >= transaction_id:
             return
-        task = self._task
-        if task is None or task.done():
-            raise self._stopped()
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         bisect.insort(self._waiting, (transaction_id, next(self._numbers), future), key=_first)
         await future
@@ -76,8 +80,13 @@ class Follower:
         del self._waiting[:behind]
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        if not task.cancelled():
-            task.exception()  # whoever reads next is told of it
+        error = None if task.cancelled() else task.exception()
+        if error is not None and not isinstance(error, ClientClosedError):
+            logger.error(
+                "the view of partition %d has stopped, and is not read until the table is opened again: %s",
+                self._partition_id,
+                error,
+            )
         waiting, self._waiting = self._waiting, []
         for _, _, future in waiting:
             if not future.done():

@@ -301,6 +301,34 @@ async def test_a_view_that_stops_says_why(table: Table, monkeypatch: pytest.Monk
             await table.get([b"k"])
 
 
+async def test_a_view_that_has_stopped_answers_nothing_from_before(
+    client: waltz.Client, table: Table, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*arguments: object) -> None:
+        raise OSError("no space left")
+
+    async with Table(client, 0, TABLE, store="noop") as writer:
+        await writer.put(b"k", b"v1")
+        assert values(await table.get([b"k"], fresh=True)) == [b"v1"]
+        monkeypatch.setattr(MemoryEngine, "write", fail)
+        await writer.put(b"k", b"v2")
+        with pytest.raises(TableError, match="has stopped: no space left"):
+            await table.refresh()
+    for read in (
+        lambda: table.get([b"k"]),
+        table.approximate_count,
+        lambda: anext(table.scan()),
+        lambda: anext(table.scan_keys()),
+        table.check_sweep,
+        lambda: table.transaction(lambda transaction: None),
+    ):
+        with pytest.raises(TableError, match="has stopped: no space left"):
+            await read()
+    assert [record.getMessage() for record in caplog.records if record.levelname == "ERROR"] == [
+        "the view of partition 0 has stopped, and is not read until the table is opened again: no space left"
+    ]
+
+
 @pytest.mark.parametrize("row_type", ["primary", "zlib", "snappy_primary", "zstd", "lz4"])
 async def test_codecs_of_one_partition_may_differ(client: waltz.Client, row_type: str) -> None:
     async with Table(client, 0, TABLE) as plain:
