@@ -10,6 +10,7 @@ from waltz.client.locks import PartitionLocalLock
 from waltz.client.plain.client import Client
 from waltz.table.codecs import Codec
 from waltz.table.envelope import Batch, Envelope, encode
+from waltz.table.errors import StoreError
 from waltz.table.face.configured import Configured, check_enabled
 from waltz.table.face.follower import Follower
 from waltz.table.properties import PartitionProperties
@@ -131,6 +132,18 @@ class TablePartition:
         await self.follower.reached(self._written)
         if fresh:
             await self.refresh()
+
+    async def catch_up_to_decide(self, what: str) -> None:
+        """Return when the view has what was written here, for ``what`` decides on its rows.
+
+        Raises ``StoreError`` when the store finds none: no row there is no answer then.
+        """
+        if not self.store.finds_rows:
+            raise StoreError(
+                f"{what} of partition {self.partition_id} need a view with its rows, and the store of this one keeps "
+                'none: open the table with another one (store="memory"), or change the property indexClassName'
+            )
+        await self.catch_up(fresh=False)
 
     async def reading(self, *, raw: bool, fresh: bool) -> Reading:
         """The rows of the view when it has caught up."""

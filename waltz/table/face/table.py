@@ -29,6 +29,7 @@ from waltz.table.taking import Taken, rows_of
 from waltz.table.view import KeyRange
 
 _YIELD_ROWS = 256
+_SWEEPS = "sweeps that are done where they are due"
 
 
 class Table:
@@ -36,7 +37,9 @@ class Table:
 
     Used on the loop of its client, which has to outlive it. Every write returns the id of its transaction; reads see
     at least what was written through this object before. Writes raise what ``Client.append`` raises, and
-    ``PropertiesError`` while the partition is disabled; reads raise ``TableError`` when the view has stopped.
+    ``PropertiesError`` while the partition is disabled; reads raise ``TableError`` when the view has stopped. With the
+    store ``noop`` reads find nothing, and what decides on rows (transactions, conditional writes, sweeps where they are
+    due) raises ``StoreError``.
 
     Examples:
         ```python
@@ -140,7 +143,7 @@ class Table:
         ``NotAppendedError`` at the deadline.
         """
         deadline_s = asyncio.get_running_loop().time() + timeout_s
-        await in_time(self._partition.catch_up(fresh=False), deadline_s)
+        await in_time(self._partition.catch_up_to_decide(_SWEEPS), deadline_s)
         attempt = 0
         while True:
             attempt += 1
@@ -165,7 +168,7 @@ class Table:
 
     async def check_sweep(self) -> SweepCheck:
         """What a sweep would find at this moment; looks at all rows of the view."""
-        await self._partition.catch_up(fresh=False)
+        await self._partition.catch_up_to_decide(_SWEEPS)
         snapshot = self._partition.store.snapshot()
         try:
             return await self._aged(snapshot, only_due=False)
@@ -316,8 +319,8 @@ class Table:
     async def take(self, after: int, limit: int = 1000, *, prefix: bytes | None = None) -> Taken:
         """Rows in the order of the log, overwritten ones included, of whole transactions behind ``after``.
 
-        As many transactions as it takes to reach ``limit`` rows. With a prefix only its rows; the view then knows
-        where to begin and where to end. Raises ``ValueError`` for a limit below 1.
+        As many transactions as it takes to reach ``limit`` rows. With a prefix only its rows; the view, unless its
+        store finds no rows, then knows where to begin and where to end. Raises ``ValueError`` for a limit below 1.
         """
         if limit < 1:
             raise ValueError(f"limit must be at least 1, not {limit}")
@@ -325,7 +328,7 @@ class Table:
         if mark <= after:
             return Taken([], after, at_end=True)
         until = mark
-        if prefix:
+        if prefix and self._partition.store.finds_rows:
             await self._partition.follower.reached(mark)
             entries = self._partition.store.take_prefix(prefix, after, limit)
             if not entries:

@@ -31,9 +31,12 @@ class Transacting:
         self._attempt: TableTransaction
 
     async def begin(self) -> TableTransaction:
-        """An attempt on the present state. Raises ``TableError``, and ``NotAppendedError`` at the deadline."""
+        """An attempt on the present state.
+
+        Raises ``TableError``, also of a store that finds no rows, and ``NotAppendedError`` at the deadline.
+        """
         table = self._table
-        await in_time(table.catch_up(fresh=False), self.deadline_s)
+        await in_time(table.catch_up_to_decide("transactions and conditional writes"), self.deadline_s)
         self._count += 1
         self._snapshot = table.store.snapshot()
         self._now_ms = table.now_ms()

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from waltz.common.ids import NO_TRANSACTION
 from waltz.table.envelope import SweepMark
@@ -92,6 +92,9 @@ class Store(Snapshot):
 
     One thread at a time uses a store and its snapshots. ``StoreDamagedError`` may come from every operation.
     """
+
+    finds_rows: ClassVar[bool] = True
+    """Whether it finds what it was given. Where it does not, nothing may be decided on the rows that it gives."""
 
     @abstractmethod
     def apply(self, changes: Changes) -> None:

@@ -1,12 +1,15 @@
 """A store that keeps nothing: for tables of which only the log is wanted."""
 
 from collections.abc import Iterator, Sequence
+from typing import ClassVar
 
 from waltz.table.stores.interface import Changes, IndexEntry, Progress, Removal, Snapshot, Store, check_follows
 
 
 class NoopStore(Store):
     """Takes every change, and finds nothing."""
+
+    finds_rows: ClassVar[bool] = False
 
     def __init__(self) -> None:
         self.progress = Progress()

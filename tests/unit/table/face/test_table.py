@@ -11,7 +11,7 @@ import waltz
 from tests.unit.table.stores.cases import KEEPING
 from waltz.client.mock import MockDriver, MockServerPartition
 from waltz.table.envelope import Row
-from waltz.table.errors import KeyTooLongError, PropertiesError, TableError, VersionConflict
+from waltz.table.errors import KeyTooLongError, PropertiesError, StoreError, TableError, VersionConflict
 from waltz.table.face.sweeping import SweepCheck
 from waltz.table.face.table import Table
 from waltz.table.face.transaction import TableTransaction
@@ -281,6 +281,32 @@ async def test_what_cannot_be_written_is_refused(client: waltz.Client, clock: Cl
             await table.put(b"k" * 9, b"v")
         assert await table.put(b"k" * 8, b"v", timestamp_ms=clock.now_ms + 3_600_000) == 0
         assert await table.batch([Row(b"", b"k", b"v", 1 << 60)], any_timestamp=True) == 1
+
+
+async def test_a_store_that_finds_no_rows_decides_nothing(client: waltz.Client, table: Table) -> None:
+    properties = changed(TABLE, {"indexClassName": "noop_persistent", "ttlVersionAgeInMillis": 1})
+    async with Table(client, 0, properties) as blind:
+        await blind.put(b"k", b"v")
+        for decide in (
+            lambda: blind.put_if(b"k", b"overwritten", None),
+            lambda: blind.transaction(lambda transaction: transaction.put(b"k", b"overwritten")),
+            blind.sweep_if_due,
+            blind.check_sweep,
+        ):
+            with pytest.raises(StoreError, match="need a view with its rows, and the store of this one keeps none"):
+                await decide()
+        assert await blind.get([b"k"], fresh=True) == [None]
+        assert await blind.delete(b"other") == 1
+    assert values(await table.get([b"k"], fresh=True)) == [b"v"]
+
+
+async def test_a_take_of_a_prefix_needs_no_rows(client: waltz.Client, table: Table) -> None:
+    for number in range(10):
+        await table.batch([Row(b"p", b"k", b"%d" % number), Row(b"other", b"k", b"")])
+    async with Table(client, 0, TABLE, store="noop") as blind:
+        assert await blind.take(-1, prefix=b"p") == await table.take(-1, prefix=b"p")
+        assert await blind.take(2, 3, prefix=b"p") == await table.take(2, 3, prefix=b"p")
+        assert await blind.take(2, prefix=b"none") == ([], 9, True)
 
 
 def test_a_raw_partition_is_no_table(client: waltz.Client) -> None:
