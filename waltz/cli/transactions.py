@@ -4,13 +4,15 @@ import argparse
 import asyncio
 import json
 import sys
-from collections.abc import Coroutine, Iterator
+from collections.abc import Collection, Coroutine, Iterator, Sequence
 from pathlib import Path
 
 from waltz.cli.client import check_partition
-from waltz.cli.output import record_document, show, terminal_width
+from waltz.cli.moves import ranges
+from waltz.cli.output import counted, record_document, show, terminal_width
 from waltz.cli.session import Nouns, Session, client_of, cluster_command, number, partition_ranges
 from waltz.client.builder import Append
+from waltz.client.errors import AppendError, AppendManyError
 from waltz.client.locks import PartitionLocalLock
 from waltz.client.plain.client import APPEND_TIMEOUT_S, Client
 from waltz.common.errors import WaltzError
@@ -92,28 +94,90 @@ async def _append(options: argparse.Namespace, session: Session) -> None:
     await check_partition(session, partition_id)
     async with client_of(session) as client:
         if options.lines:
-            ids = [
-                transaction_id
-                for appends in _portions(options)
-                for transaction_id in await client.append_many(
-                    partition_id, appends, high_water_mark=options.high_water_mark, timeout_s=options.timeout
-                )
-            ]
-        else:
-            append = _append_of(options, _data(options))
-            transaction_id = await client.append(
-                partition_id,
-                append.data,
-                header=append.header,
-                write_locks=append.write_locks,
-                read_locks=append.read_locks,
-                append_locks=append.append_locks,
-                high_water_mark=options.high_water_mark,
-                timeout_s=options.timeout,
+            ids: list[int] = []
+            try:
+                await _append_lines(options, client, ids)
+            finally:
+                if options.json:
+                    _tell_ids(options, ids)
+            return
+        append = _append_of(options, _data(options))
+        transaction_id = await client.append(
+            partition_id,
+            append.data,
+            header=append.header,
+            write_locks=append.write_locks,
+            read_locks=append.read_locks,
+            append_locks=append.append_locks,
+            high_water_mark=options.high_water_mark,
+            timeout_s=options.timeout,
+        )
+    _tell_ids(options, [transaction_id])
+
+
+def _tell_ids(options: argparse.Namespace, ids: Sequence[int]) -> None:
+    document: Json = {"partition": options.partition, "transactions": list(ids)}
+    show(options, document, [f"partition {options.partition}: transaction {each}" for each in ids])
+    sys.stdout.flush()
+
+
+async def _append_lines(options: argparse.Namespace, client: Client, ids: list[int]) -> None:
+    """Add to ``ids`` what is committed, and print it at once, but for JSON: what comes later may fail.
+
+    Lines with locks that are checked go one after the other, each on the knowledge of the one before it: together they
+    would conflict with each other.
+    """
+    mark: int | None = options.high_water_mark
+    in_turn = bool(options.write_lock or options.read_lock)
+    done = 0  # lines, all of them committed
+
+    def committed(portion: Sequence[int]) -> None:
+        ids.extend(portion)
+        if not options.json:
+            _tell_ids(options, portion)
+
+    for appends in _portions(options, 1 if in_turn else _LINES_AT_ONCE):
+        lines = range(done + 1, done + len(appends) + 1)
+        try:
+            portion = await client.append_many(
+                options.partition, appends, high_water_mark=mark, timeout_s=options.timeout
             )
-            ids = [transaction_id]
-    document: Json = {"partition": partition_id, "transactions": ids}
-    show(options, document, [f"partition {partition_id}: transaction {each}" for each in ids])
+        except AppendManyError as error:
+            committed([outcome for outcome in error.outcomes if isinstance(outcome, int)])
+            raise WaltzError(_failed(error, lines)) from error
+        except WaltzError as error:  # before anything of it was sent
+            raise WaltzError(f"{_named(lines)}: {error}; not appended, {_before(lines)}") from error
+        except asyncio.CancelledError:
+            print(f"{_named(lines)} may have been appended or not; {_before(lines)}", file=sys.stderr)
+            raise
+        committed(portion)
+        done += len(appends)
+        if in_turn:
+            mark = portion[-1]
+
+
+def _failed(error: AppendManyError, lines: Sequence[int]) -> str:
+    """What is to be known to append the rest, and nothing twice."""
+    missing: list[int] = []
+    unknown: list[int] = []
+    for line, outcome in zip(lines, error.outcomes, strict=True):
+        if isinstance(outcome, AppendError) and not outcome.outcome_known:
+            unknown.append(line)
+        elif isinstance(outcome, Exception):
+            missing.append(line)
+    reason = next(outcome for outcome in error.outcomes if isinstance(outcome, Exception))
+    told = [
+        f"{_named(found)} {what}" for found, what in ((missing, "not appended"), (unknown, "perhaps appended")) if found
+    ]
+    return f"{reason}; {', '.join(told)}, {_before(lines)}"
+
+
+def _named(lines: Collection[int]) -> str:
+    return f"{'line' if len(lines) == 1 else 'lines'} {','.join(ranges(lines))}"
+
+
+def _before(lines: Sequence[int]) -> str:
+    return f"{counted(lines[0] - 1, 'line')} before appended"
 
 
 def _data(options: argparse.Namespace) -> bytes:
@@ -138,11 +202,11 @@ def _append_of(options: argparse.Namespace, data: bytes) -> Append:
     )
 
 
-def _portions(options: argparse.Namespace) -> Iterator[list[Append]]:
+def _portions(options: argparse.Namespace, size: int) -> Iterator[list[Append]]:
     portion: list[Append] = []
     for line in sys.stdin.buffer:
         portion.append(_append_of(options, line.removesuffix(b"\n")))
-        if len(portion) == _LINES_AT_ONCE:
+        if len(portion) == size:
             yield portion
             portion = []
     if portion:

@@ -1,20 +1,72 @@
 """How transactions look on a line, and what is taken for locks and ids."""
 
 import argparse
+import asyncio
 import io
+import json
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import waltz
+from tests.memory_zookeeper import MemoryZooKeeper, MemoryZooKeeperServer
 from waltz.cli import transactions
-from waltz.cli.main import parser
+from waltz.cli.main import main, parser
+from waltz.client.errors import AppendManyError, LockConflict, NotAppendedError, OutcomeUnknownError
 from waltz.client.locks import PartitionLocalLock
+from waltz.client.mock import MockDriver, MockServerPartition
 from waltz.common.errors import WaltzError
 from waltz.common.ids import ReqId
 from waltz.common.records import Record
+
+
+class Shell:
+    """Appends lines to partition 0 of a cluster in memory that takes transactions of at most 100 bytes."""
+
+    def __init__(self, config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.driver = MockDriver(MockServerPartition.create(1))
+        self._config = config
+        self._monkeypatch = monkeypatch
+
+    def __call__(self, lines: Iterable[bytes], *arguments: str) -> int:
+        data = b"".join(line + b"\n" for line in lines)
+        self._monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
+        return main(["append", "-c", str(self._config), "-p", "0", "--lines", *arguments])
+
+    def connect(self, *_: object, **__: object) -> waltz.Client:
+        """In place of a connection to a cluster."""
+        return waltz.connect(self.driver, max_transaction_size_bytes=100)
+
+    def log(self) -> list[bytes]:
+        """The data of all transactions."""
+
+        async def read() -> list[bytes]:
+            async with self.connect() as client:
+                mark = await client.high_water_mark(0)
+                return [each.data async for each in client.feed(0, after=-1, until=mark)]
+
+        return asyncio.run(read())
+
+
+@pytest.fixture
+def shell(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Shell:
+    async def zookeeper(*_: object, **__: object) -> MemoryZooKeeper:
+        return await MemoryZooKeeperServer().connect()
+
+    async def check(*_: object) -> None:
+        pass
+
+    config = tmp_path / "cli.yml"
+    config.write_text("zookeeper.connectString: nowhere\ncluster.root: /waltz\n")
+    made = Shell(config, monkeypatch)
+    monkeypatch.setattr("waltz.cli.session.connect_configured", zookeeper)
+    monkeypatch.setattr("waltz.cli.session.connect", made.connect)
+    monkeypatch.setattr(transactions, "check_partition", check)
+    return made
 
 
 def record(data: bytes) -> Record:
@@ -70,3 +122,48 @@ def test_nothing_is_appended_only_where_nothing_is_asked_for(
         with pytest.raises(WaltzError, match=f'^{name} is empty, .* give "" in its'):
             transactions._data(options)
     assert transactions._data(parser().parse_args(["append", "-p", "0", ""])) == b""
+
+
+def printed(first: int, last: int) -> str:
+    return "".join(f"partition 0: transaction {each}\n" for each in range(first, last + 1))
+
+
+def test_what_is_committed_before_a_line_that_fails_is_told(shell: Shell, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = [*(b"%d" % number for number in range(1500)), b"y" * 200]
+    assert shell(lines) == 1
+    told = capsys.readouterr()
+    assert told.out == printed(0, 999)
+    assert told.err.startswith("Error: lines 1001-1501: ")
+    assert told.err.endswith("; not appended, 1000 lines before appended\n")
+    assert shell(lines, "--json") == 1
+    assert json.loads(capsys.readouterr().out) == {"partition": 0, "transactions": list(range(1000, 2000))}
+    assert shell.log() == lines[:1000] * 2
+
+
+def test_lines_of_which_some_get_lost_are_told_apart() -> None:
+    conflict = LockConflict(0, 7)
+    error = AppendManyError([5, conflict, NotAppendedError("late"), OutcomeUnknownError("later"), 8, conflict])
+    assert transactions._failed(error, range(1001, 1007)) == (
+        f"{conflict}; lines 1002-1003,1006 not appended, line 1004 perhaps appended, 1000 lines before appended"
+    )
+    assert transactions._failed(AppendManyError([OutcomeUnknownError("later")]), [1]) == (
+        "later; line 1 perhaps appended, 0 lines before appended"
+    )
+
+
+@pytest.mark.parametrize("kind", ["write", "read"])
+def test_lines_with_a_lock_follow_each_other(shell: Shell, kind: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert shell([b"a", b"b", b"c"], f"--{kind}-lock", "x:1", "--append-lock", "x:1") == 0
+    assert capsys.readouterr().out == printed(0, 2)
+    assert shell([b"d", b"e"], f"--{kind}-lock", "x:1", "--high-water-mark", "1") == 1
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert "a lock was changed by transaction 2" in told.err
+    assert told.err.endswith("; line 1 not appended, 0 lines before appended\n")
+    assert shell([b"d", b"e"], f"--{kind}-lock", "x:1", "--high-water-mark", "2") == 0
+    assert shell.log() == [b"a", b"b", b"c", b"d", b"e"]
+
+
+def test_no_lines_are_no_transactions(shell: Shell, capsys: pytest.CaptureFixture[str]) -> None:
+    assert shell([], "--json") == 0
+    assert json.loads(capsys.readouterr().out) == {"partition": 0, "transactions": []}
