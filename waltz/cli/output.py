@@ -1,23 +1,31 @@
-"""What commands print: lines for people, fitted to their terminal, or JSON for programs; and questions."""
+"""What commands print: lines for people, fitted to their terminal, or JSON for programs; questions, and their input."""
 
 import argparse
 import base64
 import contextlib
+import io
 import json
 import logging
+import os
 import select
 import shutil
 import signal
 import socket
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, BinaryIO
 
 from waltz.common.errors import WaltzError
 from waltz.common.ids import ReqId
 from waltz.common.metrics import Json
 from waltz.common.records import Record
 
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
+
 logger = logging.getLogger(__name__)
+
+_READ_BYTES = 1 << 16
 
 _GAP = "  "
 _LEAST_WIDTH = 8
@@ -123,6 +131,29 @@ def confirm(options: argparse.Namespace, question: str, *, needs_terminal: bool 
         answer = sys.stdin.readline()
     if answer.strip().lower() not in ("y", "yes"):
         raise WaltzError("nothing was done")
+
+
+def standard_input() -> BinaryIO:
+    """The bytes of standard input, in place of ``sys.stdin.buffer``: Ctrl-C ends the wait for them."""
+    source = sys.stdin.buffer
+    return (
+        io.BufferedReader(_InterruptibleInput(source), _READ_BYTES) if isinstance(source, io.BufferedReader) else source
+    )
+
+
+class _InterruptibleInput(io.RawIOBase):
+    """Reads what there is, as it comes."""
+
+    def __init__(self, source: io.BufferedReader) -> None:
+        self._source = source
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: "WriteableBuffer", /) -> int:
+        with _interruptible() as interrupted:
+            select.select([self._source.fileno(), interrupted.fileno()], [], [])
+            return os.readv(self._source.fileno(), [buffer])
 
 
 @contextlib.contextmanager

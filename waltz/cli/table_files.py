@@ -7,7 +7,7 @@ from contextlib import aclosing, contextmanager
 from pathlib import Path
 from typing import IO, BinaryIO
 
-from waltz.cli.output import counted
+from waltz.cli.output import counted, standard_input
 from waltz.cli.progress import progress
 from waltz.cli.table_text import TextError, read_rows, row_writer
 from waltz.common.errors import WaltzError
@@ -100,7 +100,7 @@ def _written(count: int) -> str:
 def _input(file: str) -> Iterator[tuple[BinaryIO, int | None]]:
     """What to read, and its size if that is known."""
     if file == STANDARD:
-        yield sys.stdin.buffer, None
+        yield standard_input(), None
         return
     with Path(file).open("rb") as source:
         yield source, os.fstat(source.fileno()).st_size

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from waltz.cli.client import check_partition
 from waltz.cli.moves import ranges
-from waltz.cli.output import counted, record_document, show, terminal_width
+from waltz.cli.output import counted, record_document, show, standard_input, terminal_width
 from waltz.cli.session import Nouns, Session, client_of, cluster_command, number, partition_ranges
 from waltz.client.builder import Append
 from waltz.client.errors import AppendError, AppendManyError
@@ -183,7 +183,7 @@ def _before(lines: Sequence[int]) -> str:
 def _data(options: argparse.Namespace) -> bytes:
     if options.data is not None:
         return str(options.data).encode()
-    data = sys.stdin.buffer.read() if options.file is None else bytes(options.file.read_bytes())
+    data = standard_input().read() if options.file is None else bytes(options.file.read_bytes())
     if not data:
         raise WaltzError(
             f"{options.file or 'standard input'} is empty, and nothing was appended; to append a transaction without "
@@ -204,7 +204,7 @@ def _append_of(options: argparse.Namespace, data: bytes) -> Append:
 
 def _portions(options: argparse.Namespace, size: int) -> Iterator[list[Append]]:
     portion: list[Append] = []
-    for line in sys.stdin.buffer:
+    for line in standard_input():
         portion.append(_append_of(options, line.removesuffix(b"\n")))
         if len(portion) == size:
             yield portion

@@ -1,6 +1,7 @@
 """Tables that fit, JSON in place of lines, questions, and records as documents."""
 
 import argparse
+import asyncio
 import base64
 import io
 import json
@@ -15,6 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.unit.cli.inputs import interrupting, piped
 from waltz.cli import output
 from waltz.common.errors import WaltzError
 from waltz.common.ids import ReqId
@@ -111,6 +113,25 @@ def test_an_operator_does_not_agree(answer: str) -> None:
         os.write(operator, answer.encode())
         with pytest.raises(WaltzError, match="nothing was done"):
             output.confirm(options(), "delete it?")
+
+
+def test_input_is_read_as_it_comes_until_it_is_interrupted() -> None:
+    with piped() as feeder:
+        source = output.standard_input()
+        feeder.write(b"one\ntw")
+        assert source.readline() == b"one\n"
+        feeder.write(b"o\n")
+        assert source.readline() == b"two\n"
+        feeder.write(b"three")
+
+        async def read() -> None:
+            with interrupting():
+                source.read()
+
+        with pytest.raises(KeyboardInterrupt):
+            asyncio.run(read())
+        feeder.close()
+        assert source.read() == b""
 
 
 def test_nobody_is_asked_where_nobody_is(monkeypatch: pytest.MonkeyPatch) -> None:

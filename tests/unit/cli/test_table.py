@@ -15,6 +15,7 @@ import pytest
 
 import waltz
 from tests.memory_zookeeper import MemoryZooKeeper, MemoryZooKeeperServer
+from tests.unit.cli.inputs import interrupting, piped
 from waltz.cli.main import main
 from waltz.client.mock import MockDriver, MockServerPartition
 
@@ -217,6 +218,13 @@ def test_files(
     capsys.readouterr()
     assert shell("get", "piped", partition="1") == 0
     assert output(capsys) == ["\tpiped\t(null)"]
+
+
+def test_the_wait_for_rows_is_interrupted(shell: Shell, capsys: pytest.CaptureFixture[str]) -> None:
+    with piped() as feeder, interrupting():
+        feeder.write(b'{"key":"piped"}\n')
+        assert shell("import", "-") == 130
+    assert capsys.readouterr().err == "interrupted\n"
 
 
 def test_views_are_kept_in_a_directory(shell: Shell, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

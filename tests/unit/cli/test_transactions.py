@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 import waltz
 from tests.memory_zookeeper import MemoryZooKeeper, MemoryZooKeeperServer
+from tests.unit.cli.inputs import interrupting, piped
 from waltz.cli import transactions
 from waltz.cli.main import main, parser
 from waltz.client.errors import AppendManyError, LockConflict, NotAppendedError, OutcomeUnknownError
@@ -35,7 +36,10 @@ class Shell:
     def __call__(self, lines: Iterable[bytes], *arguments: str) -> int:
         data = b"".join(line + b"\n" for line in lines)
         self._monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
-        return main(["append", "-c", str(self._config), "-p", "0", "--lines", *arguments])
+        return self.run("--lines", *arguments)
+
+    def run(self, *arguments: str) -> int:
+        return main(["append", "-c", str(self._config), "-p", "0", *arguments])
 
     def connect(self, *_: object, **__: object) -> waltz.Client:
         """In place of a connection to a cluster."""
@@ -162,6 +166,17 @@ def test_lines_with_a_lock_follow_each_other(shell: Shell, kind: str, capsys: py
     assert told.err.endswith("; line 1 not appended, 0 lines before appended\n")
     assert shell([b"d", b"e"], f"--{kind}-lock", "x:1", "--high-water-mark", "2") == 0
     assert shell.log() == [b"a", b"b", b"c", b"d", b"e"]
+
+
+@pytest.mark.parametrize("options", [(), ("--lines",)])
+def test_the_wait_for_data_is_interrupted(
+    shell: Shell, options: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with piped() as feeder, interrupting():
+        feeder.write(b"one\ntwo\n")
+        assert shell.run(*options) == 130
+    assert capsys.readouterr().err == "interrupted\n"
+    assert shell.log() == []
 
 
 def test_no_lines_are_no_transactions(shell: Shell, capsys: pytest.CaptureFixture[str]) -> None:
