@@ -31,6 +31,7 @@ from waltz.cli import (
     write_sessions,
     zookeeper,
 )
+from waltz.cli.output import escape_output
 from waltz.common.errors import WaltzError
 from waltz.common.version import installed_version
 
@@ -56,6 +57,7 @@ def parser() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command."""
+    escape_output()
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr)
     try:
         try:

@@ -2,6 +2,7 @@
 
 import argparse
 import base64
+import codecs
 import contextlib
 import io
 import json
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
 logger = logging.getLogger(__name__)
+
+_ESCAPE = "waltz.cli.escape"
 
 _READ_BYTES = 1 << 16
 
@@ -53,6 +56,19 @@ def show(options: argparse.Namespace, document: Json, lines: Iterable[str]) -> N
     else:
         for line in lines:
             print(line)
+
+
+def escape_output() -> None:
+    """Have what a terminal or pipe cannot show stand as ``\\u00e9``, which JSON reads as what it was."""
+    codecs.register_error(_ESCAPE, _escaped)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # not in a notebook, nor where there is none
+            stream.reconfigure(errors=_ESCAPE)
+
+
+def _escaped(error: UnicodeError) -> tuple[str, int]:
+    assert isinstance(error, UnicodeEncodeError)
+    return json.dumps(error.object[error.start : error.end])[1:-1], error.end
 
 
 def counted(count: int, noun: str) -> str:

@@ -55,6 +55,19 @@ def test_lines_or_a_document(capsys: pytest.CaptureFixture[str], caplog: pytest.
     assert capsys.readouterr().out == ""
 
 
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
+def test_output_escapes_what_its_reader_cannot_show(encoding: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "grün, 日本, 🎼, \udcff"  # the last is a byte of a file's name that is no UTF-8
+    shown = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
+    monkeypatch.setattr(sys, "stdout", shown)
+    output.escape_output()
+    print(json.dumps(text, ensure_ascii=False), flush=True)
+    assert isinstance(shown.buffer, io.BytesIO)
+    line = shown.buffer.getvalue().decode(encoding)
+    assert json.loads(line) == text
+    assert ("grün" in line, "日本" in line) == (encoding != "ascii", encoding == "utf-8")
+
+
 def test_what_is_told_on_the_way_stays_out_of_json(capsys: pytest.CaptureFixture[str]) -> None:
     output.tell(options(), "half")
     output.tell(options(json=True), "all")

@@ -83,6 +83,15 @@ def test_rows_are_written_and_read(shell: Shell, capsys: pytest.CaptureFixture[s
     assert output(capsys) == ["\thex:00ff\t(null)", "hex:7573657273\thex:616e6e\thex:416e6e"]
 
 
+def test_rows_are_shown_where_the_output_is_not_utf_8(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    assert shell("put", "grün", "日本") == 0
+    monkeypatch.setattr(sys, "stdout", shown)
+    assert shell("get", "grün") == 0
+    assert isinstance(shown.buffer, io.BytesIO)
+    assert shown.buffer.getvalue() == b"\tgr\\u00fcn\t\\u65e5\\u672c\n"
+
+
 def test_scans(shell: Shell, capsys: pytest.CaptureFixture[str]) -> None:
     for key in "abcd":
         assert shell("put", key, key) == 0
