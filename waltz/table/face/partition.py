@@ -52,6 +52,7 @@ class TablePartition:
         self._store_name = store
         self._directory = directory
         self._written = -1
+        self._last_write_ms = 0
 
     async def open(self) -> None:
         """Begin to follow the log. Raises as opening a table does."""
@@ -82,6 +83,14 @@ class TablePartition:
         return self.configured.properties
 
     # Writes
+
+    def write_ms(self) -> int:
+        """The time of a write: that of the clock, but never before that of an earlier one.
+
+        Of two writes of the same time the later one in the log wins.
+        """
+        self._last_write_ms = max(self._last_write_ms, self.now_ms())
+        return self._last_write_ms
 
     async def append(
         self,

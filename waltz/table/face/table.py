@@ -115,7 +115,7 @@ class Table:
         unless ``any_timestamp``, further ahead than the partition allows: they would win over all that is written until
         then. Raises ``KeyTooLongError``, and ``EnvelopeError`` for what does not fit into the envelope.
         """
-        now_ms = self._partition.now_ms()
+        now_ms = self._partition.write_ms()
         if not rows:
             raise ValueError("a batch of no rows")
         properties = self.properties
@@ -128,7 +128,7 @@ class Table:
 
     async def truncate(self) -> int:
         """Void every row that is in the log before this."""
-        return await self._partition.append(Truncate(self._partition.now_ms()), append_locks=[TABLE_LOCK])
+        return await self._partition.append(Truncate(self._partition.write_ms()), append_locks=[TABLE_LOCK])
 
     async def sweep(self) -> int | None:
         """Have all views remove what has reached its age; ``None`` when the partition has no ages."""

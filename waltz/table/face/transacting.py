@@ -39,7 +39,7 @@ class Transacting:
         await in_time(table.catch_up_to_decide("transactions and conditional writes"), self.deadline_s)
         self._count += 1
         self._snapshot = table.store.snapshot()
-        self._now_ms = table.now_ms()
+        self._now_ms = table.write_ms()
         self._attempt = TableTransaction(Reading(self._snapshot, self._now_ms, table.configured.ages, raw=True))
         return self._attempt
 

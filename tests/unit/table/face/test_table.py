@@ -187,6 +187,38 @@ async def test_conditions(table: Table, clock: Clock) -> None:
     assert values(await table.get([b"k"])) == [b"4"]
 
 
+async def test_writes_through_one_object_win_in_their_order_whatever_the_clock_does(table: Table, clock: Clock) -> None:
+    async def put_in_transaction() -> int | None:
+        return await table.transaction(lambda transaction: transaction.put(b"k", b"t"))
+
+    for write, value in (
+        (lambda: table.put(b"k", b"1"), b"1"),
+        (lambda: table.put(b"k", b"2"), b"2"),
+        (lambda: table.delete(b"k"), None),
+        (lambda: table.put_if(b"k", b"3", None), b"3"),
+        (lambda: table.batch([Row(b"", b"k", b"lost"), Row(b"", b"k", b"4")]), b"4"),
+        (put_in_transaction, b"t"),
+        (lambda: table.delete(b"k"), None),
+        (lambda: table.put(b"k", b"5"), b"5"),
+    ):
+        await write()
+        assert values(await table.get([b"k"])) == [value]
+        clock.now_ms -= 50
+
+    def set_back(transaction: TableTransaction) -> None:
+        clock.now_ms -= 5000
+        transaction.put(b"k", b"6")
+
+    clock.now_ms += 4000
+    await table.transaction(set_back)
+    assert values(await table.get([b"k"])) == [b"6"]
+    clock.now_ms += 10_000
+    await table.put(b"later", b"")
+    (row,) = await table.get([b"later"])
+    assert row is not None
+    assert row.timestamp_ms == clock.now_ms
+
+
 async def test_no_update_of_a_counter_is_lost(partitions: list[MockServerPartition], stack: AsyncExitStack) -> None:
     """Eight writers, whose clocks differ and whose appends get lost now and then."""
 
