@@ -132,12 +132,14 @@ def yes_option(parser: argparse.ArgumentParser) -> None:
 def confirm(options: argparse.Namespace, question: str, *, needs_terminal: bool = False) -> None:
     """Return when the operator at the terminal agrees, or has said so by ``--yes``.
 
-    Without a terminal nobody is asked; with ``needs_terminal`` nothing is done there without ``--yes``. Raises
-    ``WaltzError`` when nothing is to be done.
+    Without a terminal nobody is asked; with ``needs_terminal`` nothing is done there without ``--yes``, nor where
+    somebody is at the terminal who cannot see the question. Raises ``WaltzError`` when nothing is to be done.
     """
     if options.yes:
         return
-    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+    if sys.stdin.isatty() and not sys.stderr.isatty():
+        raise WaltzError("nothing was done: questions go to standard error, which is no terminal; give --yes to agree")
+    if not sys.stdin.isatty():
         if needs_terminal:
             raise WaltzError("nothing was done: nobody can be asked here; give --yes to agree")
         return

@@ -128,6 +128,17 @@ def test_an_operator_does_not_agree(answer: str) -> None:
             output.confirm(options(), "delete it?")
 
 
+def test_an_operator_who_cannot_see_the_question_is_not_taken_to_agree(monkeypatch: pytest.MonkeyPatch) -> None:
+    with terminal():
+        monkeypatch.setattr(sys, "stderr", io.StringIO())
+        for needs_terminal in (False, True):
+            with pytest.raises(
+                WaltzError, match=r"nothing was done: questions go to standard error, .*; give --yes to agree"
+            ):
+                output.confirm(options(), "delete it?", needs_terminal=needs_terminal)
+        output.confirm(options(yes=True), "delete it?")
+
+
 def test_input_is_read_as_it_comes_until_it_is_interrupted() -> None:
     with piped() as feeder:
         source = output.standard_input()
