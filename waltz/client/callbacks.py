@@ -202,7 +202,8 @@ class WaltzClient:
         """Take part in these partitions and no others; unknown ones are ignored.
 
         Returns when what was submitted to the partitions left is decided, which needs their servers. Raises
-        :class:`InvalidOperationError` with ``client.autoMount``, and what the callback for the high-water mark raises.
+        :class:`InvalidOperationError` with ``client.autoMount``, ``ClientTimeoutError`` when that is not decided within
+        60 s (it may be called again), and what the callback for the high-water mark raises.
         """
         self._engine.check_loop()
         if self._auto_mount:

@@ -177,7 +177,7 @@ class Run:
         async def mark() -> int:
             return -1
 
-        await self.partition.activate(mark)
+        await self.partition.activate(mark, lambda: None)
         self.line.mark = 20
         self.partition.set_generation(1)
         self.partition.attach(cast("ServerLink", self.line))

@@ -238,3 +238,50 @@ async def test_leaving_after_joining_again_has_come_to_nothing(world: World, how
     assert undecided.done
     assert callbacks.applied == {0: [0, 1]}
     assert client.partitions == frozenset()
+
+
+async def test_an_undecided_append_that_another_instance_has_applied(world: World) -> None:
+    """Instances that share a database move its mark together: the feed from there on does not show the append."""
+    server = await world.server()
+    callbacks = Callbacks()
+    client = await world.client(callbacks, server, autoMount=False)
+    await client.set_partitions({0})
+    server.commit(0)
+    await until(lambda: callbacks.applied == {0: [0]})
+    undecided = Context(data=b"once")
+    await leave_in_vain(client, server, undecided)
+    await until(lambda: server.of(AppendRequest))
+    (request,) = server.of(AppendRequest)
+    assert isinstance(request, AppendRequest)
+    world.logs[0].append(request)
+    world.logs[0].add(b"of the other instance")
+    callbacks.marks[0] = 2
+    let_go(server, [])
+    await client.set_partitions({0})
+    assert undecided.events == [("completed", True), "applied"]
+    server.commit(0)
+    await until(lambda: client.client_high_water_mark(0) == 3)
+    assert callbacks.applied == {0: [0, 3]}
+    assert [stored.data for stored in world.logs[0].transactions].count(b"once") == 1
+
+
+async def test_a_partition_is_joined_at_a_later_mark_when_all_is_decided(world: World) -> None:
+    server = await world.server()
+    callbacks = Callbacks()
+    client = await world.client(callbacks, server, autoMount=False)
+    await client.set_partitions({0})
+    server.commit(0)
+    await until(lambda: callbacks.applied == {0: [0]})
+    undecided = Context()
+    held = await leave_in_vain(client, server, undecided)
+    callbacks.marks[0] = 1
+    for _ in range(2):
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.05):
+                await client.set_partitions({0})
+        assert client.partitions == frozenset()
+    let_go(server, held)
+    await client.set_partitions({0})
+    assert undecided.done
+    server.commit(0)
+    await until(lambda: callbacks.applied == {0: [0, 2]})

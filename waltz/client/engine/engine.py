@@ -192,7 +192,8 @@ class Engine:
     ) -> None:
         """Take part in these partitions and no others, each from the mark that is read for it; ignore unknown ones.
 
-        Returns when what was submitted to the partitions left is decided. Raises what ``read_high_water_mark`` raises.
+        Returns when what was submitted to the partitions left is decided. Raises what ``read_high_water_mark`` raises,
+        and ``ClientTimeoutError``.
         """
         async with self._changing_partitions:
             await self._activate_only(partition_ids, read_high_water_mark)

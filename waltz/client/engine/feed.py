@@ -101,6 +101,8 @@ class PartitionFeed:
             self._step = self._apply
             self._apply_transaction = applier.apply
             self._application_failed = applier.failed
+        self._applied_elsewhere = NO_TRANSACTION
+        self._applier = applier
         self._prefetcher = prefetcher
         self._applying = applying
         self._options = options
@@ -110,9 +112,16 @@ class PartitionFeed:
         self._under_way: tuple[Transaction, Submission | None] | None = None
         self._stopped = asyncio.Event()
 
-    def start(self, high_water_mark: int) -> None:
-        """Expect the transaction after ``high_water_mark``."""
+    def start(self, high_water_mark: int, applied_elsewhere: int = NO_TRANSACTION) -> None:
+        """Expect the transaction after ``high_water_mark``.
+
+        Those up to ``applied_elsewhere`` count as applied when they come, without being applied here.
+        """
         assert self._task is None, "the feed is still running"
+        self._applied_elsewhere = applied_elsewhere
+        if self._applier is not None:
+            known = high_water_mark < applied_elsewhere
+            self._apply_transaction = self._apply_unless_elsewhere if known else self._applier.apply
         self._go_back(high_water_mark)
         self.applied = high_water_mark
         self._under_way = None
@@ -297,6 +306,12 @@ class PartitionFeed:
         if applying is not None and inspect.isawaitable(applying):
             return self._begin_slowly(transaction, own, applying=applying)
         return self._finish(transaction, own)
+
+    def _apply_unless_elsewhere(self, transaction: Transaction) -> Awaitable[None] | None:
+        if transaction.transaction_id <= self._applied_elsewhere:
+            return None
+        assert self._applier is not None
+        return self._applier.apply(transaction)
 
     def _finish(self, transaction: Transaction, own: Submission | None) -> Coroutine[Any, Any, None] | None:
         transaction_id = transaction.transaction_id

@@ -97,27 +97,41 @@ class StreamPartition:
         """
         return self.active or (self.feed.active and self.appends.monitor.pending > 0)
 
-    async def activate(self, read_high_water_mark: Callable[[], Awaitable[int]]) -> None:
+    async def activate(
+        self, read_high_water_mark: Callable[[], Awaitable[int]], find_server: Callable[[], None]
+    ) -> None:
         """Take part, from the high-water mark that the application tells (once nothing is being applied any more).
 
         Not mounted afterwards: a mount of an earlier time would go on behind the mark of that time. Cancelled or failed
         it leaves the partition inactive.
+
+        When the mark is beyond what was fed here before (another client that shares the application's database has
+        moved it), what is undecided since then is decided first, as :meth:`deactivate` does, with the same error: a
+        feed that begins at the mark would not show it, and it would count as lost.
         """
         self.detach()
         await self.feed.stop(None)
+        high_water_mark = await self._told(read_high_water_mark)
+        if high_water_mark > self.feed.applied and self.appends.monitor.pending:
+            await self.deactivate(find_server, high_water_mark)
+            high_water_mark = await self._told(read_high_water_mark)
+        if self.appends.monitor.start():
+            self.feed.start(high_water_mark)
+
+    async def _told(self, read_high_water_mark: Callable[[], Awaitable[int]]) -> int:
         high_water_mark = await read_high_water_mark()
         if high_water_mark < NO_TRANSACTION:
             raise InvalidOperationError(
                 f"the client high-water mark of partition {self.partition_id} is {high_water_mark}; the least is -1"
             )
-        if self.appends.monitor.start():
-            self.feed.start(high_water_mark)
+        return high_water_mark
 
-    async def deactivate(self, find_server: Callable[[], None]) -> None:
+    async def deactivate(self, find_server: Callable[[], None], applied_elsewhere: int = NO_TRANSACTION) -> None:
         """Take part no more, as soon as everything that was appended is decided.
 
-        ``find_server`` is called when the partition has to be mounted for that. Raises :class:`ClientTimeoutError` when
-        it takes too long: the partition takes no submissions then, and the call can be repeated.
+        ``find_server`` is called when the partition has to be mounted for that. Should its feed have to begin anew, the
+        transactions up to ``applied_elsewhere`` are not applied again. Raises :class:`ClientTimeoutError` when it takes
+        too long: the partition takes no submissions then, and the call can be repeated.
         """
         appends = self.appends
         appends.stop()
@@ -126,7 +140,7 @@ class StreamPartition:
                 if appends.monitor.pending and not self.feed.active:
                     # Joining it again has failed, or was given up; what is undecided shows in the feed from here on.
                     await self.feed.stop(None)
-                    self.feed.start(self.feed.applied)
+                    self.feed.start(self.feed.applied, applied_elsewhere)
                     find_server()
                 while appends.monitor.pending:
                     appends.flush_now()

@@ -71,7 +71,8 @@ class StreamClient:
     ) -> None:
         """Deactivate all partitions that are not listed, then activate those that are. Unknown ids are ignored.
 
-        Raises what ``read_high_water_mark`` raises; the call can be repeated.
+        Raises what ``read_high_water_mark`` raises, and ``ClientTimeoutError`` when what was appended is not decided in
+        time; the call can be repeated.
         """
         wanted = sorted(set(partition_ids).intersection(range(len(self.partitions))))
         leaving = sorted(self._to_leave.difference(wanted))
@@ -84,7 +85,10 @@ class StreamClient:
             partition = self.partitions[partition_id]
             if not partition.active:
                 self._to_leave.add(partition_id)
-                await partition.activate(functools.partial(read_high_water_mark, partition_id))
+                await partition.activate(
+                    functools.partial(read_high_water_mark, partition_id),
+                    functools.partial(self._find_server, partition),
+                )
                 self._find_server(partition)
 
     async def _deactivate(self, partition_id: int) -> None:
