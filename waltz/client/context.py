@@ -62,7 +62,8 @@ class TransactionContext(ABC):
     def on_exception(self, error: Exception) -> Awaitable[None] | None:
         """The transaction ended with an error; there will be no other attempt.
 
-        After :class:`~waltz.client.errors.ClientClosedError` it may or may not be committed.
+        After :class:`~waltz.client.errors.ClientClosedError` it may or may not be committed. If :meth:`on_completion`
+        was told before, it is, and the client was closed, or has left the partition, before it was applied.
         """
         return None
 

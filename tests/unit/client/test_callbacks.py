@@ -15,6 +15,7 @@ from waltz.client.errors import (
     TransactionTooLargeError,
 )
 from waltz.client.locks import PartitionLocalLock
+from waltz.client.transaction import Transaction
 from waltz.common.ids import ReqId
 from waltz.common.wire.append_request import AppendRequest
 from waltz.common.wire.client_server import FlushRequest, HighWaterMarkRequest, LockFailure, Message
@@ -327,6 +328,62 @@ async def test_close_from_within_an_application(world: World) -> None:
     server.commit(0)
     async with asyncio.timeout(60):
         await closed.wait()
+
+
+class Never(Callbacks):
+    """Applies nothing: fails at once, or takes for ever."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__()
+        self.how = how
+
+    async def apply_transaction(self, transaction: Transaction) -> None:
+        if self.how == "slow":
+            await asyncio.Event().wait()
+        raise OSError("the database is away")
+
+
+@pytest.mark.parametrize("how", ["failing", "slow"])
+async def test_close_tells_who_is_committed_and_not_applied(world: World, how: str) -> None:
+    client = await world.client(Never(how), await world.server())
+    context = Context()
+    await client.submit(context)
+    await until(lambda: context.events)
+    await client.close()
+    committed, end = context.events
+    assert committed == ("completed", True)
+    assert isinstance(end, ClientClosedError)
+
+
+async def test_close_from_within_the_application_of_ones_own(world: World) -> None:
+    """It is told that it was applied if it was."""
+    clients: list[WaltzClient] = []
+
+    class Closing(Callbacks):
+        async def apply_transaction(self, transaction: Transaction) -> None:
+            await clients[0].close()
+            self.record(transaction)
+
+    clients.append(await world.client(Closing(), await world.server()))
+    context = Context()
+    await clients[0].submit(context)
+    await until(lambda: len(context.events) == 2)
+    assert context.done
+
+
+async def test_an_application_that_closes_and_fails_then(world: World) -> None:
+    clients: list[WaltzClient] = []
+
+    class Closing(Callbacks):
+        async def apply_transaction(self, transaction: Transaction) -> None:
+            await clients[0].close()
+            raise OSError("the database is away")
+
+    clients.append(await world.client(Closing(), await world.server()))
+    context = Context()
+    await clients[0].submit(context)
+    await until(lambda: len(context.events) == 2)
+    assert isinstance(context.events[1], ClientClosedError)
 
 
 async def test_request_ids_bear_client_generation_and_partition(wide_world: World) -> None:

@@ -8,7 +8,7 @@ import pytest
 from tests.unit.client.application import QUICK, AsyncCallbacks, Callbacks, Context, World, assignment
 from tests.unit.client.fake_server import Connection, FakeServer, until
 from waltz.client.callbacks import WaltzClient
-from waltz.client.errors import ClientTimeoutError
+from waltz.client.errors import ClientTimeoutError, PartitionInactiveError
 from waltz.client.transaction import Transaction
 from waltz.common.wire.append_request import AppendRequest
 from waltz.common.wire.client_server import FlushRequest, Message, MountRequest
@@ -285,3 +285,34 @@ async def test_a_partition_is_joined_at_a_later_mark_when_all_is_decided(world: 
     assert undecided.done
     server.commit(0)
     await until(lambda: callbacks.applied == {0: [0, 2]})
+
+
+@pytest.mark.parametrize("how", ["left", "joined again after leaving was given up"])
+async def test_who_is_committed_and_not_applied_is_told_when_its_partition_is_left(world: World, how: str) -> None:
+    class Failing(Callbacks):
+        fails = True
+
+        def apply_transaction(self, transaction: Transaction) -> None:
+            if self.fails:
+                raise OSError("the database is away")
+            self.record(transaction)
+
+    server = await world.server()
+    callbacks = Failing()
+    client = await world.client(callbacks, server, autoMount=False)
+    await client.set_partitions({0})
+    context = Context()
+    await client.submit(context)
+    await until(lambda: context.events)
+    undecided = Context()
+    if how == "left":
+        await client.set_partitions(set())
+    else:
+        held = await leave_in_vain(client, server, undecided)
+        assert context.events == [("completed", True)]
+        let_go(server, held)
+    callbacks.fails = False
+    await client.set_partitions({0})
+    await until(lambda: callbacks.applied)
+    _, end = context.events
+    assert isinstance(end, PartitionInactiveError)

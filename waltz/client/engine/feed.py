@@ -7,7 +7,8 @@ by not asking for more of the feed and, should that not do, by not reading from 
 A transaction whose application fails stays at the head and is applied again after a delay, with the guarantees of the
 original, which drops the connection and is fed the same transaction again: in order, its submission told once that it
 is committed, and once that it has been applied. Whatever a callback raises counts as such a failure, be it an
-``Exception`` or not; only ``KeyboardInterrupt`` and ``SystemExit`` leave the loop.
+``Exception`` or not; only ``KeyboardInterrupt`` and ``SystemExit`` leave the loop. When the feed is stopped before the
+transaction is applied, its submission ends with an error.
 
 Whatever else ends the handling of a transaction early (its task is cancelled by somebody who does not own it, a defect)
 is logged, and the feed begins again behind the last transaction that was applied.
@@ -25,8 +26,9 @@ from typing import Any
 from waltz.client.engine.deferred import DeferredDecisions
 from waltz.client.engine.prefetch import Prefetcher
 from waltz.client.engine.probe import LatencyProbe
-from waltz.client.engine.submission import Submission
+from waltz.client.engine.submission import Submission, tell_failure
 from waltz.client.engine.tasks import STOPS_THE_LOOP, Signal, is_being_cancelled
+from waltz.client.errors import PartitionInactiveError
 from waltz.client.options import ClientOptions
 from waltz.client.transaction import Transaction
 from waltz.common.ids import NO_TRANSACTION
@@ -111,6 +113,7 @@ class PartitionFeed:
         self._task: asyncio.Task[None] | None = None
         self._under_way: tuple[Transaction, Submission | None] | None = None
         self._stopped = asyncio.Event()
+        self._stop_error: Exception = PartitionInactiveError(partition_id)
 
     def start(self, high_water_mark: int, applied_elsewhere: int = NO_TRANSACTION) -> None:
         """Expect the transaction after ``high_water_mark``.
@@ -124,28 +127,39 @@ class PartitionFeed:
             self._apply_transaction = self._apply_unless_elsewhere if known else self._applier.apply
         self._go_back(high_water_mark)
         self.applied = high_water_mark
-        self._under_way = None
         self._stopped.clear()
         self.active = True
 
-    async def stop(self, grace_s: float | None, caller: asyncio.Task[Any] | None = None) -> None:
+    async def stop(
+        self, error: Exception, grace_s: float | None = None, caller: asyncio.Task[Any] | None = None
+    ) -> None:
         """Forget what is queued; let the transaction that is being applied end (within ``grace_s``, then cancel it).
 
-        ``caller`` is the task on whose behalf this is done; it is not waited for, should it be the one that applies.
+        Should it not be applied then, its submission ends with ``error``. ``caller`` is the task on whose behalf this
+        is done; it is not waited for, should it be the one that applies.
         """
         self.active = False
+        self._stop_error = error
         self._stopped.set()
         self._queue.clear()
         self._prefetcher.clear()
         self._probe.forget()
         self.advanced.notify()
         task = self._task
-        if task is None or task is caller:
-            return
-        done, _ = await asyncio.wait((task,), timeout=grace_s)
-        if not done:
-            task.cancel()
-            await asyncio.wait((task,))
+        if task is not None:
+            if task is caller:
+                return
+            done, _ = await asyncio.wait((task,), timeout=grace_s)
+            if not done:
+                task.cancel()
+                await asyncio.wait((task,))
+        await self._give_up()
+
+    async def _give_up(self) -> None:
+        """What is committed and not applied will not be, as far as this feed goes."""
+        under_way, self._under_way = self._under_way, None
+        if under_way is not None and under_way[1] is not None:
+            await tell_failure(under_way[1], self._stop_error)
 
     @property
     def received_count(self) -> int:
@@ -369,6 +383,7 @@ class PartitionFeed:
                 options = self._options
                 backoff = Backoff(options.apply_retry_initial_s, options.apply_retry_maximum_s, self._random)
             if await self._stopped_within(backoff.next_delay_s()):
+                await self._give_up()
                 return
         self._under_way = None
         rest = self._finish(transaction, own)

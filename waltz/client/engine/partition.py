@@ -14,7 +14,12 @@ from waltz.client.engine.partition_session import PartitionSession
 from waltz.client.engine.prefetch import Prefetcher
 from waltz.client.engine.probe import LatencyProbe
 from waltz.client.engine.settings import PartitionSettings
-from waltz.client.errors import ClientTimeoutError, InvalidOperationError
+from waltz.client.errors import (
+    ClientClosedError,
+    ClientTimeoutError,
+    InvalidOperationError,
+    PartitionInactiveError,
+)
 from waltz.common.ids import NO_TRANSACTION
 from waltz.common.wire.client_server import (
     FeedSuspended,
@@ -110,7 +115,7 @@ class StreamPartition:
         feed that begins at the mark would not show it, and it would count as lost.
         """
         self.detach()
-        await self.feed.stop(None)
+        await self._stop_feed()
         high_water_mark = await self._told(read_high_water_mark)
         if high_water_mark > self.feed.applied and self.appends.monitor.pending:
             await self.deactivate(find_server, high_water_mark)
@@ -139,7 +144,7 @@ class StreamPartition:
             async with asyncio.timeout(self._options.flush_timeout_s):
                 if appends.monitor.pending and not self.feed.active:
                     # Joining it again has failed, or was given up; what is undecided shows in the feed from here on.
-                    await self.feed.stop(None)
+                    await self._stop_feed()
                     self.feed.start(self.feed.applied, applied_elsewhere)
                     find_server()
                 while appends.monitor.pending:
@@ -152,18 +157,24 @@ class StreamPartition:
                 f"{appends.monitor.pending} transactions of partition {self.partition_id} were not decided within "
                 f"{self._options.flush_timeout_s:g} s{reason}"
             ) from obstacle
-        await self.feed.stop(None)
+        await self._stop_feed()
         appends.forget_decisions()
         self.detach()
 
+    async def _stop_feed(self) -> None:
+        await self.feed.stop(PartitionInactiveError(self.partition_id))
+
     async def close(self, caller: asyncio.Task[Any] | None = None) -> None:
-        """End for good. What is undecided ends with :class:`ClientClosedError`. ``caller`` is not waited for."""
+        """End for good. What is undecided, or not applied, ends with :class:`ClientClosedError`.
+
+        ``caller`` is not waited for.
+        """
         undecided = self.appends.fail()
         self.session.stop()
         self.detach()
         for timer in self._generation_flushes:
             timer.cancel()
-        await self.feed.stop(self._options.close_grace_s, caller)
+        await self.feed.stop(ClientClosedError(), self._options.close_grace_s, caller)
         await self.appends.close(undecided, caller)
 
     # The server

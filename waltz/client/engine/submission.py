@@ -104,7 +104,7 @@ class Submission(ABC):
 
     @abstractmethod
     def failed(self, error: Exception) -> Awaitable[None] | None:
-        """It ended with an error. If something is :attr:`sent`, that may be in the log."""
+        """It ended with an error. What is :attr:`sent` may be in the log, and is after :meth:`committed`."""
 
 
 async def tell_failure(submission: Submission, error: Exception) -> None:
