@@ -12,9 +12,13 @@ from waltz.client.errors import (
     OutcomeUnknownError,
     TransactionTooLargeError,
 )
+from waltz.client.retry_policy import RetryPolicy
 from waltz.common.errors import WaltzError
 
 T = TypeVar("T")
+
+_ONCE = RetryPolicy(max_attempts=1)
+_UNTIL_THE_DEADLINE = RetryPolicy()
 
 
 class AwaitedSubmission(Submission, Generic[T]):
@@ -34,6 +38,15 @@ class AwaitedSubmission(Submission, Generic[T]):
     @property
     def waits_until_s(self) -> float:
         return self.deadline_s
+
+    @property
+    def given_up(self) -> bool:
+        """Whether there is no use in another attempt."""
+        return self.future.done()
+
+    @property
+    def retry_policy(self) -> RetryPolicy:
+        return _ONCE if self.given_up else _UNTIL_THE_DEADLINE  # what the client's options say is for contexts
 
     def failed(self, error: Exception) -> None:
         if isinstance(error, ClientTimeoutError):
@@ -71,6 +84,13 @@ class AwaitedSubmission(Submission, Generic[T]):
             return cause  # nothing is in the log, and the cause is the plainest way to say why
         error.__cause__ = cause
         return error
+
+    def lost(self) -> NotAppendedError:
+        """What to raise when it got lost, and nothing is attempted again."""
+        return NotAppendedError(
+            "it got lost, and client.numTransactionRetryThreads is 0: nothing is attempted again; the transaction is "
+            "not in the log"
+        )
 
     def note_outcome(self, cancelled: asyncio.CancelledError) -> None:
         """Nobody waits any more: add to ``cancelled`` what is known."""

@@ -12,7 +12,6 @@ from waltz.client.builder import Append, fields_of, serialized
 from waltz.client.engine.appends import PartitionAppends
 from waltz.client.engine.submission import AppendFields
 from waltz.client.errors import LockConflict
-from waltz.client.retry_policy import RetryPolicy
 from waltz.common.errors import WaltzError
 from waltz.common.serializers import Serializer
 
@@ -46,8 +45,6 @@ class Basis:
 
 
 Decide = Callable[[Basis], Choice | Awaitable[Choice]]
-
-_ONCE = RetryPolicy(max_attempts=1)
 
 
 def chosen_append(choice: object) -> Append | None:
@@ -93,7 +90,7 @@ class DecidedSubmission(AwaitedSubmission[int | None]):
     What got lost is decided again until the deadline, and so are conflicts, up to their limit.
     """
 
-    __slots__ = ("_attempt", "_conflict", "_decide", "_max_attempts", "_partition_id", "_raised")
+    __slots__ = ("_attempt", "_conflict", "_decide", "_max_attempts", "_nothing", "_partition_id", "_raised")
 
     def __init__(
         self,
@@ -111,12 +108,12 @@ class DecidedSubmission(AwaitedSubmission[int | None]):
         self._max_attempts = max_attempts
         self._attempt = 0
         self._conflict: LockConflict | None = None
+        self._nothing = False
         self._raised: Exception | None = None
 
     @property
-    def retry_policy(self) -> RetryPolicy | None:
-        given_up = self._conflict is not None and self._attempt == self._max_attempts
-        return _ONCE if given_up or self.future.done() else None
+    def given_up(self) -> bool:
+        return self.future.done() or (self._conflict is not None and self._attempt == self._max_attempts)
 
     def build(self, high_water_mark: int) -> AppendFields | Awaitable[AppendFields | None] | None:
         if self.future.done():
@@ -142,6 +139,7 @@ class DecidedSubmission(AwaitedSubmission[int | None]):
 
     def _fields(self, high_water_mark: int, choice: object) -> AppendFields | None:
         chosen = chosen_append(choice)
+        self._nothing = chosen is None
         return None if chosen is None or self.future.done() else fields_of(chosen, high_water_mark)
 
     def applied(self, transaction_id: int) -> None:
@@ -151,10 +149,10 @@ class DecidedSubmission(AwaitedSubmission[int | None]):
     def withdrawn(self) -> None:
         if self.future.done():
             return
-        if self._conflict is None:
+        if self._nothing:
             self.future.set_result(None)
         else:
-            self.future.set_exception(self._conflict)
+            self.future.set_exception(self._conflict or self.lost())
 
     def refused(self, transaction_id: int) -> None:
         self._conflict = LockConflict(self._partition_id, transaction_id)

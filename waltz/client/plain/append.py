@@ -5,10 +5,7 @@ import asyncio
 from waltz.client.awaited import AwaitedSubmission
 from waltz.client.engine.appends import PartitionAppends
 from waltz.client.engine.submission import AppendFields
-from waltz.client.errors import LockConflict, NotAppendedError
-from waltz.client.retry_policy import RetryPolicy
-
-_ONCE = RetryPolicy(max_attempts=1)
+from waltz.client.errors import LockConflict
 
 
 class PlainSubmission(AwaitedSubmission[int]):
@@ -35,8 +32,8 @@ class PlainSubmission(AwaitedSubmission[int]):
         self._conflict: int | None = None
 
     @property
-    def retry_policy(self) -> RetryPolicy | None:
-        return _ONCE if self._conflict is not None or self.future.done() else None
+    def given_up(self) -> bool:
+        return self._conflict is not None or self.future.done()
 
     def build(self, high_water_mark: int) -> AppendFields | None:
         return None if self.future.done() else self._fields
@@ -49,7 +46,7 @@ class PlainSubmission(AwaitedSubmission[int]):
         if self.future.done():
             return
         if self._conflict is None:
-            self.future.set_exception(NotAppendedError("it failed too often"))
+            self.future.set_exception(self.lost())
         else:
             mark = self._fields.client_high_water_mark
             self.future.set_exception(LockConflict(self._partition_id, self._conflict, mark))

@@ -295,6 +295,42 @@ async def test_what_may_be_committed_is_not_decided_again(drivers: list[MockDriv
             assert decided == [1, 1]
 
 
+async def test_what_got_lost_is_attempted_until_the_deadline_whatever_the_policy_of_contexts(
+    drivers: list[MockDriver],
+) -> None:
+    driver = drivers[0]
+    driver.silent_faults = False
+    once = waltz.ClientOptions(retry_policy=waltz.RetryPolicy(max_attempts=1))
+    async with (
+        waltz.connect(driver, options=once) as client,
+        await waltz.open_client(Callbacks(), driver, options=once) as other,
+    ):
+        driver.force_next_append_fail()
+        assert await client.append(0, b"a") == 0
+        for each in (client, other):
+            driver.force_next_append_fail()
+            assert await each.transact(0, lambda basis: b"x") is not None
+    assert driver.partitions[0].high_water_mark == 2
+
+
+async def test_what_got_lost_and_is_not_attempted_again_is_not_taken_for_nothing(drivers: list[MockDriver]) -> None:
+    driver = drivers[0]
+    driver.silent_faults = False
+    async with (
+        waltz.connect(driver, num_transaction_retry_threads=0) as client,
+        await waltz.open_client(Callbacks(), driver, num_transaction_retry_threads=0) as other,
+    ):
+        for each in (client, other):
+            driver.force_next_append_fail()
+            with pytest.raises(waltz.NotAppendedError, match="got lost, and client.numTransactionRetryThreads is 0"):
+                await each.transact(0, lambda basis: b"x")
+            driver.force_next_lock_fail()
+            with pytest.raises(waltz.LockConflict):
+                await each.transact(0, lambda basis: b"x", max_attempts=1)
+            assert await each.transact(0, lambda basis: None) is None
+    assert driver.partitions[0].high_water_mark == -1
+
+
 async def test_closing_ends_it(drivers: list[MockDriver]) -> None:
     driver = drivers[0]
     client = await waltz.open_client(Callbacks(), driver)
