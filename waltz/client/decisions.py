@@ -90,7 +90,16 @@ class DecidedSubmission(AwaitedSubmission[int | None]):
     What got lost is decided again until the deadline, and so are conflicts, up to their limit.
     """
 
-    __slots__ = ("_attempt", "_conflict", "_decide", "_max_attempts", "_nothing", "_partition_id", "_raised")
+    __slots__ = (
+        "_attempt",
+        "_conflict",
+        "_decide",
+        "_deciding",
+        "_max_attempts",
+        "_nothing",
+        "_partition_id",
+        "_raised",
+    )
 
     def __init__(
         self,
@@ -105,6 +114,7 @@ class DecidedSubmission(AwaitedSubmission[int | None]):
         super().__init__(appends, asyncio.get_running_loop().create_future(), now_s=now_s, timeout_s=timeout_s)
         self._partition_id = partition_id
         self._decide = decide
+        self._deciding: asyncio.Timeout | None = None
         self._max_attempts = max_attempts
         self._attempt = 0
         self._conflict: LockConflict | None = None
@@ -131,11 +141,18 @@ class DecidedSubmission(AwaitedSubmission[int | None]):
         return self._build_later(high_water_mark, choice)
 
     async def _build_later(self, high_water_mark: int, choice: Awaitable[object]) -> AppendFields | None:
+        """Another attempt than the first is not made by the task of the caller: :meth:`abandon` has to end it."""
+        self._deciding = deciding = asyncio.timeout(None)
         try:
-            return self._fields(high_water_mark, await choice)
+            async with deciding:
+                return self._fields(high_water_mark, await choice)
         except Exception as error:
+            if deciding.expired():
+                return None
             self._raised = error
             raise
+        finally:
+            self._deciding = None
 
     def _fields(self, high_water_mark: int, choice: object) -> AppendFields | None:
         chosen = chosen_append(choice)
@@ -156,6 +173,11 @@ class DecidedSubmission(AwaitedSubmission[int | None]):
 
     def refused(self, transaction_id: int) -> None:
         self._conflict = LockConflict(self._partition_id, transaction_id)
+
+    def abandon(self) -> None:
+        super().abandon()
+        if self._deciding is not None:
+            self._deciding.reschedule(0.0)
 
     @property
     def obstacle(self) -> WaltzError | None:

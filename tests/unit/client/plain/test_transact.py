@@ -331,6 +331,37 @@ async def test_what_got_lost_and_is_not_attempted_again_is_not_taken_for_nothing
     assert driver.partitions[0].high_water_mark == -1
 
 
+@pytest.mark.parametrize("cancelled", [True, False])
+async def test_a_decision_that_nobody_waits_for_any_more_holds_up_no_other(
+    drivers: list[MockDriver], cancelled: bool
+) -> None:
+    driver = drivers[0]
+    deciding, ended = asyncio.Event(), asyncio.Event()
+
+    async def decide(basis: waltz.Basis) -> bytes:
+        if basis.attempt == 2:
+            deciding.set()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                ended.set()
+        return b"x"
+
+    async with waltz.open_client(Callbacks(), driver) as client:
+        driver.force_next_lock_fail()
+        transacting = asyncio.create_task(client.transact(0, decide, timeout_s=60.0 if cancelled else 1.0))
+        await deciding.wait()
+        if cancelled:
+            transacting.cancel()
+        with pytest.raises(asyncio.CancelledError if cancelled else waltz.NotAppendedError):
+            await transacting
+        await ended.wait()
+        driver.force_next_lock_fail()
+        assert await client.transact(0, lambda basis: b"%d" % basis.attempt) == 0
+        assert not client.has_pending_transactions()
+    assert driver.partitions[0].transactions[0].data == b"2"
+
+
 async def test_closing_ends_it(drivers: list[MockDriver]) -> None:
     driver = drivers[0]
     client = await waltz.open_client(Callbacks(), driver)
