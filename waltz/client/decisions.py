@@ -174,6 +174,13 @@ class DecidedSubmission(AwaitedSubmission[int | None]):
     def refused(self, transaction_id: int) -> None:
         self._conflict = LockConflict(self._partition_id, transaction_id)
 
+    def failed(self, error: Exception) -> None:
+        if error is self._raised:
+            if not self.future.done():
+                self.future.set_exception(error)
+        else:
+            super().failed(error)
+
     def abandon(self) -> None:
         super().abandon()
         if self._deciding is not None:
@@ -182,9 +189,6 @@ class DecidedSubmission(AwaitedSubmission[int | None]):
     @property
     def obstacle(self) -> WaltzError | None:
         return super().obstacle or self._conflict
-
-    def outcome(self, cause: Exception) -> Exception:
-        return cause if cause is self._raised else super().outcome(cause)
 
 
 async def transact_applied(submission: DecidedSubmission) -> int | None:

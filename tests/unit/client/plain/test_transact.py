@@ -263,6 +263,14 @@ async def test_limits(drivers: list[MockDriver]) -> None:
                 await each.transact(7, decide)
             with pytest.raises(ZeroDivisionError):
                 await each.transact(1, lambda basis: b"%d" % (1 // 0))
+            for raised in (waltz.ClientTimeoutError("of decide"), waltz.ClientClosedError(), TimeoutError("of decide")):
+
+                def fail(basis: waltz.Basis, raised: Exception = raised) -> bytes:
+                    raise raised
+
+                with pytest.raises(type(raised)) as told:
+                    await each.transact(1, fail)
+                assert told.value is raised
         with pytest.raises(waltz.NotAppendedError, match="nothing was decided within 0.05 s"):
             await client.transact(1, lambda basis: asyncio.Event().wait(), timeout_s=0.05)  # type: ignore[arg-type,return-value]
         assert driver.partitions[1].high_water_mark == -1
