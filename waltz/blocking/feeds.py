@@ -58,12 +58,11 @@ class OneByOne(Reading):
                 feed = self._at_hand
                 assert feed is not None
                 for record in self._rest:
-                    feed.in_hand = 1
+                    feed.handed_out = record[0]
                     yield record
-                    feed.position += feed.in_hand
+                    feed.position = feed.handed_out
                     if feed.awaiting:
                         self._client.on_loop(feed.wake)
-                feed.in_hand = 0
         finally:
             self._loop_left()
 
@@ -110,8 +109,7 @@ class OneByOne(Reading):
         """The consumer is done with what it has in hand."""
         feed = self._at_hand
         if feed is not None:
-            feed.position += feed.in_hand
-            feed.in_hand = 0
+            feed.position = feed.handed_out
             if feed.awaiting:
                 self._client.on_loop(feed.wake)
 

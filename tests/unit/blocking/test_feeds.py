@@ -1,5 +1,7 @@
 """Feeds of one partition for threads."""
 
+import asyncio
+
 import pytest
 
 import waltz
@@ -40,3 +42,22 @@ def test_reading_without_a_loop(driver: MockDriver) -> None:
         with client.feed(0, after=1_001, until=1_002) as ending:
             assert [record.data for record in ending] == [b"late"]
         assert list(client.feed_batches(0, after=5, until=5)) == []
+
+
+def test_between_two_transactions_nothing_counts_as_handed_out_that_is_not_there(driver: MockDriver) -> None:
+    """The loop's thread may look at any moment: for the mark of an append, and to see when the consumer is done."""
+    seen: list[tuple[int, int]] = []
+
+    class Awaiting(list[tuple[int, asyncio.Future[None]]]):
+        def __bool__(self) -> bool:
+            """Asked by the consumer's thread when it is done with a transaction, before it takes the next one."""
+            seen.append((feed.position, feed.handed_out))
+            return False
+
+    for number in range(3):
+        driver.partitions[0].add(b"%d" % number)
+    with waltz.blocking.connect(driver) as client, client.feed(0, after=-1, until=2) as feed:
+        feed.source.awaiting = Awaiting()
+        for _ in feed:
+            pass
+        assert set(seen) == {(-1, -1), (0, 0), (1, 1), (2, 2)}

@@ -43,7 +43,7 @@ class PartitionFeeds:
         for known in self._open:
             feed = known()
             if feed is not None:
-                mark = feed.position + feed.in_hand  # its handed_out, without the call
+                mark = feed.handed_out
                 if newest is None or mark > newest:
                     newest = mark
         return newest
@@ -91,8 +91,8 @@ class Feed:
         self.partition_id = partition_id
         self.position = after
         """Id of the last transaction that its consumer is done with: it has asked for the next one."""
-        self.in_hand = 0
-        """How many transactions behind ``position`` were handed out: those that the consumer is busy with."""
+        self.handed_out = after
+        """Id of the last transaction that its consumer was given; at first the one that the feed begins after."""
         self.consumer: object = None
         """Who asked for transactions last: a task, or the id of a thread."""
         self.closed = False
@@ -109,11 +109,6 @@ class Feed:
         self._rest: Iterator[Record] = iter(())
         self._reading: asyncio.Task[list[Record]] | None = None
         feeds.opened(self)
-
-    @property
-    def handed_out(self) -> int:
-        """Id of the last transaction that its consumer was given; at first the one that the feed begins after."""
-        return self.position + self.in_hand
 
     async def __aenter__(self) -> Self:
         return self
@@ -155,9 +150,9 @@ class Feed:
 
     def take(self, records: list[Record]) -> list[Record]:
         """Hand them out."""
-        self.in_hand = len(records)
         if records:
-            self._feeds.note(records[-1][0])
+            self.handed_out = records[-1][0]
+            self._feeds.note(self.handed_out)
         return records
 
     async def passed(self, transaction_id: int) -> bool:
@@ -179,7 +174,7 @@ class Feed:
                 waiter.set_result(None)
 
     async def fetch(self, consumer: object, timeout_s: float | None = None) -> list[Record]:
-        """What :meth:`next_batch` returns; how many of them are in hand is up to the caller."""
+        """What :meth:`next_batch` returns; how many of them are handed out is up to the caller."""
         check_loop(self._loop)
         self.done(consumer)
         rest = list(self._rest)
@@ -212,8 +207,7 @@ class Feed:
     def done(self, consumer: object) -> None:
         """The consumer is done with what it has in hand, and asks for more."""
         self.consumer = consumer
-        self.position += self.in_hand
-        self.in_hand = 0
+        self.position = self.handed_out
         if self.awaiting:
             self.wake()
 
@@ -280,12 +274,11 @@ class TransactionFeed(Feed):
         try:
             while await self._more(asyncio.current_task(), None):
                 for record in self._rest:
-                    self.in_hand = 1
+                    self.handed_out = record[0]
                     yield record
-                    self.position += self.in_hand
+                    self.position = self.handed_out
                     if awaiting:
                         self.wake()
-                self.in_hand = 0
         finally:
             await self.aclose()
 
@@ -335,7 +328,7 @@ class BatchFeed(Feed):
     async def __aiter__(self) -> AsyncGenerator[list[Record], None]:
         try:
             while batch := await self.fetch(asyncio.current_task()):
-                self.in_hand = len(batch)
+                self.handed_out = batch[-1][0]
                 yield batch
         finally:
             await self.aclose()

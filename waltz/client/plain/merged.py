@@ -210,12 +210,11 @@ class MergedFeed:
                 feed = self.feed_at_hand
                 awaiting = feed.awaiting
                 for record in self._rest:
-                    feed.in_hand = 1
+                    feed.handed_out = record[0]
                     yield record
-                    feed.position += feed.in_hand
+                    feed.position = feed.handed_out
                     if awaiting:
                         feed.wake()
-                feed.in_hand = 0
         finally:
             await self._loop_left()
 
@@ -270,7 +269,7 @@ class MergedFeed:
     async def turn(
         self, consumer: object, timeout_s: float | None, count: int | None = None, *, whole: bool = False
     ) -> list[Record]:
-        """The next transactions of one partition, ``count`` at most; what of them is in hand is up to the caller.
+        """The next transactions of one partition, ``count`` at most; what of them is handed out is up to the caller.
 
         ``consumer`` is the task or the thread that asks. With ``whole`` it takes all of them, even when the partition
         is withdrawn meanwhile. The list is empty when there are none within ``timeout_s``, and at the end, if there is

@@ -246,7 +246,7 @@ async def test_a_partition_is_withdrawn_when_its_consumer_is_done(driver: MockDr
         await asyncio.sleep(0.01)
         assert not leaving.done()
         if whole:
-            feed.feed_at_hand.position = last.transaction_id
+            feed.feed_at_hand.take(turn)
         assert (await anext(feed)).partition_id != last.partition_id
         assert (await leaving).position == last.transaction_id
         assert feed.partition_ids == [1 - last.partition_id]
