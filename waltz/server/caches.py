@@ -65,6 +65,7 @@ class FeedCache:
     def __init__(self, limit_bytes: int) -> None:
         self._limit_bytes = limit_bytes
         self._blocks: OrderedDict[tuple[int, int], _FeedBlock] = OrderedDict()
+        self._numbers: dict[int, set[int]] = {}  # of each partition's blocks
         self.size_bytes = 0
 
     def add(self, partition_id: int, first: int, frames: bytes) -> None:
@@ -85,7 +86,8 @@ class FeedCache:
             self._add_to_block((partition_id, number), position, part)
             position = block_end
         while self.size_bytes > self._limit_bytes and len(self._blocks) > 1:
-            _, block = self._blocks.popitem(last=False)
+            (oldest_id, number), block = self._blocks.popitem(last=False)
+            self._numbers[oldest_id].remove(number)
             self.size_bytes -= len(block.frames) + _BLOCK_OVERHEAD_BYTES
 
     def get(self, partition_id: int, first: int, max_count: int) -> bytes:
@@ -99,13 +101,14 @@ class FeedCache:
 
     def forget(self, partition_id: int) -> None:
         """Drop everything of a partition."""
-        for key in [key for key in self._blocks if key[0] == partition_id]:
-            self.size_bytes -= len(self._blocks.pop(key).frames) + _BLOCK_OVERHEAD_BYTES
+        for number in self._numbers.pop(partition_id, ()):
+            self.size_bytes -= len(self._blocks.pop((partition_id, number)).frames) + _BLOCK_OVERHEAD_BYTES
 
     def _add_to_block(self, key: tuple[int, int], first: int, frames: bytes) -> None:
         block = self._blocks.get(key)
         if block is None:
             self._blocks[key] = _FeedBlock(first, frames)
+            self._numbers.setdefault(key[0], set()).add(key[1])
             self.size_bytes += len(frames) + _BLOCK_OVERHEAD_BYTES
             return
         before = len(block.frames)
@@ -200,8 +203,10 @@ class Chunks:
         return chunk if transaction_id < chunk.first_id + chunk.count else None
 
     def remove(self, chunk: _Chunk) -> None:
-        """Take out a chunk that is here. The first one goes quickly, however many there are."""
+        """Take out a chunk, if it is here. The first one goes quickly, however many there are."""
         position = bisect_left(self._first_ids, chunk.first_id, self._head)
+        if position == len(self._chunks) or self._chunks[position] is not chunk:
+            return
         if position > self._head:
             del self._first_ids[position], self._chunks[position]
             return
@@ -219,7 +224,9 @@ class TransactionCache:
     """Transactions of all partitions with their data, encoded as in the storage protocol; what came first goes first.
 
     A committed batch is one piece, which costs the same whatever it holds. Pieces larger than a quarter of the cache
-    are taken apart, and a transaction larger than that is not kept.
+    are taken apart, and a transaction larger than that is not kept. What was forgotten is found by nobody, but goes,
+    and is counted, in its turn: the cache may hold hundreds of thousands of pieces, and to go through them would hold
+    up the loop.
     """
 
     def __init__(self, limit_bytes: int) -> None:
@@ -227,6 +234,7 @@ class TransactionCache:
         self.chunks: dict[int, Chunks] = {}
         self._in_order: deque[_Chunk] = deque()
         self.size_bytes = 0
+        """What the cache takes in memory, with what was forgotten and has not gone yet."""
 
     def add(self, partition_id: int, first_id: int, count: int, records: bytes) -> None:
         """Keep the records of transaction ``first_id`` and its successors. What is here already stays as it is."""
@@ -275,13 +283,13 @@ class TransactionCache:
         return count, pieces
 
     def forget(self, partition_id: int) -> None:
-        """Drop everything of a partition."""
+        """Find nothing of a partition any more that is here now."""
         self.chunks.pop(partition_id, None)
-        self._in_order = deque(chunk for chunk in self._in_order if chunk.partition_id != partition_id)
-        self.size_bytes = sum(chunk.size_bytes for chunk in self._in_order)
 
     def _shrink(self) -> None:
         while self.size_bytes > self._limit_bytes:
             oldest = self._in_order.popleft()
             self.size_bytes -= oldest.size_bytes
-            self.chunks[oldest.partition_id].remove(oldest)
+            chunks = self.chunks.get(oldest.partition_id)
+            if chunks is not None:  # else the partition was forgotten
+                chunks.remove(oldest)

@@ -1,5 +1,10 @@
 """The feed cache and the transaction cache: never another's data, newer before older, bounded."""
 
+import sys
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -19,6 +24,25 @@ def test_frames_change_version_as_the_codec_would() -> None:
     items = [(number.to_bytes(16, "big"), number, -number) for number in range(5)]
     for version in range(FEED_VERSION + 1):
         assert with_version(encode_feed_data(FEED_VERSION, items), version) == encode_feed_data(version, items)
+
+
+def steps(work: Callable[[], None]) -> int:
+    """The instructions of Python in what ``work`` calls."""
+    count = 0
+
+    def trace(frame: FrameType, event: str, _: Any) -> Any:
+        nonlocal count
+        frame.f_trace_opcodes = True
+        count += event == "opcode"
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        work()
+    finally:
+        sys.settrace(before)
+    return count
 
 
 def test_a_run_is_found_from_every_position_to_the_end_of_its_block() -> None:
@@ -42,6 +66,29 @@ def test_forget_drops_one_partition() -> None:
     assert cache.get(1, 0, 1) == b""
     assert cache.get(2, 0, 1) == frames(0, 1)
     assert cache.size_bytes == size
+
+
+def test_forgetting_a_partition_costs_the_same_whatever_the_others_have_in_the_cache() -> None:
+    """All partitions of a server may leave at once."""
+
+    def cost(others: int) -> int:
+        feed, transactions = FeedCache(1 << 30), TransactionCache(1 << 30)
+        for partition_id in range(1 + others):
+            feed.add(partition_id, 0, frames(0, 1))
+            add(transactions, partition_id, 0, [record(0)])
+        return steps(lambda: feed.forget(0)) + steps(lambda: transactions.forget(0))
+
+    assert 0 < cost(0) == cost(1000)
+
+
+def test_a_forgotten_partition_costs_the_same_however_much_it_has_of_transactions() -> None:
+    def cost(count: int) -> int:
+        cache = TransactionCache(1 << 30)
+        for transaction_id in range(count):
+            add(cache, 0, transaction_id, [record(transaction_id)])
+        return steps(lambda: cache.forget(0))
+
+    assert 0 < cost(1) == cost(1000)
 
 
 def test_the_oldest_blocks_go_and_the_newest_stays() -> None:
@@ -113,15 +160,94 @@ def test_a_batch_larger_than_the_cache_leaves_its_newest() -> None:
     assert cache.get(0, 0) is None
 
 
-def test_forgetting_a_partition_frees_its_bytes() -> None:
-    cache = TransactionCache(1 << 20)
+def test_what_was_forgotten_is_not_found_and_its_room_is_used_again() -> None:
+    cache = TransactionCache(10_000)
     add(cache, 0, 0, [record(0)])
-    size = cache.size_bytes
     add(cache, 1, 0, [record(0)])
     cache.forget(1)
-    assert cache.size_bytes == size
     assert cache.get(1, 0) is None
     assert cache.get(0, 0) is not None
+    add(cache, 1, 0, [record(0, b"after")])
+    for first in range(1, 200):
+        add(cache, 1, first, [record(first)])
+        assert cache.size_bytes <= 10_000
+    assert cache.get(0, 0) is None
+    assert cache.get(1, 0) is None
+    assert cache.get(1, 199) is not None
+
+
+class NaiveCache:
+    """The transaction cache, only slower: pieces in order of their coming, of which those forgotten are not found."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        self._limit_bytes = limit_bytes
+        self._pieces: list[tuple[int | None, list[Record], int]] = []
+
+    def add(self, partition_id: int, records: list[Record]) -> None:
+        first_id, size_bytes = records[0].transaction_id, len(encode_records(records)) + 200
+        if any(at == partition_id and piece[0].transaction_id == first_id for at, piece, _ in self._pieces):
+            return
+        self._pieces.append((partition_id, records, size_bytes))
+        while self.size_bytes > self._limit_bytes:
+            del self._pieces[0]
+
+    def forget(self, partition_id: int) -> None:
+        self._pieces = [(None if at == partition_id else at, piece, size) for at, piece, size in self._pieces]
+
+    def get(self, partition_id: int, transaction_id: int) -> Record | None:
+        starts = [piece for at, piece, _ in self._pieces if at == partition_id]
+        before = [piece for piece in starts if piece[0].transaction_id <= transaction_id]
+        last = max(before, key=lambda piece: piece[0].transaction_id, default=[])
+        return next((found for found in last if found.transaction_id == transaction_id), None)
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(size for _, _, size in self._pieces)
+
+
+@given(
+    st.lists(
+        st.one_of(
+            st.integers(0, 2),
+            st.tuples(st.integers(0, 2), st.integers(0, 20), st.integers(1, 5), st.integers(0, 100)),
+        ),
+        max_size=60,
+    )
+)
+def test_whatever_is_added_and_forgotten_the_cache_is_as_a_naive_one(
+    actions: list[int | tuple[int, int, int, int]],
+) -> None:
+    cache, naive = TransactionCache(4_000), NaiveCache(4_000)
+    for action in actions:
+        if isinstance(action, int):
+            cache.forget(action)
+            naive.forget(action)
+        else:
+            partition_id, first, count, size = action
+            records = [record(number, bytes(size)) for number in range(first, first + count)]
+            add(cache, partition_id, first, records)
+            naive.add(partition_id, records)
+        assert cache.size_bytes == naive.size_bytes <= 4_000
+    for partition_id in range(3):
+        for transaction_id in range(30):
+            assert cache.get(partition_id, transaction_id) == naive.get(partition_id, transaction_id)
+
+
+@given(st.lists(st.one_of(st.integers(0, 2), st.tuples(st.integers(0, 2), st.integers(0, 9))), max_size=60))
+def test_the_feed_cache_counts_what_it_has(actions: list[int | tuple[int, int]]) -> None:
+    cache = FeedCache(2_000)
+    for action in actions:
+        if isinstance(action, int):
+            cache.forget(action)
+            assert all(cache.get(action, block * FEED_BLOCK_COUNT, 1) == b"" for block in range(10))
+        else:
+            partition_id, first = action[0], action[1] * FEED_BLOCK_COUNT
+            cache.add(partition_id, first, frames(first, 5))
+            assert cache.get(partition_id, first, 5) == frames(first, 5)
+        assert cache.size_bytes <= 2_000
+    for partition_id in range(3):
+        cache.forget(partition_id)
+    assert cache.size_bytes == 0
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 30), st.integers(1, 10), st.integers(0, 400)), max_size=40))

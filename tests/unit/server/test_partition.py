@@ -1079,8 +1079,10 @@ async def test_closing_forgets_what_was_cached_and_what_waited(make: Make) -> No
     setup.log.end_session()
     setup.partition.append(link, [append(2), append(3)])
     assert setup.memory.used_bytes
+    assert setup.transaction_cache.get(0, 0) is not None
     await setup.partition.close()
-    assert setup.feed_cache.size_bytes == setup.transaction_cache.size_bytes == setup.memory.used_bytes == 0
+    assert setup.transaction_cache.get(0, 0) is None
+    assert setup.feed_cache.size_bytes == setup.memory.used_bytes == 0
     assert not link.mounts
 
 
