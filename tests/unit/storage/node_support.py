@@ -76,6 +76,7 @@ class ObservedFiles(Files):
     def __init__(self) -> None:
         self._os_files = OsFiles()
         self.data_syncs: Counter[str] = Counter()
+        self.read_calls = 0
         self.gates: dict[str, Gate] = {}
         self.failing: set[str] = set()
         self.free: int | None = None
@@ -132,6 +133,10 @@ class ObservedFiles(Files):
 
     async def run(self, function: Callable[[], T]) -> T:
         return await self._os_files.run(function)
+
+    async def run_read(self, function: Callable[[], T]) -> T:
+        self.read_calls += 1
+        return await self._os_files.run_read(function)
 
     def close(self) -> None:
         self._os_files.close()

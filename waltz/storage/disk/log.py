@@ -32,6 +32,7 @@ from waltz.storage.disk.segment import (
     Segment,
     SegmentWrite,
     StoredRecords,
+    as_headers,
     as_records,
     as_stored,
     as_wire_pieces,
@@ -395,13 +396,13 @@ class PartitionLog:
         """Like :meth:`read`, but the records as they are on disk, checked, in blocks that follow each other."""
         return self._read(first, max_count, max_bytes, as_stored)
 
-    def read_headers(self, first: int, max_count: int) -> list[RecordHeader]:
-        """Like :meth:`read`, without the payloads (which are checked all the same)."""
-        return [
-            RecordHeader(record.transaction_id, record.req_id, record.header)
-            for block in self._read(first, max_count, None, as_records)
-            for record in block
-        ]
+    def read_headers(self, first: int, max_count: int, max_bytes: int | None = None) -> tuple[list[RecordHeader], int]:
+        """Like :meth:`read`, without the payloads (which are checked all the same), and how many bytes were read.
+
+        ``max_bytes`` limits what is read, payloads and all; of these no more than a block is in memory at a time.
+        """
+        blocks = self._read(first, max_count, max_bytes, as_headers)
+        return [header for headers, _ in blocks for header in headers], sum(size_bytes for _, size_bytes in blocks)
 
     def _read(self, first: int, max_count: int, max_bytes: int | None, convert: Converter[T]) -> list[T]:
         """Blocks of records from the present view; once more if a truncation took the ground away meanwhile."""

@@ -7,7 +7,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, TypeVar
 
-from waltz.common.records import Record
+from waltz.common.records import Record, RecordHeader
 from waltz.storage.disk.descriptors import SegmentFiles
 from waltz.storage.disk.files import Files
 from waltz.storage.disk.segment_format import (
@@ -22,6 +22,7 @@ from waltz.storage.disk.segment_format import (
     decode_span,
     encode_index,
     encode_span,
+    header_span,
     index_offset,
     index_path,
     intact_sizes,
@@ -95,6 +96,12 @@ def as_records(buffer: bytes, bounds: Sequence[int], transaction_id: int) -> tup
     """A converter that decodes records."""
     records = decode_span(buffer, bounds, transaction_id)
     return len(records), records
+
+
+def as_headers(buffer: bytes, bounds: Sequence[int], transaction_id: int) -> tuple[int, tuple[list[RecordHeader], int]]:
+    """A converter that keeps the headers of records, and tells how many bytes were read for them."""
+    headers = header_span(buffer, bounds, transaction_id)
+    return len(headers), (headers, len(buffer))
 
 
 def as_wire_pieces(buffer: bytes, bounds: Sequence[int], transaction_id: int) -> tuple[int, list[bytes]]:

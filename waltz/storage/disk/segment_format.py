@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol
 from uuid import UUID
 
 from waltz.common.checksum import crc32
-from waltz.common.records import Record
+from waltz.common.records import Record, RecordHeader
 
 HEADER_SIZE_BYTES = 128
 INDEX_ENTRY_SIZE_BYTES = 8
@@ -166,6 +166,16 @@ def intact_sizes(buffer: bytes, bounds: Sequence[int], transaction_id: int) -> l
         transaction_id += 1
         begin = end
     return sizes
+
+
+def header_span(buffer: bytes, bounds: Sequence[int], transaction_id: int) -> list[RecordHeader]:
+    """Like :func:`decode_span`, but the records without their payloads, which are checked and not copied."""
+    headers: list[RecordHeader] = []
+    begin = 0
+    for size in intact_sizes(buffer, bounds, transaction_id):
+        headers.append(RecordHeader(*RECORD_PREFIX.unpack_from(buffer, begin)[:3]))
+        begin += size
+    return headers
 
 
 def encode_span(buffer: bytes, bounds: Sequence[int], transaction_id: int) -> list[bytes]:

@@ -34,7 +34,7 @@ from waltz.storage.errors import (
 )
 from waltz.storage.node import session_rule
 from waltz.storage.node.partition_metrics import PartitionMetrics
-from waltz.storage.node.replies import failure_frame, last_requested_id, read_frame
+from waltz.storage.node.replies import answer_read, failure_frame, last_requested_id
 from waltz.storage.node.request_queue import PartitionRequest, QueueLimits, RequestQueue
 from waltz.storage.node.session_rule import ReadRequest
 
@@ -43,7 +43,7 @@ logger = logging.getLogger(__name__)
 Result = TypeVar("Result")
 
 MAX_READ_BYTES_AT_ONCE = 8 << 20
-"""One turn of the reader ends with the answer that reaches this size."""
+"""One turn of the reader ends with the answer that reaches this size, or for which so much was read."""
 
 MAX_BRIEF_BYTES = 64 << 10
 """Writing and syncing so much takes hardly longer than the least; the event loop may wait for it when nobody else
@@ -537,8 +537,9 @@ class StoragePartition:
         size_bytes = 0
         for request in requests:
             assert isinstance(request.message, ReadRequest)
-            frames.append(read_frame(self._log, request.message))
-            size_bytes += len(frames[-1])
+            answer = answer_read(self._log, request.message)
+            frames.append(answer.frame)
+            size_bytes += answer.size_bytes
             if size_bytes >= MAX_READ_BYTES_AT_ONCE:
                 break
         return frames

@@ -19,7 +19,10 @@ MAX_REPLY_BYTES = 8 << 20
 """A list of records stops before their size on disk passes this, but not before the first; callers ask for the rest."""
 
 MAX_HEADERS = 4096
-"""A list of record headers has at most so many entries: each costs reading and checking a record."""
+"""A list of record headers has at most so many entries.
+
+Each costs reading and checking a record, so that the list stops at :data:`MAX_REPLY_BYTES` of records too.
+"""
 
 _COUNT = struct.Struct(">i")
 
@@ -37,17 +40,31 @@ def last_requested_id(message: ReadRequest) -> int:
     return message.transaction_id
 
 
-def read_frame(log: PartitionLog, message: ReadRequest) -> bytes:
-    """The frame that answers a read; blocking. Whatever goes wrong becomes a failure of this one request."""
+class ReadAnswer(NamedTuple):
+    """The answer to a read."""
+
+    frame: bytes
+    size_bytes: int
+    """Of the frame, or of what was read for it if that is more."""
+
+
+def answer_read(log: PartitionLog, message: ReadRequest) -> ReadAnswer:
+    """Execute a read; blocking. Whatever goes wrong becomes a failure of this one request."""
+    read_bytes = 0
     try:
         if isinstance(message, wire.RecordListRequest):
-            return _record_list_frame(log, message)
-        return wire.encode(_read(log, message))
+            frame = _record_list_frame(log, message)
+        elif isinstance(message, wire.RecordRequest):
+            frame = wire.encode(_record(log, message))
+        else:
+            answer, read_bytes = _headers(log, message)
+            frame = wire.encode(answer)
     except Exception as error:
         logger.error(
             "partition %d: a read at transaction %d failed: %s", message.partition_id, message.transaction_id, error
         )
-        return failure_frame(message, wire_text(error))
+        frame = failure_frame(message, wire_text(error))
+    return ReadAnswer(frame, max(len(frame), read_bytes))
 
 
 class EncodedRecords(NamedTuple):
@@ -84,21 +101,26 @@ def _record_list_frame(log: PartitionLog, message: wire.RecordListRequest) -> by
     return with_records(empty, read_encoded(log, message.transaction_id, message.max_count))
 
 
-def _read(
-    log: PartitionLog, message: wire.RecordHeaderRequest | wire.RecordRequest | wire.RecordHeaderListRequest
-) -> wire.Message:
+def _record(log: PartitionLog, message: wire.RecordRequest) -> wire.Message:
+    session_id, seq_num, partition_id, first = message
+    records = log.read(first, 1) if first >= 0 else []
+    return wire.RecordResponse(session_id, seq_num, partition_id, records[0] if records else None)
+
+
+def _headers(
+    log: PartitionLog, message: wire.RecordHeaderRequest | wire.RecordHeaderListRequest
+) -> tuple[wire.Message, int]:
+    """The answer, and how many bytes of records were read for it."""
     session_id, seq_num, partition_id, first = message[:4]
-    if isinstance(message, wire.RecordRequest):
-        records = log.read(first, 1) if first >= 0 else []
-        return wire.RecordResponse(session_id, seq_num, partition_id, records[0] if records else None)
     if isinstance(message, wire.RecordHeaderRequest):
-        headers = _read_headers(log, first, 1)
-        return wire.RecordHeaderResponse(session_id, seq_num, partition_id, headers[0] if headers else None)
-    headers = _read_headers(log, first, message.max_count)
-    return wire.RecordHeaderListResponse(session_id, seq_num, partition_id, headers)
+        headers, read_bytes = _read_headers(log, first, 1)
+        header = headers[0] if headers else None
+        return wire.RecordHeaderResponse(session_id, seq_num, partition_id, header), read_bytes
+    headers, read_bytes = _read_headers(log, first, message.max_count)
+    return wire.RecordHeaderListResponse(session_id, seq_num, partition_id, headers), read_bytes
 
 
-def _read_headers(log: PartitionLog, first: int, max_count: int) -> list[RecordHeader]:
+def _read_headers(log: PartitionLog, first: int, max_count: int) -> tuple[list[RecordHeader], int]:
     if first < 0 or max_count <= 0:
-        return []
-    return log.read_headers(first, min(max_count, MAX_HEADERS))
+        return [], 0
+    return log.read_headers(first, min(max_count, MAX_HEADERS), MAX_REPLY_BYTES)

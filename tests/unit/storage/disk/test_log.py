@@ -3,6 +3,7 @@
 import errno
 import random
 import threading
+import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from tests.unit.storage.log_testing import DIRECTORY, KEY, append, open_log, rea
 from waltz.common.records import RecordHeader
 from waltz.storage.disk.files import OsFiles
 from waltz.storage.disk.log import PartitionLog
-from waltz.storage.disk.segment_format import SegmentHeader
+from waltz.storage.disk.segment_format import STORED_OVERHEAD_BYTES, SegmentHeader
 from waltz.storage.errors import CorruptionError, ReadOnlyError, StorageError
 
 
@@ -149,7 +150,9 @@ def test_reading_ranges(files: CrashFiles) -> None:
         for count in (-1, 0, 1, 2, 8, 100):
             expected = everything[first : first + count] if first >= 0 and count > 0 else []
             assert log.read(first, count) == expected
-            assert log.read_headers(first, count) == [RecordHeader(*r[:3]) for r in expected]
+            headers, read_bytes = log.read_headers(first, count)
+            assert headers == [RecordHeader(*r[:3]) for r in expected]
+            assert read_bytes == sum(STORED_OVERHEAD_BYTES + len(r.data) for r in expected)
 
 
 def test_read_limit_spans_segments(files: CrashFiles) -> None:
@@ -159,6 +162,23 @@ def test_read_limit_spans_segments(files: CrashFiles) -> None:
     assert len(log.read(5, 100, 42 + 41 + 42)) == 3
     assert len(log.read(5, 100, 42 + 41 + 41)) == 2
     assert len(log.read(6, 100, 41)) == 1
+    for first, max_bytes, count in ((0, 41 + 42, 2), (5, 0, 1), (5, 42 + 41 + 42, 3), (5, 42 + 41 + 41, 2)):
+        headers, read_bytes = log.read_headers(first, 100, max_bytes)
+        assert (len(headers), read_bytes) == (count, sum(40 + len(r.data) for r in log.read(first, count)))
+
+
+def test_headers_keep_no_more_than_a_block_of_payloads_in_memory(files: CrashFiles) -> None:
+    log = open_log(files, threshold=1 << 30)
+    for first in range(0, 40, 10):
+        append(log, [record(first + number, bytes(1 << 20)) for number in range(10)])
+    tracemalloc.start()
+    try:
+        headers, read_bytes = log.read_headers(0, 100)
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert (len(headers), read_bytes) == (40, 40 * ((1 << 20) + STORED_OVERHEAD_BYTES))
+    assert peak_bytes < 10 << 20
 
 
 @pytest.mark.parametrize("target", range(-1, 21))

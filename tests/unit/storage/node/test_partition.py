@@ -22,7 +22,7 @@ from tests.unit.storage.node_support import (
 )
 from waltz.common.config import ServerConfig
 from waltz.common.metrics import Registry
-from waltz.common.records import Record
+from waltz.common.records import Record, RecordHeader
 from waltz.common.wire import storage as wire
 from waltz.server.store.batching import MAX_BATCH_SIZE_BYTES
 from waltz.server.store.interface import StoreOptions
@@ -30,7 +30,8 @@ from waltz.server.store.replica import MAX_IN_FLIGHT_REQUESTS
 from waltz.storage.disk.control_file import ControlFile
 from waltz.storage.disk.fence import FenceFile
 from waltz.storage.disk.log import PartitionLog, Prepared
-from waltz.storage.node.partition import MAX_BRIEF_BYTES, StoragePartition
+from waltz.storage.disk.segment_format import STORED_OVERHEAD_BYTES
+from waltz.storage.node.partition import MAX_BRIEF_BYTES, MAX_READ_BYTES_AT_ONCE, StoragePartition
 from waltz.storage.node.partition_metrics import PartitionMetrics
 from waltz.storage.node.replies import MAX_REPLY_BYTES, read_encoded
 from waltz.storage.node.request_queue import DEFAULT_LIMITS, PartitionRequest, QueueLimits
@@ -215,6 +216,26 @@ async def test_a_long_list_is_cut_but_never_empty(bench: Bench) -> None:
     assert await bench.outcome(bench.read(-1, 0, 100)) == batch[:1]
     assert await bench.outcome(bench.read(-1, 1, 100)) == batch[1:2]
     assert await bench.outcome(bench.read(-1, 2, 100)) == batch[2:]
+
+
+async def test_a_list_of_headers_ends_where_as_many_bytes_were_read(bench: Bench) -> None:
+    half = bytes(MAX_REPLY_BYTES // 2 - STORED_OVERHEAD_BYTES)
+    for transaction_id in range(3):
+        await bench.outcome(bench.append(-1, [record(transaction_id, half)]))
+    request = wire.RecordHeaderListRequest(-1, bench.next_seq_num(), PARTITION, 0, 100)
+    assert await bench.outcome(bench.send(request)) == [RecordHeader(*record(number)[:3]) for number in range(2)]
+
+
+async def test_a_turn_of_the_reader_ends_by_what_is_read_for_headers(bench: Bench) -> None:
+    for transaction_id in range(2):
+        await bench.outcome(bench.append(-1, [record(transaction_id, bytes(MAX_READ_BYTES_AT_ONCE // 2))]))
+    reads_before = bench.files.read_calls
+    asked = [
+        bench.send(wire.RecordHeaderRequest(-1, bench.next_seq_num(), PARTITION, number % 2)) for number in range(8)
+    ]
+    for seq_num in asked:
+        await bench.outcome(seq_num)
+    assert bench.files.read_calls - reads_before >= 4
 
 
 async def test_an_empty_append_succeeds_without_io(bench: Bench) -> None:
