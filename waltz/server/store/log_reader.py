@@ -8,7 +8,7 @@ from typing import TypeVar
 from waltz.common.records import Record, RecordHeader
 from waltz.server.store.interface import ReadFailedError, StoreOptions
 from waltz.server.store.session import StoreSession
-from waltz.server.store.sizing import RecordSizer
+from waltz.server.store.sizing import RecordSizer, Share
 
 ItemT = TypeVar("ItemT")
 
@@ -25,6 +25,7 @@ class LogReader:
         self._session: StoreSession | None = None
         self._usable = asyncio.Event()
         self._sizer = RecordSizer()
+        self._header_share = Share()
 
     def follow(self, session: StoreSession | None) -> None:
         """Read through this session from now on; ``None``: wait for another."""
@@ -46,6 +47,7 @@ class LogReader:
             first_id,
             timeout_s,
             lambda session: session.read(first_id, min(max_count, self._sizer.count(max_bytes))),
+            self._sizer.shrink,
         )
         self._sizer.learn(records)
         size_bytes = 0
@@ -56,8 +58,19 @@ class LogReader:
         return records
 
     async def read_headers(self, first_id: int, max_count: int, timeout_s: float) -> list[RecordHeader]:
-        """Headers of committed records; otherwise as :meth:`read`."""
-        return await self._read(first_id, timeout_s, lambda session: session.read_headers(first_id, max_count))
+        """Headers of committed records; otherwise as :meth:`read`.
+
+        A storage reads and checks the whole records for them, so it may take long for few answer bytes.
+        """
+        headers = await self._read(
+            first_id,
+            timeout_s,
+            lambda session: session.read_headers(first_id, self._header_share.of(max_count)),
+            self._header_share.shrink,
+        )
+        if headers:
+            self._header_share.grow()
+        return headers
 
     async def confirm(self, timeout_s: float) -> bool:
         """Whether the high-water mark was the log's at some moment of this call: no newer session had begun.
@@ -73,7 +86,11 @@ class LogReader:
             return False
 
     async def _read(
-        self, first_id: int, timeout_s: float, request: Callable[[StoreSession], Awaitable[list[ItemT]]]
+        self,
+        first_id: int,
+        timeout_s: float,
+        request: Callable[[StoreSession], Awaitable[list[ItemT]]],
+        shrink: Callable[[], None],
     ) -> list[ItemT]:
         reason = "no store session is open"
         deadline_s = self._loop.time() + timeout_s
@@ -87,7 +104,7 @@ class LogReader:
                     return await request(session)
                 except ReadFailedError as error:
                     reason = str(error)
-                    self._sizer.shrink()
+                    shrink()
             if self._loop.time() >= deadline_s:
                 raise ReadFailedError(
                     f"partition {self._partition_id}: transaction {first_id} could not be read in {timeout_s:g} s:"

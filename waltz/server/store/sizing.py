@@ -11,6 +11,27 @@ FIRST_MEAN_BYTES = 50_000
 """Assumed size of a record before any was seen: the first megabyte is about 20 records, as the original reads."""
 
 
+class Share:
+    """How much to ask for of what is wanted, after what came in time and what did not."""
+
+    __slots__ = ("_share",)
+
+    def __init__(self) -> None:
+        self._share = 1.0
+
+    def of(self, count: float) -> int:
+        """So many of ``count``; at least one."""
+        return max(1, int(count * self._share))
+
+    def shrink(self) -> None:
+        """What was asked for did not come in time: ask for half of it, down to single records."""
+        self._share = max(self._share / 2, 1 / MAX_COUNT)
+
+    def grow(self) -> None:
+        """It came: ask for twice as much, up to everything."""
+        self._share = min(self._share * 2, 1.0)
+
+
 class RecordSizer:
     """Learns the mean size of records; growing sizes are believed at once, shrinking ones by and by."""
 
@@ -18,19 +39,19 @@ class RecordSizer:
 
     def __init__(self) -> None:
         self._mean_bytes = float(FIRST_MEAN_BYTES)
-        self._share = 1.0
+        self._share = Share()
 
     def count(self, size_bytes: int) -> int:
         """Number of records that are expected to take ``size_bytes``; at least one."""
-        return max(1, min(MAX_COUNT, int(size_bytes * self._share / self._mean_bytes)))
+        return min(MAX_COUNT, self._share.of(size_bytes / self._mean_bytes))
 
     def shrink(self) -> None:
         """What was asked for did not come in time: ask for half of it, down to single records."""
-        self._share = max(self._share / 2, 1 / MAX_COUNT)
+        self._share.shrink()
 
     def learn(self, records: Sequence[Record]) -> None:
         """Take the sizes of what came into account."""
         if records:
             mean_bytes = RECORD_OVERHEAD_BYTES + sum(len(record.data) for record in records) / len(records)
-            self._share = min(self._share * 2, 1.0)
+            self._share.grow()
             self._mean_bytes = max(mean_bytes, (self._mean_bytes + mean_bytes) / 2)

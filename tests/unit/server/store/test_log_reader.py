@@ -19,6 +19,7 @@ class Session:
         self.record_size = record_size
         self.failures = 0
         self.confirmed = True
+        self.most_headers = 1000
         self.asked_counts: list[int] = []
 
     async def read(self, first_id: int, max_count: int) -> list[Record]:
@@ -30,7 +31,12 @@ class Session:
         return [Record(each, bytes(16), 0, bytes(self.record_size), 0) for each in range(first_id, last_id + 1)]
 
     async def read_headers(self, first_id: int, max_count: int) -> list[RecordHeader]:
-        return [RecordHeader(first_id, bytes(16), 0)]
+        self.asked_counts.append(max_count)
+        if self.failures or max_count > self.most_headers:
+            self.failures = max(self.failures - 1, 0)
+            raise ReadFailedError("no replica answers")
+        last_id = min(first_id + max_count - 1, self.high_water_mark)
+        return [RecordHeader(each, bytes(16), 0) for each in range(first_id, last_id + 1)]
 
     async def confirm(self, timeout_s: float) -> bool:
         return self.confirmed
@@ -85,6 +91,29 @@ async def test_after_a_failure_less_is_asked_for() -> None:
     assert await setup.reader.read(0, 100, 1_000_000, 5.0)
     assert session.asked_counts == sorted(session.asked_counts, reverse=True)
     assert session.asked_counts[-1] < session.asked_counts[0]
+
+
+async def test_after_a_failure_fewer_headers_are_asked_for_and_more_again_when_they_come() -> None:
+    setup = Setup(999)
+    session = Session(999)
+    session.most_headers = 10
+    setup.follow(session)
+    assert 5 <= len(await setup.reader.read_headers(0, 512, 10.0)) <= 10
+    assert session.asked_counts == [512, 256, 128, 64, 32, 16, 8]
+    session.most_headers = 1000
+    found = [len(await setup.reader.read_headers(0, 512, 1.0)) for _ in range(7)]
+    assert found == [16, 32, 64, 128, 256, 512, 512]
+
+
+async def test_headers_that_do_not_come_make_no_read_of_records_smaller() -> None:
+    setup = Setup(99)
+    session = Session(99)
+    session.most_headers = 0
+    setup.follow(session)
+    with pytest.raises(ReadFailedError):
+        await setup.reader.read_headers(0, 100, 2.0)
+    assert session.asked_counts[-1] == 1
+    assert len(await setup.reader.read(0, 20, 1_000_000, 1.0)) == 20
 
 
 @pytest.mark.parametrize("confirmed", [True, False])
