@@ -19,6 +19,9 @@ from waltz.storage.disk.disk_threads import DiskThreads
 
 T = TypeVar("T")
 
+READ_THREADS = 4
+"""So many reads run side by side."""
+
 _JOIN_LIMIT_BYTES = 256 * 1024
 _MAX_CHUNKS_PER_CALL = 1024  # IOV_MAX of Linux
 
@@ -319,7 +322,7 @@ class OsFile(File):
 class OsFiles(Files):
     """The operating system's files. Whoever makes one closes it after everything that uses it."""
 
-    def __init__(self, *, max_threads: int = 16, max_read_threads: int = 4) -> None:
+    def __init__(self, *, max_threads: int = 16, max_read_threads: int = READ_THREADS) -> None:
         """``max_threads``: how many blocking calls may run side by side, so how many partitions sync at once."""
         self._threads = DiskThreads(max_threads, "waltz-disk")
         self._readers = DiskThreads(max_read_threads, "waltz-read")

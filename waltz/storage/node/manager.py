@@ -16,7 +16,7 @@ from waltz.storage.disk.clean_stop import CleanPartition
 from waltz.storage.disk.control_file import ControlFile
 from waltz.storage.disk.directory import StorageDirectory
 from waltz.storage.disk.fence import FenceFile
-from waltz.storage.disk.files import Files
+from waltz.storage.disk.files import READ_THREADS, Files
 from waltz.storage.disk.log import PartitionLog
 from waltz.storage.errors import PartitionNotAssignedError, StorageError
 from waltz.storage.node.findings import Findings
@@ -53,6 +53,7 @@ class StorageManager:
         """The partitions that are open, by id; to be read only."""
         self._broken: dict[int, str] = {}
         self._busy: set[int] = set()
+        self._reading = asyncio.Semaphore(READ_THREADS)
         self._metrics: dict[int, PartitionMetrics] = {}
         self._files = files
         self._directory = directory
@@ -373,6 +374,7 @@ class StorageManager:
             self._files,
             self._metrics[partition_id],
             busy=self._busy,
+            reading=self._reading,
             on_suspicion=partial(self.scrubber.request, partition_id, suspicious=True),
             limits=self._limits,
         )

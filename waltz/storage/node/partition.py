@@ -94,12 +94,14 @@ class StoragePartition:
         metrics: PartitionMetrics,
         *,
         busy: set[int],
+        reading: asyncio.Semaphore,
         on_suspicion: Callable[[], None],
         limits: QueueLimits,
     ) -> None:
         """Take over an open log; the partition closes it. Serves nothing before :meth:`start`.
 
         ``busy`` holds the partitions of the node at which something waits; this one enters itself and leaves again.
+        ``reading`` bounds how many partitions of the node read at once.
         ``on_suspicion`` is called when a read has met damage whose extent a scan has to find out.
         """
         self.partition_id = partition_id
@@ -121,6 +123,7 @@ class StoragePartition:
         self._syncer: asyncio.Task[None] | None = None
         self._maintenance: deque[tuple[Callable[[], object], asyncio.Future[object]]] = deque()
         self._busy = busy
+        self._reading = reading
         self._on_suspicion = on_suspicion
         self._writer = Sleeper()
         self._reader = Sleeper()
@@ -511,24 +514,29 @@ class StoragePartition:
                 batch = await self._read(batch)
 
     async def _read(self, batch: list[PartitionRequest]) -> list[PartitionRequest]:
-        """Answer reads that were taken up; those for which the bytes of one turn did not suffice are returned."""
-        ready = []
-        for request in batch:
-            if request.requester.writable:
-                ready.append(request)
-            else:
-                request.requester.hold_back(request)
-        if not ready:
-            return []
-        try:
-            frames = await self._files.run_read(partial(self._read_frames, ready))
-        except Exception as error:
-            frames = self._failure_frames(ready, error)
-        self._report_suspicion()
-        answered = ready[: len(frames)]
-        for request in answered:
-            self._metrics.count(request.message)
-        self._acknowledge(answered, frames)
+        """Answer reads that were taken up; those for which the bytes of one turn did not suffice are returned.
+
+        Whether a peer reads its answers is looked at when a thread is free. Else all partitions of the node would find
+        that it does at the same moment, and each would read as much as a turn allows for one that soon does not.
+        """
+        async with self._reading:
+            ready = []
+            for request in batch:
+                if request.requester.writable:
+                    ready.append(request)
+                else:
+                    request.requester.hold_back(request)
+            if not ready:
+                return []
+            try:
+                frames = await self._files.run_read(partial(self._read_frames, ready))
+            except Exception as error:
+                frames = self._failure_frames(ready, error)
+            self._report_suspicion()
+            answered = ready[: len(frames)]
+            for request in answered:
+                self._metrics.count(request.message)
+            self._acknowledge(answered, frames)  # the next one sees what is unsent then
         return ready[len(frames) :]
 
     def _read_frames(self, requests: list[PartitionRequest]) -> list[bytes]:

@@ -23,6 +23,7 @@ from tests.unit.storage.node_support import (
 from waltz.common.net.channel import Channel
 from waltz.common.wire import storage as wire
 from waltz.common.wire.structures import RpcException, SessionInfo
+from waltz.storage.disk.files import READ_THREADS
 from waltz.storage.node import data_port as data_service
 from waltz.storage.node.request_queue import DEFAULT_LIMITS
 
@@ -196,6 +197,24 @@ async def test_a_peer_that_does_not_read_costs_bounded_memory(node: RunningNode)
     assert await peer.ask(max_id(0, 0)) == wire.MaxTransactionIdResponse(0, 9, 0, 0)
 
 
+async def test_a_peer_that_does_not_read_costs_no_more_with_many_partitions(tmp_path: Path) -> None:
+    """Each of them is asked for little, all of them together for much more than may be unsent."""
+    size_bytes, count = 1 << 20, 24
+    async with running_node(tmp_path, assign=range(count), partition_count=count) as node:
+        writer, peer, bystander = [await node.raw() for _ in range(3)]
+        await writer.ask(wire.OpenRequest(-1, -1, -1, KEY, count))
+        for partition_id in range(count):
+            await writer.ask(wire.AppendRequest(0, 0, partition_id, [record(0, bytes(size_bytes))], False))
+        peer.send(*[wire.encode(wire.RecordRequest(0, number, number, 0)) for number in range(count)])
+        await until_stalled(node)
+        (channel,) = (channel for channel in data_channels(node) if not channel.writable)
+        assert channel.unsent_bytes < (READ_THREADS + 2) * (size_bytes + 100)
+        assert isinstance(await bystander.ask(wire.RecordRequest(0, 0, 0, 0)), wire.RecordResponse)
+        answers = [await peer.answer() for _ in range(count)]
+        assert sorted(answer.seq_num for answer in answers) == list(range(count))
+        assert all(isinstance(answer, wire.RecordResponse) and answer.record for answer in answers)
+
+
 async def test_a_peer_that_reads_nothing_for_long_is_dropped(
     node: RunningNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -266,9 +285,9 @@ def data_channels(node: RunningNode) -> list[Channel]:
 
 async def until_stalled(node: RunningNode) -> None:
     """Wait until the node has stopped producing answers for a peer that does not read them."""
-    partition = node.node.manager.partitions[0]
+    partitions = node.node.manager.partitions.values()
     unsent = -1
-    while any(channel.writable for channel in data_channels(node)) or len(partition.queue) > 0:
+    while all(channel.writable for channel in data_channels(node)) or any(len(each.queue) for each in partitions):
         await asyncio.sleep(0)
     while unsent != (unsent := sum(channel.unsent_bytes for channel in data_channels(node))):
         await node.files.run(lambda: None)

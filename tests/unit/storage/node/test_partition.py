@@ -93,6 +93,7 @@ class Bench:
         self.control_file.set_assigned(PARTITION, True)
         self.asker = Asker()
         self.busy: set[int] = set()
+        self.reading = asyncio.Semaphore(1)
         self.partition = self._open()
         self._seq_num = 0
 
@@ -115,6 +116,7 @@ class Bench:
             self.files,
             metrics,
             busy=self.busy,
+            reading=self.reading,
             on_suspicion=lambda: None,
             limits=self.limits,
         )
@@ -516,6 +518,18 @@ async def test_reads_for_a_slow_peer_are_handed_back(bench: Bench) -> None:
     bench.asker.writable = True
     bench.partition.receive(bench.asker.held_back.pop())
     assert await bench.outcome(read) == records(0, 3)
+
+
+async def test_whether_a_peer_is_slow_is_seen_when_its_read_has_its_turn(bench: Bench) -> None:
+    await bench.outcome(bench.append(-1, records(0, 3)))
+    async with bench.reading:  # another partition reads
+        read = bench.read(-1, 0, 3)
+        await until(lambda: len(bench.partition.queue) == 0)
+        reads_before = bench.files.read_calls
+        bench.asker.writable = False
+    await bench.asker.until_held_back()
+    assert [request.message.seq_num for request in bench.asker.held_back] == [read]
+    assert bench.files.read_calls == reads_before
 
 
 SMALL_QUEUE = QueueLimits(max_requests=5, max_append_bytes=1000)
