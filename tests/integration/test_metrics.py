@@ -188,6 +188,7 @@ SERVER_JSON |= {"transaction-cache-miss", "under-replicated-partitions", "unheal
 SERVER_JSON |= {"waltz-server-num-partitions", "zookeeper-connected"}
 STORAGE_JSON = {"damaged-partition-ids", "free-bytes", "num-damaged-partitions", "num-out-of-service-partitions"}
 STORAGE_JSON |= {"num-partitions", "out-of-service-partition-ids", "partition-ids", "scanned-bytes"}
+STORAGE_JSON |= {"num-stalled-partitions", "stalled-partition-ids"}
 STORAGE_JSON = {f"waltz-storage-{name}" for name in STORAGE_JSON} | {"waltz-version-id"}
 
 
@@ -327,6 +328,7 @@ FIRING: dict[str, dict[str, str]] = {
         f'waltz_server_partition_replica_state_info{{{SERVER_TARGET},partition="0",value="refused"}}': "1x60"
     },
     "WaltzPartitionOutOfService": {f"waltz_storage_num_out_of_service_partitions{{{STORAGE_TARGET}}}": "1x60"},
+    "WaltzDiskStalled": {f"waltz_storage_num_stalled_partitions{{{STORAGE_TARGET}}}": "1x60"},
     "WaltzRecordsDamaged": {f"waltz_storage_num_damaged_partitions{{{STORAGE_TARGET}}}": "1x60"},
     "WaltzDiskAlmostFull": {f"waltz_storage_free_bytes{{{STORAGE_TARGET}}}": "1000000000x60"},
     "WaltzDiskFillsUp": {f"waltz_storage_free_bytes{{{STORAGE_TARGET}}}": "900000000000-1000000000x60"},

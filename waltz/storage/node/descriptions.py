@@ -25,6 +25,7 @@ DESCRIPTIONS = (
     _node("num_damaged_partitions", "Partitions that are served but for records that are damaged."),
     _node("num_out_of_service_partitions", "Partitions that are assigned here and not served."),
     _node("num_partitions", "Partitions that are assigned here."),
+    _node("num_stalled_partitions", "Partitions at which a read or write of files has not ended for over 10 seconds."),
     _node("scanned_bytes_total", "What the scan in the background has checked."),
     _node("waltz_version_id_info", "The version of the program is the label value."),
     _partition("append_latency_seconds", "From taking up an append request to its being durable, of the last minutes."),

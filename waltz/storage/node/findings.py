@@ -11,6 +11,9 @@ from waltz.storage.node.partition_metrics import GROUP
 MIN_FREE_BYTES = 64 << 20
 """A disk with less room than this counts as full."""
 
+STALLED_S = 10.0
+"""A disk that takes longer over a read or write hangs. Servers have given up by then."""
+
 MAX_LISTED = 10
 """So many damaged ranges of a partition are listed."""
 
@@ -33,6 +36,8 @@ class Findings:
         self._path = directory.path
         registry.gauge(GROUP, f"{GROUP}-damaged-partition-ids", lambda: sorted(self.damaged()))
         registry.gauge(GROUP, f"{GROUP}-num-damaged-partitions", lambda: len(self.damaged()))
+        registry.gauge(GROUP, f"{GROUP}-stalled-partition-ids", lambda: sorted(self.stalled()))
+        registry.gauge(GROUP, f"{GROUP}-num-stalled-partitions", lambda: len(self.stalled()))
         registry.gauge(GROUP, f"{GROUP}-free-bytes", self.free_bytes)
 
     def damaged(self) -> dict[int, str]:
@@ -45,6 +50,15 @@ class Findings:
                 more = f" and {len(texts) - MAX_LISTED} more ranges" if len(texts) > MAX_LISTED else ""
                 found[partition_id] = ", ".join(texts[:MAX_LISTED]) + more
         return found
+
+    def stalled(self) -> dict[int, str]:
+        """The partitions that wait for the disk longer than any disk takes that works, in words."""
+        waiting_s = {partition_id: each.waiting_for_disk_s for partition_id, each in self._partitions.items()}
+        return {
+            partition_id: f"a read or write has not ended for {seconds:.0f} s"
+            for partition_id, seconds in waiting_s.items()
+            if seconds > STALLED_S
+        }
 
     def free_bytes(self) -> int | None:
         """How much the file system of the storage directory still takes; ``None`` when that is not known."""

@@ -164,6 +164,7 @@ class StorageNode:
         problems: dict[str, Json] = {
             "outOfService": {str(key): text for key, text in manager.out_of_service().items()},
             "damaged": {str(key): text for key, text in findings.damaged().items()},
+            "stalled": {str(key): text for key, text in findings.stalled().items()},
             "disk": findings.disk_problem(),
         }
         problems = {name: value for name, value in problems.items() if value}

@@ -11,7 +11,7 @@ requester sees is what strict order of arrival would give.
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import NamedTuple, TypeVar
 
@@ -127,6 +127,7 @@ class StoragePartition:
         self._on_suspicion = on_suspicion
         self._writer = Sleeper()
         self._reader = Sleeper()
+        self._calls_begun_s: dict[object, float] = {}
         self._closing = False
         self._tasks: list[asyncio.Task[None]] = []
         metrics.watch_partition(lambda: len(self.queue), lambda: self.max_transaction_id)
@@ -148,6 +149,12 @@ class StoragePartition:
         Lasts until it is opened again.
         """
         return self._failure or self._log.read_only_reason
+
+    @property
+    def waiting_for_disk_s(self) -> float:
+        """For how long the oldest of the reads and writes of files that have not ended has been waited for."""
+        begun_s = next(iter(self._calls_begun_s.values()), None)
+        return 0.0 if begun_s is None else self._metrics.clock() - begun_s
 
     @property
     def info(self) -> PartitionInfo:
@@ -214,13 +221,13 @@ class StoragePartition:
         if self._closing:
             raise PartitionNotAssignedError(self.partition_id)
         try:
-            return await self._files.run_read(partial(read, self._log))
+            return await self._timed(self._files.run_read, partial(read, self._log))
         finally:
             self._report_suspicion()
 
     async def scan_step(self, scan: SegmentScan) -> bool:
         """Check another piece of a segment; whether it was the last. Raises ``StorageError`` (closed), ``OSError``."""
-        return await self._files.run_read(partial(self._log.damage.scan_step, scan))
+        return await self._timed(self._files.run_read, partial(self._log.damage.scan_step, scan))
 
     async def finish_scan(self, scan: SegmentScan) -> bool:
         """Take over what a scan has found, in the writer's turn; false when a truncation made it worthless.
@@ -337,7 +344,8 @@ class StoragePartition:
         while self._fenced_session_id < self._session_id and self.failure is None:
             session_id = self._session_id
             try:
-                await self._files.run(partial(self._fence_file.raise_to, self.partition_id, session_id))
+                raise_fence = partial(self._fence_file.raise_to, self.partition_id, session_id)
+                await self._timed(self._files.run, raise_fence)
             except Exception as error:
                 self._fail(error)
                 return
@@ -390,11 +398,14 @@ class StoragePartition:
         started_s = self._metrics.clock()
         size_bytes = sum([request.size_bytes for request in requests])
         run = self._files.run_brief if size_bytes <= MAX_BRIEF_BYTES and len(self._busy) == 1 else self._files.run
+        self._calls_begun_s["append"] = started_s  # what _timed does, without its cost for each append
         try:
             prepared = await run(partial(self._write_and_sync, _batches(requests)))
         except Exception as error:
             self._fail(error)
             raise
+        finally:
+            del self._calls_begun_s["append"]
         return self._publish(_Written(requests, prepared, started_s))
 
     def _write_and_sync(self, batches: list[list[Record]]) -> Prepared:
@@ -425,10 +436,11 @@ class StoragePartition:
         started_s = self._metrics.clock()
         after = self._unsynced[-1].prepared if self._unsynced else None
         try:
-            prepared, written = await self._files.run(partial(self._write, _batches(requests), after))
+            write = partial(self._write, _batches(requests), after)
+            prepared, written = await self._timed(self._files.run, write)
             if not written:
                 await self._all_synced()
-                await self._files.run(partial(self._log.write_and_sync, prepared))
+                await self._timed(self._files.run, partial(self._log.write_and_sync, prepared))
         except Exception as error:
             self._not_written(requests, error)
             return
@@ -450,7 +462,7 @@ class StoragePartition:
         while self._unsynced:
             written = self._unsynced[0]
             try:
-                await self._files.run(partial(self._log.sync, written.prepared))
+                await self._timed(self._files.run, partial(self._log.sync, written.prepared))
                 frames = self._publish(written)
             except Exception as error:
                 self._not_written(written.requests, error)
@@ -529,7 +541,7 @@ class StoragePartition:
             if not ready:
                 return []
             try:
-                frames = await self._files.run_read(partial(self._read_frames, ready))
+                frames = await self._timed(self._files.run_read, partial(self._read_frames, ready))
             except Exception as error:
                 frames = self._failure_frames(ready, error)
             self._report_suspicion()
@@ -561,10 +573,21 @@ class StoragePartition:
     async def _change(self, function: Callable[[], Result]) -> Result:
         """Run a blocking change to the log or the control file; a failing disk puts the partition out of service."""
         try:
-            return await self._files.run(function)
+            return await self._timed(self._files.run, function)
         except (OSError, ReadOnlyError) as error:
             self._fail(error)
             raise
+
+    async def _timed(
+        self, run: Callable[[Callable[[], Result]], Awaitable[Result]], function: Callable[[], Result]
+    ) -> Result:
+        """Have a blocking function run; it counts as running until it has ended."""
+        call = object()
+        self._calls_begun_s[call] = self._metrics.clock()
+        try:
+            return await run(function)
+        finally:
+            del self._calls_begun_s[call]
 
     def _fail(self, error: Exception) -> None:
         """Stop serving: what a failed write or sync left behind is unknown, and a sync is never tried again."""

@@ -487,6 +487,25 @@ async def test_a_full_disk_is_unhealthy(tmp_path: Path) -> None:
         assert node.node.health()[0]
 
 
+async def test_a_disk_that_hangs_is_unhealthy(tmp_path: Path) -> None:
+    async with running_node(tmp_path) as node:
+        client = await node.client()
+        gate = node.files.gate("0/0000000000000000000.seg")
+        append = asyncio.create_task(client.append(0, 0, records(0, 1), timeout_s=TIMEOUT_S))
+        await gate.reached()
+        assert node.node.health()[0]
+        partition = node.node.manager.partitions[0]
+        clock = partition._metrics.clock
+        partition._metrics.clock = lambda: clock() + 25
+        healthy, body = node.node.health()
+        assert not healthy
+        assert '"stalled":{"0":"a read or write has not ended for 25 s"}' in str(body)
+        assert list(node.node.manager.findings.stalled()) == [0]
+        gate.open()
+        await append
+        assert node.node.health()[0]
+
+
 async def test_one_failed_sync_of_a_shared_file_costs_one_partition(tmp_path: Path) -> None:
     """The others go on in a file that takes its place."""
     async with running_node(tmp_path) as node:
