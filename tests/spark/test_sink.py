@@ -139,7 +139,8 @@ def test_a_stream_writes_everything_once(
     [
         ({"stagingPaht": "/x"}, "did you mean 'stagingPath'"),
         ({"clusterRoot": "/nowhere"}, "there is no cluster at /nowhere"),
-        ({"dataColumn": "body", "partitionColumn": "data"}, "column 'data' must be of an integral type"),
+        ({"dataColumn": "Data"}, "names the column 'Data', which the rows do not have; did you mean 'data'?"),
+        ({"partitionColumn": "data"}, "column 'data' must be of an integral type"),
         ({"partitionColumn": "header"}, "in column 'header'; the cluster has the partitions 0 to 2"),
     ],
 )
