@@ -268,31 +268,43 @@ async def _scan(options: argparse.Namespace, table: Table) -> None:
 
 
 async def _take(options: argparse.Namespace, table: Table) -> None:
-    """The cursor goes to standard error, so that the output has rows only."""
+    """The cursor goes to standard error, so that the output has rows only; also when the command is interrupted."""
     mark = await table.high_water_mark()
     cursor, left = options.after, options.limit
-    with progress("taking", max(mark - cursor, 0), " transactions") as advance:
-        if cursor < mark:
-            async with aclosing(table.follow(cursor, prefix=options.prefix, until=mark)) as batches:
-                async for rows, last, _ in batches:
-                    if left is not None and len(rows) >= left:
-                        last = rows[left - 1].version.transaction_id
-                    for row in rows:
-                        if row.version.transaction_id <= last:
-                            print(_printed(row, options))
-                    advance(last - cursor)
-                    cursor = last
-                    if left is not None:
-                        left -= len(rows)
-                        if left <= 0:
-                            break
-    at_end = cursor >= mark
-    print(f"cursor {cursor}, {'at the end of the log' if at_end else 'with more behind it'}", file=sys.stderr)
-    if options.follow and at_end:
-        async with aclosing(table.follow(cursor, prefix=options.prefix)) as batches:
-            async for batch in batches:
-                for row in batch.rows:
-                    print(_printed(row, options), flush=True)
+
+    def tell_cursor() -> None:
+        sys.stdout.flush()  # what nobody has got is not to be passed over
+        print(
+            f"cursor {cursor}, {'at the end of the log' if cursor >= mark else 'with more behind it'}", file=sys.stderr
+        )
+
+    try:
+        with progress("taking", max(mark - cursor, 0), " transactions") as advance:
+            if cursor < mark:
+                async with aclosing(table.follow(cursor, prefix=options.prefix, until=mark)) as batches:
+                    async for rows, last, _ in batches:
+                        if left is not None and len(rows) >= left:
+                            last = rows[left - 1].version.transaction_id
+                        for row in rows:
+                            if row.version.transaction_id <= last:
+                                print(_printed(row, options))
+                        advance(last - cursor)
+                        cursor = last
+                        if left is not None:
+                            left -= len(rows)
+                            if left <= 0:
+                                break
+        if options.follow and cursor >= mark:
+            tell_cursor()
+            async with aclosing(table.follow(cursor, prefix=options.prefix)) as batches:
+                async for batch in batches:
+                    for row in batch.rows:
+                        print(_printed(row, options), flush=True)
+                    cursor = batch.cursor
+    except (asyncio.CancelledError, WaltzError):
+        tell_cursor()
+        raise
+    tell_cursor()
 
 
 # Writes

@@ -6,8 +6,9 @@ import io
 import json
 import os
 import pty
+import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import AsyncGenerator, Iterator
 from pathlib import Path
 from typing import TextIO
 
@@ -18,6 +19,8 @@ from tests.memory_zookeeper import MemoryZooKeeper, MemoryZooKeeperServer
 from tests.unit.cli.inputs import interrupting, piped
 from waltz.cli.main import main
 from waltz.client.mock import MockDriver, MockServerPartition
+from waltz.table.face.table import Table
+from waltz.table.taking import Taken
 
 
 class Shell:
@@ -134,6 +137,32 @@ def test_takes_say_where_to_go_on(shell: Shell, capsys: pytest.CaptureFixture[st
     printed = capsys.readouterr()
     assert [json.loads(line)["value"] for line in printed.out.splitlines()] == ["0", "2", "4"]
     assert printed.err == "cursor 4, at the end of the log\n"
+
+
+def test_an_interrupted_take_says_where_to_go_on(
+    shell: Shell, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A row comes while the log is followed, and Ctrl-C when it is printed and the next one is waited for."""
+    follow = Table.follow
+
+    async def following(
+        self: Table, after: int, *, prefix: bytes | None = None, until: int | None = None
+    ) -> AsyncGenerator[Taken, None]:
+        if until is None:
+            await self.put(b"k", b"late")
+        async for taken in follow(self, after, prefix=prefix, until=until):
+            yield taken
+            if until is None:
+                os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr(Table, "follow", following)
+    assert shell("put", "k", "early") == 0
+    capsys.readouterr()
+    assert shell("take", "--follow") == 130
+    assert capsys.readouterr() == (
+        "\tk\tearly\n\tk\tlate\n",
+        "cursor 0, at the end of the log\ncursor 1, at the end of the log\ninterrupted\n",
+    )
 
 
 @contextlib.contextmanager
