@@ -149,13 +149,18 @@ def _recovery_faults(survey: Survey, partition_id: int) -> Iterator[str]:
             )
 
 
-def find_stragglers(survey: Survey, partition_id: int, reports: Mapping[str, Mapping[int, ReplicaReport]]) -> list[str]:
-    """Replicas that take full part by the metadata, and do not by what their storages hold."""
+def find_stragglers(
+    survey: Survey, partition_id: int, reports: Mapping[str, Mapping[int, ReplicaReport | str]]
+) -> list[str]:
+    """Replicas that take full part by the metadata, and do not by what their storages hold, or do not tell."""
     metadata = survey.metadata[partition_id]
     found = []
     for storage in sorted(survey.storages.get(partition_id, ())):
         report = reports.get(storage, {}).get(partition_id)
         if report is None or metadata is None:
+            continue
+        if isinstance(report, str):
+            found.append(f"storage {storage} did not tell what it holds: {report}")
             continue
         if report.session_id < metadata.session_id:
             found.append(f"storage {storage} knows of session {report.session_id} only")
