@@ -195,8 +195,9 @@ class Table:
     ) -> int:
         """Write a row if the present one has that version; ``None``: if readers see none.
 
-        Raises :class:`VersionConflict`.
+        Raises :class:`VersionConflict`, and ``NotAppendedError`` at the deadline, which holds for all of it.
         """
+        deadline_s = asyncio.get_running_loop().time() + timeout_s
 
         def check_and_put(transaction: TableTransaction) -> None:
             row = transaction.get(key, prefix=prefix)
@@ -208,8 +209,9 @@ class Table:
         try:
             transaction_id = await self.transaction(check_and_put, timeout_s=timeout_s)
         except VersionConflict:  # by a view that may be behind
-            await self.refresh()
-            transaction_id = await self.transaction(check_and_put, timeout_s=timeout_s)
+            await in_time(self.refresh(), deadline_s)
+            left_s = max(deadline_s - asyncio.get_running_loop().time(), 0.0)
+            transaction_id = await self.transaction(check_and_put, timeout_s=left_s)
         assert transaction_id is not None
         return transaction_id
 

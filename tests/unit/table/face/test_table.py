@@ -9,6 +9,7 @@ import pytest
 
 import waltz
 from tests.unit.table.stores.cases import KEEPING
+from waltz.client.errors import NotAppendedError
 from waltz.client.mock import MockDriver, MockServerPartition
 from waltz.table.envelope import Row
 from waltz.table.errors import KeyTooLongError, PropertiesError, StoreError, TableError, VersionConflict
@@ -185,6 +186,20 @@ async def test_conditions(table: Table, clock: Clock) -> None:
     await table.delete(b"k", timestamp_ms=clock.now_ms + 600)
     await table.put_if(b"k", b"4", None)
     assert values(await table.get([b"k"])) == [b"4"]
+
+
+async def test_a_condition_is_decided_in_its_time(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The view may be behind, and the server that is asked how far does not answer."""
+
+    async def silence() -> int:
+        await asyncio.Event().wait()
+        return -1
+
+    await table.put(b"k", b"1")
+    monkeypatch.setattr(table._partition, "high_water_mark", silence)
+    with pytest.raises(NotAppendedError):
+        await table.put_if(b"k", b"2", None, timeout_s=0.1)
+    assert values(await table.get([b"k"])) == [b"1"]
 
 
 async def test_writes_through_one_object_win_in_their_order_whatever_the_clock_does(table: Table, clock: Clock) -> None:
