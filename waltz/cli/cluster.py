@@ -31,7 +31,7 @@ CONNECTIVITY_TIMEOUT_S = 60.0
 """For one server. One of the original tries its storages one after the other."""
 
 MARK_TIMEOUT_S = 1.0
-"""How long owners may take to tell what is committed; those that do not fail other checks."""
+"""How long owners may take to tell what is committed. Those that are only late are told of in a warning."""
 
 LATE_S = 1.0
 """How much later than committed a transaction may be at a replica that is well."""
@@ -151,13 +151,16 @@ async def _verify(options: argparse.Namespace, session: Session) -> None:
     survey = await read_survey(
         session.zookeeper, session.root, partition_ids, tls=session.tls, timeout_s=options.timeout
     )
-    stragglers = await _stragglers(session, survey, partition_ids, options.timeout)
+    stragglers, unknown_marks = await _stragglers(session, survey, partition_ids, options.timeout)
     failures: list[Json] = []
+    failing: set[int] = set()
     lines = []
     for partition_id in partition_ids:
         faults = find_failures(survey, partition_id)
         if stragglers[partition_id]:
             faults.setdefault(Check.REPLICA_RECOVERY_STATUS, []).extend(stragglers[partition_id])
+        if faults:
+            failing.add(partition_id)
         for check, reasons in faults.items():
             failures.append({"partition": partition_id, "check": check.name, "reasons": reasons})
             lines.append(f"partition {partition_id}: {check.name} failed; expected: {check.value}")
@@ -170,6 +173,11 @@ async def _verify(options: argparse.Namespace, session: Session) -> None:
         "--apply, or take it back by --cancel"
         for partition_id in sorted(moves.keys() & set(partition_ids))
     ]
+    warnings += [
+        f"whether the replicas of partition {partition_id} have what is committed is not known: {reason}"
+        for partition_id, reason in unknown_marks.items()
+        if partition_id not in failing
+    ]
     lines += [f"Warning: {warning}" for warning in warnings]
     checks, failed = len(Check) * len(partition_ids), len(failures)
     lines.append(f"Failed: {failed} of {checks} checks" if failed else f"Passed: all {checks} checks")
@@ -180,9 +188,12 @@ async def _verify(options: argparse.Namespace, session: Session) -> None:
 
 async def _stragglers(
     session: Session, survey: Survey, partition_ids: Collection[int], timeout_s: float
-) -> dict[int, list[str]]:
-    """Replicas that hold less than the metadata make believe, by partition; what is only late is given a moment."""
-    marks, _ = await ask_committed_marks(
+) -> tuple[dict[int, list[str]], dict[int, str]]:
+    """Replicas that hold less than the metadata make believe, by partition, and where no owner told what is committed.
+
+    What is only late is given a moment.
+    """
+    marks, unknown_marks = await ask_committed_marks(
         session.zookeeper,
         session.root,
         partition_ids,
@@ -199,7 +210,7 @@ async def _stragglers(
     if any((found := await find()).values()):
         await asyncio.sleep(LATE_S)
         found = await find()
-    return found
+    return found, unknown_marks
 
 
 async def _disabled(session: Session, partition_ids: Collection[int]) -> list[int]:
