@@ -20,6 +20,7 @@ from waltz.client.engine.feed import Applier
 from waltz.client.engine.links import Connector
 from waltz.client.engine.sessions import ExclusiveSession
 from waltz.client.engine.submission import AppendFields, Submission, tell_failure
+from waltz.client.engine.tasks import Closing, take_all
 from waltz.client.errors import ClientClosedError, InvalidOperationError, PartitionNotFoundError
 from waltz.client.events import OnEvent
 from waltz.client.opening import Opening
@@ -120,6 +121,7 @@ class WaltzClient:
         self._loop = asyncio.get_running_loop()
         self._thread_id = get_ident()
         self._closed = False
+        self._closing = Closing()
 
     @classmethod
     async def open(
@@ -387,14 +389,20 @@ class WaltzClient:
         """Leave the cluster and close everything; may be called twice.
 
         What is undecided ends with ``ClientClosedError`` (it may or may not be committed). A transaction that is being
-        applied is given a few seconds, then its application is cancelled.
+        applied is given a few seconds, then its application is cancelled. Once begun, closing goes on even if this is
+        cancelled; another call waits for its end.
         """
-        if self._closed:
+        if self._closing.over:
             return
         self._engine.check_loop()
+        caller = asyncio.current_task()
+        if self._closed and self._engine.runs(caller):
+            return  # who began it waits for this callback
         self._closed = True
-        await self._engine.close()
-        await self._environment.cluster.close()
+        await self._closing.run(lambda: self._close(caller))
+
+    async def _close(self, caller: asyncio.Task[Any] | None) -> None:
+        await take_all(lambda: self._engine.close_for(caller), self._environment.cluster.close)
 
 
 def open_client(

@@ -1,11 +1,12 @@
 """The client against a server that speaks the real protocol: the life of transactions."""
 
 import asyncio
+import dataclasses
 import functools
 
 import pytest
 
-from tests.unit.client.application import AsyncCallbacks, AsyncContext, Callbacks, Context, World, assignment
+from tests.unit.client.application import QUICK, AsyncCallbacks, AsyncContext, Callbacks, Context, World, assignment
 from tests.unit.client.fake_server import Connection, until
 from waltz.client.callbacks import WaltzClient
 from waltz.client.errors import (
@@ -353,6 +354,42 @@ async def test_close_tells_who_is_committed_and_not_applied(world: World, how: s
     committed, end = context.events
     assert committed == ("completed", True)
     assert isinstance(end, ClientClosedError)
+
+
+async def test_close_that_is_cancelled_goes_on(world: World) -> None:
+    """Another call waits for its end; one of a callback that is waited for itself returns at once."""
+    server = await world.server()
+    started, go_on = asyncio.Event(), asyncio.Event()
+    clients: list[WaltzClient] = []
+
+    class Slow(Callbacks):
+        async def apply_transaction(self, transaction: Transaction) -> None:
+            started.set()
+            await go_on.wait()
+            await clients[0].close()
+            self.record(transaction)
+
+    callbacks = Slow()
+    client = await world.client(callbacks, server, options=dataclasses.replace(QUICK, close_grace_s=60.0))
+    clients.append(client)
+    applied, undecided = Context(), Context()
+    await client.submit(applied)
+    await started.wait()
+    server.hold(AppendRequest, FlushRequest)
+    await client.submit(undecided)
+    for _ in range(2):
+        closing = asyncio.create_task(client.close())
+        await asyncio.sleep(0)
+        closing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await closing
+    closing = asyncio.create_task(client.close())
+    go_on.set()
+    await closing
+    assert applied.events == [("completed", True), "applied"]
+    (end,) = undecided.events
+    assert isinstance(end, ClientClosedError)
+    await until(lambda: all(connection.lost for connection in server.connections))
 
 
 async def test_close_from_within_the_application_of_ones_own(world: World) -> None:

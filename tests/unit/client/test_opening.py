@@ -61,6 +61,47 @@ async def test_a_client_that_ends_while_it_is_opened(how: str, monkeypatch: pyte
         await client.append(0, b"a")
 
 
+@pytest.mark.parametrize("how", ["given up", "failing to leave"])
+async def test_closing_comes_to_its_end(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Even if all who wait for it give up, or one of its steps fails."""
+    leave, close = FixedCluster.leave, FixedCluster.close
+    leaving, go_on = asyncio.Event(), asyncio.Event()
+    closed = 0
+
+    async def left(cluster: FixedCluster, member: ManagedClient) -> None:
+        leaving.set()
+        await go_on.wait()
+        await leave(cluster, member)
+        if how == "failing to leave":
+            raise OSError("away")
+
+    async def counted(cluster: FixedCluster) -> None:
+        nonlocal closed
+        closed += 1
+        await close(cluster)
+
+    monkeypatch.setattr(FixedCluster, "leave", left)
+    monkeypatch.setattr(FixedCluster, "close", counted)
+    client = await waltz.connect(MockDriver())
+    await client.append(0, b"a")
+    closing = asyncio.create_task(client.close())
+    await leaving.wait()
+    if how == "given up":
+        closing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await closing
+        closing = asyncio.create_task(client.close())
+    go_on.set()
+    if how == "given up":
+        await closing
+    else:
+        with pytest.raises(OSError, match="away"):
+            await closing
+    assert closed == 1
+    await client.close()
+    assert closed == 1
+
+
 async def test_a_client_with_callbacks_is_opened_by_async_with() -> None:
     callbacks = Callbacks()
     async with waltz.open_client(callbacks, MockDriver()) as client:

@@ -3,7 +3,7 @@
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from typing import Self
+from typing import Any, Self
 
 from waltz.client.arguments import check_loop
 from waltz.client.engine.assignments import Assigned
@@ -17,7 +17,7 @@ from waltz.client.engine.sessions import WriteSessions
 from waltz.client.engine.settings import PartitionSettings, SessionSettings
 from waltz.client.engine.stream import StreamClient
 from waltz.client.engine.submission import Limits
-from waltz.client.engine.tasks import TaskOwner
+from waltz.client.engine.tasks import Closing, TaskOwner, take_all
 from waltz.client.errors import (
     ClientClosedError,
     ClientTimeoutError,
@@ -51,6 +51,7 @@ class Engine:
         self._lagging = Lagging(events, self.options.behind_count)
         self._environment = environment
         self._tasks = TaskOwner()
+        self._closing = Closing()
         tls = client_context(config.tls)
         random_source = environment.random_source or random.Random()
         sessions = SessionSettings.of(config)
@@ -100,18 +101,31 @@ class Engine:
         return engine
 
     async def close(self) -> None:
-        """Leave the cluster and close everything; may be called twice.
+        """Leave the cluster and close everything; may be called twice, and by a callback.
 
         What is undecided fails with ``ClientClosedError``. A transaction that is being applied is given
-        ``close_grace_s``, then its application is cancelled.
+        ``close_grace_s``, then its application is cancelled. Once begun, it is done even if the caller is cancelled.
         """
-        if self.closed:
-            return
+        await self.close_for(asyncio.current_task())
+
+    async def close_for(self, caller: asyncio.Task[Any] | None) -> None:
+        """Close on behalf of a task, which is not waited for."""
+        if self.closed and self.runs(caller):
+            return  # who began it waits for this task
         self.closed = True
-        await self.rpc.close()
-        await self._stream.close()
-        await self._tasks.close(self.options.close_grace_s)
-        await self._environment.cluster.leave(self)
+        await self._closing.run(lambda: self._close(caller))
+
+    async def _close(self, caller: asyncio.Task[Any] | None) -> None:
+        await take_all(
+            self.rpc.close,
+            lambda: self._stream.close(caller),
+            lambda: self._tasks.close(self.options.close_grace_s, caller),
+            lambda: self._environment.cluster.leave(self),
+        )
+
+    def runs(self, task: asyncio.Task[Any] | None) -> bool:
+        """Whether a task is one of the engine's, in which callbacks are called; closing waits for those."""
+        return task in self._tasks or any(partition.feed.runs(task) for partition in self.partitions)
 
     # The cluster's side
 

@@ -161,6 +161,10 @@ class PartitionFeed:
         if under_way is not None and under_way[1] is not None:
             await tell_failure(under_way[1], self._stop_error)
 
+    def runs(self, task: asyncio.Task[Any] | None) -> bool:
+        """Whether it is in this task that transactions are applied at present."""
+        return task is not None and task is self._task
+
     @property
     def received_count(self) -> int:
         """How many transactions were received; those that had to be fed again count again."""

@@ -6,13 +6,14 @@ import logging
 import random
 import ssl
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from typing import Any
 
 from waltz.client.engine.assignments import Assigned, Owner
 from waltz.client.engine.data_requests import RpcPartition
 from waltz.client.engine.links import LOOKS_PER_SILENCE, Connector, Links, ServerLink
 from waltz.client.engine.partition import StreamPartition
 from waltz.client.engine.settings import PartitionSettings
-from waltz.client.engine.tasks import TaskOwner
+from waltz.client.engine.tasks import TaskOwner, take_all
 from waltz.client.options import ClientOptions
 from waltz.common.errors import ProtocolError
 from waltz.common.ids import PARTITION_PART, Endpoint, ReqId
@@ -113,13 +114,17 @@ class StreamClient:
             for partition in self._mounted_on(link):
                 partition.detach()
 
-    async def close(self) -> None:
-        """Close connections and partitions; what is undecided fails."""
+    async def close(self, caller: asyncio.Task[Any] | None = None) -> None:
+        """Close connections and partitions; what is undecided fails.
+
+        ``caller`` is not waited for: it may be a task that runs a callback of a partition.
+        """
         self._links.closed = True
-        caller = asyncio.current_task()  # may be one that runs a callback of a partition
-        await asyncio.gather(*(partition.close(caller) for partition in self.partitions))
-        await self._links.close()
-        await self._tasks.close()
+        await take_all(
+            lambda: asyncio.gather(*(partition.close(caller) for partition in self.partitions)),
+            self._links.close,
+            self._tasks.close,
+        )
 
     def _assign(self, partition: StreamPartition, owner: Owner) -> None:
         before = self._owners.get(partition.partition_id)

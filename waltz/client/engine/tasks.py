@@ -1,9 +1,10 @@
-"""Small asyncio helpers of the client: tasks with an owner, and a signal to wait for."""
+"""Small asyncio helpers of the client: tasks with an owner, a signal to wait for, and what it takes to close."""
 
 import asyncio
 import inspect
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
 
 from waltz.common.tasks import restarting
 
@@ -44,16 +45,18 @@ class TaskOwner:
         """Run ``work`` for ever: it begins again, with a word, when it lets out an exception."""
         self.spawn(restarting(work, what), what)
 
+    def __contains__(self, task: object) -> bool:
+        return task in self._tasks
+
     async def _guard(self, work: Awaitable[None], what: str) -> None:
         try:
             await work
         except Exception:
             logger.exception("%s failed", what)
 
-    async def close(self, grace_s: float = 0.0) -> None:
-        """Give the tasks ``grace_s`` to end, then cancel and await them (all but the one that calls this)."""
-        current = asyncio.current_task()
-        tasks = {task for task in self._tasks if task is not current}
+    async def close(self, grace_s: float = 0.0, caller: asyncio.Task[Any] | None = None) -> None:
+        """Give the tasks ``grace_s`` to end, then cancel and await them (all but ``caller`` and that of this call)."""
+        tasks = self._tasks - {asyncio.current_task(), caller}
         if tasks and grace_s > 0:
             await asyncio.wait(tasks, timeout=grace_s)
         for task in tasks:
@@ -88,3 +91,42 @@ class Signal:
             return bool(done)
         finally:
             self.waited_for.pop(waiter, None)
+
+
+class Closing:
+    """The work of a ``close``: begun by the first who calls it, and done to its end even if all who wait give up."""
+
+    __slots__ = ("_task",)
+
+    def __init__(self) -> None:
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing is left to be done."""
+        return self._task is not None and self._task.done()
+
+    async def run(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Begin ``work`` unless it was begun, and return when it is over; who waits for it gets what it raises."""
+        if self.over:
+            return
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(work(), name="closing")
+        await asyncio.shield(self._task)
+
+
+async def take_all(*steps: Callable[[], Awaitable[object]]) -> None:
+    """Take the steps one after the other, each whatever becomes of those before; raises the first exception."""
+    failure: BaseException | None = None
+    for step in steps:
+        try:
+            await step()
+        except STOPS_THE_LOOP:
+            raise
+        except BaseException as error:
+            if failure is None:
+                failure = error
+            else:
+                logger.warning("closing failed once more: %r", error)
+    if failure is not None:
+        raise failure

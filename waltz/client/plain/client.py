@@ -22,6 +22,7 @@ from waltz.client.engine.joining import Joining
 from waltz.client.engine.partition import StreamPartition
 from waltz.client.engine.sessions import ExclusiveSession
 from waltz.client.engine.submission import AppendFields
+from waltz.client.engine.tasks import Closing, take_all
 from waltz.client.errors import (
     AppendManyError,
     ClientClosedError,
@@ -89,6 +90,7 @@ class Client:
         self._joined: dict[int, StreamPartition] = {}
         self._feeds: dict[int, PartitionFeeds] = {}
         self._joining = Joining(functools.partial(Engine.open, environment))
+        self._closing = Closing()
         self._readers: weakref.WeakSet[Engine] = weakref.WeakSet()  # the tasks of each keep it alive
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread_id = 0
@@ -123,22 +125,25 @@ class Client:
         """What ``async with`` does at last; may be called twice.
 
         Appends under way end with an error that says whether the outcome is known, and feeds with
-        ``ClientClosedError``.
+        ``ClientClosedError``. Once begun, closing goes on even if this is cancelled; another call waits for its end.
         """
-        if self._closed:
+        if self._closing.over:
             return
         if self._loop is not None:
             check_loop(self._loop)
         self._closed = True
-        for feeds in self._feeds.values():
-            for feed in feeds.open:
-                await feed.aclose()
-        await self._joining.close()
+        await self._closing.run(self._close)
+
+    async def _close(self) -> None:
+        feeds = [feed for feeds in self._feeds.values() for feed in feeds.open]
+        await take_all(
+            *(feed.aclose for feed in feeds), self._joining.close, self._close_readers, self._environment.cluster.close
+        )
+
+    async def _close_readers(self) -> None:
         if self._engine is not None:
             self._deadlines.close()
-        for reader in list(self._readers):
-            await reader.close()
-        await self._environment.cluster.close()
+        await take_all(*(reader.close for reader in self._readers))
 
     def __await__(self) -> Generator[Any, None, Self]:
         return self.open().__await__()

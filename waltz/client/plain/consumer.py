@@ -8,6 +8,7 @@ from typing import Literal, NamedTuple, Self
 
 from waltz.client.arguments import check_loop
 from waltz.client.engine.environment import Directory
+from waltz.client.engine.tasks import Closing, take_all
 from waltz.client.errors import InvalidOperationError, PositionConflictError
 from waltz.client.options import ClientOptions
 from waltz.client.plain.merged import MergedFeed, OpenFeed, share_of
@@ -71,6 +72,7 @@ class Consumer(MergedFeed):
         self._saving = asyncio.Lock()
         self._committing: asyncio.Task[None] | None = None
         self._membership: Membership | None = None
+        self._closing = Closing()
         if share is not None:
             self._membership = Membership(
                 log.directory.nodes,
@@ -123,22 +125,28 @@ class Consumer(MergedFeed):
     async def aclose(self) -> None:
         """Commit what the consumer is done with, if that is done automatically, give partitions back, and read no more.
 
-        What was handed out last does not count as done with: call :meth:`commit` before if it is. Raises as that.
+        What was handed out last does not count as done with: call :meth:`commit` before if it is. Raises as that. Once
+        begun, it goes on even if this is cancelled; another call waits for its end.
         """
-        if self.closed:
-            return
+        await self._closing.run(self._close)
+
+    async def _close(self) -> None:
         positions = self.positions
-        await super().aclose()
-        try:
-            if self._committing is not None:
-                self._committing.cancel()
-                await asyncio.wait([self._committing])
-                await self._save(positions)
-        finally:
-            if self._membership is not None:
-                await self._membership.leave()
-            async with self._saving:
-                await self._store.close()
+        await take_all(super().aclose, lambda: self._commit_last(positions), self._leave, self._close_store)
+
+    async def _commit_last(self, positions: Mapping[int, int]) -> None:
+        if self._committing is not None:
+            self._committing.cancel()
+            await asyncio.wait([self._committing])
+            await self._save(positions)
+
+    async def _leave(self) -> None:
+        if self._membership is not None:
+            await self._membership.leave()
+
+    async def _close_store(self) -> None:
+        async with self._saving:
+            await self._store.close()
 
     def __aiter__(self) -> AsyncGenerator[Record, None]:
         self._done(asyncio.current_task())

@@ -5,7 +5,7 @@ import logging
 
 import pytest
 
-from waltz.client.engine.tasks import Signal, TaskOwner
+from waltz.client.engine.tasks import Closing, Signal, TaskOwner, take_all
 from waltz.common import tasks
 
 
@@ -85,3 +85,56 @@ async def test_what_is_kept_begins_again_after_a_defect(
             await begun.acquire()
     await owner.close()
     assert "the sweep has failed for an unforeseen reason; it begins again" in caplog.text
+
+
+async def test_what_closes_goes_on_when_all_who_wait_for_it_give_up() -> None:
+    closing = Closing()
+    begun, go_on = asyncio.Event(), asyncio.Event()
+    times = 0
+
+    async def work() -> None:
+        nonlocal times
+        begun.set()
+        await go_on.wait()
+        times += 1
+
+    first = asyncio.create_task(closing.run(work))
+    await begun.wait()
+    second = asyncio.create_task(closing.run(work))
+    for waiting in (first, second):
+        await asyncio.sleep(0)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+    third = asyncio.create_task(closing.run(work))
+    go_on.set()
+    await third
+    assert closing.over
+    await closing.run(work)
+    assert times == 1
+
+
+async def test_who_waits_for_what_closes_is_told_its_failure() -> None:
+    closing = Closing()
+
+    async def work() -> None:
+        await asyncio.sleep(0)
+        raise OSError("no")
+
+    results = await asyncio.gather(closing.run(work), closing.run(work), return_exceptions=True)
+    assert [str(result) for result in results] == ["no", "no"]
+    await closing.run(work)
+
+
+async def test_all_steps_are_taken_in_turn_whatever_they_raise(caplog: pytest.LogCaptureFixture) -> None:
+    taken: list[str] = []
+
+    async def take(step: str) -> None:
+        taken.append(step)
+        if step != "b":
+            raise OSError(step)
+
+    with pytest.raises(OSError, match="a"):
+        await take_all(lambda: take("a"), lambda: take("b"), lambda: take("c"))
+    assert taken == ["a", "b", "c"]
+    assert [record.getMessage() for record in caplog.records] == ["closing failed once more: OSError('c')"]

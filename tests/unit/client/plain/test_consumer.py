@@ -362,3 +362,36 @@ async def test_what_ends_the_sharing_is_told_to_who_reads(driver: MockDriver, tm
         with pytest.raises(waltz.PositionsError, match="are damaged"):
             async with consumer:
                 await anext(consumer)
+
+
+async def test_closing_goes_on_when_it_is_given_up(driver: MockDriver) -> None:
+    saving, go_on, closed = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    class Slow(MemoryPositions):
+        async def save(self, cluster_key: str, moves: Mapping[int, Move]) -> None:
+            if self.stored:
+                saving.set()
+                await go_on.wait()
+            await super().save(cluster_key, moves)
+
+        async def close(self) -> None:
+            closed.set()
+
+    positions = Slow()
+    async with waltz.connect(driver) as client:
+        consumer = client.consume(positions, [0], commit_every_s=3600)
+        await consumer.__aenter__()
+        await anext(consumer)
+        await anext(consumer)
+        for _ in range(2):
+            closing = asyncio.create_task(consumer.aclose())
+            await saving.wait()
+            await asyncio.sleep(0)
+            closing.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await closing
+        assert not closed.is_set()
+        go_on.set()
+        await consumer.aclose()
+        assert closed.is_set()
+        assert positions.stored == {0: 0}
