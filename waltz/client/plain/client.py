@@ -657,7 +657,8 @@ class Client:
         return engine, self._open_reader, partition_id, after, until, feeds
 
     async def _open_reader(self, applier: Applier) -> Engine:
-        reader = await Engine.open(dataclasses.replace(self._environment, on_event=None), applier)
+        environment = self._environment.with_sessions(False, False)  # it would be a rival of this client for them
+        reader = await Engine.open(dataclasses.replace(environment, on_event=None), applier)
         self._readers.add(reader)
         return reader
 

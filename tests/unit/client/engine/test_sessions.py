@@ -11,6 +11,7 @@ from tests.unit.client.fake_server import until
 from waltz.client.mock import MockDriver, MockServerPartition
 from waltz.common.wire.append_request import AppendRequest
 from waltz.common.wire.client_server import LockFailure
+from waltz.common.wire.frames import CLIENT_SERVER
 from waltz.common.wire.write_sessions import SessionFenced
 
 pytestmark = pytest.mark.timeout(60)
@@ -386,3 +387,24 @@ def test_threads_have_the_same() -> None:
                 old.append(0, b"d")
         assert old.last_transaction_id(0) == 1
     assert partition.session_holder is None
+
+
+async def test_a_feed_of_an_old_server_takes_no_exclusive_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its engine is another member of the cluster: it would take the session from its own client."""
+    driver = MockDriver(1, versions=OLD)
+    (partition,) = driver.partitions
+    partition.add(b"a")
+    connecting = waltz.connect(driver, session_write=True, exclusive_session=True, session_fallback="plain")
+    async with connecting as client, client.feed(0, after=-1) as feed:
+        await anext(feed)
+        (reader,) = client._readers
+        assert client._engine is not None
+        mounts = [engine.partitions[0].mount for engine in (client._engine, reader)]
+        monkeypatch.setattr(client._environment.connector, "_versions", CLIENT_SERVER.versions)
+        before = partition.write_session
+        driver.disconnect()
+        await until(lambda: all(mount.channel and mount.channel.version == 5 for mount in mounts))
+        partition.add(b"b")
+        assert (await anext(feed)).data == b"b"
+        assert await append(client, b"c") == 2
+        assert (partition.session_holder, partition.write_session) == (client.client_id, before + 1)
