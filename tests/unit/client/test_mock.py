@@ -12,7 +12,7 @@ import pytest
 import pytest_asyncio
 
 import waltz
-from tests.unit.client.application import Callbacks, Context
+from tests.unit.client.application import AsyncContext, Callbacks, Context
 from tests.unit.client.examples import TESTS
 from tests.unit.client.fake_server import until
 from waltz.client.mock import MockDriver, MockServerPartition
@@ -129,6 +129,32 @@ async def test_a_retry_policy_has_the_last_word(clients: Clients) -> None:
         with pytest.raises(ValueError, match="must be"):
             waltz.RetryPolicy(**wrong)
     await run(client, Context())
+
+
+async def test_a_context_that_cancels_the_task_it_is_attempted_in_is_told_and_the_next_one_attempted(
+    clients: Clients,
+) -> None:
+    class Cancelling(AsyncContext):
+        async def execute(self, builder: waltz.TransactionBuilder) -> bool:
+            if self.executed:
+                task = asyncio.current_task()
+                assert task is not None
+                task.cancel()
+            return await super().execute(builder)
+
+    driver = MockDriver()
+    driver.silent_faults = False
+    client = await clients(driver, Callbacks())
+    driver.suspend_feed()
+    bad, good = Cancelling(), Context()
+    for context in (bad, good):
+        driver.force_next_append_fail()
+        await client.submit(context)
+    driver.resume_feed()
+    await until(lambda: good.done)
+    assert good.events == [("completed", True), "applied"]
+    assert [type(event) for event in bad.events] == [waltz.ClientError]
+    assert not client.has_pending_transactions()
 
 
 async def test_the_conflicting_transaction_is_told(clients: Clients) -> None:

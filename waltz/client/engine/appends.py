@@ -317,12 +317,12 @@ class PartitionAppends:
         except STOPS_THE_LOOP:
             raise
         except BaseException as error:
-            if isinstance(error, asyncio.CancelledError) and is_being_cancelled():
-                if self.monitor.state is MonitorState.CLOSED:
-                    await tell_failure(submission, ClientClosedError())
-                raise
             self._probe.forget(submission)
-            await tell_failure(submission, _as_exception(error))
+            cancelled = isinstance(error, asyncio.CancelledError) and is_being_cancelled()
+            closed = cancelled and self.monitor.state is MonitorState.CLOSED
+            await tell_failure(submission, ClientClosedError() if closed else _as_exception(error))
+            if cancelled:
+                raise
 
     def _append(self, submission: Submission, fields: AppendFields) -> None:
         """Register and send in one step, so that the order of registration is the order on the wire."""

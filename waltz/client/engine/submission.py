@@ -188,16 +188,16 @@ class RetryQueue:
             self._start()
 
     def _start(self) -> None:
-        self._task = owned(self._run(), "the queue of appends to be attempted again", self._died)
+        self._task = owned(self._run(), "the queue of appends to be attempted again")
+        self._task.add_done_callback(self._ended)
 
-    def _died(self, error: Exception) -> None:
-        """Those behind the one that failed are attempted all the same."""
-        if self._ready and not self._closed:
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        """Those behind one that failed, or has cancelled the task, are attempted all the same."""
+        self._task = None
+        stops_the_loop = not task.cancelled() and isinstance(task.exception(), STOPS_THE_LOOP)
+        if self._ready and not self._closed and not stops_the_loop:
             self._start()
 
     async def _run(self) -> None:
-        try:
-            while self._ready:
-                await self._attempt(*self._ready.popleft())
-        finally:
-            self._task = None
+        while self._ready:
+            await self._attempt(*self._ready.popleft())

@@ -120,6 +120,25 @@ async def test_a_defect_in_one_attempt_does_not_hold_up_those_behind_it(caplog: 
     assert await queue.close(None) == []
 
 
+async def test_an_attempt_that_cancels_its_task_does_not_hold_up_those_behind_it() -> None:
+    attempted: list[Submission] = []
+    first, *rest = [submission() for _ in range(3)]
+
+    async def attempt(each: Submission, since_s: float) -> None:
+        if each is first:
+            task = asyncio.current_task()
+            assert task is not None
+            task.cancel()
+            await asyncio.sleep(0)
+        attempted.append(each)
+
+    queue = RetryQueue(attempt, ClientOptions(), random.Random(0))
+    for each in (first, *rest):
+        queue.add(each)
+    await until(lambda: attempted == rest)
+    assert await queue.close(None) == []
+
+
 async def test_a_context_is_not_blamed_when_the_loop_is_closed_under_it(caplog: pytest.LogCaptureFixture) -> None:
     class Slow(Context):
         def on_exception(self, error: Exception) -> asyncio.Future[None]:
