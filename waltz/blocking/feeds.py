@@ -2,15 +2,34 @@
 
 import threading
 from collections.abc import Iterator
-from operator import length_hint
 from types import TracebackType
-from typing import Self
+from typing import NamedTuple, Self
 
 from waltz.blocking.loop import Calls
 from waltz.client.arguments import check_seconds
 from waltz.client.plain.feed import Feed
 from waltz.client.plain.merged import MergedFeed as AsyncMergedFeed
 from waltz.common.records import Record
+
+
+class Turn(NamedTuple):
+    """What a thread has taken over from the loop's thread."""
+
+    feed: Feed
+    """Of the partition."""
+    records: list[Record]
+    """Without gaps, one at least."""
+
+    @property
+    def rest(self) -> list[Record]:
+        """What was not handed out."""
+        return self.records[self.feed.handed_out + 1 - self.records[0][0] :]
+
+    @property
+    def following(self) -> Record | None:
+        """The first of what was not handed out."""
+        index = self.feed.handed_out + 1 - self.records[0][0]
+        return self.records[index] if index < len(self.records) else None
 
 
 class Reading:
@@ -35,29 +54,35 @@ class Reading:
 
 
 class OneByOne(Reading):
-    """Hands out what comes in turns, each of one partition."""
+    """Hands out what comes in turns, each of one partition.
+
+    The thread may be interrupted anywhere, even between a turn's arrival and its taking. So what it takes is one
+    assignment, what it hands out is one, too (that of the feed's ``handed_out``), and nothing else says how far it is.
+    """
 
     def __init__(self, client: Calls, feed: Feed | AsyncMergedFeed) -> None:
         super().__init__(client, feed)
-        self._rest: Iterator[Record] = iter(())
-        self._at_hand: Feed | None = None
-        """That of the partition whose turn it is."""
+        self._taken: Turn | None = None
 
-    def _turn(self, timeout_s: float | None, *, whole: bool) -> list[Record]:
-        """The next transactions of one partition, all that came together if ``whole``."""
+    def _turn(self, timeout_s: float | None, *, whole: bool) -> Turn | None:
+        """The next transactions of one partition, all that came together if ``whole``.
+
+        The same ones again, as long as none of them was handed out.
+        """
         raise NotImplementedError
 
     def close(self) -> None:
         """Read no more."""
-        self._rest = iter(())
+        self._taken = None
         super().close()
 
     def __iter__(self) -> Iterator[Record]:
         try:
-            while self._more(None):
-                feed = self._at_hand
-                assert feed is not None
-                for record in self._rest:
+            while turn := self._more(None):
+                feed = turn.feed
+                for record in turn.rest:
+                    if record[0] <= feed.handed_out:
+                        continue  # by a call in the loop
                     feed.handed_out = record[0]
                     yield record
                     feed.position = feed.handed_out
@@ -83,32 +108,32 @@ class OneByOne(Reading):
 
     def next_batch(self, timeout_s: float | None = None) -> list[Record]:
         """The next transactions of one partition; an empty list at the end and after ``timeout_s``."""
-        self._done()
-        records = list(self._rest) or self._turn(timeout_s, whole=True)
-        if records:
-            assert self._at_hand is not None
-            self._at_hand.take(records)
-        return records
+        turn = self._more(timeout_s, whole=True)
+        if turn is None:
+            return []
+        return turn.feed.take(turn.rest)
 
     def _next(self, timeout_s: float | None) -> Record | None:
-        if length_hint(self._rest):
-            self._done()
-        elif not self._more(timeout_s):
+        turn = self._more(timeout_s)
+        if turn is None:
             return None
-        record = next(self._rest)
-        assert self._at_hand is not None
-        self._at_hand.take([record])
+        record = turn.following
+        assert record is not None
+        turn.feed.take([record])
         return record
 
-    def _more(self, timeout_s: float | None) -> bool:
-        if not length_hint(self._rest):
-            self._rest = iter(self._turn(timeout_s, whole=False))
-        return length_hint(self._rest) > 0
+    def _more(self, timeout_s: float | None, *, whole: bool = False) -> Turn | None:
+        """A turn of which something was not handed out; ``None`` at the end and after the time."""
+        self._done()
+        if self._taken is None or self._taken.following is None:
+            self._taken = None
+            self._taken = self._turn(timeout_s, whole=whole)
+        return self._taken
 
     def _done(self) -> None:
         """The consumer is done with what it has in hand."""
-        feed = self._at_hand
-        if feed is not None:
+        if self._taken is not None:
+            feed = self._taken.feed
             feed.position = feed.handed_out
             if feed.awaiting:
                 self._client.on_loop(feed.wake)
@@ -118,6 +143,11 @@ class OfPartition(Reading):
     """Reads one partition."""
 
     _feed: Feed
+
+    def __init__(self, client: Calls, feed: Feed) -> None:
+        super().__init__(client, feed)
+        self._fetched: list[Record] = []
+        """On the loop: what the thread was given, as long as it may not have it."""
 
     @property
     def position(self) -> int:
@@ -135,7 +165,16 @@ class OfPartition(Reading):
         return self._feed
 
     def _fetch(self, timeout_s: float | None) -> list[Record]:
-        return self._client.run(self._feed.fetch(threading.get_ident(), timeout_s))
+        return self._client.run(self._fetch_on_loop(threading.get_ident(), timeout_s))
+
+    async def _fetch_on_loop(self, caller: int, timeout_s: float | None) -> list[Record]:
+        feed = self._feed
+        if self._fetched and self._fetched[-1][0] > feed.handed_out and not feed.closed:
+            feed.done(caller)  # it was interrupted before it had them
+            return self._fetched
+        self._fetched = []
+        self._fetched = await feed.fetch(caller, timeout_s)
+        return self._fetched
 
 
 class TransactionFeed(OneByOne, OfPartition):
@@ -153,10 +192,10 @@ class TransactionFeed(OneByOne, OfPartition):
 
     def __init__(self, client: Calls, feed: Feed) -> None:
         super().__init__(client, feed)
-        self._at_hand = feed
 
-    def _turn(self, timeout_s: float | None, *, whole: bool) -> list[Record]:
-        return self._fetch(timeout_s)
+    def _turn(self, timeout_s: float | None, *, whole: bool) -> Turn | None:
+        records = self._fetch(timeout_s)
+        return Turn(self._feed, records) if records else None
 
 
 class BatchFeed(OfPartition):

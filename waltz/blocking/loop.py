@@ -4,6 +4,7 @@ import asyncio
 import os
 import threading
 from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
 from typing import Any, TypeVar
 
 from waltz.client.errors import ClientClosedError, InvalidOperationError
@@ -116,16 +117,16 @@ class Calls:
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine of the asynchronous client on the background loop; what interrupts this cancels it."""
+        future: Future[T] | None = None
         try:
             with self._mutex:  # not after the loop was told to stop, which would never get to it
                 future = asyncio.run_coroutine_threadsafe(work, self._running_loop())
-        except BaseException:
-            work.close()
-            raise
-        try:
             return future.result()
         except BaseException:
-            future.cancel()
+            if future is None:
+                work.close()
+            else:
+                future.cancel()
             raise
 
     def on_loop(self, call: Callable[[], None]) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
 from typing import Self, TypeVar
 
-from waltz.blocking.feeds import OneByOne
+from waltz.blocking.feeds import OneByOne, Turn
 from waltz.blocking.loop import Calls
 from waltz.client.plain.consumer import Consumer as AsyncConsumer
 from waltz.client.plain.merged import MergedFeed as AsyncMergedFeed
@@ -68,13 +68,12 @@ class MergedFeed(OneByOne):
 
         return self._client.run(called())
 
-    def _turn(self, timeout_s: float | None, *, whole: bool) -> list[Record]:
+    def _turn(self, timeout_s: float | None, *, whole: bool) -> Turn | None:
         caller = threading.get_ident()
 
-        async def turn() -> list[Record]:
+        async def turn() -> Turn | None:
             records = await self._feed.turn(caller, timeout_s, None if whole else _TURN, whole=True)
-            self._at_hand = self._feed.feed_at_hand if records else None
-            return records
+            return Turn(self._feed.feed_at_hand, records) if records else None
 
         return self._client.run(turn())
 
@@ -114,7 +113,7 @@ class Consumer(MergedFeed):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._rest = iter(())
+        self._taken = None
         if not self._client.closed:
             self._client.run(self._feed.__aexit__(kind, error, traceback))
 

@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 import waltz
+from tests.unit.blocking.threads import interrupted
 from waltz.client.mock import MockDriver
 
 pytestmark = pytest.mark.timeout(60)
@@ -61,3 +62,29 @@ def test_between_two_transactions_nothing_counts_as_handed_out_that_is_not_there
         for _ in feed:
             pass
         assert set(seen) == {(-1, -1), (0, 0), (1, 1), (2, 2)}
+
+
+def test_what_comes_while_the_thread_is_interrupted_is_read_again(driver: MockDriver) -> None:
+    for number in range(3):
+        driver.partitions[0].add(b"%d" % number)
+    with waltz.blocking.connect(driver) as client:
+        with client.feed_batches(0, after=-1) as batches:
+            interrupted(batches.next_batch)
+            assert (batches.position, batches.handed_out) == (-1, -1)
+            assert [record.transaction_id for record in batches.next_batch()] == [0, 1, 2]
+            interrupted(lambda: batches.next_batch(0))
+            assert (batches.position, batches.handed_out) == (2, 2)
+            driver.partitions[0].add(b"3")
+            assert [record.transaction_id for record in batches.next_batch()] == [3]
+        with client.feed(0, after=-1) as feed:
+            interrupted(lambda: next(feed))
+            assert (feed.position, feed.handed_out) == (-1, -1)
+            interrupted(lambda: feed.poll(10))
+            assert next(feed).transaction_id == 0
+            assert [record.transaction_id for record in feed.next_batch()] == [1, 2, 3]
+            assert feed.position == 0
+        batches = client.feed_batches(0, after=-1)
+        interrupted(batches.next_batch)
+        batches.close()
+        with pytest.raises(waltz.ClientClosedError):
+            batches.next_batch()

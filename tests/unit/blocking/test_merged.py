@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import waltz
+from tests.unit.blocking.threads import interrupted
 from waltz import blocking
 from waltz.client.mock import MockDriver
 
@@ -88,6 +89,26 @@ def test_a_consumer_goes_on_where_it_was(driver: MockDriver, tmp_path: Path) -> 
             assert consumer.poll(0) is None
         with client.consume(positions) as consumer:
             assert consumer.positions == {0: 999, 1: 1_000}
+
+
+def test_a_consumer_that_is_interrupted_passes_nothing_by(driver: MockDriver, tmp_path: Path) -> None:
+    for number in range(1_000):
+        driver.partitions[0].add(b"%d" % number)
+    positions = waltz.FilePositions(tmp_path / "positions")
+    with waltz.blocking.connect(driver) as client, client.consume(positions, [0]) as consumer:
+        interrupted(lambda: next(consumer))
+        assert consumer.handed_out == consumer.positions == {0: -1}
+        read = [next(consumer).transaction_id]
+        interrupted(consumer.commit)
+        assert consumer.committed == {0: 0}
+        while len(read) < 1_000:
+            read += [record.transaction_id for record in consumer.next_batch()]
+            interrupted(lambda: consumer.poll(0))
+            assert consumer.handed_out == consumer.positions == {0: read[-1]}
+            consumer.commit()
+            assert consumer.committed == {0: read[-1]}
+            interrupted(lambda: consumer.next_batch(0))
+        assert read == list(range(1_000))
 
 
 def test_threads_share_partitions(tmp_path: Path) -> None:

@@ -78,7 +78,7 @@ class MergedFeed:
         self._held: dict[int, _Turn] = {}
         self._at_hand: _Turn | None = None
         self._rest: Iterator[Record] = iter(())
-        self._given: tuple[Feed, int] | None = None
+        self._given: tuple[Feed, list[Record]] | None = None
         self._failure: BaseException | None = None
         self._endless = False
         self._changed = Signal()
@@ -111,6 +111,8 @@ class MergedFeed:
     def drop(self, partition_id: int) -> None:
         """Hand out nothing more of a partition, and know nothing of it any more."""
         self._take_back(partition_id)
+        if self._given is not None and self._given[0].partition_id == partition_id:
+            self._given = None
         for feeds in (self._feeds, self._leaving):
             feed = feeds.pop(partition_id, None)
             if feed is not None:
@@ -131,8 +133,8 @@ class MergedFeed:
 
     def _last_at_hand(self, feed: Feed) -> int:
         """The last transaction that the consumer has been given, or will take from what it has been given."""
-        turn = self._given
-        return feed.handed_out if turn is None or turn[0] is not feed else max(feed.handed_out, turn[1])
+        given = self._given
+        return feed.handed_out if given is None or given[0] is not feed else max(feed.handed_out, given[1][-1][0])
 
     def pause(self, *partition_ids: int) -> None:
         """Hand out nothing of these partitions until :meth:`resume`; what has been read of them is kept.
@@ -199,6 +201,7 @@ class MergedFeed:
         self.closed = True
         self._ready.clear()
         self._held.clear()
+        self._given = None
         self._give_up_rest()
         self._changed.notify()
         for feed in self._all():
@@ -272,14 +275,16 @@ class MergedFeed:
         """The next transactions of one partition, ``count`` at most; what of them is handed out is up to the caller.
 
         ``consumer`` is the task or the thread that asks. With ``whole`` it takes all of them, even when the partition
-        is withdrawn meanwhile. The list is empty when there are none within ``timeout_s``, and at the end, if there is
-        one. Raises ``ClientAheadError`` and ``ClientClosedError`` as :meth:`next_batch`.
+        is withdrawn meanwhile, and asks only when it has handed all of them out: otherwise it has not got them, and is
+        given them again. The list is empty when there are none within ``timeout_s``, and at the end, if there is one.
+        Raises ``ClientAheadError`` and ``ClientClosedError`` as :meth:`next_batch`.
         """
         check_loop(self._loop)
-        rest = list(self._rest)
+        rest = self._not_taken() if whole else list(self._rest)
         self._done(consumer)
         if rest:
             return rest
+        self._given = None
         self._put_back()
         deadline_s = None if timeout_s is None else self._loop.time() + timeout_s
         while True:
@@ -295,13 +300,20 @@ class MergedFeed:
                 end = len(turn.records) if count is None else min(len(turn.records), turn.offset + count)
                 self._at_hand = turn._replace(offset=end)
                 turn.feed.consumer = consumer
-                self._given = (turn.feed, turn.records[end - 1][0]) if whole else None
-                return turn.records[turn.offset : end]
+                records = turn.records[turn.offset : end]
+                self._given = (turn.feed, records) if whole else None
+                return records
             if not self._endless and not self._held and all(feed.closed for feed in self._feeds.values()):
                 return []
             left_s = None if deadline_s is None else max(deadline_s - self._loop.time(), 0.0)
             if not await self._changed.wait(left_s):
                 return []
+
+    def _not_taken(self) -> list[Record]:
+        if self._given is None:
+            return []
+        feed, records = self._given
+        return records if records[-1][0] > feed.handed_out else []
 
     def _done(self, consumer: object) -> None:
         self._consumer = consumer
