@@ -1,5 +1,6 @@
 """Feeds for threads: the log of one partition, and what all of them have in common."""
 
+import asyncio
 import threading
 from collections.abc import Iterator
 from types import TracebackType
@@ -44,6 +45,11 @@ class Reading:
         if not self._feed.closed and not self._client.closed:
             self._client.run(self._feed.aclose())
 
+    def _close_soon(self) -> None:
+        """Read no more, without waiting for it."""
+        if not self._feed.closed:
+            self._client.on_loop(lambda: asyncio.ensure_future(self._feed.aclose()))
+
     def __enter__(self) -> Self:
         return self
 
@@ -76,7 +82,12 @@ class OneByOne(Reading):
         self._taken = None
         super().close()
 
+    def _close_soon(self) -> None:
+        self._taken = None
+        super()._close_soon()
+
     def __iter__(self) -> Iterator[Record]:
+        left = self._loop_left
         try:
             while turn := self._more(None):
                 feed = turn.feed
@@ -88,11 +99,17 @@ class OneByOne(Reading):
                     feed.position = feed.handed_out
                     if feed.awaiting:
                         self._client.on_loop(feed.wake)
+        except GeneratorExit:  # it may be the garbage collector's, in the middle of any call, on any thread
+            left = self._loop_dropped
+            raise
         finally:
-            self._loop_left()
+            left()
 
     def _loop_left(self) -> None:
         self.close()
+
+    def _loop_dropped(self) -> None:
+        self._close_soon()
 
     def __next__(self) -> Record:
         """What ``next(feed)`` gives; the feed stays open."""
@@ -212,11 +229,15 @@ class BatchFeed(OfPartition):
         super().__init__(client, feed)
 
     def __iter__(self) -> Iterator[list[Record]]:
+        close = self.close
         try:
             while batch := self.next_batch():
                 yield batch
+        except GeneratorExit:  # as of those one by one
+            close = self._close_soon
+            raise
         finally:
-            self.close()
+            close()
 
     def __next__(self) -> list[Record]:
         """What ``next(feed)`` gives; the feed stays open."""

@@ -90,7 +90,7 @@ class Calls:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closed = False
         self._process_id = os.getpid()
-        self._mutex = threading.Lock()
+        self._mutex = threading.RLock()  # a garbage collection inside may finalise the loop over a feed
 
     @property
     def closed(self) -> bool:
@@ -129,7 +129,7 @@ class Calls:
                 future.cancel()
             raise
 
-    def on_loop(self, call: Callable[[], None]) -> None:
+    def on_loop(self, call: Callable[[], object]) -> None:
         """Have something called on the background loop, if it runs."""
         with self._mutex:
             if self._loop is not None and not self._closed:

@@ -123,3 +123,6 @@ class Consumer(MergedFeed):
 
     def _loop_left(self) -> None:
         """It goes on where it was left."""
+
+    def _loop_dropped(self) -> None:
+        """The same."""

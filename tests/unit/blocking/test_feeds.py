@@ -1,6 +1,8 @@
 """Feeds of one partition for threads."""
 
 import asyncio
+import gc
+from typing import Any
 
 import pytest
 
@@ -88,3 +90,33 @@ def test_what_comes_while_the_thread_is_interrupted_is_read_again(driver: MockDr
         batches.close()
         with pytest.raises(waltz.ClientClosedError):
             batches.next_batch()
+
+
+@pytest.mark.parametrize("on_the_loop", [False, True])
+def test_a_loop_over_a_feed_is_collected_anywhere(
+    driver: MockDriver, on_the_loop: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin = asyncio.run_coroutine_threadsafe
+
+    def begun_in_a_collection(*arguments: Any) -> Any:
+        gc.collect()
+        return begin(*arguments)
+
+    for number in range(2):
+        driver.partitions[0].add(b"%d" % number)
+    with waltz.blocking.connect(driver) as client:
+        one, other = client.feed(0, after=-1), client.feed_batches(0, after=-1)
+        sources = [one.source, other.source]
+        loops = [iter(one), iter(other)]
+        garbage: list[object] = [*loops]
+        for loop in loops:
+            next(loop)
+        garbage.append(garbage)
+        del one, other, loop, loops, garbage
+        if on_the_loop:
+            client.on_loop(gc.collect)
+        else:
+            monkeypatch.setattr(asyncio, "run_coroutine_threadsafe", begun_in_a_collection)
+        client.append(0, b"x")
+        assert client.high_water_mark(0) == 2
+        assert all(source.closed for source in sources)
