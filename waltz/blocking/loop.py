@@ -98,15 +98,19 @@ class Calls:
         return self._closed
 
     def _begin(self) -> None:
+        self._check_caller()
         with self._mutex:
             if self._loop is not None:
                 raise InvalidOperationError("a client is opened once")
             self._loop = self._background.enter()
 
     def _finish(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Take no more calls, and do ``work`` at last; nothing when that has been done."""
+        """Take no more calls, and do ``work`` at last; nothing when that has been done, and after a fork."""
+        if self._process_id != os.getpid():
+            return
+        self._check_caller()
         with self._mutex:
-            if self._loop is None or self._closed or self._process_id != os.getpid():
+            if self._loop is None or self._closed:
                 return
             self._closed = True
             future = asyncio.run_coroutine_threadsafe(work(), self._loop)
@@ -119,6 +123,7 @@ class Calls:
         """Run a coroutine of the asynchronous client on the background loop; what interrupts this cancels it."""
         future: Future[T] | None = None
         try:
+            self._check_caller()
             with self._mutex:  # not after the loop was told to stop, which would never get to it
                 future = asyncio.run_coroutine_threadsafe(work, self._running_loop())
             return future.result()
@@ -131,17 +136,22 @@ class Calls:
 
     def on_loop(self, call: Callable[[], object]) -> None:
         """Have something called on the background loop, if it runs."""
+        if self._process_id != os.getpid():
+            return
         with self._mutex:
             if self._loop is not None and not self._closed:
                 self._loop.call_soon_threadsafe(call)
 
+    def _check_caller(self) -> None:
+        """Before the mutex is taken, which a thread of the parent may have held at a fork."""
+        if self._process_id != os.getpid():
+            raise InvalidOperationError("the client was made before a fork; open another one in this process")
+        if threading.current_thread() is self._background.thread:
+            raise InvalidOperationError("a blocking call on the loop that has to do the work would never end")
+
     def _running_loop(self) -> asyncio.AbstractEventLoop:
         if self._loop is None:
             raise InvalidOperationError("the client is not open; use it in `with waltz.blocking.connect(...)`")
-        if self._process_id != os.getpid():
-            raise InvalidOperationError("the client was opened before a fork; open another one in this process")
         if self._closed:
             raise ClientClosedError
-        if threading.current_thread() is self._background.thread:
-            raise InvalidOperationError("a blocking call on the loop that has to do the work would never end")
         return self._loop

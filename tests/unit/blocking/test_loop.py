@@ -62,6 +62,19 @@ def test_misuse_is_refused_instead_of_blocking_for_ever(driver: MockDriver) -> N
         with pytest.raises(waltz.InvalidOperationError, match="never end"):
             client.run(on_the_loop())
 
+        async def another_there() -> None:
+            blocking.connect(driver).open()
+
+        with pytest.raises(waltz.InvalidOperationError, match="never end"):
+            client.run(another_there())
+
+        async def closed_there() -> None:
+            client.close()
+
+        with pytest.raises(waltz.InvalidOperationError, match="never end"):
+            client.run(closed_there())
+        assert client.append(0, b"a") == 0
+
 
 async def test_usable_beside_a_running_loop(driver: MockDriver) -> None:
     """As in a notebook."""
@@ -72,13 +85,29 @@ async def test_usable_beside_a_running_loop(driver: MockDriver) -> None:
 
 def test_after_a_fork_a_client_of_the_parent_is_refused() -> None:
     script = """
-import os, sys, waltz
+import os, sys, threading, waltz
 from waltz.client.mock import MockDriver
 driver = MockDriver()
 client = waltz.blocking.connect(driver).open()
 client.append(0, b"a")
+made = waltz.blocking.connect(MockDriver())
+held, forked = threading.Event(), threading.Event()
+
+def hold():
+    with client._mutex, made._mutex:
+        held.set()
+        forked.wait()
+
+holder = threading.Thread(target=hold)
+holder.start()
+held.wait()
 child = os.fork()
 if not child:
+    try:
+        made.open()
+        os._exit(3)
+    except waltz.InvalidOperationError:
+        made.close()
     try:
         client.append(0, b"b")
     except waltz.InvalidOperationError as error:
@@ -86,6 +115,8 @@ if not child:
         with waltz.blocking.connect(MockDriver()) as other:
             os._exit(0 if "fork" in str(error) and other.append(0, b"c") == 0 else 1)
     os._exit(2)
+forked.set()
+holder.join()
 _, status = os.waitpid(child, 0)
 assert client.append(0, b"d") == 1
 client.close()
