@@ -2,9 +2,13 @@
 
 What lies in the cache is passed on as the bytes that went to the storages. What is read from the storages is not kept:
 somebody who reads the whole log must not push out what was committed lately.
+
+What is read for one connection at a time has a limit, whatever the number of partitions: all of it may be finished when
+the client stops reading. A bulk read that finds no room waits aside, so that those of other connections pass.
 """
 
 import asyncio
+import functools
 import logging
 from collections import deque
 from collections.abc import Callable
@@ -35,7 +39,24 @@ MAX_READERS = 2
 MAX_WAITING_REQUESTS = 1000
 """Bulk reads of one partition that may wait for that; more are told to try again."""
 
-_Waiting = tuple[ClientLink, TransactionDataListRequest, int]
+MAX_LINK_BYTES = 4 * MAX_BYTES
+"""What bulk reads that read from the storages may take on one connection, of all partitions together."""
+
+
+class _BulkRead:
+    """A request that waits for the storages."""
+
+    def __init__(
+        self, reader: "TransactionListReader", link: ClientLink, request: TransactionDataListRequest, mark: int
+    ) -> None:
+        self.link = link
+        self.request = request
+        self.high_water_mark = mark
+        self.size_bytes = _max_bytes(request)
+        self._reader = reader
+
+    def resume(self) -> None:
+        self._reader.resume(self)
 
 
 class _List:
@@ -74,9 +95,10 @@ class TransactionListReader:
         self._cache = cache
         self._read_records = read_records
         self._on_miss = on_miss
-        self._waiting: deque[_Waiting] = deque()
+        self._waiting: deque[_BulkRead] = deque()
+        self._parked: set[_BulkRead] = set()  # wait for room on their links
         self._readers: set[asyncio.Task[None]] = set()
-        self._being_read: dict[asyncio.Task[None], _Waiting] = {}
+        self._being_read: set[_BulkRead] = set()
 
     def request(self, link: ClientLink, request: TransactionDataListRequest, high_water_mark: int) -> None:
         """Answer now or later; a link that has too much unsent gets its request back, postponed."""
@@ -91,24 +113,31 @@ class TransactionListReader:
             _answer(link, request, high_water_mark, found)
             return
         self._on_miss()
-        if len(self._waiting) >= MAX_WAITING_REQUESTS:
+        if len(self._waiting) + len(self._parked) >= MAX_WAITING_REQUESTS:
             refuse_list(link, request)
             return
-        self._waiting.append((link, request, high_water_mark))
-        if len(self._readers) < MAX_READERS:
-            what = f"a reader of lists of partition {self._partition_id}"
-            self._readers.add(owned(self._read_waiting(), what))
+        self._waiting.append(_BulkRead(self, link, request, high_water_mark))
+        self._read_waiting()
+
+    def resume(self, parked: _BulkRead) -> None:
+        """Read for a link that has room again."""
+        if parked in self._parked:
+            self._parked.remove(parked)
+            self._waiting.append(parked)
+            self._read_waiting()
 
     async def close(self) -> None:
         """End all reads; whoever still waits is told to try again, elsewhere."""
+        waiting = [*self._waiting, *self._parked]
+        self._waiting.clear()
+        self._parked.clear()
         readers = list(self._readers)
         for reader in readers:
             reader.cancel()
         await asyncio.gather(*readers, return_exceptions=True)
-        for link, request, _ in [*self._being_read.values(), *self._waiting]:
-            refuse_list(link, request)
+        for bulk_read in [*self._being_read, *waiting]:
+            refuse_list(bulk_read.link, bulk_read.request)
         self._being_read.clear()
-        self._waiting.clear()
 
     def _from_cache(self, request: TransactionDataListRequest, high_water_mark: int) -> _List | None:
         """The whole answer, if the cache has got it."""
@@ -131,32 +160,59 @@ class TransactionListReader:
         found.add(count, piece)
         return found.full
 
-    async def _read_waiting(self) -> None:
-        task = asyncio.current_task()
-        assert task is not None
+    def _read_waiting(self) -> None:
+        while self._waiting and len(self._readers) < MAX_READERS:
+            bulk_read = self._waiting.popleft()
+            if self._may_read(bulk_read):
+                self._being_read.add(bulk_read)
+                bulk_read.link.list_bytes += bulk_read.size_bytes
+                task = owned(self._serve_safely(bulk_read), f"a reader of lists of partition {self._partition_id}")
+                self._readers.add(task)
+                task.add_done_callback(functools.partial(self._ended, bulk_read))
+
+    def _may_read(self, bulk_read: _BulkRead) -> bool:
+        """Whether to read now; else nobody wants it any more, or it waits in its link."""
+        link = bulk_read.link
+        if link.channel.closed:
+            return False
+        if not link.channel.writable:
+            link.postpone(bulk_read.request)
+            return False
+        if not _has_room(link, bulk_read.size_bytes):
+            self._parked.add(bulk_read)
+            link.parked_lists.append(bulk_read)
+            return False
+        return True
+
+    def _ended(self, bulk_read: _BulkRead, task: asyncio.Task[None]) -> None:
+        """Read what waits for the room, of whatever partition, and for the reader. A callback of the task, which may be
+        cancelled before it has begun."""
+        self._readers.discard(task)
+        link = bulk_read.link
+        link.list_bytes -= bulk_read.size_bytes
+        while link.parked_lists and _has_room(link, link.parked_lists[0].size_bytes):
+            link.parked_lists.popleft().resume()
+        self._read_waiting()
+
+    async def _serve_safely(self, bulk_read: _BulkRead) -> None:
+        link, request, high_water_mark = bulk_read.link, bulk_read.request, bulk_read.high_water_mark
         try:
-            while self._waiting:
-                waiting = self._being_read[task] = self._waiting.popleft()
-                try:
-                    await self._serve(*waiting)
-                except Exception as error:
-                    logger.exception("partition %d: a bulk read failed for an unforeseen reason", self._partition_id)
-                    fail_list(*waiting, f"the server has failed: {error!r}")
-                del self._being_read[task]
-        finally:  # at once, so that a request that comes now finds a place for a reader
-            self._readers.discard(task)
+            await self._serve(link, request, high_water_mark)
+        except Exception as error:
+            logger.exception("partition %d: a bulk read failed for an unforeseen reason", self._partition_id)
+            fail_list(link, request, high_water_mark, f"the server has failed: {error!r}")
+        self._being_read.discard(bulk_read)
 
     async def _serve(self, link: ClientLink, request: TransactionDataListRequest, high_water_mark: int) -> None:
-        if link.channel.closed:
-            return
-        if not link.channel.writable:
-            link.postpone(request)
-            return
         try:
             found = await self._read(request, high_water_mark)
         except (WaltzError, OSError) as error:
             logger.warning("partition %d: a bulk read failed: %s", self._partition_id, error)
             fail_list(link, request, high_water_mark, str(error))
+            return
+        channel = link.channel
+        if not (channel.writable or channel.closed) and channel.unsent_bytes > MAX_LINK_BYTES:
+            link.postpone(request)  # single transactions may be larger than what was asked for
         else:
             _answer(link, request, high_water_mark, found)
 
@@ -179,7 +235,16 @@ class TransactionListReader:
 def _wanted(request: TransactionDataListRequest, high_water_mark: int) -> _List:
     committed = max(high_water_mark - request.transaction_id + 1, 0)
     count = min(max(request.max_count, 1), MAX_COUNT, committed)
-    return _List(request.transaction_id, count, min(max(request.max_bytes, 1), MAX_BYTES))
+    return _List(request.transaction_id, count, _max_bytes(request))
+
+
+def _max_bytes(request: TransactionDataListRequest) -> int:
+    return min(max(request.max_bytes, 1), MAX_BYTES)
+
+
+def _has_room(link: ClientLink, size_bytes: int) -> bool:
+    """Whether so much more may be read for the link; one bulk read may always."""
+    return not link.list_bytes or link.list_bytes + size_bytes <= MAX_LINK_BYTES
 
 
 def _add_records(found: _List, records: list[Record]) -> bool:

@@ -1,5 +1,6 @@
 """One client connection, as the partitions see it."""
 
+from collections import deque
 from collections.abc import Hashable
 from typing import Protocol
 
@@ -46,6 +47,16 @@ class Resumable(Protocol):
         """The channel is writable again."""
 
 
+class ParkedList(Protocol):
+    """A bulk read that waits until others of its link have ended."""
+
+    size_bytes: int
+    """What it may take."""
+
+    def resume(self) -> None:
+        """There is room for it."""
+
+
 class MountedPartition(Protocol):
     """A partition that keeps something about a link."""
 
@@ -59,7 +70,18 @@ class ClientLink:
     Compared by identity: whatever a client says about the order of its connections, two connections are two links.
     """
 
-    __slots__ = ("_reasons_to_hold", "channel", "client_id", "mounts", "number", "paused", "postponed", "seq_num")
+    __slots__ = (
+        "_reasons_to_hold",
+        "channel",
+        "client_id",
+        "list_bytes",
+        "mounts",
+        "number",
+        "parked_lists",
+        "paused",
+        "postponed",
+        "seq_num",
+    )
 
     def __init__(self, channel: LinkChannel, number: int) -> None:
         self.channel = channel
@@ -75,6 +97,10 @@ class ClientLink:
         """Requests to be looked at again when the channel is writable: their answers are large."""
         self.paused: dict[Resumable, None] = {}
         """Who wants to be told when the channel is writable."""
+        self.list_bytes = 0
+        """What the bulk reads may take that are being read for it, of all partitions."""
+        self.parked_lists: deque[ParkedList] = deque()
+        """Bulk reads of all partitions that wait for room; only while some are being read."""
         self._reasons_to_hold: set[Hashable] = set()
 
     def send(self, message: Message) -> None:

@@ -20,7 +20,7 @@ from waltz.common.wire.version5 import (
 )
 from waltz.server import data_lists
 from waltz.server.caches import TransactionCache
-from waltz.server.data_lists import MAX_BYTES, MAX_COUNT, MAX_READERS, TransactionListReader
+from waltz.server.data_lists import MAX_BYTES, MAX_COUNT, MAX_LINK_BYTES, MAX_READERS, TransactionListReader
 from waltz.server.link import ClientLink
 
 OK, NOT_READY, FAILED = DataListStatus.OK, DataListStatus.NOT_READY, DataListStatus.FAILED
@@ -182,7 +182,7 @@ async def test_few_read_at_a_time_and_too_many_are_told_to_try_again(
     for client in clients:
         setup.ask(client, 0)
     refused = [client for client in clients if take(client)]
-    assert len(refused) == 5
+    assert len(refused) == 25 - 20 - MAX_READERS
     for _ in range(5):
         await asyncio.sleep(0)
     setup.storages.gate.set()
@@ -200,12 +200,146 @@ async def test_a_client_that_does_not_read_gets_its_requests_postponed(setup: Se
     assert len(client.postponed) == 1
     assert setup.storages.reads == []
     waiting = link()
+    for _ in range(MAX_READERS):
+        setup.ask(link(), 0)
     setup.ask(waiting, 0)
     channel_of(waiting).writable = False  # while it waits for its turn
     async with asyncio.timeout(60):
         while not waiting.postponed:
             await asyncio.sleep(0)
-    assert setup.storages.reads == []
+    assert len(setup.storages.reads) == MAX_READERS
+
+
+async def turns(count: int = 10) -> None:
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+def gated(count: int) -> list[Setup]:
+    """Several partitions whose storages wait to be told to answer."""
+    setups = [Setup() for _ in range(count)]
+    for setup in setups:
+        setup.storages.gate = asyncio.Event()
+    return setups
+
+
+def open_gates(setups: list[Setup]) -> None:
+    for setup in setups:
+        assert setup.storages.gate is not None
+        setup.storages.gate.set()
+
+
+async def test_what_is_read_for_one_connection_does_not_grow_with_the_partitions() -> None:
+    setups, client, other = gated(20), link(), link()
+    for setup in setups:
+        setup.ask(client, 0, max_bytes=1 << 30)
+    await turns()
+    assert sum(setup.storages.running for setup in setups) == MAX_LINK_BYTES // MAX_BYTES
+    setups[-1].ask(other, 0)
+    await turns()
+    assert setups[-1].storages.running == 1, "other connections do not wait for this one"
+    open_gates(setups)
+    await turns(100)
+    assert len(take(client)) == 20
+    assert len(take(other)) == 1
+    assert client.list_bytes == 0
+
+
+async def test_who_waits_for_room_is_told_when_the_partition_goes_and_others_go_on() -> None:
+    setups, client = gated(6), link()
+    for setup in setups:
+        setup.ask(client, 0, max_bytes=MAX_BYTES)
+    await turns()
+    await setups[0].reader.close()
+    await setups[4].reader.close()
+    await turns()
+    assert [message.status for message in take(client)] == [NOT_READY, NOT_READY]  # type: ignore[union-attr]  # lists all
+    assert setups[5].storages.running == 1
+    open_gates(setups)
+    await turns(100)
+    assert len(take(client)) == 4
+
+
+async def test_nothing_waits_for_the_room_of_a_connection_that_is_gone() -> None:
+    setups, client = gated(20), link()
+    for setup in setups:
+        setup.ask(client, 0, max_bytes=MAX_BYTES)
+    await turns()
+    client.channel.abort()
+    open_gates(setups)
+    await turns(100)
+    assert not client.parked_lists
+    assert client.list_bytes == 0
+    assert not any(setup.reader._parked or setup.reader._waiting or setup.reader._readers for setup in setups)
+
+
+async def test_a_full_channel_is_not_sent_what_was_read_meanwhile(setup: Setup) -> None:
+    setup.storages.gate = asyncio.Event()
+    client = link()
+    setup.ask(client, 0)
+    await turns()
+    channel_of(client).writable = False
+    channel_of(client).unsent_bytes = MAX_LINK_BYTES + 1
+    setup.storages.gate.set()
+    await turns()
+    assert take(client) == []
+    assert len(client.postponed) == 1
+
+
+ACTIONS = (*["ask"] * 6, *["read"] * 3, "close", "full", "writable", "gone")
+
+
+@given(st.lists(st.tuples(st.sampled_from(ACTIONS), st.integers(0, 4), st.integers(0, 2)), max_size=60))
+@settings(max_examples=200, deadline=None)
+def test_whatever_happens_every_bulk_read_is_answered_once(actions: list[tuple[str, int, int]]) -> None:
+    """Partitions close, connections close, are full and are read from again, storages answer in any order."""
+
+    async def scenario() -> None:
+        links, setups = [link() for _ in range(3)], gated(5)
+        asked = [0, 0, 0]
+        closed: set[int] = set()
+
+        def writable(client: ClientLink) -> None:
+            channel_of(client).writable = True
+            for request in client.take_postponed():
+                assert isinstance(request, TransactionDataListRequest)
+                at = request.req_id[-1]
+                if at in closed:
+                    data_lists.refuse_list(client, request)
+                else:
+                    setups[at].reader.request(client, request, setups[at].mark)
+
+        for action, at, whose in actions:
+            client, setup = links[whose], setups[at]
+            if action == "ask" and at not in closed and not client.channel.closed:
+                setup.ask(client, 0, max_bytes=MAX_BYTES, number=at)
+                asked[whose] += 1
+            elif action == "read" and setup.storages.gate is not None:
+                setup.storages.gate.set()
+                setup.storages.gate = asyncio.Event()
+            elif action == "close":
+                closed.add(at)
+                await setup.reader.close()
+            elif action == "full" and not client.channel.closed:
+                channel_of(client).writable = False
+            elif action == "writable" and not client.channel.closed:
+                writable(client)
+            elif action == "gone":
+                client.channel.abort()
+            await turns(at)
+            assert all(client.list_bytes <= MAX_LINK_BYTES for client in links)
+        open_gates(setups)
+        for client in links:
+            if not client.channel.closed:
+                writable(client)
+        await turns(200)
+        for client, count in zip(links, asked, strict=True):
+            assert client.channel.closed or len(take(client)) == count
+            assert not client.parked_lists
+            assert client.list_bytes == 0
+        assert not any(setup.reader._parked or setup.reader._waiting or setup.reader._readers for setup in setups)
+
+    asyncio.run(scenario())
 
 
 async def test_closing_answers_whoever_waits(setup: Setup) -> None:
