@@ -5,7 +5,7 @@ Histograms are of all partitions of a server together: a thousand times their bu
 
 from collections.abc import Callable, Mapping, Sequence
 
-from waltz.common.metrics import Description, Gauge, GaugeForm, Registry
+from waltz.common.metrics import Description, Gauge, GaugeForm, MetricId, Registry
 from waltz.server.feed import Feed
 from waltz.server.latency_counts import LatencyCounts
 from waltz.server.store.replica_view import ReplicaStatus, ReplicaView
@@ -30,13 +30,15 @@ HISTOGRAMS = (_APPEND, _FEED_LAG)
 
 
 class PartitionMetrics:
-    """Registered while the partition is open. The hot path marks once per batch, never per record."""
+    """Registered while the partition is open, or waits for its predecessor to close; then they are its own from the
+    beginning. The hot path marks once per batch, never per record."""
 
     def __init__(self, registry: Registry, partition_id: int) -> None:
         self._registry = registry
         self.clock = registry.clock
         """What response latencies are measured with."""
         self._group = f"{SERVER_GROUP}.partition-{partition_id}"
+        registry.remove_group(self._group)
         self.transaction = registry.meter(self._group, "transaction")
         """Append requests received."""
         self.successful_append = registry.meter(self._group, "successful-append")
@@ -104,5 +106,6 @@ class PartitionMetrics:
         )
 
     def remove(self) -> None:
-        """Forget the metrics of the partition."""
-        self._registry.remove_group(self._group)
+        """Forget the metrics of the partition, unless a successor has registered its own."""
+        if self._registry.meters.get(MetricId(self._group, "transaction")) is self.transaction:
+            self._registry.remove_group(self._group)

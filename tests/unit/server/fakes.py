@@ -232,8 +232,9 @@ class PartitionSetup:
         options: PartitionOptions | None = None,
         generation: int = GENERATION,
         memory: MemoryBudget | None = None,
+        registry: Registry | None = None,
     ) -> None:
-        self.registry = Registry()
+        self.registry = registry or Registry()
         self.memory = memory or MemoryBudget()
         self.feed_cache = FeedCache(1 << 20)
         self.transaction_cache = TransactionCache(1 << 20)

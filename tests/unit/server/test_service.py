@@ -19,6 +19,7 @@ from tests.unit.server.fakes import (
 )
 from waltz.common.errors import ProtocolError, WaltzError
 from waltz.common.ids import LONG_MIN, ReqId
+from waltz.common.metrics import Registry
 from waltz.common.net.channel import Channel
 from waltz.common.wire import client_server
 from waltz.common.wire.append_request import AppendRequest
@@ -61,6 +62,7 @@ class Setup:
         self.preferred: list[tuple[int, ...]] = []
         self.cluster_error: WaltzError | None = None
         self.gate: asyncio.Event | None = None
+        self.registry: Registry | None = None
         self.service = ServerService(
             self.make_partition,
             partition_count=8,
@@ -72,7 +74,7 @@ class Setup:
 
     def make_partition(self, partition_id: int, generation: int) -> ServerPartition:
         # Request ids of the fakes are for partition 0; what matters here is which object is there.
-        self.made.append(PartitionSetup(generation=generation))
+        self.made.append(PartitionSetup(generation=generation, registry=self.registry))
         self.made[-1].partition.partition_id = partition_id
         return self.made[-1].partition
 
@@ -147,6 +149,28 @@ async def test_a_partition_that_returns_waits_for_its_predecessor(setup: Setup) 
     assert second.log.started == 1
     second.log.open_session()
     assert take(link) == [MountResponse(req_id(1), PartitionState.READY)]
+
+
+async def test_a_partition_that_returns_has_all_its_metrics(setup: Setup) -> None:
+    setup.registry = registry = Registry()
+
+    def metrics() -> set[str]:
+        return {found.name for found in (*registry.meters, *registry.timers, *registry.gauges)}
+
+    setup.service.set_partitions({0: GENERATION})
+    opened = metrics()
+    setup.made[0].partition.append(setup.link(), [append(1)])
+    for _ in range(3):  # those between leave before they have started
+        setup.service.set_partitions({})
+        setup.service.set_partitions({0: GENERATION})
+    await settle()
+    assert metrics() == opened
+    assert setup.made[-1].meter("transaction") == 0
+    setup.made[-1].partition.append(setup.link(), [append(1)])
+    assert setup.made[-1].meter("transaction") == 1
+    setup.service.set_partitions({})
+    await settle()
+    assert metrics() == {"feed-cache-miss", "transaction-cache-miss"}
 
 
 async def test_a_partition_that_left_before_it_was_started_is_not_started(setup: Setup) -> None:
