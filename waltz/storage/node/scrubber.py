@@ -1,9 +1,10 @@
 """Scans the segments of all partitions in the background.
 
-After they were opened, again after a week, and at once where a read has met damage.
+After they were opened, again a week after the last whole scan of each, and at once where a read has met damage.
 """
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Mapping
 
@@ -18,6 +19,7 @@ PAUSE_S = 0.01
 """Pause after each step of a scan: a quarter of a megabyte every 10 ms leaves disk and processor to the others."""
 
 INTERVAL_S = 7 * 24 * 3600.0
+"""From the end of one whole scan of a partition to the next."""
 
 
 class Scrubber:
@@ -28,6 +30,8 @@ class Scrubber:
         self._partitions = partitions
         self._pause_s = pause_s
         self._due: dict[int, bool] = {}
+        self._scanned_s: dict[int, float] = {}
+        """When the last whole scan of a partition ended, or it was first seen."""
         self._wake = asyncio.Event()
         self._one_at_a_time = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None
@@ -52,19 +56,30 @@ class Scrubber:
         await asyncio.wait({task})
 
     async def _run(self) -> None:
+        loop = asyncio.get_running_loop()
         while True:
             self._wake.clear()
-            while self._due:
-                partition_id = next(iter(self._due))
-                suspicious = self._due.pop(partition_id)
-                partition = self._partitions.get(partition_id)
-                if partition is not None:
-                    await self.scan(partition, suspicious=suspicious)
-            try:
-                async with asyncio.timeout(INTERVAL_S):
+            now_s = loop.time()
+            again_s = {each: self._scanned_s.setdefault(each, now_s) + INTERVAL_S for each in self._partitions}
+            self._due.update((each, False) for each, due_s in again_s.items() if due_s <= now_s)
+            if self._due:
+                await self._scan_next()
+                continue
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout_at(min(again_s.values(), default=None)):
                     await self._wake.wait()
-            except TimeoutError:
-                self._due.update(dict.fromkeys(self._partitions, False))
+
+    async def _scan_next(self) -> None:
+        partition_id = next(iter(self._due))
+        suspicious = self._due.pop(partition_id)
+        partition = self._partitions.get(partition_id)
+        if partition is None:
+            return
+        try:
+            await self.scan(partition, suspicious=suspicious)
+        finally:
+            if not suspicious:
+                self._scanned_s[partition_id] = asyncio.get_running_loop().time()
 
     async def scan(self, partition: StoragePartition, *, suspicious: bool = False) -> None:
         """Scan a partition now. What keeps it from being scanned is reported by whoever it concerns more."""

@@ -9,6 +9,7 @@ from typing import cast
 
 import pytest
 
+from tests.unit.server.store.virtual_time import run
 from tests.unit.storage.crash_files import CrashFile, CrashFiles
 from tests.unit.storage.log_testing import DIRECTORY, append, open_log, read_all, record, records, scan
 from tests.unit.storage.node_support import TIMEOUT_S, running_node
@@ -19,7 +20,7 @@ from waltz.storage.disk.log import PartitionLog
 from waltz.storage.disk.scan import STEP_BYTES, TolerantReader
 from waltz.storage.errors import CorruptionError, StorageError
 from waltz.storage.node.partition import StoragePartition
-from waltz.storage.node.scrubber import Scrubber
+from waltz.storage.node.scrubber import INTERVAL_S, Scrubber
 from waltz.storage.remote.errors import RemoteStorageError
 
 ITEMS = [record(i, bytes([i]) * 60) for i in range(21)]
@@ -298,6 +299,40 @@ def test_the_index_tells_where_damage_begins_and_no_more_of_it(files: CrashFiles
     assert found[: 128 + 8 * 4] == whole[: 128 + 8 * 4]
     assert found[128 + 8 * 4 : 128 + 8 * 5] != whole[128 + 8 * 4 : 128 + 8 * 5]
     assert found[128 + 8 * 5 :] == whole[128 + 8 * 5 :]
+
+
+class Recorded(Scrubber):
+    """Instead of scanning it writes down when it would: time, partition, whether only what is suspicious."""
+
+    def __init__(self) -> None:
+        self.scans: list[tuple[float, int, bool]] = []
+        super().__init__(cast("dict[int, StoragePartition]", {0: 0, 1: 1}))
+
+    async def scan(self, partition: StoragePartition, *, suspicious: bool = False) -> None:
+        self.scans.append((asyncio.get_running_loop().time(), cast("int", partition), suspicious))
+
+
+@pytest.mark.parametrize("suspicious", [True, False])
+def test_what_happens_to_one_partition_does_not_put_off_the_weekly_scan_of_another(suspicious: bool) -> None:
+    """It is read where it is damaged, or opened again, every six days."""
+    six_days_s = INTERVAL_S * 6 / 7
+
+    async def course() -> list[tuple[float, int, bool]]:
+        scrubber = Recorded()
+        scrubber.start()
+        scrubber.request(0)
+        scrubber.request(1)
+        for _ in range(6):
+            await asyncio.sleep(six_days_s)
+            scrubber.request(0, suspicious=suspicious)
+        await scrubber.close()
+        return scrubber.scans
+
+    scans = run(course())
+    weeks = [week * INTERVAL_S for week in range(6)]
+    assert [time_s for time_s, partition_id, _ in scans if partition_id == 1] == weeks
+    whole = [time_s for time_s, partition_id, suspicious in scans if partition_id == 0 and not suspicious]
+    assert whole == (weeks if suspicious else [number * six_days_s for number in range(6)])
 
 
 async def test_a_defect_of_the_scrubber_does_not_end_scanning(
