@@ -261,7 +261,7 @@ class StorageManager:
             try:
                 await self._files.run(partial(self._directory.rebuild, partition_id, last_id, damaged, certain_up_to))
             finally:
-                await self._files.run(partial(self._directory.drop_staged, partition_id))
+                await self._drop_staged(partial(self._directory.drop_staged, partition_id))
                 await self._open_or_report(partition_id)
             if partition_id in self._broken:
                 raise StorageError(
@@ -287,7 +287,7 @@ class StorageManager:
                 return
             self._closed = True
             await self.scrubber.close()
-            await self._files.run(self._directory.drop_all_staged)
+            await self._drop_staged(self._directory.drop_all_staged)
             partitions = list(self.partitions.values())
             in_order = await asyncio.gather(*map(self._close_partition, partitions))
             for metrics in self._metrics.values():
@@ -330,6 +330,13 @@ class StorageManager:
             return self._control_file.partition(partition_id).assigned
         except StorageError:
             return True
+
+    async def _drop_staged(self, drop: Callable[[], None]) -> None:
+        """Forget what was staged. A file that stays behind costs room, and is replaced by the next repair."""
+        try:
+            await self._files.run(drop)
+        except OSError as error:
+            logger.warning("records that were staged for a repair could not be removed: %s", error)
 
     async def _open_or_report(self, partition_id: int) -> None:
         """Open an assigned partition; it is broken if that fails."""

@@ -39,7 +39,7 @@ from waltz.common.zk.znodes import (
     StoreParams,
 )
 from waltz.storage.disk.files import OsFiles
-from waltz.storage.disk.salvage import Salvage, Staged
+from waltz.storage.disk.salvage import STAGED_NAME, Salvage, Staged
 from waltz.storage.errors import CorruptionError, StorageError
 from waltz.storage.node.node import StorageNode
 from waltz.storage.remote import operations, repair
@@ -408,6 +408,41 @@ async def test_a_node_is_repaired_from_the_others(
         assert (await made.repair(39)).missing == ()
         kept = list((tmp_path / "0" / "0").glob("*.quarantined-1"))
         assert len(kept) == 1
+
+
+def _keep_staged(monkeypatch: pytest.MonkeyPatch) -> None:
+    remove = OsFiles.remove
+
+    def remove_others(files: OsFiles, path: str) -> None:
+        if path.endswith(STAGED_NAME):
+            raise OSError(errno.EIO, "planted")
+        remove(files, path)
+
+    monkeypatch.setattr(OsFiles, "remove", remove_others)
+
+
+async def test_what_was_staged_and_cannot_be_removed_keeps_no_partition_out_of_service(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with cluster(tmp_path, _flip(f"{7:019d}.seg", 128 + 50)) as made:
+        await made.nodes[0].node.manager.scrubber.scan(made.nodes[0].node.manager.partitions[0])
+        with monkeypatch.context() as failing:
+            _keep_staged(failing)
+            assert (await made.repair(39)).restored == 1
+        assert "records that were staged for a repair could not be removed" in caplog.text
+        assert made.nodes[0].node.health()[0]
+        assert await (await made.nodes[0].admin()).records(0, 0, 100) == LOG
+        assert (await made.repair(39)).missing == ()
+
+
+async def test_what_was_staged_and_cannot_be_removed_keeps_no_node_from_closing_in_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running_node(tmp_path, assign=[0]) as running:
+        await running.node.manager.stage(0, records(0, 1))
+        _keep_staged(monkeypatch)
+        await running.node.close()
+        assert (tmp_path / "waltz-storage.clean").exists()
 
 
 async def test_only_members_of_the_current_session_give_records(tmp_path: Path) -> None:
