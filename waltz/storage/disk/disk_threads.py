@@ -25,12 +25,13 @@ class DiskThreads:
         self._max_threads = max_threads
         self._name = name
         self._threads: list[threading.Thread] = []
+        self._too_few = False
         self._calls: SimpleQueue[_Call[object] | None] = SimpleQueue()
 
     async def run(self, function: Callable[[], T]) -> T:
         """Call ``function`` in a thread. Ends only when it has ended, also when cancelled.
 
-        Raises what it raises; ``RuntimeError`` after :meth:`close`.
+        Raises what it raises; ``RuntimeError`` after :meth:`close`, and when not even the first thread can be begun.
         """
         call = _Call(function, asyncio.get_running_loop(), self._call_ended)
         self._begin(call)
@@ -64,13 +65,26 @@ class DiskThreads:
     def _begin(self, call: "_Call[T]") -> None:
         if not self._max_threads:
             raise RuntimeError("the threads have ended")
+        if self.running >= len(self._threads) < self._max_threads:
+            self._add_thread()
         self.running += 1
-        if self.running > len(self._threads) < self._max_threads:
-            name = f"{self._name}-{len(self._threads)}"
-            thread = threading.Thread(target=_work, args=(self._calls,), name=name, daemon=True)
-            self._threads.append(thread)
-            thread.start()
         self._calls.put(call)  # type: ignore[arg-type]  # a queue of calls with whatever result
+
+    def _add_thread(self) -> None:
+        """One more, unless the system has none left: then calls wait for those that there are."""
+        name = f"{self._name}-{len(self._threads)}"
+        thread = threading.Thread(target=_work, args=(self._calls,), name=name, daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as error:
+            if not self._threads:
+                raise
+            if not self._too_few:
+                self._too_few = True
+                logger.warning("%s could not be begun, there are %d: %s", name, len(self._threads), error)
+            return
+        self._too_few = False
+        self._threads.append(thread)
 
     def _call_ended(self) -> None:
         self.running -= 1

@@ -71,6 +71,28 @@ async def test_a_cancelled_call_counts_as_running_until_it_has_ended(threads: Di
     assert threads.running == 0
 
 
+async def test_without_a_further_thread_calls_wait_for_those_that_there_are(
+    threads: DiskThreads, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def no_thread(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as scarce:
+        scarce.setattr(threading.Thread, "start", no_thread)
+        with pytest.raises(RuntimeError, match="can't start new thread"):
+            await threads.run(lambda: 1)
+    assert threads.running == 0
+    assert await threads.run(lambda: 1) == 1
+    with monkeypatch.context() as scarce:
+        scarce.setattr(threading.Thread, "start", no_thread)
+        assert await asyncio.gather(*[threads.run(threading.current_thread) for _ in range(3)]) == threads._threads * 3
+    assert caplog.text.count("test-disk-1 could not be begun, there are 1: can't start new thread") == 1
+    assert threads.running == 0
+    both = threading.Barrier(2)
+    await asyncio.gather(*[threads.run(lambda: both.wait(TIMEOUT_S)) for _ in range(2)])
+    assert len(threads._threads) == 2
+
+
 async def test_nothing_is_taken_up_after_the_end(threads: DiskThreads) -> None:
     assert await threads.run(lambda: 1) == 1
     threads.close()
