@@ -148,6 +148,10 @@ class RpcPartition:
         self._send()
         return answer
 
+    def has_asked(self, answer: Answer) -> bool:
+        """Whether the question for an answer to come may have reached the server."""
+        return self._questions.sent(answer)
+
     def last_response(self, message: LastTransactionIdResponse) -> None:
         """The server answered a question for the last transaction."""
         self._questions.response(message)

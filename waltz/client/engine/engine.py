@@ -81,7 +81,7 @@ class Engine:
             connector=environment.connector,
             looked=self._look,
         )
-        self.sessions = WriteSessions(sessions, self.partition, self.high_water_mark)
+        self.sessions = WriteSessions(sessions, self.partition, self.high_water_mark, self._tasks)
         """The write sessions of all partitions."""
         self._cluster_name: str | None = None
         self._client_id: int | None = None

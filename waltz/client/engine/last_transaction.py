@@ -50,6 +50,10 @@ class LastTransactionQuestions:
         self._unsent.append(_Question(fence, expected_session, answer))
         return answer
 
+    def sent(self, answer: Answer) -> bool:
+        """Whether the question for this answer may have reached a server."""
+        return any(question.answer is answer for question in self._sent.values())
+
     def send(self, link: ServerLink) -> None:
         """Send what waits and is still waited for."""
         channel = link.channel

@@ -6,12 +6,13 @@ What the answers mean is decided in :mod:`~waltz.client.engine.write_session`.
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import NamedTuple
 
 from waltz.client.engine.appends import PartitionAppends
 from waltz.client.engine.data_requests import RpcPartition
+from waltz.client.engine.last_transaction import Answer
 from waltz.client.engine.monitor import MonitorState
 from waltz.client.engine.mount import Mount
 from waltz.client.engine.settings import PartitionSettings
@@ -154,26 +155,33 @@ class PartitionSession:
         await self.settle(begun)
         return begun
 
-    async def begin(self, *, exclusive: bool, expected_session: int | None) -> BegunSession:
+    async def begin(
+        self, *, exclusive: bool, expected_session: int | None, left: Callable[[Answer], object] | None = None
+    ) -> BegunSession:
         """Begin a new session, which this client goes on with.
 
+        When this is given up while a server may be beginning one, ``left`` gets the answer to come, for :meth:`take`.
         Raises ``SessionFencedError`` if the present session is not the expected one, ``SessionNotSupportedError``,
         ``DeadlineExceededError`` (it may have begun), ``PartitionInactiveError``, ``ClientAheadError`` and
         ``ClientClosedError``.
         """
         options = FenceOption.FENCE | (FenceOption.EXCLUSIVE if exclusive else FenceOption(0))
         expected = NO_WRITE_SESSION if expected_session is None else expected_session
-        state = self._state
         self._appends.check_active()
         async with self._within_time("no write session was begun"):
             await self._mounted()  # whoever may not append is not to keep others from it
-            response = await self._last_transaction(options, expected)
+            response = await self._last_transaction(options, expected, left)
         if response.last_transaction_status is LastTransactionStatus.UNEXPECTED_SESSION:
             raise SessionFencedError(
                 self._partition_id,
                 expected,
                 f"write session {response.write_session} has begun in place of the expected {expected}",
             )
+        return self.take(response)
+
+    def take(self, response: LastTransactionIdResponse) -> BegunSession:
+        """Go on with the session that a server has begun for this client."""
+        state = self._state
         if response.write_session > state.number:
             state.adopt(response.write_session)
             self._asked = b""  # an answer from before the fence may still come, over the other connection
@@ -208,10 +216,20 @@ class PartitionSession:
             async with self._within_time("not everything was decided"):
                 await self._decided(NO_TRANSACTION)
 
-    async def _last_transaction(self, options: FenceOption, expected_session: int) -> LastTransactionIdResponse:
+    async def _last_transaction(
+        self, options: FenceOption, expected_session: int, left: Callable[[Answer], object] | None = None
+    ) -> LastTransactionIdResponse:
         backoff = Backoff(self._options.refused_initial_s, self._options.refused_maximum_s, self._random)
         while True:
-            response = await self._server.ask_last(options, expected_session)
+            answer = self._server.ask_last(options, expected_session)
+            try:
+                response = await asyncio.shield(answer)
+            except asyncio.CancelledError:
+                if left is not None and (answer.done() or self._server.has_asked(answer)):
+                    left(answer)
+                else:
+                    answer.cancel()
+                raise
             if response.last_transaction_status in (
                 LastTransactionStatus.OK,
                 LastTransactionStatus.UNEXPECTED_SESSION,

@@ -2,16 +2,19 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from waltz.client.arguments import check_integer
+from waltz.client.engine.last_transaction import Answer
 from waltz.client.engine.partition import StreamPartition
 from waltz.client.engine.partition_session import PartitionSession
 from waltz.client.engine.settings import SessionSettings
-from waltz.client.errors import InvalidOperationError, SessionNotSupportedError
+from waltz.client.engine.tasks import TaskOwner
+from waltz.client.errors import InvalidOperationError, SessionFencedError, SessionNotSupportedError
 from waltz.common.errors import WaltzError
+from waltz.common.wire.write_sessions import LastTransactionStatus
 
 logger = logging.getLogger(__name__)
 
@@ -46,11 +49,13 @@ class WriteSessions:
         settings: SessionSettings,
         find_partition: Callable[[int], StreamPartition],
         high_water_mark: Callable[[int], Awaitable[int]],
+        tasks: TaskOwner,
     ) -> None:
         """``find_partition`` raises ``ClientClosedError`` and ``PartitionNotFoundError``."""
         self._settings = settings
         self._find_partition = find_partition
         self._high_water_mark = high_water_mark
+        self._tasks = tasks
         self._exclusive: set[int] = set()
 
     def number(self, partition_id: int) -> int | None:
@@ -98,16 +103,50 @@ class WriteSessions:
         session = self._enabled_session(partition_id)
         self._check_not_exclusive(partition_id)
         self._exclusive.add(partition_id)
+
+        def owned(ending: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+            return self._tasks.spawn(ending, f"ending an exclusive session of partition {partition_id}")
+
         try:
-            begun = await session.begin(exclusive=True, expected_session=None)
+            begun = await session.begin(
+                exclusive=True,
+                expected_session=None,
+                left=lambda answer: owned(self._end_when_begun(session, partition_id, answer)),
+            )
             try:
                 await session.settle(begun)
                 yield ExclusiveSession(partition_id, begun.number, begun.transaction_id)
             finally:
-                if session.holds(begun.number) and not self._settings.exclusive:
-                    await _end(session, partition_id, begun.number)
+                await asyncio.shield(owned(self._end(session, partition_id, begun.number)))
         finally:
             self._exclusive.discard(partition_id)
+
+    async def _end_when_begun(self, session: PartitionSession, partition_id: int, answer: Answer) -> None:
+        """Nobody waits for the session that the answer tells of: as long as it lasts nobody could write."""
+        try:
+            async with asyncio.timeout(_END_TIMEOUT_S):
+                response = await answer
+        except (TimeoutError, WaltzError) as error:
+            reason = str(error) or f"its server has said nothing for {_END_TIMEOUT_S:g} s"
+            logger.warning("an exclusive session of partition %d may be left without an end: %s", partition_id, reason)
+            return
+        if response.last_transaction_status is LastTransactionStatus.OK:
+            await self._end(session, partition_id, session.take(response).number)
+
+    async def _end(self, session: PartitionSession, partition_id: int, number: int) -> None:
+        """Let others write again. Should that fail, whoever fences next ends the session."""
+        if self._settings.exclusive or not session.holds(number):
+            return
+        try:
+            async with asyncio.timeout(_END_TIMEOUT_S):
+                await session.fence(exclusive=False, expected_session=number)
+        except SessionFencedError:
+            pass  # a newer one has ended it
+        except (TimeoutError, WaltzError) as error:
+            reason = str(error) or f"it took more than {_END_TIMEOUT_S:g} s"
+            logger.warning(
+                "exclusive session %d of partition %d was left without an end: %s", number, partition_id, reason
+            )
 
     def _enabled_session(self, partition_id: int) -> PartitionSession:
         check_integer(partition_id, "partition_id")
@@ -122,13 +161,3 @@ class WriteSessions:
             raise InvalidOperationError(
                 f"this client has opened an exclusive session of partition {partition_id}; leave it first"
             )
-
-
-async def _end(session: PartitionSession, partition_id: int, number: int) -> None:
-    """Let others write again. Should that fail, whoever fences next ends the session."""
-    try:
-        async with asyncio.timeout(_END_TIMEOUT_S):
-            await session.fence(exclusive=False, expected_session=number)
-    except (TimeoutError, WaltzError) as error:
-        reason = str(error) or f"it took more than {_END_TIMEOUT_S:g} s"
-        logger.warning("exclusive session %d of partition %d was left without an end: %s", number, partition_id, reason)

@@ -29,7 +29,7 @@ class TaskOwner:
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def spawn(self, work: Awaitable[None], what: str) -> None:
+    def spawn(self, work: Awaitable[None], what: str) -> asyncio.Task[None]:
         """Run ``work``; an exception that it lets out is logged as a failure of ``what``."""
         task = asyncio.get_running_loop().create_task(self._guard(work, what))
         self._tasks.add(task)
@@ -40,6 +40,7 @@ class TaskOwner:
                 work.close()  # a task that is cancelled before it begins never comes to awaiting it
 
         task.add_done_callback(done)
+        return task
 
     def keep(self, work: Callable[[], Coroutine[None, None, None]], what: str) -> None:
         """Run ``work`` for ever: it begins again, with a word, when it lets out an exception."""

@@ -9,6 +9,7 @@ from tests.unit.client.application import Callbacks, Context, World
 from tests.unit.client.fake_server import Connection, FakeServer, until
 from waltz.client.callbacks import WaltzClient
 from waltz.client.errors import ClientAheadError, NotAppendedError, PartitionInactiveError, SessionFencedError
+from waltz.common.errors import DeadlineExceededError
 from waltz.common.wire.append_request import AppendRequest
 from waltz.common.wire.client_server import FlushRequest, Message
 from waltz.common.wire.write_sessions import (
@@ -309,3 +310,35 @@ async def test_calls_for_one_partition_are_made_one_after_the_other(world: World
     assert client.write_session(0) == sessions.number == 11
     await submitted(client)
     assert carried(server) == [11]
+
+
+@pytest.mark.parametrize("how", ["cancelled", "too late"])
+async def test_an_exclusive_session_that_begins_when_nobody_waits_is_ended(world: World, how: str) -> None:
+    server = await world.server(versions=(5,))
+    sessions = Sessions(server)
+    timeout_ms = 50 if how == "too late" else 30_000
+    client = await world.client(Callbacks(), server, enableSessionWrite=True, sessionTimeout=timeout_ms)
+    await submitted(client)
+    held = server.hold(LastTransactionIdRequest)
+
+    async def lead() -> None:
+        async with client.exclusive(0):
+            raise AssertionError
+
+    leading = asyncio.create_task(lead())
+    await until(lambda: held)
+    if how == "cancelled":
+        leading.cancel()
+    with pytest.raises(asyncio.CancelledError if how == "cancelled" else DeadlineExceededError):
+        await leading
+    server.filter = sessions.filter
+    connection, question = held[0]
+    sessions.filter(connection, question)
+    await until(lambda: len(server.of(LastTransactionIdRequest)) == 2)
+    begun, ended = server.of(LastTransactionIdRequest)
+    assert isinstance(begun, LastTransactionIdRequest)
+    assert begun.fence == FenceOption.FENCE | FenceOption.EXCLUSIVE
+    assert isinstance(ended, LastTransactionIdRequest)
+    assert (ended.fence, ended.expected_session) == (FenceOption.FENCE, 7)
+    await until(lambda: client.write_session(0) == 8)
+    assert (await submitted(client)).done

@@ -408,3 +408,24 @@ async def test_a_feed_of_an_old_server_takes_no_exclusive_session(monkeypatch: p
         assert (await anext(feed)).data == b"b"
         assert await append(client, b"c") == 2
         assert (partition.session_holder, partition.write_session) == (client.client_id, before + 1)
+
+
+@pytest.mark.parametrize("turns", range(1, 14))
+async def test_an_exclusive_session_that_was_given_up_is_ended(turns: int) -> None:
+    """However far it has come: others write, and so does who has given it up."""
+    partition, (one, two) = drivers()
+    async with waltz.connect(one, session_write=True) as holder, waltz.connect(two) as other:
+        assert await holder.append(0, b"a") == 0
+
+        async def lead() -> None:
+            async with holder.exclusive(0):
+                pass
+
+        leading = asyncio.create_task(lead())
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        leading.cancel()
+        await asyncio.wait((leading,))
+        await until(lambda: partition.session_holder is None and not holder._own_engine()._tasks._tasks)
+        assert await other.append(0, b"b") == 1
+        assert await holder.append(0, b"c") == 2
