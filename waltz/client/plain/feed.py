@@ -11,7 +11,12 @@ from typing import Self
 from waltz.client.arguments import check_loop, check_seconds
 from waltz.client.engine.engine import Engine
 from waltz.client.engine.partition import StreamPartition
-from waltz.client.errors import BulkReadsNotSupportedError, ClientAheadError, ClientClosedError
+from waltz.client.errors import (
+    BulkReadsNotSupportedError,
+    ClientAheadError,
+    ClientClosedError,
+    InvalidOperationError,
+)
 from waltz.client.plain.reader import BulkReader, OpenEngine, Share, SingleReader
 from waltz.common.records import Record
 
@@ -73,6 +78,7 @@ class Feed:
     """
 
     _begun = False
+    _asked = False
 
     def __init__(
         self,
@@ -144,7 +150,8 @@ class Feed:
         enough in the end. Asking says that the consumer is done with those before: ``position`` moves up to them. May
         be given up (by cancelling) and called again. Raises ``ClientAheadError`` when the log ends before the
         transaction that the feed begins after, ``DeadlineExceededError`` when servers fail for too long,
-        ``DataChecksumError``, ``ClientClosedError``, and ``InvalidOperationError`` on another event loop.
+        ``DataChecksumError``, ``ClientClosedError``, and ``InvalidOperationError`` on another event loop and while
+        somebody else waits for the next transactions of the feed.
         """
         return self.take(await self.fetch(asyncio.current_task(), timeout_s))
 
@@ -175,20 +182,32 @@ class Feed:
 
     async def fetch(self, consumer: object, timeout_s: float | None = None) -> list[Record]:
         """What :meth:`next_batch` returns; how many of them are handed out is up to the caller."""
-        check_loop(self._loop)
+        self._check_turn()
         self.done(consumer)
         rest = list(self._rest)
         if rest:
             return rest
-        if self._reading is None:
-            if timeout_s is None:
-                return await self._read()
-            self.read_on(consumer)
-        reading = self._reading
-        assert reading is not None
-        if not (await asyncio.wait((reading,), timeout=timeout_s))[0]:
-            return []
-        return self.read_result()
+        self._asked = True
+        try:
+            if self._reading is None:
+                if timeout_s is None:
+                    return await self._read()
+                self.read_on(consumer)
+            reading = self._reading
+            assert reading is not None
+            if not (await asyncio.wait((reading,), timeout=timeout_s))[0]:
+                return []
+            return self.read_result()
+        finally:
+            self._asked = False
+
+    def _check_turn(self) -> None:
+        check_loop(self._loop)
+        if self._asked:
+            raise InvalidOperationError(
+                f"somebody else waits for the next transactions of this feed of partition {self.partition_id}; "
+                "open a feed for each task or thread that reads"
+            )
 
     def read_on(self, consumer: object) -> "asyncio.Task[list[Record]]":
         """Begin to read what comes next, for the consumer that is done with all before."""
@@ -298,7 +317,7 @@ class TransactionFeed(Feed):
         return await self._next(asyncio.current_task(), timeout_s)
 
     async def _next(self, consumer: object, timeout_s: float | None) -> Record | None:
-        check_loop(self._loop)
+        self._check_turn()
         self.done(consumer)
         if self.closed:
             raise ClientClosedError

@@ -297,6 +297,19 @@ async def test_a_mark_that_cannot_be_checked_in_time(driver: MockDriver) -> None
         assert driver.partitions[0].high_water_mark == 0
 
 
+async def test_a_feed_has_one_reader_at_a_time(driver: MockDriver) -> None:
+    async with waltz.connect(driver) as client, client.feed(0, after=-1) as feed:
+        for timeout_s in (None, 60.0):
+            waiting = asyncio.create_task(feed.next_batch(timeout_s))
+            await asyncio.sleep(0)
+            for other in (feed.next_batch(), feed.poll(0.01), anext(feed)):
+                with pytest.raises(waltz.InvalidOperationError, match="somebody else waits .* of partition 0"):
+                    await other
+            assert feed.consumer is waiting
+            transaction_id = await client.append(0, b"a")
+            assert [each.transaction_id for each in await waiting] == [transaction_id]
+
+
 async def test_what_gets_lost_is_sent_again(driver: MockDriver) -> None:
     async with waltz.connect(driver) as client:
         driver.force_next_append_fail()
