@@ -89,6 +89,7 @@ class Client:
         self._environment = environment
         self._joined: dict[int, StreamPartition] = {}
         self._feeds: dict[int, PartitionFeeds] = {}
+        self._merged: weakref.WeakSet[MergedFeed] = weakref.WeakSet()
         self._joining = Joining(functools.partial(Engine.open, environment))
         self._closing = Closing()
         self._readers: weakref.WeakSet[Engine] = weakref.WeakSet()  # the tasks of each keep it alive
@@ -137,7 +138,11 @@ class Client:
     async def _close(self) -> None:
         feeds = [feed for feeds in self._feeds.values() for feed in feeds.open]
         await take_all(
-            *(feed.aclose for feed in feeds), self._joining.close, self._close_readers, self._environment.cluster.close
+            *(merged.client_closed for merged in self._merged),
+            *(feed.aclose for feed in feeds),
+            self._joining.close,
+            self._close_readers,
+            self._environment.cluster.close,
         )
 
     async def _close_readers(self) -> None:
@@ -454,6 +459,7 @@ class Client:
             self._feed_arguments(partition_id, begins[partition_id], ends[partition_id])
         share = share_of(len(wanted), engine.options)
         feed = MergedFeed(self.open_feed, engine.options)
+        self._merged.add(feed)
         for partition_id in wanted:
             feed.add(partition_id, begins[partition_id], ends[partition_id], share)
         return feed
@@ -496,7 +502,9 @@ class Client:
         if commit_every_s is not None:
             check_seconds(commit_every_s, "commit_every_s")
         log = Log(self.open_feed, self.cluster_key, self.high_water_mark, self.directory, engine.options)
-        return Consumer(log, positions, wanted, start=start, commit_every_s=commit_every_s, share=share)
+        consumer = Consumer(log, positions, wanted, start=start, commit_every_s=commit_every_s, share=share)
+        self._merged.add(consumer)
+        return consumer
 
     def open_feed(self, partition_id: int, after: int, until: int | None, share: Share | None) -> Feed:
         """A part of a merged feed, which reads ahead no more than its ``share``; ``None``: as much as a single feed.

@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple, Self
 from waltz.client.arguments import check_loop
 from waltz.client.engine.environment import Directory
 from waltz.client.engine.tasks import Closing, take_all
-from waltz.client.errors import InvalidOperationError, PositionConflictError
+from waltz.client.errors import ClientClosedError, InvalidOperationError, PositionConflictError
 from waltz.client.options import ClientOptions
 from waltz.client.plain.merged import MergedFeed, OpenFeed, share_of
 from waltz.client.positions.interface import Move, PositionStore
@@ -147,6 +147,10 @@ class Consumer(MergedFeed):
     async def _close_store(self) -> None:
         async with self._saving:
             await self._store.close()
+
+    async def client_closed(self) -> None:
+        """Whoever reads is told; who has opened it closes it, and is told what becomes of the last commit."""
+        self._fail(ClientClosedError())
 
     def __aiter__(self) -> AsyncGenerator[Record, None]:
         self._done(asyncio.current_task())

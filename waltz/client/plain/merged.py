@@ -207,6 +207,10 @@ class MergedFeed:
         for feed in self._all():
             await feed.aclose()
 
+    async def client_closed(self) -> None:
+        """Close it with its client."""
+        await self.aclose()
+
     async def __aiter__(self) -> AsyncGenerator[Record, None]:
         try:
             while await self._more(None):

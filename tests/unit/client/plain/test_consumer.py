@@ -279,6 +279,21 @@ async def test_wrong_arguments(driver: MockDriver) -> None:
 # Sharing
 
 
+async def test_one_that_has_no_partition_ends_with_its_client() -> None:
+    partitions = MockServerPartition.create(1)
+    positions = MemoryPositions()
+    driver = MockDriver(partitions)
+    async with waltz.connect(driver) as client, client.consume(positions, share="mails") as first:
+        await shares_are([first], [1])
+        other = await waltz.connect(MockDriver(partitions))
+        async with other.consume(positions, share="mails") as consumer:
+            reading = asyncio.create_task(anext(consumer))
+            await asyncio.sleep(0.01)
+            await other.close()
+            with pytest.raises(waltz.ClientClosedError):
+                await reading
+
+
 async def drain(consumer: Consumer, seen: list[tuple[int, int]]) -> None:
     async for record in consumer:
         seen.append((record.partition_id, record.transaction_id))

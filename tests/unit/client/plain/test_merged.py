@@ -197,6 +197,20 @@ async def test_closing_the_client_ends_it(driver: MockDriver) -> None:
         await reading
 
 
+async def test_closing_the_client_ends_it_while_nothing_is_being_read(driver: MockDriver) -> None:
+    fill(driver, [1_000, 0, 0, 0])
+    client = await waltz.connect(driver).open()
+    feed = client.feed_all([0], after=-1)
+    await feed.next_batch()
+    feed.pause(0)
+    reading = asyncio.create_task(feed.next_batch())
+    await asyncio.sleep(0.01)
+    await client.close()
+    with pytest.raises(waltz.ClientClosedError):
+        await reading
+    assert feed.closed
+
+
 async def test_what_is_held_is_bounded_when_a_partition_is_stuck() -> None:
     """Paused, its records wait: one bulk read of them, whatever there is in the log."""
     size = 10_000
