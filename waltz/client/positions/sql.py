@@ -13,6 +13,7 @@ from waltz.client.databases import check_engine
 from waltz.client.errors import InvalidOperationError, PositionConflictError, PositionsError
 from waltz.client.positions.file import foreign
 from waltz.client.positions.interface import Move, PositionStore
+from waltz.common.ids import NO_TRANSACTION
 from waltz.common.records import Record
 
 TABLE = "waltz_positions"
@@ -30,6 +31,7 @@ class _SqlPositions(PositionStore, Generic[C]):
         """Whose positions these are."""
         self._where = where
         self._cluster_key: str | None = None
+        self._advanced: dict[int, int] = {}
 
     async def load(self, cluster_key: str, partition_ids: Collection[int]) -> dict[int, int]:
         """The positions in these partitions, where there are any; makes the table if there is none.
@@ -46,8 +48,8 @@ class _SqlPositions(PositionStore, Generic[C]):
     async def save(self, cluster_key: str, moves: Mapping[int, Move]) -> None:
         """Change positions, all or none, in one database transaction.
 
-        Raises ``PositionConflictError`` when one of them is not what it is expected to be, and what the database
-        raises.
+        One that :meth:`advance` has moved meanwhile is as good, and is moved on from there, but never back. Raises
+        ``PositionConflictError`` when one of them is not what it is expected to be, and what the database raises.
         """
         await asyncio.to_thread(self._save, cluster_key, moves)
 
@@ -71,6 +73,7 @@ class _SqlPositions(PositionStore, Generic[C]):
         move = Move(first.transaction_id - 1, last.transaction_id)
         if not self._update(connection, self._values(self._cluster_key, partition_id, move)):
             raise PositionConflictError([partition_id], self._where)
+        self._advanced[partition_id] = max(last.transaction_id, self._advanced.get(partition_id, NO_TRANSACTION))
 
     def _values(self, cluster_key: str, partition_id: int, move: Move) -> dict[str, object]:
         return {
@@ -110,10 +113,20 @@ class _SqlPositions(PositionStore, Generic[C]):
             stored = self._stored(connection, values)
             if stored is None and move.before is None:
                 self._insert(connection, values)
+            elif stored is not None and self._has_advanced(partition_id, move, stored):
+                if stored < move.after and not self._update(connection, {**values, "before": stored}):
+                    conflicting.append(partition_id)
             elif stored != move.after:
                 conflicting.append(partition_id)
         if conflicting:
             raise PositionConflictError(conflicting, self._where)
+
+    def _has_advanced(self, partition_id: int, move: Move, stored: int) -> bool:
+        """Whether the position is where :meth:`advance` may have left it.
+
+        Which of its database transactions have been committed is not known here, so this is anywhere up to the last.
+        """
+        return move.before is not None and move.before < stored <= self._advanced.get(partition_id, NO_TRANSACTION)
 
 
 class SqlitePositions(_SqlPositions[sqlite3.Connection]):

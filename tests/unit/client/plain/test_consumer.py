@@ -256,6 +256,26 @@ async def test_effects_and_position_in_one_transaction(driver: MockDriver, tmp_p
         assert database.execute("SELECT COUNT(*) FROM seen").fetchone() == (300,)
 
 
+async def test_commits_beside_positions_in_the_transactions_of_the_application(
+    driver: MockDriver, tmp_path: Path
+) -> None:
+    path = tmp_path / "positions.sqlite"
+    positions = waltz.SqlitePositions(path)
+    async with waltz.connect(driver) as client:
+        async with client.consume(positions, [0], commit_every_s=3600) as consumer:
+            for _ in range(3):
+                record = await anext(consumer)
+                with closing(sqlite3.connect(path)) as database, database:
+                    positions.advance(database, record)
+            await consumer.commit({0: 1})
+            await consumer.commit()
+            record = await anext(consumer)
+            with closing(sqlite3.connect(path)) as database, database:
+                positions.advance(database, record)
+        async with client.consume(positions, [0]) as consumer:
+            assert consumer.positions == {0: 3}
+
+
 async def test_wrong_arguments(driver: MockDriver) -> None:
     async with waltz.connect(driver) as client:
         with pytest.raises(ValueError, match="start must be 'beginning', 'end' or a mapping from partitions to ids"):

@@ -118,6 +118,32 @@ async def test_the_position_moves_in_the_transaction_of_the_application(tmp_path
                 positions.advance(connection, wrong)
 
 
+async def test_what_was_advanced_is_no_conflict_for_a_commit(engine: sqlalchemy.Engine | Path) -> None:
+    positions = store(engine)
+    await positions.load("key", [])
+    await positions.save("key", {0: Move(None, -1)})
+
+    def advance(count: int) -> None:
+        if isinstance(positions, SqlitePositions):
+            assert isinstance(engine, Path)
+            with closing(sqlite3.connect(engine)) as database, database:
+                positions.advance(database, records(0, 0, count))
+        else:
+            assert isinstance(engine, sqlalchemy.Engine)
+            with engine.begin() as connection:
+                positions.advance(connection, records(0, 0, count))
+
+    advance(10)
+    await positions.save("key", {0: Move(-1, 4)})
+    assert await positions.load("key", [0]) == {0: 9}, "nothing goes back"
+    await positions.save("key", {0: Move(4, 19)})
+    assert await positions.load("key", [0]) == {0: 19}
+    with pytest.raises(PositionConflictError):
+        await positions.save("key", {0: Move(9, 15)})
+    with pytest.raises(PositionConflictError):
+        advance(1)
+
+
 async def test_the_same_with_sqlalchemy(engine: sqlalchemy.Engine | Path) -> None:
     if isinstance(engine, Path):
         pytest.skip("not through SQLAlchemy")
