@@ -16,6 +16,7 @@ from tests.unit.client.application import AsyncContext, Callbacks, Context
 from tests.unit.client.examples import TESTS
 from tests.unit.client.fake_server import until
 from waltz.client.mock import MockDriver, MockServerPartition
+from waltz.client.mock.transport import MemoryTransport
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -348,3 +349,31 @@ async def test_transactions_of_others(clients: Clients) -> None:
     await clients(driver, callbacks)
     await asyncio.to_thread(driver.partitions[0].add, b"from another thread")
     await until(lambda: callbacks.applied == {0: [0]})
+
+
+async def test_what_is_written_arrives_in_order_however_often_reading_pauses() -> None:
+    class Received(asyncio.Protocol):
+        def __init__(self) -> None:
+            self.chunks: list[bytes] = []
+
+        def data_received(self, data: bytes) -> None:
+            self.chunks.append(data)
+            if data == b"2":
+                there.pause_reading()
+
+    received = Received()
+    here, there = MemoryTransport(asyncio.Protocol()), MemoryTransport(received)
+    here.peer, there.peer = there, here
+    there.pause_reading()
+    here.write(b"1")
+    await asyncio.sleep(0)
+    assert received.chunks == []
+    here.write(b"2")
+    there.resume_reading()
+    here.write(b"3")
+    await asyncio.sleep(0)
+    assert received.chunks == [b"1", b"2"]
+    there.resume_reading()
+    here.write(b"4")
+    await asyncio.sleep(0)
+    assert received.chunks == [b"1", b"2", b"3", b"4"]

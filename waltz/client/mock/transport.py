@@ -1,6 +1,7 @@
 """Connections that never leave the process: real channels on both sides, and memory in between."""
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -18,7 +19,8 @@ class MemoryTransport(asyncio.Transport):
         self._protocol = protocol
         self._loop = asyncio.get_running_loop()
         self._reading = True
-        self._arrived: list[bytes] = []
+        self._arrived: deque[bytes] = deque()
+        self._draining: asyncio.Handle | None = None
         self._closed = False
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
@@ -32,25 +34,30 @@ class MemoryTransport(asyncio.Transport):
 
     def write(self, data: "bytes | bytearray | memoryview[Any]") -> None:
         if not self._closed:
-            self._loop.call_soon(self.peer.arrive, bytes(data))
+            self.peer.arrive(bytes(data))
 
     def arrive(self, data: bytes) -> None:
         """Take bytes of the other end."""
-        if self._closed:
-            return
-        if self._reading:
-            self._protocol.data_received(data)
-        else:
-            self._arrived.append(data)
+        self._arrived.append(data)
+        self._drain_soon()
 
     def pause_reading(self) -> None:
         self._reading = False
 
     def resume_reading(self) -> None:
         self._reading = True
-        arrived, self._arrived = self._arrived, []
-        for data in arrived:
-            self._loop.call_soon(self.arrive, data)
+        self._drain_soon()
+
+    def _drain_soon(self) -> None:
+        if self._draining is None:
+            self._draining = self._loop.call_soon(self._drain)
+
+    def _drain(self) -> None:
+        self._draining = None
+        for _ in range(len(self._arrived)):
+            if self._closed or not self._reading or not self._arrived:
+                return
+            self._protocol.data_received(self._arrived.popleft())
 
     def is_closing(self) -> bool:
         return self._closed
