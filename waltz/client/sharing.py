@@ -11,7 +11,8 @@ import logging
 import uuid
 from collections.abc import Awaitable, Callable, Collection
 
-from waltz.common.errors import DeadlineExceededError
+from waltz.client.errors import PositionConflictError
+from waltz.common.errors import DeadlineExceededError, WaltzError
 from waltz.common.zk.client import (
     ConnectionLossError,
     NodeExistsError,
@@ -26,6 +27,10 @@ from waltz.common.zk.paths import ClusterPaths
 logger = logging.getLogger(__name__)
 
 RETRY_S = 1.0
+
+
+class _NotBegunError(Exception):
+    """A partition cannot be begun at present."""
 
 
 def fair_part(partition_count: int, members: Collection[str], name: str) -> int:
@@ -68,6 +73,7 @@ class Membership:
         self._lost = lost
         self._failed = failed
         self._doubtful: set[int] = set()
+        self._has_begun = False
         self._changed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._stop_listening: Callable[[], None] | None = None
@@ -116,7 +122,7 @@ class Membership:
             self._changed.clear()
             try:
                 await self._balance()
-            except (ConnectionLossError, SessionExpiredError, DeadlineExceededError) as error:
+            except (ConnectionLossError, SessionExpiredError, DeadlineExceededError, _NotBegunError) as error:
                 logger.warning("shares of partitions: %s; trying again", error)
                 await asyncio.sleep(RETRY_S)
                 continue
@@ -162,13 +168,22 @@ class Membership:
         self.owned.add(partition_id)
         try:
             await self._take(partition_id)
-        except BaseException:
+        except BaseException as error:
             self.owned.discard(partition_id)
             self._lost(partition_id)
             self._doubtful.add(partition_id)  # nothing is awaited here: a cancellation must not get lost
+            if self._may_pass(error):
+                raise _NotBegunError(f"partition {partition_id} cannot be begun at present: {error}") from error
             raise
+        self._has_begun = True
         if partition_id not in self.owned:
             self._lost(partition_id)  # its session ended meanwhile
+
+    def _may_pass(self, error: BaseException) -> bool:
+        """Somebody else was first, or, after a good start, what the database raises: it may be away for a while."""
+        if isinstance(error, WaltzError):
+            return isinstance(error, PositionConflictError)
+        return self._has_begun and isinstance(error, Exception)
 
     async def _release(self, partition_id: int) -> None:
         await self._give_back(partition_id)

@@ -7,6 +7,7 @@ import pytest
 
 from tests.memory_zookeeper import MemoryZooKeeper, MemoryZooKeeperServer
 from waltz.client import sharing
+from waltz.client.errors import PositionConflictError
 from waltz.client.sharing import Membership, fair_part
 from waltz.common.zk.client import ConnectionLossError, ZooKeeperError
 
@@ -23,6 +24,7 @@ class Instance:
         self.reading: set[int] = set()
         self.failure: BaseException | None = None
         self.refusing = 0
+        self.refusals: list[Exception] = []
         self.busy = asyncio.Event()
         self.busy.set()
         self.membership = Membership(
@@ -39,6 +41,8 @@ class Instance:
     async def take(self, partition_id: int) -> None:
         assert partition_id not in self.reading
         await asyncio.sleep(0)
+        if self.refusals:
+            raise self.refusals.pop()
         if self.refusing:
             self.refusing -= 1
             raise ZooKeeperError("not yet") if self.refusing > 100 else ConnectionLossError("not yet")
@@ -147,6 +151,34 @@ async def test_a_partition_that_cannot_be_begun_is_tried_again(server: MemoryZoo
     one.refusing = 3
     await shared_by([one], 4)
     assert one.refusing == 0
+
+
+async def test_a_partition_whose_first_position_somebody_else_has_stored_is_contended_for_again(
+    server: MemoryZooKeeperServer,
+) -> None:
+    one = await joined(server, 4)
+    one.refusals = [PositionConflictError([0], "memory")] * 3
+    await shared_by([one], 4)
+    assert not one.refusals
+
+
+async def test_a_database_that_is_away_is_told_at_the_start_and_tried_again_later(
+    server: MemoryZooKeeperServer,
+) -> None:
+    one = await joined(server, 4)
+    await shared_by([one], 4)
+    one.refusals = [OSError("away")] * 3
+    one.lost(2)
+    one.membership.give_up(2)
+    await shared_by([one], 4)
+    assert not one.refusals
+    await one.membership.leave()
+    late = await joined(server, 4)
+    late.refusals = [OSError("away")]
+    while late.failure is None:
+        await asyncio.sleep(0)
+    assert str(late.failure) == "away"
+    await late.membership.leave()
 
 
 async def test_what_cannot_be_gone_on_with_is_told(server: MemoryZooKeeperServer) -> None:
