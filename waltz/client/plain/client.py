@@ -428,7 +428,8 @@ class Client:
         ``async for transaction in client.feed(...)`` gives records (``transaction_id``, ``req_id``, ``header``,
         ``data``), and goes on with what will be committed, up to ``until`` if that is given. They are read in bulk,
         ahead of their consumer. Reading raises ``ClientAheadError`` when the log ends before ``after``,
-        ``DeadlineExceededError`` when servers fail for a minute, ``DataChecksumError`` and ``ClientClosedError``.
+        ``DeadlineExceededError`` when servers fail for a minute (10 s before anything was read; asking again tries
+        again), ``DataChecksumError`` and ``ClientClosedError``.
         """
         return TransactionFeed(*self._feed_arguments(partition_id, after, until))
 
