@@ -42,7 +42,6 @@ WITHOUT_OWN_TEST = {
     "client/options.py": DECLARATIONS,
     "client/plain/append.py": "through the face in unit/client/plain/test_client.py",
     "client/plain/feed.py": "through the face in unit/client/plain/test_client.py",
-    "client/plain/reader.py": "through the face in unit/client/plain/test_client.py",
     "client/positions/interface.py": DECLARATIONS,
     "client/pytest_plugin.py": "a pytest that uses it is run by unit/client/test_mock.py",
     "client/retry_policy.py": "two lines, used by unit/client/engine/test_submission.py",

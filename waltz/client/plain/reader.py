@@ -161,13 +161,16 @@ class SingleReader:
     async def next_batch(self) -> list[Record]:
         """What has come; waits for one at least.
 
-        Raises what keeps it from joining the cluster, or a transaction from being read, and ``ClientClosedError``.
+        Raises what keeps it from joining the cluster, or a transaction from being read (once: after that it is tried
+        again), and ``ClientClosedError``.
         """
         if not self._begun:
             await self._begin()
         while not self._records:
             if self._error is not None:
-                raise self._error
+                error, self._error = self._error, None
+                self._changed.notify()
+                raise error
             if self._closed:
                 raise ClientClosedError
             await self._changed.wait()
