@@ -241,7 +241,9 @@ class Feed:
         except BulkReadsNotSupportedError:
             if self.closed:
                 raise ClientClosedError from None
-            self._reader = SingleReader(self.partition_id, self._reader.next_id - 1, self._open_engine)
+            assert isinstance(self._reader, BulkReader)
+            share = self._reader.share
+            self._reader = SingleReader(self.partition_id, self._reader.next_id - 1, self._open_engine, share)
             records = await self._reader.next_batch()
         beyond = records[-1][0] - self._last_id
         return records[:-beyond] if beyond > 0 else records

@@ -54,7 +54,8 @@ class BulkReader:
         self._engine = engine
         self._partition_id = partition_id
         self._options = options
-        self._share = share or Share(options.list_requests, options.list_request_bytes)
+        self.share = share or Share(options.list_requests, options.list_request_bytes)
+        """What it may have on its way."""
         self._max_bytes = _MAX_BYTES if share is None else share.request_bytes
         self._ahead: deque[PendingList] = deque()
         self._asked_until = after + 1
@@ -109,7 +110,7 @@ class BulkReader:
     def _ask(self) -> None:
         assert self.partition is not None
         mark = max(self._known_mark, self.partition.feed.applied)
-        while len(self._ahead) < self._share.requests and self._asked_until <= mark:
+        while len(self._ahead) < self.share.requests and self._asked_until <= mark:
             count = min(self._count, mark + 1 - self._asked_until)
             self._ahead.append(self._engine.request_list(self._partition_id, self._asked_until, count, self._max_bytes))
             self._asked_until += count
@@ -132,7 +133,7 @@ class BulkReader:
             size_bytes += len(data)
         self._checksum_failures = 0
         average_bytes = size_bytes / len(records) + 32
-        self._count = max(1, min(_MAX_COUNT, int(self._share.request_bytes / average_bytes)))
+        self._count = max(1, min(_MAX_COUNT, int(self.share.request_bytes / average_bytes)))
         return records
 
     def _damaged(self, transaction_id: int) -> None:
@@ -146,7 +147,7 @@ class BulkReader:
 class SingleReader:
     """Reads by applying, with an engine of its own: for servers that have no bulk reads."""
 
-    def __init__(self, partition_id: int, after: int, open_engine: OpenEngine) -> None:
+    def __init__(self, partition_id: int, after: int, open_engine: OpenEngine, share: Share) -> None:
         self.next_id = after + 1
         """Id of the transaction that the next batch begins with."""
         self._after = after
@@ -154,6 +155,8 @@ class SingleReader:
         self._joining = Joining(lambda: open_engine(Applier(self._apply, self._failed)))
         self._begun = False
         self._records: deque[Record] = deque()
+        self._queued_bytes = 0
+        self._max_bytes = share.requests * share.request_bytes
         self._error: Exception | None = None
         self._changed = Signal()
         self._closed = False
@@ -176,6 +179,7 @@ class SingleReader:
             await self._changed.wait()
         records = list(self._records)
         self._records.clear()
+        self._queued_bytes = 0
         self.next_id += len(records)
         self._changed.notify()
         return records
@@ -194,9 +198,14 @@ class SingleReader:
     async def _mark(self, partition_id: int) -> int:
         return self._after
 
+    @property
+    def _full(self) -> bool:
+        records = self._records
+        return len(records) >= _QUEUED_RECORDS or (len(records) > 0 and self._queued_bytes >= self._max_bytes)
+
     async def _apply(self, transaction: Transaction) -> None:
         """Take it in when there is room for it."""
-        while not self._closed and (self._error is not None or len(self._records) >= _QUEUED_RECORDS):
+        while not self._closed and (self._error is not None or self._full):
             await self._changed.wait()
         try:
             data = await transaction.data_bytes()
@@ -206,6 +215,7 @@ class SingleReader:
             raise
         record = Record(transaction.transaction_id, transaction.req_id, transaction.header, data, checksum(data))
         self._records.append(record)
+        self._queued_bytes += len(data)
         self._changed.notify()
 
     def _failed(self, partition_id: int, transaction_id: int, error: BaseException) -> None:
