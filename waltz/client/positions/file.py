@@ -40,9 +40,11 @@ class FilePositions(PositionStore):
         ``OSError`` when the file cannot be read.
         """
         locked_before = self._lock is not None
+        loading = asyncio.ensure_future(asyncio.to_thread(self._load, cluster_key))
         try:
-            await asyncio.to_thread(self._load, cluster_key)
+            await asyncio.shield(loading)
         except BaseException:
+            await asyncio.wait((loading,))  # given up or not, the thread may be about to lock the file
             if not locked_before:
                 await self.close()
             raise

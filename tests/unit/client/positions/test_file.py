@@ -6,6 +6,7 @@ import json
 import os
 import random
 import sys
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -137,3 +138,27 @@ async def test_what_cannot_be_written_changes_nothing(path: Path, monkeypatch: p
     await positions.save("key", {0: Move(7, 9)})
     await positions.close()
     assert await asyncio.wait_for(FilePositions(path).load("key", [0]), 10) == {0: 9}
+
+
+async def test_loading_that_is_given_up_leaves_nothing_locked(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    await filled(path)
+    started, go_on = threading.Event(), threading.Event()
+    lock = file._lock
+
+    def slow(*paths: Path) -> int:
+        started.set()
+        go_on.wait(60)
+        return lock(*paths)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(file, "_lock", slow)
+        loading = asyncio.create_task(FilePositions(path).load("key", [0]))
+        await asyncio.to_thread(started.wait, 60)
+        loading.cancel()
+        await asyncio.sleep(0)
+        go_on.set()
+        with pytest.raises(asyncio.CancelledError):
+            await loading
+    positions = FilePositions(path)
+    assert await positions.load("key", [0]) == {0: 7}
+    await positions.close()
