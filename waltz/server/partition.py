@@ -209,6 +209,11 @@ class ServerPartition:
         """Whether the log says that it is."""
         return self._log.healthy
 
+    def confirm_if_idle(self, *, unasked: bool) -> None:
+        """Find out whether the partition is :attr:`healthy`, for those who have looked or ``unasked``, if nothing was
+        committed lately."""
+        self._log.confirm_if_idle(unasked=unasked)
+
     @property
     def replica_views(self) -> Sequence[ReplicaView]:
         """Every replica as the log's session sees it."""

@@ -29,7 +29,10 @@ class PartitionLog(Protocol):
 
     @property
     def healthy(self) -> bool:
-        """Whether the last attempt to have a session did not fail."""
+        """Whether the last attempt to have a session, or to prove that it can commit, did not fail."""
+
+    def confirm_if_idle(self, *, unasked: bool) -> None:
+        """Find out whether that is so, for those who have looked or ``unasked``, if nothing was committed lately."""
 
     @property
     def replica_views(self) -> Sequence[ReplicaView]:

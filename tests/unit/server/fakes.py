@@ -142,6 +142,8 @@ class FakeLog:
         self.closed += 1
         self.open = False
 
+    def confirm_if_idle(self, *, unasked: bool) -> None: ...
+
     def set_generation(self, generation: int) -> None:
         self.generation = generation
 

@@ -19,6 +19,10 @@ class Partition:
     def __init__(self, partition_id: int, turns: list[list[int]]) -> None:
         self._partition_id = partition_id
         self._turns = turns
+        self.asked: list[bool] = []
+
+    def confirm_if_idle(self, *, unasked: bool) -> None:
+        self.asked.append(unasked)
 
     @property
     def replica_views(self) -> Sequence[ReplicaView]:
@@ -61,6 +65,18 @@ async def test_a_few_partitions_are_looked_at_in_each_turn() -> None:
     await asyncio.sleep(0.03)
     assert len(turns) == seen, "nothing is looked at any more"
     rounds.close()
+
+
+async def test_in_every_second_round_another_partition_is_asked_though_nobody_has_looked() -> None:
+    turns: list[list[int]] = []
+    partitions = {each: Partition(each, turns) for each in range(3)}
+    rounds = NotedRounds(partitions, turns)
+    rounds.start()
+    await until(lambda: len(turns) == 2 * 12)
+    rounds.close()
+    unasked = [[partition.asked[each] for partition in partitions.values()] for each in range(12)]
+    assert [sum(each) for each in unasked] == [1, 0] * 6
+    assert [sum(partition.asked) for partition in partitions.values()] == [2, 2, 2], "each in its turn"
 
 
 async def test_what_has_lasted_is_logged(caplog: pytest.LogCaptureFixture) -> None:

@@ -141,8 +141,8 @@ class StoreOptions:
     replica_timeout_s: float = 30.0
     """How long nothing may move for a replica that no quorum depends on before it is dropped."""
     confirm_interval_s: float = 10.0
-    """When nothing was committed for so long, who asks whether the partition is healthy has a quorum of the replicas
-    confirm the session: one small request to each, at most this often."""
+    """When nothing was committed for so long, a quorum of the replicas may be asked to confirm the session: one small
+    request to each, at most this often."""
     commit_limit_s: float = 30.0
     """A partition in which appends have stood still for longer is not healthy, whatever moves."""
     readmission_interval_s: float = 10.0

@@ -146,6 +146,14 @@ class ReplicatedLog:
             return self._session.healthy
         return not self._state.failing and self._loop.time() - self._without_session_since_s < UNHEALTHY_AFTER_S
 
+    def confirm_if_idle(self, *, unasked: bool) -> None:
+        """Have the session that runs find out whether it is :attr:`healthy`, if nothing was committed lately.
+
+        That is done for those who have looked since the last call, or ``unasked``.
+        """
+        if self._session is not None:
+            self._session.confirm_if_idle(unasked=unasked)
+
     @property
     def replica_views(self) -> tuple[ReplicaView, ...]:
         """Every assigned replica as the session that runs, or is being opened, sees it; in order of their names."""

@@ -109,6 +109,7 @@ class StoreSession:
         self._dismissed: set[asyncio.Task[None]] = set()
         self._confirmed_s = 0.0
         self._unconfirmed_s = -1.0
+        self._looked_at = False
         self._confirmation: asyncio.Task[None] | None = None
 
     # State
@@ -303,18 +304,27 @@ class StoreSession:
 
     @property
     def healthy(self) -> bool:
-        """Whether the session has lately proved that it can commit (rule L5).
+        """Whether the session, when it had something to commit or was asked last, has proved that it can (rule L5).
 
-        Nothing is asked while nobody wants to know: who looks at a session in which nothing was committed lately has a
-        quorum asked, and hears of the outcome when they look again.
+        Who looks has :meth:`confirm_if_idle` ask again.
         """
+        self._looked_at = True
         now_s = self._loop.time()
-        options = self.options
-        if now_s - self._confirmed_s > options.confirm_interval_s and self._confirmation is None and not self.ended:
+        standing_still = self.undecided_batches and now_s - self._last_commit_s > self.options.commit_limit_s
+        return not standing_still and self._unconfirmed_s <= self._confirmed_s
+
+    def confirm_if_idle(self, *, unasked: bool) -> None:
+        """Have a quorum asked whether the session is :attr:`healthy`, if nothing has proved it lately.
+
+        That is done for those who have looked since the last call, or ``unasked``.
+        """
+        if not (unasked or self._looked_at):
+            return
+        self._looked_at = False
+        idle = self._loop.time() - self._confirmed_s > self.options.confirm_interval_s
+        if idle and self._confirmation is None and not self.ended:
             self._confirmation = self._loop.create_task(self._find_out())
             self._confirmation.add_done_callback(self._found_out)
-        standing_still = self.undecided_batches and now_s - self._last_commit_s > options.commit_limit_s
-        return not standing_still and self._unconfirmed_s <= self._confirmed_s
 
     async def _find_out(self) -> None:
         if not await self.confirm(self.options.rpc_timeout_s):

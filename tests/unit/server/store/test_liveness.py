@@ -16,6 +16,7 @@ from tests.unit.server.store.lines import LineNetwork
 from tests.unit.server.store.world import NAMES, Server, World, wait_until
 from waltz.common.net.channel import WRITE_HIGH_BYTES, Channel
 from waltz.common.wire import storage as wire
+from waltz.server.replica_rounds import ReplicaRounds
 from waltz.server.store.interface import StoreOptions
 from waltz.server.store.replica_view import ReplicaStatus
 
@@ -355,21 +356,59 @@ async def test_a_copy_that_fails_again_and_again_keeps_no_barred_replica_out(wor
 
 
 async def test_health_is_measured(world: LineWorld) -> None:
-    """Nothing is asked while nobody looks; who looks learns whether a quorum still answers."""
+    """Who looks learns whether a quorum still answered when it was asked last, a moment ago."""
     server = await serving(world)
-    await asyncio.sleep(60)
+    rounds = ReplicaRounds(lambda: {0: server.log})
+    rounds.start()
+    await asyncio.sleep(3600)
     seen = [server.log.healthy]
     world.storages[A].pause()
     world.storages[B].pause()
-    await asyncio.sleep(60)
-    for _ in range(3):
-        last = server.log.healthy
-        await asyncio.sleep(15)
-    seen.append(last)
+    await asyncio.sleep(30)
+    seen.append(server.log.healthy)
     world.storages[A].resume()
     world.storages[B].resume()
-    for _ in range(3):
-        last = server.log.healthy
-        await asyncio.sleep(15)
-    seen.append(last)
+    await asyncio.sleep(30)
+    seen.append(server.log.healthy)
+    rounds.close()
     assert seen == [True, False, True]
+
+
+async def test_an_idle_session_is_asked_now_and_then_and_a_busy_one_never(world: LineWorld) -> None:
+    server = await serving(world)
+    session = server.log._session
+    assert session is not None
+    confirm, times = session.confirm, []
+
+    async def noted(timeout_s: float) -> bool:
+        times.append(asyncio.get_running_loop().time())
+        return await confirm(timeout_s)
+
+    session.confirm = noted  # type: ignore[method-assign]  # the same, noted
+    for second in range(120):
+        if second < 60:
+            await server.write(1)
+        assert server.log.healthy
+        server.log.confirm_if_idle(unasked=False)
+        await asyncio.sleep(1)
+    assert 4 <= len(times) <= 6
+    assert times[-1] - times[0] >= (len(times) - 1) * server.log._options.confirm_interval_s
+
+
+async def test_nobody_is_asked_for_those_who_do_not_look(world: LineWorld) -> None:
+    server = await serving(world)
+    session = server.log._session
+    assert session is not None
+
+    def asks(*, unasked: bool) -> bool:
+        server.log.confirm_if_idle(unasked=unasked)
+        return session._confirmation is not None
+
+    await asyncio.sleep(60)
+    assert not asks(unasked=False)
+    assert server.log.healthy
+    assert session._confirmation is None, "a look at a thousand partitions asks nobody by itself"
+    assert asks(unasked=False)
+    await asyncio.sleep(60)
+    assert not asks(unasked=False)
+    assert asks(unasked=True)
