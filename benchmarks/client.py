@@ -31,7 +31,7 @@ from waltz.client.mock.cluster import FixedCluster
 from waltz.client.plain.client import Client
 from waltz.client.transaction import Transaction
 from waltz.common.checksum import checksum
-from waltz.common.config import ClientConfig, TlsConfig, from_mapping
+from waltz.common.config.schemas import ClientConfig, TlsConfig, from_mapping
 from waltz.common.daemon import calm_garbage_collection
 from waltz.common.ids import Endpoint, ReqId
 from waltz.common.net.channel import Channel

@@ -32,13 +32,13 @@ import uvloop
 
 from tests.memory_zookeeper import MemoryZooKeeperServer
 from waltz.common.checksum import checksum
-from waltz.common.config import StorageConfig, TlsConfig
+from waltz.common.config.schemas import StorageConfig, TlsConfig
 from waltz.common.daemon import calm_garbage_collection
 from waltz.common.ids import Endpoint, ReqId
-from waltz.common.metrics import Registry
+from waltz.common.metrics.registry import Registry
 from waltz.common.records import Record, encode_record
 from waltz.common.zk.znodes import StoreParams
-from waltz.storage.disk.files import OsFile, OsFiles
+from waltz.storage.disk.files.files import OsFile, OsFiles
 from waltz.storage.node.node import SWITCH_INTERVAL_S, StorageNode
 from waltz.storage.remote.admin_client import StorageAdminClient
 from waltz.storage.remote.client import StorageClient

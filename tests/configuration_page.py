@@ -14,9 +14,9 @@ from annotated_types import Ge, Le
 from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
 
-from waltz.common.config import FOREIGN, CliConfig, ClientConfig, ServerConfig, StorageConfig
-from waltz.common.config_reader import NoEffect
-from waltz.common.config_sources import variable_of
+from waltz.common.config.reader import NoEffect
+from waltz.common.config.schemas import FOREIGN, CliConfig, ClientConfig, ServerConfig, StorageConfig
+from waltz.common.config.sources import variable_of
 
 PAGE = Path(__file__).parents[1] / "docs" / "configuration.md"
 

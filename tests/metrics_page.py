@@ -4,10 +4,10 @@ import re
 from collections.abc import Iterable, Mapping
 
 from tests.architecture import ROOT
-from waltz.common import process_metrics
-from waltz.common.metrics import Description
+from waltz.common.metrics import process_metrics
+from waltz.common.metrics.registry import Description
 from waltz.common.net import port_metrics
-from waltz.server import descriptions as of_servers
+from waltz.server.process import descriptions as of_servers
 from waltz.storage.node import descriptions as of_storages
 
 PAGE = ROOT / "docs" / "metrics.md"

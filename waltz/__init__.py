@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from waltz.client.positions.sql import SqlAlchemyPositions, SqlitePositions
     from waltz.client.retry_policy import RetryPolicy
     from waltz.client.transaction import Transaction
-    from waltz.common.config import ClientConfig
+    from waltz.common.config.schemas import ClientConfig
     from waltz.common.errors import (
         ConfigError,
         ConnectFailedError,
@@ -211,7 +211,7 @@ _HOMES = {
         "StringSerializer",
     ),
     "waltz.client.transaction": ("Transaction",),
-    "waltz.common.config": ("ClientConfig",),
+    "waltz.common.config.schemas": ("ClientConfig",),
     "waltz.common.errors": (
         "ConfigError",
         "ConnectFailedError",

@@ -21,7 +21,7 @@ import uvloop
 from benchmarks.cluster.load import STAMP
 from benchmarks.cluster.summary import Metrics, latency_metrics
 from waltz import Client, ClientConfig, Endpoint, ReqId, connect
-from waltz.common.config import load
+from waltz.common.config.schemas import load
 from waltz.common.net import channel
 from waltz.common.net.limits import fit_to_open_files
 from waltz.common.net.tls import client_context

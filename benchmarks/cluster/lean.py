@@ -23,7 +23,7 @@ from typing import NamedTuple, cast
 
 import uvloop
 
-from waltz.common.config import TlsConfig
+from waltz.common.config.schemas import TlsConfig
 from waltz.common.daemon import calm_garbage_collection
 from waltz.common.net.tls import client_context, server_context
 

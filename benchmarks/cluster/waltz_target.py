@@ -19,7 +19,7 @@ from benchmarks.cluster.scenarios import CALLBACKS, FEED, Scenario, Shape
 from benchmarks.cluster.summary import Metrics
 from benchmarks.cluster.window import Progress
 from waltz import Client, ClientConfig, WaltzClient, connect
-from waltz.common.config import load
+from waltz.common.config.schemas import load
 from waltz.common.zk.store_admin import read_partition_assignment
 from waltz.local.cluster import LocalCluster
 from waltz.local.layout import ROOT, Node

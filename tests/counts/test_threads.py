@@ -11,8 +11,8 @@ from types import FrameType
 from typing import Any
 from unittest import mock
 
-from waltz.storage.disk.disk_pace import DiskPace
-from waltz.storage.disk.files import GroupSync, OsFiles
+from waltz.storage.disk.files.disk_pace import DiskPace
+from waltz.storage.disk.files.files import GroupSync, OsFiles
 
 WRITES = 20
 SYSTEM_CALLS = {

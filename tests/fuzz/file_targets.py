@@ -14,16 +14,22 @@ from zlib import crc32
 from tests.fuzz import seeds
 from tests.fuzz.memory_files import DIRECTORY, MemoryFiles
 from tests.fuzz.target import Target
-from waltz.common.config import CliConfig, ClientConfig, ServerConfig, StorageConfig, load
+from waltz.common.config.schemas import CliConfig, ClientConfig, ServerConfig, StorageConfig, load
 from waltz.common.errors import ConfigError, ProtocolError, WaltzError
 from waltz.common.zk import znodes
 from waltz.demo.transfers import Transfer, Transfers, decode, encode
 from waltz.storage.disk import clean_stop, control_file, fence
 from waltz.storage.disk.control_file import ControlFile
 from waltz.storage.disk.fence import FenceFile
-from waltz.storage.disk.group_encoder import LogEnd
-from waltz.storage.disk.log import PartitionLog
-from waltz.storage.disk.segment_format import HEADER_SIZE_BYTES, RECORD_CRC, RECORD_PREFIX, data_file_name, index_path
+from waltz.storage.disk.log.group_encoder import LogEnd
+from waltz.storage.disk.log.log import PartitionLog
+from waltz.storage.disk.segment.segment_format import (
+    HEADER_SIZE_BYTES,
+    RECORD_CRC,
+    RECORD_PREFIX,
+    data_file_name,
+    index_path,
+)
 from waltz.storage.errors import CorruptionError, StorageError
 
 KEY_TEXT, PARTITION_COUNT = seeds.storage_description()

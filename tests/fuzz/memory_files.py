@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from pathlib import PurePosixPath
 from typing import TypeVar
 
-from waltz.storage.disk.files import File, Files
+from waltz.storage.disk.files.files import File, Files
 
 T = TypeVar("T")
 

@@ -7,14 +7,14 @@ from typing import Any
 from tests.fuzz import seeds
 from tests.fuzz.target import Target
 from waltz.common.errors import ProtocolError
-from waltz.common.metrics import Registry
+from waltz.common.metrics.registry import Registry
 from waltz.common.net.http import HttpError, Pages, RequestParser
 from waltz.common.wire import admin_version1 as admin_wire
 from waltz.common.wire import client_server, storage
 from waltz.common.wire.append_request import AppendRequest
 from waltz.common.wire.connection import WireConnection
 from waltz.common.wire.frames import CLIENT_SERVER, FRAME_HEADER, STORAGE_ADMIN, Bounds, FrameSplitter
-from waltz.server.appends import AppendLimits, Runs, Unacceptable, take_appends
+from waltz.server.requests.appends import AppendLimits, Runs, Unacceptable, take_appends
 
 VERSION = 4
 MAX_PAYLOAD_BYTES = 1 << 16

@@ -9,7 +9,7 @@ from waltz.client.callbacks import WaltzClient
 from waltz.client.context import TransactionContext, WaltzClientCallbacks
 from waltz.client.locks import PartitionLocalLock
 from waltz.client.transaction import Transaction
-from waltz.common.config import ClientConfig, load
+from waltz.common.config.schemas import ClientConfig, load
 from waltz.local.cluster import LocalCluster
 
 

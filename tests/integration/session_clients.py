@@ -5,9 +5,9 @@ from collections.abc import Awaitable, Callable
 
 import waltz
 from waltz.client.engine.environment import Environment, ZooKeeperCluster
-from waltz.client.engine.links import Connector
+from waltz.client.engine.links.links import Connector
 from waltz.client.options import ClientOptions
-from waltz.common.config import ClientConfig, load
+from waltz.common.config.schemas import ClientConfig, load
 from waltz.common.net.channel import connect as connect_directly
 from waltz.common.zk.store_admin import read_partition_metadata
 from waltz.local.cluster import LocalCluster

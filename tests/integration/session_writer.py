@@ -13,7 +13,7 @@ from typing import Any
 import waltz
 from tests.integration.session_clients import LIVELY
 from waltz.client.engine.environment import Environment, ZooKeeperCluster
-from waltz.common.config import ClientConfig, load
+from waltz.common.config.schemas import ClientConfig, load
 from waltz.common.ids import Endpoint
 from waltz.common.net.channel import Channel, connect
 

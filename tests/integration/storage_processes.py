@@ -8,11 +8,11 @@ from pathlib import Path
 from uuid import UUID
 
 from tests.memory_zookeeper import MemoryZooKeeperServer
-from waltz.common.config import StorageConfig, TlsConfig
+from waltz.common.config.schemas import StorageConfig, TlsConfig
 from waltz.common.ids import Endpoint
-from waltz.common.metrics import Registry
+from waltz.common.metrics.registry import Registry
 from waltz.common.zk.znodes import StoreParams
-from waltz.storage.disk.files import OsFiles
+from waltz.storage.disk.files.files import OsFiles
 from waltz.storage.node.node import StorageNode
 from waltz.storage.remote.admin_client import StorageAdminClient
 from waltz.storage.remote.client import StorageClient

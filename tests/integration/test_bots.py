@@ -28,7 +28,7 @@ from waltz.bot.opening import Place, open_place
 from waltz.bot.prover import Prover
 from waltz.bot.random_operations import RandomOperations, RandomOptions
 from waltz.bot.troubles import Troubles
-from waltz.common.config import ClientConfig, load
+from waltz.common.config.schemas import ClientConfig, load
 from waltz.local.cluster import LocalCluster
 from waltz.local.layout import Node
 

@@ -11,7 +11,7 @@ import pytest_asyncio
 import waltz
 from tests.unit.client.application import AsyncCallbacks, AsyncContext, Callbacks, Context
 from tests.unit.client.fake_server import until
-from waltz.common.config import ClientConfig, load
+from waltz.common.config.schemas import ClientConfig, load
 from waltz.local.cluster import LocalCluster
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]

@@ -15,7 +15,7 @@ from tests.unit.client.proxy import Proxies
 from waltz.client.callbacks import WaltzClient
 from waltz.client.options import ClientOptions
 from waltz.client.plain.feed import TransactionFeed
-from waltz.common.config import ClientConfig, load
+from waltz.common.config.schemas import ClientConfig, load
 from waltz.local.cluster import LocalCluster
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]

@@ -13,7 +13,7 @@ import waltz
 from tests.integration.test_storage_tools import TIMEOUT_S, Result, done, failed
 from tests.integration.test_storage_tools import waltz as run
 from waltz.client.engine.rpc import RpcClient
-from waltz.common.config import CliConfig, load
+from waltz.common.config.schemas import CliConfig, load
 from waltz.common.ids import Endpoint
 from waltz.common.net.tls import client_context
 from waltz.local.cluster import LocalCluster

@@ -12,7 +12,7 @@ from tests.integration.application import Append, Application, append_all
 from tests.integration.compose import COMPOSE, HOST, SERVERS, SERVICES, STORAGES, Engine, interpolated, mounts
 from tests.integration.site import ROOT
 from waltz.client.callbacks import WaltzClient
-from waltz.common.config import ClientConfig, from_mapping
+from waltz.common.config.schemas import ClientConfig, from_mapping
 from waltz.common.daemon import CLOSE_STEP_TIMEOUT_S
 from waltz.local.processes import Children
 from waltz.local.zookeeper import LocalZooKeeper

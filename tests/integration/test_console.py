@@ -19,13 +19,13 @@ from PIL import Image
 from tests.integration.browser import Browser, chromium
 from tests.unit.console import fakes
 from waltz.asynchronous import connect
-from waltz.common.config import ClientConfig, load
-from waltz.common.metrics import Registry
+from waltz.common.config.schemas import ClientConfig, load
+from waltz.common.metrics.registry import Registry
 from waltz.common.net.http import HttpServer
 from waltz.console.pages import make_pages
 from waltz.console.surveyor import Surveyor
 from waltz.local.cluster import LocalCluster
-from waltz.survey.cluster_state import ClusterState
+from waltz.operations.survey.cluster_state import ClusterState
 
 pytestmark = pytest.mark.integration
 

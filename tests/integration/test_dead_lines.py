@@ -18,13 +18,13 @@ from tests.smoke.trial import Trial
 from tests.smoke.workload import Load
 from waltz.cli.main import main
 from waltz.common.cluster import marks
-from waltz.common.config import CliConfig, load
+from waltz.common.config.schemas import CliConfig, load
 from waltz.common.net.tls import client_context
 from waltz.local.layout import ROOT
+from waltz.operations import storages as operations
 from waltz.spark.options import parse_options
 from waltz.spark.planning import plan_with
 from waltz.spark.reading import SplitReader
-from waltz.storage.remote import operations
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 

@@ -18,7 +18,7 @@ import waltz
 import waltz.blocking
 from tests.integration.guide import DOCS, HOME, Hosts, commands_of, first_block_below, pattern_of, read_blocks
 from waltz.client.mock import MockDriver
-from waltz.storage.disk.files import OsFiles
+from waltz.storage.disk.files.files import OsFiles
 from waltz.storage.disk.inspection import inspect_segment
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]

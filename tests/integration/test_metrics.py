@@ -19,7 +19,7 @@ import waltz
 from tests.metrics_page import BOTH, PAGE, SERVER, STORAGE
 from tests.promql import Sample, labels_of_targets, matching, samples, selectors
 from tests.unit.test_metrics_page import ALERTS, DASHBOARD, SAMPLE, expressions, rules
-from waltz.common.metrics import Description
+from waltz.common.metrics.registry import Description
 from waltz.local.cluster import LocalCluster
 from waltz.local.layout import Node
 

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from tests.unit.common.net.peers import FAMILY, Recorder
-from waltz.common.config import TlsConfig, from_mapping
+from waltz.common.config.schemas import TlsConfig, from_mapping
 from waltz.common.net.listener import Listener
 from waltz.common.net.tls import server_context
 

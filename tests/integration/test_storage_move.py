@@ -14,14 +14,14 @@ from tests.integration.test_operator_tools import Writer, start
 from tests.integration.test_storage_tools import TIMEOUT_S, done, failed
 from tests.integration.test_storage_tools import waltz as run
 from waltz.cli.session import CONFIG_VARIABLE
-from waltz.common.config import CliConfig, load
+from waltz.common.config.schemas import CliConfig, load
 from waltz.common.ids import Endpoint
 from waltz.common.net.tls import client_context
 from waltz.common.records import Record
 from waltz.local.cluster import LocalCluster
 from waltz.local.layout import ROOT, Node
+from waltz.operations.storages import connection
 from waltz.storage.remote.admin_client import StorageAdminClient
-from waltz.storage.remote.operations import connection
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 

@@ -18,7 +18,7 @@ from waltz.cli.main import main
 from waltz.client.builder import TransactionBuilder
 from waltz.client.callbacks import WaltzClient
 from waltz.client.context import TransactionContext
-from waltz.common.config import ClientConfig, load
+from waltz.common.config.schemas import ClientConfig, load
 from waltz.local.cluster import LocalCluster
 from waltz.local.layout import Node
 

@@ -24,9 +24,9 @@ from waltz.common.zk.znodes import (
 )
 from waltz.local.cluster import LocalCluster
 from waltz.local.layout import ROOT, Node
+from waltz.operations.storages import connection
 from waltz.storage.remote.admin_client import StorageAdminClient
 from waltz.storage.remote.client import StorageClient
-from waltz.storage.remote.operations import connection
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 

@@ -14,13 +14,13 @@ from tests.integration.application import Append, Application, append_all
 from tests.integration.peers import Peers, live
 from tests.integration.session_clients import client_of, eventually, log_of, store_session
 from tests.unit.client.proxy import Proxies
-from waltz.common.config import ClientConfig, load
+from waltz.common.config.schemas import ClientConfig, load
 from waltz.common.wire.write_sessions import FenceOption, HeartbeatOption, HeartbeatState, LastTransactionStatus
 from waltz.common.zk.paths import ClusterPaths
 from waltz.common.zk.znodes import PartitionAssignment, PartitionMetadata
 from waltz.local.cluster import LocalCluster
 from waltz.local.layout import ROOT
-from waltz.storage.disk.segment_format import HEADER_SIZE_BYTES
+from waltz.storage.disk.segment.segment_format import HEADER_SIZE_BYTES
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
 

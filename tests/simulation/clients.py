@@ -5,8 +5,8 @@ from typing import Any
 from tests.simulation.cluster import ROOT, World
 from tests.simulation.zookeeper import ProcessZooKeeper
 from waltz.client.engine.environment import Environment, ZooKeeperCluster
-from waltz.client.engine.links import Connector
-from waltz.common.config import ClientConfig, from_mapping
+from waltz.client.engine.links.links import Connector
+from waltz.common.config.schemas import ClientConfig, from_mapping
 from waltz.common.ids import Endpoint
 from waltz.common.net.channel import Channel, ChannelHandler, connect
 from waltz.common.wire.frames import CLIENT_SERVER, Family

@@ -16,12 +16,12 @@ from tests.simulation.session_checks import SessionChecks
 from tests.simulation.storage_checks import StorageChecks
 from tests.simulation.trace import Trace
 from tests.simulation.zookeeper import ProcessZooKeeper, SimulatedEnsemble
-from waltz.common.config import ServerConfig, StorageConfig, from_mapping
+from waltz.common.config.schemas import ServerConfig, StorageConfig, from_mapping
 from waltz.common.errors import WaltzError
 from waltz.common.ids import Endpoint
-from waltz.common.metrics import Registry
+from waltz.common.metrics.registry import Registry
 from waltz.common.zk.store_admin import add_storage_node, assign_partitions, create_cluster, unassign_partitions
-from waltz.server.node import WaltzServer
+from waltz.server.process.node import WaltzServer
 from waltz.storage.node.node import StorageNode
 from waltz.storage.node.request_queue import QueueLimits
 from waltz.storage.remote.admin_client import StorageAdminClient

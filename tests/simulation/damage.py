@@ -15,9 +15,9 @@ from tests.simulation.target import Fault, Target
 from waltz.common.cluster.marks import read_committed_marks
 from waltz.common.errors import WaltzError
 from waltz.common.ids import Endpoint
-from waltz.storage.disk.segment_format import encode_record
-from waltz.storage.disk.slot_file import HEADER_SIZE_BYTES
-from waltz.storage.remote.repair import Repair
+from waltz.operations.repair import Repair
+from waltz.storage.disk.files.slot_file import HEADER_SIZE_BYTES
+from waltz.storage.disk.segment.segment_format import encode_record
 
 BEGIN_ANEW_AFTER = 5
 """So many repairs fail before an operator has the partition begin anew on the node."""

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from typing import Generic, NamedTuple, NoReturn, TypeVar
 
 from tests.simulation.loop import Process, ProcessState
-from waltz.storage.disk.disk_pace import DiskPace
-from waltz.storage.disk.files import File, Files
+from waltz.storage.disk.files.disk_pace import DiskPace
+from waltz.storage.disk.files.files import File, Files
 
 T = TypeVar("T")
 

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from unittest import mock
 
 from waltz.common.net.channel import Channel
-from waltz.server.feed import Feed
-from waltz.server.link import ClientLink
+from waltz.server.feeding.feed import Feed
+from waltz.server.requests.link import ClientLink
 from waltz.storage.node.data_port import DataConnection
 
 _CLASSES: tuple[type, ...] = (Channel, ClientLink, DataConnection, Feed)

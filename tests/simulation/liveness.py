@@ -13,25 +13,25 @@ from tests.simulation.application import LARGE_FACTOR
 from tests.simulation.cluster import STORAGE_PORT, Host, ServerHost, SimulatedCluster, World
 from tests.simulation.loop import Process, ProcessState, SimulatedTask, running_process
 from tests.simulation.network import SimulatedTransport
-from waltz.client.engine.appends import PartitionAppends
-from waltz.client.engine.feed import PartitionFeed
-from waltz.client.engine.links import LOOKS_PER_SILENCE, ServerLink
-from waltz.client.engine.monitor import TransactionMonitor
-from waltz.client.engine.mount import Mount
+from waltz.client.engine.links.links import LOOKS_PER_SILENCE, ServerLink
+from waltz.client.engine.partition.appends import PartitionAppends
+from waltz.client.engine.partition.feed import PartitionFeed
+from waltz.client.engine.partition.monitor import TransactionMonitor
+from waltz.client.engine.partition.mount import Mount
 from waltz.client.options import ClientOptions
 from waltz.common.ids import NO_TRANSACTION
 from waltz.common.net.channel import WRITE_HIGH_BYTES, Channel
 from waltz.common.wire.client_server import LockFailure
 from waltz.common.wire.versions import FIRST_WITH_ASSIGNMENT
-from waltz.server.appends import AppendCall
-from waltz.server.connection import MAX_UNSENT_BYTES
-from waltz.server.link import ClientLink
-from waltz.server.locks import Conflict
-from waltz.server.partition import ServerPartition
+from waltz.server.partition.locks import Conflict
+from waltz.server.partition.partition import ServerPartition
+from waltz.server.requests.appends import AppendCall
+from waltz.server.requests.connection import MAX_UNSENT_BYTES
+from waltz.server.requests.link import ClientLink
 from waltz.server.store.interface import Append
-from waltz.server.store.log import ReplicatedLog
+from waltz.server.store.log.log import ReplicatedLog
 from waltz.server.store.memory import MIN_SHARE_BYTES
-from waltz.server.store.session import StoreSession
+from waltz.server.store.session.session import StoreSession
 
 LOOK_INTERVAL_S = 1.0
 

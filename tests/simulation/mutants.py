@@ -16,26 +16,27 @@ from tests.simulation import planted_sessions as sessions
 from tests.simulation import planted_storage as storage
 from tests.simulation.disk import SimulatedFile, SimulatedFiles
 from tests.simulation.options import CONDITIONS
-from waltz.client.engine.appends import PartitionAppends
-from waltz.client.engine.links import ServerLink
-from waltz.client.engine.partition import StreamPartition
-from waltz.client.engine.partition_session import PartitionSession
+from waltz.client.engine.links.links import ServerLink
+from waltz.client.engine.partition.appends import PartitionAppends
+from waltz.client.engine.partition.partition import StreamPartition
+from waltz.client.engine.partition.partition_session import PartitionSession
 from waltz.common.cluster import replicas
-from waltz.server.feed import Feed
-from waltz.server.locks import LockTable
-from waltz.server.partition import ServerPartition
-from waltz.server.sequencer import Sequencer
-from waltz.server.store import log, recovery
-from waltz.server.store.continuity import Continuity
+from waltz.server.feeding.feed import Feed
+from waltz.server.partition.locks import LockTable
+from waltz.server.partition.partition import ServerPartition
+from waltz.server.partition.sequencer import Sequencer
+from waltz.server.partition.write_session import WriteSession
+from waltz.server.store.log import log
 from waltz.server.store.memory import MemoryAccount
 from waltz.server.store.metadata_node import MetadataNode
-from waltz.server.store.recovery import RecoveryMachine
-from waltz.server.store.replica import Replica
+from waltz.server.store.recovery import recovery
+from waltz.server.store.recovery.recovery import RecoveryMachine
+from waltz.server.store.replica.replica import Replica
 from waltz.server.store.ring import BatchRing
-from waltz.server.write_session import WriteSession
-from waltz.storage.disk import segment_recovery as storage_recovery
-from waltz.storage.disk.log import PartitionLog
-from waltz.storage.disk.scan import SegmentScan
+from waltz.server.store.session.continuity import Continuity
+from waltz.storage.disk.log.log import PartitionLog
+from waltz.storage.disk.segment import segment_recovery as storage_recovery
+from waltz.storage.disk.segment.scan import SegmentScan
 from waltz.storage.node import session_rule
 
 Plant = Callable[[], AbstractContextManager[object]]

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from typing import Any
 from unittest import mock
 
-from waltz.client.engine.appends import PartitionAppends
-from waltz.client.engine.feed import Fed, PartitionFeed
-from waltz.client.engine.mount import Mount
+from waltz.client.engine.partition.appends import PartitionAppends
+from waltz.client.engine.partition.feed import Fed, PartitionFeed
+from waltz.client.engine.partition.mount import Mount
 from waltz.client.engine.stream import StreamClient
 from waltz.client.engine.submission import AppendFields, Submission
 from waltz.client.transaction import Transaction
@@ -19,14 +19,14 @@ from waltz.common.net.channel import Channel
 from waltz.common.wire.client_server import HighWaterMarkRequest, HighWaterMarkResponse, LockFailure
 from waltz.common.wire.structures import SessionInfo
 from waltz.common.zk.client import ZooKeeper
-from waltz.server.locks import LockTable
-from waltz.server.partition import ServerPartition
-from waltz.server.pending import Pending
-from waltz.server.sequencer import Sequencer, Verdict
-from waltz.server.store.log import ReplicatedLog
-from waltz.server.store.replica import Replica
+from waltz.operations.storages import PartitionCopy
+from waltz.server.partition.locks import LockTable
+from waltz.server.partition.partition import ServerPartition
+from waltz.server.partition.sequencer import Sequencer, Verdict
+from waltz.server.requests.pending import Pending
+from waltz.server.store.log.log import ReplicatedLog
+from waltz.server.store.replica.replica import Replica
 from waltz.storage.remote.admin_client import StorageAdminClient
-from waltz.storage.remote.operations import PartitionCopy
 
 _MUCH = 1 << 60
 

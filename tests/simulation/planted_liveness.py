@@ -5,19 +5,19 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from unittest import mock
 
-from waltz.client.engine.links import ServerLink
-from waltz.client.engine.partition import StreamPartition
+from waltz.client.engine.links.links import ServerLink
+from waltz.client.engine.partition.partition import StreamPartition
 from waltz.common.cluster.manager import ClusterManager
 from waltz.common.wire.client_server import MountRequest
 from waltz.common.zk.client import ConnectionLossError, SessionExpiredError
-from waltz.server.appends import AppendCall
-from waltz.server.connection import ClientConnection
-from waltz.server.feed import Feed, Notices
-from waltz.server.link import ClientLink
-from waltz.server.partition import ServerPartition
-from waltz.server.pending import Pending
-from waltz.server.sequencer import Sequencer
-from waltz.server.store.replica import Replica, ReplicaStalledError
+from waltz.server.feeding.feed import Feed, Notices
+from waltz.server.partition.partition import ServerPartition
+from waltz.server.partition.sequencer import Sequencer
+from waltz.server.requests.appends import AppendCall
+from waltz.server.requests.connection import ClientConnection
+from waltz.server.requests.link import ClientLink
+from waltz.server.requests.pending import Pending
+from waltz.server.store.replica.replica import Replica, ReplicaStalledError
 from waltz.storage.remote.owed_answers import OwedAnswers
 
 _NEVER = 1 << 62

@@ -4,10 +4,10 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from unittest import mock
 
-from waltz.client.engine.appends import PartitionAppends
-from waltz.client.engine.partition_session import PartitionSession
+from waltz.client.engine.partition.appends import PartitionAppends
+from waltz.client.engine.partition.partition_session import PartitionSession
+from waltz.client.engine.partition.write_session import ClientWriteSession, SessionState
 from waltz.client.engine.submission import Submission
-from waltz.client.engine.write_session import ClientWriteSession, SessionState
 from waltz.common.wire.client_server import MountRequest
 from waltz.common.wire.write_sessions import (
     NO_WRITE_SESSION,
@@ -16,14 +16,14 @@ from waltz.common.wire.write_sessions import (
     LastTransactionStatus,
     SessionFenced,
 )
-from waltz.server.appends import AppendCall
-from waltz.server.fencing import Fencing
-from waltz.server.link import ClientLink
-from waltz.server.partition import ServerPartition
-from waltz.server.pending import Pending
-from waltz.server.sequencer import Sequencer, Verdict
-from waltz.server.store.continuity import Continuity
-from waltz.server.write_session import WriteSession
+from waltz.server.partition.fencing import Fencing
+from waltz.server.partition.partition import ServerPartition
+from waltz.server.partition.sequencer import Sequencer, Verdict
+from waltz.server.partition.write_session import WriteSession
+from waltz.server.requests.appends import AppendCall
+from waltz.server.requests.link import ClientLink
+from waltz.server.requests.pending import Pending
+from waltz.server.store.session.continuity import Continuity
 
 
 @contextlib.contextmanager

@@ -8,23 +8,25 @@ from unittest import mock
 
 from tests.simulation.disk import SECTOR_BYTES, SimulatedFile, SimulatedFiles
 from tests.simulation.loop import running_process
+from waltz.common.cluster import quorum as voting
 from waltz.common.wire import storage as wire
 from waltz.common.zk.client import ANY_VERSION
 from waltz.common.zk.znodes import UNRESOLVED, PartitionMetadata
-from waltz.server.store import recovery, session, voting
 from waltz.server.store.interface import Append
 from waltz.server.store.metadata_node import MetadataNode
-from waltz.server.store.recovery import RecoveryMachine, Step
-from waltz.server.store.recovery_effects import GetMaximum, Open, Truncate
-from waltz.server.store.replica import Replica
-from waltz.server.store.replica_stages import Stage
-from waltz.server.store.replica_states import NO_SESSION, is_clean, states_after_recovery
+from waltz.server.store.recovery import recovery
+from waltz.server.store.recovery.recovery import RecoveryMachine, Step
+from waltz.server.store.recovery.recovery_effects import GetMaximum, Open, Truncate
+from waltz.server.store.recovery.replica_states import NO_SESSION, is_clean, states_after_recovery
+from waltz.server.store.replica.replica import Replica
+from waltz.server.store.replica.replica_stages import Stage
 from waltz.server.store.ring import BatchRing
-from waltz.server.store.session import StoreSession
-from waltz.server.store.settlement import Settlement
-from waltz.storage.disk.log import PartitionLog
-from waltz.storage.disk.scan import SegmentScan
-from waltz.storage.disk.segment_format import Reader, find_later_record
+from waltz.server.store.session import session
+from waltz.server.store.session.session import StoreSession
+from waltz.server.store.session.settlement import Settlement
+from waltz.storage.disk.log.log import PartitionLog
+from waltz.storage.disk.segment.scan import SegmentScan
+from waltz.storage.disk.segment.segment_format import Reader, find_later_record
 from waltz.storage.node.partition import StoragePartition
 
 

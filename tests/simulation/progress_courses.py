@@ -10,8 +10,8 @@ from tests.simulation.courses import around_storage, end_servers
 from tests.simulation.disk import Trouble
 from tests.simulation.disk_faults import in_trouble
 from tests.simulation.target import Fault, Target
-from waltz.server.store.log import ReplicatedLog
-from waltz.server.store.replica import Replica
+from waltz.server.store.log.log import ReplicatedLog
+from waltz.server.store.replica.replica import Replica
 
 STANDSTILL_S = 40.0
 

@@ -10,9 +10,9 @@ from tests.simulation.faults import operate
 from tests.simulation.loop import Process
 from tests.simulation.target import Fault, Target
 from waltz.common.ids import NO_TRANSACTION, Endpoint
+from waltz.operations.storages import PartitionCopy, connection
 from waltz.storage.remote.admin_client import StorageAdminClient
 from waltz.storage.remote.client import StorageClient
-from waltz.storage.remote.operations import PartitionCopy, connection
 
 BATCH_SIZE = 20
 

@@ -25,10 +25,10 @@ from tests.simulation.scale_report import Report, Size
 from waltz.client.builder import Append
 from waltz.client.callbacks import WaltzClient
 from waltz.client.context import WaltzClientCallbacks
-from waltz.client.engine.mount_states import State
+from waltz.client.engine.partition.mount_states import State
 from waltz.client.transaction import Transaction
 from waltz.common.net import channel
-from waltz.server.store.replica_view import ReplicaStatus
+from waltz.server.store.replica.replica_view import ReplicaStatus
 
 GROUPS = 3
 """Replicas of a partition: one in each group of storages."""

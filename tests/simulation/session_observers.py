@@ -7,8 +7,8 @@ from unittest import mock
 
 from tests.simulation.loop import running_process
 from tests.simulation.session_checks import Opened, SessionChecks
-from waltz.client.engine.appends import PartitionAppends
-from waltz.client.engine.partition_session import BegunSession, PartitionSession
+from waltz.client.engine.partition.appends import PartitionAppends
+from waltz.client.engine.partition.partition_session import BegunSession, PartitionSession
 from waltz.common.ids import ReqId
 from waltz.common.wire.append_request import encode_append
 from waltz.common.wire.client_server import Message
@@ -24,11 +24,11 @@ from waltz.common.wire.write_sessions import (
     LastTransactionStatus,
     SessionFenced,
 )
-from waltz.server.appends import AppendCall
-from waltz.server.fencing import Fencing
-from waltz.server.link import ClientLink
-from waltz.server.partition import ServerPartition
-from waltz.server.pending import Pending
+from waltz.server.partition.fencing import Fencing
+from waltz.server.partition.partition import ServerPartition
+from waltz.server.requests.appends import AppendCall
+from waltz.server.requests.link import ClientLink
+from waltz.server.requests.pending import Pending
 from waltz.storage.node.partition import StoragePartition
 
 
@@ -153,7 +153,7 @@ def _clients_are_seen(checks: SessionChecks) -> Iterator[None]:
         return begun
 
     with (
-        mock.patch("waltz.client.engine.appends.encode_append", encoded),
+        mock.patch("waltz.client.engine.partition.appends.encode_append", encoded),
         mock.patch.object(PartitionAppends, "session_fenced", heard_fenced),
         mock.patch.object(PartitionSession, "response", heard),
         mock.patch.object(PartitionSession, "fence", has_fenced),

@@ -48,22 +48,22 @@ from tests.simulation.schedule import ALL_FAULTS, draw_faults, heal
 from tests.simulation.session_scenario import SessionScenario
 from tests.simulation.target import Fault, Target
 from tests.simulation.trace import Trace
-from waltz.client.engine import mount as client_mount
+from waltz.client.engine.partition import mount as client_mount
 from waltz.client.plain import reader
 from waltz.common.cluster import marks
 from waltz.common.errors import WaltzError
 from waltz.common.net import channel
 from waltz.common.records import Record
-from waltz.server import answers as server_answers
-from waltz.server import node as server_node
-from waltz.server.partition import ServerPartition
+from waltz.server.partition import answers as server_answers
+from waltz.server.partition.partition import ServerPartition
+from waltz.server.process import node as server_node
 from waltz.server.store.interface import Append, StoreOptions
-from waltz.server.store.replica_states import NO_SESSION
+from waltz.server.store.recovery.replica_states import NO_SESSION
 from waltz.server.store.ring import BatchRing
-from waltz.server.store.session import StoreSession
+from waltz.server.store.session.session import StoreSession
 from waltz.storage.disk.control_file import ControlFile
 from waltz.storage.disk.fence import FenceFile
-from waltz.storage.disk.log import PartitionLog
+from waltz.storage.disk.log.log import PartitionLog
 from waltz.storage.node.partition import StoragePartition
 
 if TYPE_CHECKING:

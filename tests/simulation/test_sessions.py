@@ -11,10 +11,10 @@ from tests.simulation.__main__ import Course
 from tests.simulation.options import CONDITIONS
 from tests.simulation.simulation import Simulation
 from waltz.common.wire.write_sessions import NO_WRITE_SESSION
-from waltz.server.fencing import Fencing
-from waltz.server.link import ClientLink
-from waltz.server.pending import Pending
-from waltz.server.write_session import WriteSession
+from waltz.server.partition.fencing import Fencing
+from waltz.server.partition.write_session import WriteSession
+from waltz.server.requests.link import ClientLink
+from waltz.server.requests.pending import Pending
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
 """Processes that are killed close nothing."""

@@ -12,7 +12,7 @@ import pytest
 from tests.simulation.lines import Line
 from tests.simulation.loop import current_process
 from tests.simulation.worlds import SmallWorld, run
-from waltz.client.engine.links import LOOKS_PER_SILENCE, Links, ServerLink
+from waltz.client.engine.links.links import LOOKS_PER_SILENCE, Links, ServerLink
 from waltz.client.options import ClientOptions
 from waltz.common.checksum import checksum
 from waltz.common.ids import Endpoint, ReqId

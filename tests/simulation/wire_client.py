@@ -40,7 +40,7 @@ from waltz.common.wire.write_sessions import (
     LastTransactionStatus,
     SessionFenced,
 )
-from waltz.server.node import WaltzServer
+from waltz.server.process.node import WaltzServer
 
 FIRST_CLIENT_ID = 1 << 24
 """Above those that the cluster gives."""

@@ -10,7 +10,7 @@ import itertools
 from collections.abc import AsyncIterator, Sequence
 
 from waltz.common.cluster.replicas import read_replicas
-from waltz.common.config import CliConfig, load
+from waltz.common.config.schemas import CliConfig, load
 from waltz.common.errors import ConnectFailedError, WaltzError
 from waltz.common.ids import Endpoint
 from waltz.common.net.tls import client_context

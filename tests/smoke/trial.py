@@ -12,7 +12,7 @@ from tests.smoke.workload import Application, Load, Workload
 from waltz.client.callbacks import WaltzClient
 from waltz.client.engine.rpc import RpcClient
 from waltz.client.options import ClientOptions
-from waltz.common.config import ClientConfig, load
+from waltz.common.config.schemas import ClientConfig, load
 from waltz.common.errors import WaltzError
 from waltz.common.zk.client import NoNodeError, ZooKeeper
 from waltz.common.zk.paths import ClusterPaths

@@ -23,7 +23,7 @@ from tests.smoke.sessions import Sessions
 from tests.smoke.trial import settle
 from tests.smoke.workload import Application, Load, Workload
 from waltz.client.callbacks import WaltzClient
-from waltz.common.config import ClientConfig, load
+from waltz.common.config.schemas import ClientConfig, load
 from waltz.common.errors import WaltzError
 
 REPORT_INTERVAL_S = 0.2

@@ -17,7 +17,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from waltz.asynchronous import connect
 from waltz.client.builder import Append
 from waltz.common.checksum import checksum
-from waltz.common.config import CliConfig, load
+from waltz.common.config.schemas import CliConfig, load
 from waltz.common.ids import Endpoint, ReqId
 from waltz.common.net.tls import client_context
 from waltz.common.records import Record

@@ -9,10 +9,10 @@ from pydantic import BaseModel, Field
 
 from tests.configuration_page import MODELS, ORIGINAL, PAGE, Key, keys_of, written
 from waltz.cli.main import main
-from waltz.common.config import MODELS as ALL_MODELS
-from waltz.common.config import load
-from waltz.common.config_reader import flat, keys
-from waltz.common.config_sources import ALL_VARIABLES, variable_of
+from waltz.common.config.reader import flat, keys
+from waltz.common.config.schemas import MODELS as ALL_MODELS
+from waltz.common.config.schemas import load
+from waltz.common.config.sources import ALL_VARIABLES, variable_of
 from waltz.server import __main__ as server
 
 DEPLOY = Path(__file__).parents[2] / "deploy"

@@ -12,7 +12,7 @@ from waltz.cli.main import parser
 from waltz.common.wire import admin_version1, client_server, storage
 from waltz.common.wire.catalogue import Catalogue
 from waltz.common.wire.frames import CLIENT_SERVER, STORAGE, STORAGE_ADMIN
-from waltz.storage.disk.segment_format import HEADER_SIZE_BYTES, RECORD_PREFIX
+from waltz.storage.disk.segment.segment_format import HEADER_SIZE_BYTES, RECORD_PREFIX
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"

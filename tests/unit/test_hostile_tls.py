@@ -15,19 +15,19 @@ from tests.unit.client.fake_server import FakeServer, Log
 from tests.unit.client.test_cluster import Managed
 from tests.unit.common.net.certificates import Authority, write_pem, write_pkcs12
 from tests.unit.common.net.peers import Recorder, bare_client
-from tests.unit.server.test_node import PARTITIONS, no_storage
-from tests.unit.server.test_node import ROOT as SERVER_ROOT
-from tests.unit.server.test_node import config as server_config
+from tests.unit.server.process.test_node import PARTITIONS, no_storage
+from tests.unit.server.process.test_node import ROOT as SERVER_ROOT
+from tests.unit.server.process.test_node import config as server_config
 from tests.unit.storage.node_support import KEY, PARTITION_COUNT, TIMEOUT_S, records, running_node
 from waltz.common.cluster.manager import ClusterManager
-from waltz.common.config import CliConfig, ClientConfig, ServerConfig, StorageConfig, TlsConfig, load
+from waltz.common.config.schemas import CliConfig, ClientConfig, ServerConfig, StorageConfig, TlsConfig, load
 from waltz.common.errors import ConfigError, ConnectFailedError, WaltzError
 from waltz.common.ids import Endpoint
 from waltz.common.net.channel import connect
 from waltz.common.net.tls import client_context, server_context
 from waltz.common.wire.frames import CLIENT_SERVER
 from waltz.common.zk.store_admin import add_storage_node, create_cluster
-from waltz.server.node import WaltzServer
+from waltz.server.process.node import WaltzServer
 from waltz.storage.remote.client import StorageClient
 
 PASSWORD = "correct-horse-battery"

@@ -32,7 +32,7 @@ from tests.unit.reference_examples import (
 from waltz.client.database_batches import MAX_BATCH
 from waltz.client.engine.environment import Environment
 from waltz.client.mock import MockDriver
-from waltz.common.config import TlsConfig
+from waltz.common.config.schemas import TlsConfig
 from waltz.common.errors import WaltzError
 from waltz.common.net.channel import Channel
 from waltz.table import codecs

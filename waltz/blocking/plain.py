@@ -19,7 +19,7 @@ from waltz.client.plain.consumer import Start
 from waltz.client.plain.feed import Feed
 from waltz.client.plain.merged import MergedFeed as AsyncMergedFeed
 from waltz.client.positions.interface import PositionStore
-from waltz.common.metrics import Registry
+from waltz.common.metrics.registry import Registry
 
 
 class PlainClient(Calls):

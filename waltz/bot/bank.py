@@ -18,7 +18,7 @@ from waltz.bot.journal import Journal
 from waltz.bot.prover import READ_TIMEOUT_S
 from waltz.bot.troubles import Troubles
 from waltz.client.errors import AppendError, SessionFencedError, SessionNotSupportedError
-from waltz.common.metrics import Json
+from waltz.common.metrics.registry import Json
 from waltz.demo.transfers import Transfer, random_transfers
 from waltz.table.face.table import Table
 from waltz.table.face.transaction import TableTransaction

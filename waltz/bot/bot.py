@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from waltz.bot.journal import Journal
 from waltz.bot.troubles import Troubles
-from waltz.common.metrics import Json
+from waltz.common.metrics.registry import Json
 
 
 class Bot(ABC):

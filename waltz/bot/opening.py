@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from waltz.asynchronous import Client, connect
 from waltz.client.engine.environment import Driver
-from waltz.common.config import ClientConfig
+from waltz.common.config.schemas import ClientConfig
 from waltz.common.errors import WaltzError
 from waltz.table.codecs import Codec, check_available
 from waltz.table.errors import CodecUnavailableError

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from waltz.bot.bot import Bot
 from waltz.bot.prover import Prover
-from waltz.common.metrics import Json
+from waltz.common.metrics.registry import Json
 
 
 class RowBot(Bot):

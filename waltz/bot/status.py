@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from waltz.bot.bot import Bot
-from waltz.common.metrics import Json, Registry
+from waltz.common.metrics.registry import Json, Registry
 from waltz.common.net.http import HttpServer, Request, Response, json_page
 
 

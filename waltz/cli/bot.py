@@ -21,9 +21,9 @@ from waltz.bot.running import CLEAN, DEVIATED, Limits, run
 from waltz.bot.troubles import Troubles
 from waltz.cli.output import json_option, show
 from waltz.cli.session import Nouns, client_config, cluster_option, endpoint, named_cluster, noun, number
-from waltz.common.config import ClientConfig
+from waltz.common.config.schemas import ClientConfig
 from waltz.common.ids import Endpoint
-from waltz.common.metrics import Json
+from waltz.common.metrics.registry import Json
 
 MIB = 1 << 20
 

@@ -6,7 +6,6 @@ import contextlib
 import logging
 from collections.abc import Collection
 
-from waltz.cli.moves import plan_rebalance
 from waltz.cli.moving import carry_out, moving_options
 from waltz.cli.output import counted, logger_option, show
 from waltz.cli.replica_moving import read_moves
@@ -14,14 +13,21 @@ from waltz.cli.server_metrics import add_http_option, read_metrics
 from waltz.cli.session import Nouns, Session, cluster_command, noun, number, partition_ranges
 from waltz.common.cluster.marks import ask_committed_marks
 from waltz.common.errors import WaltzError
-from waltz.common.metrics import Json
+from waltz.common.metrics.registry import Json
 from waltz.common.zk.client import NoNodeError
 from waltz.common.zk.ensure import StorageAddress, ensure_cluster
 from waltz.common.zk.paths import ClusterPaths
 from waltz.common.zk.store_admin import read_server_descriptors, read_store_params
-from waltz.survey.checks import Check, find_disabled_warnings, find_failures, find_session_warnings, find_stragglers
-from waltz.survey.replica_reports import ask_replicas
-from waltz.survey.survey import Survey, ask_server, read_survey
+from waltz.operations.moves import plan_rebalance
+from waltz.operations.survey.checks import (
+    Check,
+    find_disabled_warnings,
+    find_failures,
+    find_session_warnings,
+    find_stragglers,
+)
+from waltz.operations.survey.replica_reports import ask_replicas
+from waltz.operations.survey.survey import Survey, ask_server, read_survey
 from waltz.table.errors import PropertiesError
 from waltz.table.properties import read_properties
 

@@ -10,10 +10,10 @@ from pydantic import BaseModel
 
 from waltz.cli.output import json_option, show
 from waltz.cli.session import CONFIG_VARIABLE, Nouns, noun
-from waltz.common.config import CliConfig, ClientConfig, ServerConfig, StorageConfig
-from waltz.common.config_command import Checked, checked, print_check, setting_options
-from waltz.common.config_sources import examine_sources
-from waltz.common.metrics import Json
+from waltz.common.config.command import Checked, checked, print_check, setting_options
+from waltz.common.config.schemas import CliConfig, ClientConfig, ServerConfig, StorageConfig
+from waltz.common.config.sources import examine_sources
+from waltz.common.metrics.registry import Json
 from waltz.common.net.config_files import file_problems
 from waltz.common.zk.addresses import address_problems
 

@@ -12,12 +12,12 @@ from waltz.cli.output import json_option, record_document, show, table, terminal
 from waltz.cli.session import Nouns, noun, number
 from waltz.common.errors import WaltzError
 from waltz.common.ids import ReqId
-from waltz.common.metrics import Json
+from waltz.common.metrics.registry import Json
 from waltz.common.records import Record
 from waltz.storage.disk.control_file import FILE_NAME, ControlFile
-from waltz.storage.disk.files import OsFiles
+from waltz.storage.disk.files.files import OsFiles
 from waltz.storage.disk.inspection import InspectedSegment, inspect_control_file, inspect_segment
-from waltz.storage.disk.segment import RecordCheck
+from waltz.storage.disk.segment.segment import RecordCheck
 from waltz.storage.errors import CorruptionError
 
 MAX_FAILURES = 100

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from waltz.cli.load import Load, Measured
 from waltz.common.errors import WaltzError
-from waltz.common.metrics import Json
+from waltz.common.metrics.registry import Json
 from waltz.common.version import with_extra
 
 PERCENTS = (50.0, 75.0, 90.0, 95.0, 99.0, 99.9, 99.99, 100.0)

@@ -6,7 +6,7 @@ from pathlib import Path
 from waltz.cli.output import json_option, show, tell
 from waltz.cli.session import Nouns, noun, number
 from waltz.common.errors import WaltzError
-from waltz.common.metrics import Json
+from waltz.common.metrics.registry import Json
 from waltz.local import keeper
 from waltz.local.cluster import LocalCluster
 from waltz.local.java import find_java

@@ -7,20 +7,20 @@ import argparse
 import asyncio
 from collections.abc import Callable
 
-from waltz.cli.moves import Move, Ownership, Step, described, moves_between, ranges
 from waltz.cli.output import confirm, show, tell, yes_option
 from waltz.cli.session import Session, number
 from waltz.client.engine.rpc import RpcClient
 from waltz.common.cluster.marks import read_committed_marks
 from waltz.common.errors import WaltzError
-from waltz.common.metrics import Json
+from waltz.common.metrics.registry import Json
 from waltz.common.zk.store_admin import (
     read_partition_assignment,
     read_server_descriptors,
     read_store_params,
     sync_cluster,
 )
-from waltz.survey.survey import ask_server
+from waltz.operations.moves import Move, Ownership, Step, described, moves_between, ranges
+from waltz.operations.survey.survey import ask_server
 
 Planner = Callable[[Ownership], list[Step]]
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from waltz.common.errors import WaltzError
 from waltz.common.ids import ReqId
-from waltz.common.metrics import Json
+from waltz.common.metrics.registry import Json
 from waltz.common.records import Record
 
 if TYPE_CHECKING:

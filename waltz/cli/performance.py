@@ -13,7 +13,7 @@ from waltz.cli.output import counted, show
 from waltz.cli.progress import progress
 from waltz.cli.session import Nouns, Session, client_of, cluster_command, noun, number
 from waltz.client.plain.client import Client
-from waltz.common.metrics import Json
+from waltz.common.metrics.registry import Json
 
 IN_FLIGHT = 64
 CONSUMER_PRODUCERS = 4

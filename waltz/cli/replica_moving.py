@@ -11,10 +11,21 @@ import sys
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from typing import NamedTuple
 
-from waltz.cli.moves import ranges
 from waltz.cli.output import confirm, show, tell
 from waltz.cli.progress import progress
-from waltz.cli.replica_moves import (
+from waltz.cli.session import Session
+from waltz.common.cluster.marks import read_committed_marks
+from waltz.common.cluster.replicas import Replicas, read_replicas
+from waltz.common.errors import ConnectFailedError, WaltzError
+from waltz.common.ids import NO_TRANSACTION, Endpoint
+from waltz.common.metrics.registry import Json
+from waltz.common.zk import store_admin
+from waltz.common.zk.client import NodeExistsError, NoNodeError, ZooKeeper
+from waltz.common.zk.mutex import mutex
+from waltz.common.zk.paths import ClusterPaths
+from waltz.operations.filling import FillOptions, ReplicaFilling
+from waltz.operations.moves import ranges
+from waltz.operations.replica_moves import (
     Move,
     Refused,
     Step,
@@ -26,20 +37,9 @@ from waltz.cli.replica_moves import (
     next_step,
     next_step_back,
 )
-from waltz.cli.session import Session
-from waltz.common.cluster.marks import read_committed_marks
-from waltz.common.cluster.replicas import Replicas, read_replicas
-from waltz.common.errors import ConnectFailedError, WaltzError
-from waltz.common.ids import NO_TRANSACTION, Endpoint
-from waltz.common.metrics import Json
-from waltz.common.zk import store_admin
-from waltz.common.zk.client import NodeExistsError, NoNodeError, ZooKeeper
-from waltz.common.zk.mutex import mutex
-from waltz.common.zk.paths import ClusterPaths
+from waltz.operations.storages import admin_endpoint, connection
+from waltz.operations.survey.survey import StorageReport, ask_storage
 from waltz.storage.remote.admin_client import StorageAdminClient
-from waltz.storage.remote.filling import FillOptions, ReplicaFilling
-from waltz.storage.remote.operations import admin_endpoint, connection
-from waltz.survey.survey import StorageReport, ask_storage
 
 ANSWER_TIMEOUT_S = 5.0
 """How long a storage may take to say what it has."""

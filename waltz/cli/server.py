@@ -6,7 +6,6 @@ import functools
 import json
 from collections.abc import Awaitable, Callable, Mapping
 
-from waltz.cli.moves import plan_drain
 from waltz.cli.moving import carry_out, moving_options
 from waltz.cli.output import json_option, logger_option, show
 from waltz.cli.server_metrics import fetch_metrics
@@ -14,8 +13,9 @@ from waltz.cli.session import Nouns, Session, cluster_command, endpoint, failed,
 from waltz.client.engine.rpc import RpcClient
 from waltz.common.errors import WaltzError
 from waltz.common.ids import Endpoint
-from waltz.common.metrics import Json
+from waltz.common.metrics.registry import Json
 from waltz.common.zk.store_admin import read_server_descriptors, read_store_params, sync_cluster
+from waltz.operations.moves import plan_drain
 
 HTTP_TIMEOUT_S = 10.0
 

@@ -11,10 +11,10 @@ from typing import NamedTuple, TypeAlias
 
 from waltz.asynchronous import Client, connect
 from waltz.cli.output import json_option
-from waltz.common.config import CliConfig, ClientConfig
-from waltz.common.config_command import setting_options
-from waltz.common.config_reader import settle
-from waltz.common.config_sources import examine_sources
+from waltz.common.config.command import setting_options
+from waltz.common.config.reader import settle
+from waltz.common.config.schemas import CliConfig, ClientConfig
+from waltz.common.config.sources import examine_sources
 from waltz.common.errors import ConfigError, WaltzError
 from waltz.common.ids import Endpoint
 from waltz.common.net.tls import client_context

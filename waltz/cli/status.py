@@ -15,7 +15,7 @@ from waltz.common.cluster.owners import Owner
 from waltz.common.errors import WaltzError
 from waltz.common.version import with_extra
 from waltz.common.zk.store_admin import read_store_params
-from waltz.survey.cluster_state import ClusterState, PartitionState, ReplicaState, StorageState, read_state
+from waltz.operations.survey.cluster_state import ClusterState, PartitionState, ReplicaState, StorageState, read_state
 
 UNKNOWN = "-"
 

@@ -11,15 +11,14 @@ from waltz.cli.output import confirm, counted, logger_option, show, tell, yes_op
 from waltz.cli.replica_moving import move_replicas
 from waltz.cli.session import Nouns, Session, cluster_command, endpoint, failed, noun, number, partition_ranges, port
 from waltz.common.cluster.marks import read_committed_marks
-from waltz.common.config import TlsConfig, load
+from waltz.common.config.schemas import TlsConfig, load
 from waltz.common.errors import WaltzError
 from waltz.common.ids import Endpoint
-from waltz.common.metrics import Json
+from waltz.common.metrics.registry import Json
 from waltz.common.net.tls import client_context
 from waltz.common.zk.store_admin import read_connections, read_store_params
-from waltz.storage.remote.admin_client import StorageAdminClient
-from waltz.storage.remote.client import StorageClient
-from waltz.storage.remote.operations import (
+from waltz.operations.repair import Repair
+from waltz.operations.storages import (
     PartitionCopy,
     admin_endpoint,
     connection,
@@ -27,7 +26,8 @@ from waltz.storage.remote.operations import (
     sync_partitions,
     validate,
 )
-from waltz.storage.remote.repair import Repair
+from waltz.storage.remote.admin_client import StorageAdminClient
+from waltz.storage.remote.client import StorageClient
 
 MARK_TIMEOUT_S = 10.0
 """How long a repair waits for the owner of a partition to tell what is committed."""

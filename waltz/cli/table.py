@@ -14,7 +14,7 @@ from waltz.cli.session import Nouns, client_command, noun, number, partition_ran
 from waltz.cli.table_files import export_rows, import_rows
 from waltz.cli.table_text import ENCODINGS, FORMATS, TextError, to_bytes, to_json, to_line, to_text
 from waltz.common.errors import WaltzError
-from waltz.common.metrics import Json
+from waltz.common.metrics.registry import Json
 from waltz.table.envelope import Row
 from waltz.table.errors import VersionConflict
 from waltz.table.face.configured import properties_of

@@ -8,7 +8,6 @@ from collections.abc import Collection, Coroutine, Iterator, Sequence
 from pathlib import Path
 
 from waltz.cli.client import check_partition
-from waltz.cli.moves import ranges
 from waltz.cli.output import counted, record_document, show, standard_input, terminal_width
 from waltz.cli.session import Nouns, Session, client_of, cluster_command, number, partition_ranges
 from waltz.client.builder import Append
@@ -16,8 +15,9 @@ from waltz.client.errors import AppendError, AppendManyError
 from waltz.client.locks import PartitionLocalLock
 from waltz.client.plain.client import APPEND_TIMEOUT_S, Client
 from waltz.common.errors import WaltzError
-from waltz.common.metrics import Json
+from waltz.common.metrics.registry import Json
 from waltz.common.records import Record
+from waltz.operations.moves import ranges
 
 _LINES_AT_ONCE = 1000
 

@@ -12,7 +12,7 @@ from waltz.cli.session import Nouns, Session, cluster_command, noun, number, par
 from waltz.common.cluster.owners import Owner, OwnerConnection, read_owners
 from waltz.common.errors import ConnectFailedError, ProtocolError, WaltzError
 from waltz.common.ids import Endpoint, ReqId
-from waltz.common.metrics import Json
+from waltz.common.metrics.registry import Json
 from waltz.common.wire.versions import FIRST_WITH_WRITE_SESSION
 from waltz.common.wire.write_sessions import (
     NO_WRITE_SESSION,

@@ -5,7 +5,7 @@ import argparse
 from waltz.cli.output import confirm, logger_option, show, yes_option
 from waltz.cli.session import Nouns, Session, cluster_command, endpoint, noun, number, partition_ranges, port
 from waltz.common.ids import LONG_MIN
-from waltz.common.metrics import Json
+from waltz.common.metrics.registry import Json
 from waltz.common.zk import store_admin
 from waltz.common.zk.paths import ClusterPaths
 

@@ -3,7 +3,7 @@
 import asyncio
 from typing import Generic, TypeVar
 
-from waltz.client.engine.appends import PartitionAppends
+from waltz.client.engine.partition.appends import PartitionAppends
 from waltz.client.engine.submission import Submission
 from waltz.client.errors import (
     AppendError,

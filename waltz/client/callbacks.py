@@ -16,8 +16,8 @@ from waltz.client.context import TransactionContext, WaltzClientCallbacks
 from waltz.client.decisions import Basis, DecidedSubmission, check_attempts, serialized_decide, transact_applied
 from waltz.client.engine.engine import Engine
 from waltz.client.engine.environment import Config, Environment, ZooKeeperCluster, environment_of
-from waltz.client.engine.feed import Applier
-from waltz.client.engine.links import Connector
+from waltz.client.engine.links.links import Connector
+from waltz.client.engine.partition.feed import Applier
 from waltz.client.engine.sessions import ExclusiveSession
 from waltz.client.engine.submission import AppendFields, Submission, tell_failure
 from waltz.client.engine.tasks import Closing, take_all
@@ -26,10 +26,10 @@ from waltz.client.events import OnEvent
 from waltz.client.opening import Opening
 from waltz.client.options import ClientOptions
 from waltz.client.retry_policy import RetryPolicy
-from waltz.common.config import ClientConfig
+from waltz.common.config.schemas import ClientConfig
 from waltz.common.ids import Endpoint
 from waltz.common.keys import partition_for
-from waltz.common.metrics import Registry
+from waltz.common.metrics.registry import Registry
 from waltz.common.net.channel import connect
 from waltz.common.serializers import Serializer
 from waltz.common.zk.client import ZooKeeper

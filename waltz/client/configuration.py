@@ -2,7 +2,7 @@
 
 What counts more is listed first:
 
-1. keyword arguments: the attribute names of :class:`~waltz.common.config.ClientConfig`, and ``tls``;
+1. keyword arguments: the attribute names of :class:`~waltz.common.config.schemas.ClientConfig`, and ``tls``;
 2. environment variables, one for each key: ``WALTZ_`` and the key in capitals, an underscore for each dot and before
    each word, so ``WALTZ_CLIENT_SSL_TRUST_STORE_LOCATION`` for ``client.ssl.trustStore.location``;
 3. the configuration file that is given, or that ``WALTZ_CONFIG`` names.
@@ -16,9 +16,9 @@ import os
 from collections.abc import Mapping
 from typing import Literal, TypedDict
 
-from waltz.common.config import ClientConfig, TlsConfig, from_mapping, load
-from waltz.common.config_reader import Given, flat, ignored
-from waltz.common.config_sources import from_environment, variable_of, variables_of
+from waltz.common.config.reader import Given, flat, ignored
+from waltz.common.config.schemas import ClientConfig, TlsConfig, from_mapping, load
+from waltz.common.config.sources import from_environment, variable_of, variables_of
 
 logger = logging.getLogger(__name__)
 

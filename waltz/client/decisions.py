@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from waltz.client.awaited import AwaitedSubmission
 from waltz.client.builder import Append, fields_of, serialized
-from waltz.client.engine.appends import PartitionAppends
+from waltz.client.engine.partition.appends import PartitionAppends
 from waltz.client.engine.submission import AppendFields
 from waltz.client.errors import LockConflict
 from waltz.common.errors import WaltzError

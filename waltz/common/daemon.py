@@ -14,9 +14,9 @@ from typing import TypeVar
 
 from pydantic import BaseModel
 
-from waltz.common.config_command import Look, checked, found_by, print_check, setting_options
-from waltz.common.config_reader import settle
-from waltz.common.config_sources import examine_sources
+from waltz.common.config.command import Look, checked, found_by, print_check, setting_options
+from waltz.common.config.reader import settle
+from waltz.common.config.sources import examine_sources
 from waltz.common.errors import ConfigError, WaltzError
 from waltz.common.json_log import log_to_stderr
 from waltz.common.loops import run as run_on_loop

@@ -8,9 +8,9 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from typing import NamedTuple
 
-from waltz.common.metrics import Json
+from waltz.common.metrics.registry import Json
 from waltz.console.problems import WARNING, WORDS, failed_checks, find_problems, shortened, silent_storages
-from waltz.survey.cluster_state import ClusterState, PartitionState
+from waltz.operations.survey.cluster_state import ClusterState, PartitionState
 
 COLUMNS = (
     *("id", "owner", "generation", "session", "mark", "rate", "p99_ms", "lag"),

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib.resources import files
 from typing import NamedTuple
 
-from waltz.common.metrics import Json
+from waltz.common.metrics.registry import Json
 from waltz.common.net.http import HttpError, Page, Request, Response
 from waltz.console import document
 from waltz.console.document import PartitionFacts

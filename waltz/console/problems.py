@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Iterable, Sequence, Set
 from typing import NamedTuple
 
-from waltz.survey.checks import Check
-from waltz.survey.cluster_state import NO_REPLICA, ClusterState, PartitionState
+from waltz.operations.survey.checks import Check
+from waltz.operations.survey.cluster_state import NO_REPLICA, ClusterState, PartitionState
 
 _MAX_TEXT = 300
 

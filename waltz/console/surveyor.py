@@ -13,7 +13,7 @@ from typing import NamedTuple
 from waltz.common.errors import WaltzError
 from waltz.common.tasks import owned
 from waltz.console.document import Facts, cluster_parts
-from waltz.survey.cluster_state import PARTITIONS_AT_ONCE, ClusterState, PartitionState
+from waltz.operations.survey.cluster_state import PARTITIONS_AT_ONCE, ClusterState, PartitionState
 
 INTERVAL_S = 5.0
 """From the end of a survey to the beginning of the next, at least."""

@@ -19,7 +19,7 @@ from waltz.client.callbacks import WaltzClient
 from waltz.client.context import TransactionContext, WaltzClientCallbacks
 from waltz.client.locks import PartitionLocalLock
 from waltz.client.transaction import Transaction
-from waltz.common.config import ClientConfig, load
+from waltz.common.config.schemas import ClientConfig, load
 from waltz.common.errors import WaltzError
 from waltz.common.loops import run as run_on_loop
 from waltz.demo.ledger import Ledger, digest

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from waltz.common.config import CliConfig, load
+from waltz.common.config.schemas import CliConfig, load
 from waltz.common.errors import WaltzError
 from waltz.common.net.tls import client_context
 from waltz.common.zk.client import ZooKeeper
@@ -26,7 +26,7 @@ from waltz.common.zk.znodes import PartitionMetadata
 from waltz.local.layout import NODE_HOST, ROOT, Layout, Node, Overrides
 from waltz.local.processes import Child, Children
 from waltz.local.zookeeper import zookeeper_command, zookeeper_ready
-from waltz.storage.remote.operations import sync_partitions
+from waltz.operations.storages import sync_partitions
 
 START_TIMEOUT_S = 60.0
 """How long nothing may come nearer to its start: many partitions take as long as they take."""

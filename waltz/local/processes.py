@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
 
-from waltz.common.config_sources import ALL_VARIABLES
+from waltz.common.config.sources import ALL_VARIABLES
 from waltz.common.errors import WaltzError
 
 _REAPER = Path(__file__).with_name("reaper.py")

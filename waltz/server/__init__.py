@@ -1,9 +1,10 @@
-"""A server: it owns partitions, checks locks, orders and replicates appends, and feeds what was committed.
+"""A server: it owns partitions, checks locks, orders and replicates appends, and feeds committed transactions.
 
-1. ``partition``: what requests, log and sessions of one partition have to do with each other; begin here.
-2. Its decisions are pure: ``locks`` and ``admission`` (which appends get in, under which ids), ``sequencer`` (what may
-   be looked at or answered now), ``registrations`` (which connection of a client counts).
-3. ``appends`` in, ``feed`` (with ``feed_frames``) out; ``transaction_data``, ``data_lists`` and ``caches`` for reads.
-4. ``connection`` and ``service`` bring requests from clients to partitions; ``node`` is the process.
-5. ``store``: the replicated log behind a partition, which knows nothing of locks and clients.
+The rooms, from the bottom up:
+
+1. ``store``: the replicated log behind a partition, which knows nothing of locks and clients.
+2. ``requests``: connections of clients, and the requests and appends that they bring.
+3. ``feeding``: committed transactions on their way out: feed, bulk reads, single reads.
+4. ``partition``: locks, order of requests, write sessions; the mediator of one partition. Begin here.
+5. ``process``: the partitions of one server, its watches, its place in the cluster. ``__main__`` starts it.
 """

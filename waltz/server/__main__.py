@@ -2,11 +2,11 @@
 
 import sys
 
-from waltz.common.config import ServerConfig
+from waltz.common.config.schemas import ServerConfig
 from waltz.common.daemon import run_daemon
 from waltz.common.net.config_files import file_problems
 from waltz.common.zk.addresses import address_problems
-from waltz.server.node import run
+from waltz.server.process.node import run
 
 
 def main() -> int:

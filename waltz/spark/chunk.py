@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from waltz.common.checksum import crc32
 from waltz.common.errors import ProtocolError
 from waltz.common.records import RECORD_OVERHEAD_BYTES
-from waltz.storage.disk.segment_format import RECORD_CRC, RECORD_PREFIX, STORED_OVERHEAD_BYTES
+from waltz.storage.disk.segment.segment_format import RECORD_CRC, RECORD_PREFIX, STORED_OVERHEAD_BYTES
 from waltz.storage.remote.errors import DataCorruptionError
 
 _COUNT = struct.Struct(">i")

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
-from waltz.common.config import TlsConfig, from_mapping
+from waltz.common.config.schemas import TlsConfig, from_mapping
 from waltz.common.errors import ConfigError
 from waltz.common.zk.paths import ClusterPaths
 from waltz.spark.columns import PAYLOAD_FORMATS, RAW, UTF8, check_names

@@ -10,7 +10,7 @@ from waltz.asynchronous import Client, connect
 from waltz.client.builder import Append
 from waltz.client.errors import AppendError, AppendManyError, ClientError, TransactionTooLargeError
 from waltz.client.locks import PartitionLocalLock
-from waltz.common.config import ClientConfig
+from waltz.common.config.schemas import ClientConfig
 from waltz.common.errors import ConnectionClosedError, DeadlineExceededError
 from waltz.common.ids import NO_TRANSACTION
 from waltz.common.net.tls import client_context

@@ -2,7 +2,7 @@
 
 import sys
 
-from waltz.common.config import StorageConfig
+from waltz.common.config.schemas import StorageConfig
 from waltz.common.daemon import run_daemon
 from waltz.common.net.config_files import file_problems
 from waltz.common.zk.addresses import address_problems

@@ -5,8 +5,8 @@ the client is closed. :mod:`waltz.telemetry.prometheus` needs the extra ``promet
 :mod:`waltz.telemetry.opentelemetry` the extra ``opentelemetry``; :func:`document` needs none.
 """
 
-from waltz.common.exposition import http_document
-from waltz.common.metrics import Json, Registry
+from waltz.common.metrics.exposition import http_document
+from waltz.common.metrics.registry import Json, Registry
 
 
 def document(metrics: Registry) -> dict[str, Json]:

@@ -8,8 +8,8 @@ Waltz carries no trace context: what is appended is the application's, and so is
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TypeAlias
 
-from waltz.common.exposition import families
-from waltz.common.metrics import Registry
+from waltz.common.metrics.exposition import families
+from waltz.common.metrics.registry import Registry
 from waltz.common.version import with_extra
 from waltz.telemetry.help import help_text
 

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from waltz.common.exposition import Family, families
-from waltz.common.metrics import Registry
+from waltz.common.metrics.exposition import Family, families
+from waltz.common.metrics.registry import Registry
 from waltz.common.version import with_extra
 from waltz.telemetry.help import help_text
 

@@ -17,7 +17,7 @@ from waltz.bot.troubles import Troubles
 from waltz.client.errors import ClientAheadError
 from waltz.common.errors import WaltzError
 from waltz.common.ids import Endpoint
-from waltz.common.metrics import Json
+from waltz.common.metrics.registry import Json
 from waltz.table.errors import TableError
 
 pytestmark = pytest.mark.timeout(60)

@@ -8,7 +8,7 @@ import pytest
 
 from tests.unit.cli.test_server_metrics import server_registry
 from tests.unit.common.cluster.fakes import make_log
-from tests.unit.survey.nodes import ORIGINAL, OURS, ROOT, STORAGES, Nodes, running
+from tests.unit.operations.survey.nodes import ORIGINAL, OURS, ROOT, STORAGES, Nodes, running
 from waltz.cli import cluster
 from waltz.cli.main import parser
 from waltz.common.errors import WaltzError
@@ -16,7 +16,7 @@ from waltz.common.net.http import HttpServer
 from waltz.common.wire.client_server import HighWaterMarkRequest
 from waltz.common.zk.paths import ClusterPaths
 from waltz.common.zk.store_admin import read_connections
-from waltz.survey.checks import Check
+from waltz.operations.survey.checks import Check
 from waltz.table.properties import change_properties
 
 REACHED = ("127.0.0.1:6000=true", "127.0.0.1:6001=false", "127.0.0.1:6002=true")

@@ -9,8 +9,8 @@ import pytest
 
 from waltz.cli.main import main
 from waltz.cli.session import named_cluster
-from waltz.common.config import MODELS
-from waltz.common.config_sources import ALL_VARIABLES
+from waltz.common.config.schemas import MODELS
+from waltz.common.config.sources import ALL_VARIABLES
 from waltz.server import __main__ as server
 from waltz.storage import __main__ as storage
 

@@ -9,10 +9,9 @@ from collections.abc import Iterable
 import pytest
 
 from tests.unit.client.fake_server import Connection
-from tests.unit.survey.nodes import ORIGINAL, Nodes, running
+from tests.unit.operations.survey.nodes import ORIGINAL, Nodes, running
 from waltz.cli import cluster, moving, server
 from waltz.cli.main import parser
-from waltz.cli.moves import Step
 from waltz.common.cluster.policy import assign
 from waltz.common.errors import WaltzError
 from waltz.common.wire.client_server import (
@@ -26,6 +25,7 @@ from waltz.common.wire.client_server import (
 )
 from waltz.common.zk.paths import ClusterPaths
 from waltz.common.zk.store_admin import read_partition_assignment, read_server_descriptors
+from waltz.operations.moves import Step
 
 
 class Coordinator:

@@ -6,7 +6,7 @@ import json
 import pytest
 
 from tests.unit.client.fake_server import Connection
-from tests.unit.survey.nodes import ORIGINAL, OURS, running
+from tests.unit.operations.survey.nodes import ORIGINAL, OURS, running
 from waltz.cli import server
 from waltz.cli.main import main, parser
 from waltz.common.errors import WaltzError

@@ -8,14 +8,14 @@ import pytest
 
 from waltz.cli.server_metrics import ServerMetrics, SessionMetrics, add_http_option, parse_metrics, read_metrics
 from waltz.common.errors import WaltzError
-from waltz.common.exposition import http_document, to_json
 from waltz.common.ids import Endpoint
-from waltz.common.metrics import Registry
+from waltz.common.metrics.exposition import http_document, to_json
+from waltz.common.metrics.registry import Registry
 from waltz.common.net.http import HttpServer
 from waltz.common.quiet_log import QuietLog
-from waltz.server import fencing
-from waltz.server.fencing import Fencing
-from waltz.server.partition_metrics import SERVER_GROUP, PartitionMetrics
+from waltz.server.partition import fencing
+from waltz.server.partition.fencing import Fencing
+from waltz.server.partition.partition_metrics import SERVER_GROUP, PartitionMetrics
 
 NOTHING = SessionMetrics(None, 0, 0, 0, 0)
 

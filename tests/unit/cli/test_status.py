@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.unit.survey.nodes import OURS, running
+from tests.unit.operations.survey.nodes import OURS, running
 from waltz.cli import status
 from waltz.cli.main import parser
 from waltz.common.errors import WaltzError
-from waltz.survey.cluster_state import ClusterState, PartitionState, ReplicaState, ServerState, StorageState
+from waltz.operations.survey.cluster_state import ClusterState, PartitionState, ReplicaState, ServerState, StorageState
 
 WELL = tuple(ReplicaState(f"storage-{each}:6000", "current", 0) for each in range(3))
 BAD = (*WELL[:1], ReplicaState("storage-1:6000", "current", 7), ReplicaState("storage-2:6000", "behind", 900))

@@ -10,12 +10,12 @@ from waltz.client.builder import TransactionBuilder
 from waltz.client.callbacks import WaltzClient
 from waltz.client.context import TransactionContext, WaltzClientCallbacks
 from waltz.client.engine.environment import Environment
-from waltz.client.engine.links import Connector
+from waltz.client.engine.links.links import Connector
 from waltz.client.locks import PartitionLocalLock
 from waltz.client.mock.cluster import FixedCluster
 from waltz.client.options import ClientOptions
 from waltz.client.transaction import Transaction
-from waltz.common.config import ClientConfig, from_mapping
+from waltz.common.config.schemas import ClientConfig, from_mapping
 from waltz.common.ids import Endpoint
 from waltz.common.net.channel import connect
 from waltz.common.zk.znodes import PartitionGeneration

@@ -5,7 +5,7 @@ import contextlib
 import random
 from typing import Any
 
-from waltz.client.engine.links import Connector
+from waltz.client.engine.links.links import Connector
 from waltz.common.ids import Endpoint
 from waltz.common.net.channel import Channel, ChannelHandler, connect
 from waltz.common.wire.frames import Family

@@ -8,7 +8,7 @@ import pytest
 import waltz
 from tests.unit.client.fake_server import until
 from waltz.client.awaited import AwaitedSubmission
-from waltz.client.engine.appends import PartitionAppends
+from waltz.client.engine.partition.appends import PartitionAppends
 from waltz.client.engine.submission import AppendFields
 from waltz.client.errors import ClientClosedError, ClientTimeoutError
 from waltz.client.mock import MockDriver

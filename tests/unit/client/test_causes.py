@@ -7,7 +7,7 @@ import pytest_asyncio
 
 import waltz
 from tests.unit.client.application import QUICK, Callbacks
-from waltz.client.engine.links import SequenceNumbers, ServerLink
+from waltz.client.engine.links.links import SequenceNumbers, ServerLink
 from waltz.client.mock import MockDriver
 from waltz.common.ids import Endpoint
 from waltz.common.net.channel import Channel

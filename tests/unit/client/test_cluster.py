@@ -8,7 +8,7 @@ from tests.unit.client.application import QUICK, Callbacks, Context, World, conf
 from tests.unit.client.fake_server import FakeServer, until
 from waltz.client.callbacks import WaltzClient
 from waltz.common.cluster.manager import ClusterManager
-from waltz.common.config import TlsConfig
+from waltz.common.config.schemas import TlsConfig
 from waltz.common.errors import WaltzError
 from waltz.common.ids import Endpoint
 from waltz.common.net.tls import server_context

@@ -13,8 +13,8 @@ from tests.unit.client.application import Callbacks
 from waltz.client.configuration import VARIABLES, ClientSettings, client_config
 from waltz.client.engine.environment import ZooKeeperCluster
 from waltz.client.mock import MockDriver
-from waltz.common.config import ClientConfig, TlsConfig
-from waltz.common.config_sources import variable_of
+from waltz.common.config.schemas import ClientConfig, TlsConfig
+from waltz.common.config.sources import variable_of
 from waltz.common.errors import ConfigError
 
 FILE = """

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.unit.client.application import QUICK, Callbacks
-from waltz.client.engine.feed import Applier
-from waltz.client.engine.links import ServerLink
-from waltz.client.engine.partition import StreamPartition
+from waltz.client.engine.links.links import ServerLink
+from waltz.client.engine.partition.feed import Applier
+from waltz.client.engine.partition.partition import StreamPartition
 from waltz.client.engine.settings import PartitionSettings, SessionSettings
 from waltz.client.engine.submission import Limits
 from waltz.client.engine.tasks import TaskOwner
@@ -236,7 +236,7 @@ def play(played: list[Step], *, partial_mounts: bool) -> Run:
         await run.play(played)
         return run
 
-    with mock.patch("waltz.client.engine.mount.MAX_FEED_COUNT", MOST):
+    with mock.patch("waltz.client.engine.partition.mount.MAX_FEED_COUNT", MOST):
         return asyncio.run(scenario())
 
 

@@ -10,7 +10,7 @@ import waltz
 from tests.unit.client.application import QUICK, Callbacks, Context, World, config
 from tests.unit.client.fake_server import Connection, FakeServer, until
 from waltz.client.engine.environment import Environment
-from waltz.client.engine.links import Connector
+from waltz.client.engine.links.links import Connector
 from waltz.client.errors import TransactionTooLargeError
 from waltz.client.locks import PartitionLocalLock
 from waltz.client.mock.cluster import FixedCluster

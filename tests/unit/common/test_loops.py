@@ -126,7 +126,7 @@ def test_every_module_of_clients_can_be_imported_on_windows() -> None:
     """As far as that can be seen here: nothing that only Unix has is there when this package is imported anew."""
     names = client_modules()
     assert {"waltz.client.positions.file", "waltz.table.stores.directory", "waltz.common.net.channel"} <= names
-    assert not {"waltz.common.daemon", "waltz.server.node"} & names
+    assert not {"waltz.common.daemon", "waltz.server.process.node"} & names
     script = _WINDOWS.format(names=sorted(names))
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
     assert (done.stdout, done.stderr) == ("done\n", "")

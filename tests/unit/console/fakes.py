@@ -5,7 +5,7 @@ import math
 from waltz.console.document import PartitionFacts, ReplicaFacts
 from waltz.console.history import STEPS, History
 from waltz.console.pages import Here
-from waltz.survey.cluster_state import ClusterState, PartitionState, ReplicaState, ServerState, StorageState
+from waltz.operations.survey.cluster_state import ClusterState, PartitionState, ReplicaState, ServerState, StorageState
 
 HERE = 1
 """The server that shows the console."""

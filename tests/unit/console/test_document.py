@@ -6,7 +6,7 @@ from typing import Any
 
 from tests.unit.console.fakes import HERE, cluster, facts_of, in_trouble
 from waltz.console.document import COLUMNS, cluster_parts, reasons, rounded, series
-from waltz.survey.cluster_state import ClusterState
+from waltz.operations.survey.cluster_state import ClusterState
 
 
 def document(state: ClusterState) -> dict[str, Any]:

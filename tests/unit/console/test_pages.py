@@ -12,11 +12,11 @@ import pytest
 from tests.unit.common.net.test_http import exchange, get
 from tests.unit.console import fakes
 from waltz import console
-from waltz.common.metrics import Registry
+from waltz.common.metrics.registry import Registry
 from waltz.common.net.http import HttpServer
 from waltz.console.pages import HEADERS, PATH, STATIC, make_pages
 from waltz.console.surveyor import Surveyor
-from waltz.survey.cluster_state import ClusterState
+from waltz.operations.survey.cluster_state import ClusterState
 
 FILES = Path(console.__file__).parent / "static"
 

@@ -4,8 +4,8 @@ import pytest
 
 from tests.unit.console.fakes import cluster, in_trouble
 from waltz.console.problems import CRITICAL, WARNING, WORDS, failed_checks, find_problems, ranges, shortened
-from waltz.survey.checks import Check
-from waltz.survey.cluster_state import NO_REPLICA
+from waltz.operations.survey.checks import Check
+from waltz.operations.survey.cluster_state import NO_REPLICA
 
 
 def test_a_cluster_that_is_well_has_no_problems() -> None:

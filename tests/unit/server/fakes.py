@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from waltz.common.checksum import checksum
 from waltz.common.errors import WaltzError
 from waltz.common.ids import ReqId
-from waltz.common.metrics import Registry
+from waltz.common.metrics.registry import Registry
 from waltz.common.records import Record, RecordHeader
 from waltz.common.wire.client_server import (
     FeedData,
@@ -18,14 +18,14 @@ from waltz.common.wire.client_server import (
     decode,
 )
 from waltz.common.wire.frames import CLIENT_SERVER, FrameSplitter
-from waltz.server.appends import AppendCall, append_call
-from waltz.server.caches import FeedCache, TransactionCache
-from waltz.server.link import ClientLink
-from waltz.server.partition import PartitionOptions, ServerPartition
-from waltz.server.partition_metrics import PartitionMetrics
+from waltz.server.feeding.caches import FeedCache, TransactionCache
+from waltz.server.partition.partition import PartitionOptions, ServerPartition
+from waltz.server.partition.partition_metrics import PartitionMetrics
+from waltz.server.requests.appends import AppendCall, append_call
+from waltz.server.requests.link import ClientLink
 from waltz.server.store.interface import Append, LogListener, encode_appends
 from waltz.server.store.memory import MemoryBudget
-from waltz.server.store.replica_view import ReplicaView
+from waltz.server.store.replica.replica_view import ReplicaView
 
 GENERATION = 3
 

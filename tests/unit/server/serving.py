@@ -7,16 +7,16 @@ from contextlib import asynccontextmanager
 
 from tests.unit.server.fakes import FakeLog
 from waltz.common.ids import Endpoint
-from waltz.common.metrics import Registry
+from waltz.common.metrics.registry import Registry
 from waltz.common.net.limits import ListenerLimits
 from waltz.common.net.listener import Listener
 from waltz.common.wire.append_request import APPEND_REQUEST_TYPE
 from waltz.common.wire.frames import CLIENT_SERVER
-from waltz.server.appends import AppendLimits
-from waltz.server.caches import FeedCache, TransactionCache
-from waltz.server.partition import PartitionOptions, ServerPartition
-from waltz.server.partition_metrics import PartitionMetrics
-from waltz.server.service import ServerService
+from waltz.server.feeding.caches import FeedCache, TransactionCache
+from waltz.server.partition.partition import PartitionOptions, ServerPartition
+from waltz.server.partition.partition_metrics import PartitionMetrics
+from waltz.server.process.service import ServerService
+from waltz.server.requests.appends import AppendLimits
 from waltz.server.store.interface import Append, LogListener
 from waltz.server.store.memory import MemoryBudget
 

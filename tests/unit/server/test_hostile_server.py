@@ -11,9 +11,9 @@ from tests.memory_zookeeper import MemoryZooKeeperServer
 from tests.unit.common.net.peers import Recorder
 from tests.unit.server.fakes import PartitionSetup, new_link, req_id, take
 from tests.unit.server.fakes import mount as mount_request
-from tests.unit.server.test_connection import client_hello, frame, mount
-from tests.unit.server.test_node import PARTITIONS, ROOT, NodeLog, config, no_storage, until
-from waltz.common.config import ConnectionsConfig, TlsConfig
+from tests.unit.server.process.test_node import PARTITIONS, ROOT, NodeLog, config, no_storage, until
+from tests.unit.server.requests.test_connection import client_hello, frame, mount
+from waltz.common.config.schemas import ConnectionsConfig, TlsConfig
 from waltz.common.ids import LONG_MIN, Endpoint, ReqId
 from waltz.common.net.channel import connect
 from waltz.common.net.tls import client_context
@@ -27,9 +27,9 @@ from waltz.common.wire.client_server import (
 )
 from waltz.common.wire.frames import CLIENT_SERVER, FRAME_HEADER
 from waltz.common.zk import store_admin
-from waltz.server import node
-from waltz.server.node import WaltzServer
-from waltz.server.partition import PartitionOptions
+from waltz.server.partition.partition import PartitionOptions
+from waltz.server.process import node
+from waltz.server.process.node import WaltzServer
 
 QUICK = ConnectionsConfig(
     hello_timeout_ms=300, frame_timeout_ms=400, unread_timeout_ms=400, max=40, max_per_address=1000

@@ -7,14 +7,14 @@ from tests.memory_zookeeper import MemoryZooKeeperServer
 from tests.unit.server.store.fakes import FakeNetwork, FakePartition
 from tests.unit.server.store.virtual_time import VirtualTimeLoop, run
 from tests.unit.server.store.world import NAMES, ROOT
-from waltz.common.metrics import Registry
+from waltz.common.metrics.registry import Registry
 from waltz.common.zk.paths import ClusterPaths
-from waltz.server.caches import FeedCache, TransactionCache
-from waltz.server.partition import PartitionOptions, ServerPartition
-from waltz.server.partition_metrics import PartitionMetrics
+from waltz.server.feeding.caches import FeedCache, TransactionCache
+from waltz.server.partition.partition import PartitionOptions, ServerPartition
+from waltz.server.partition.partition_metrics import PartitionMetrics
 from waltz.server.store.connections import StorageConnections
 from waltz.server.store.interface import LogListener, StoreOptions
-from waltz.server.store.log import ReplicatedLog
+from waltz.server.store.log.log import ReplicatedLog
 from waltz.server.store.memory import MemoryBudget
 
 PARTITIONS = 256

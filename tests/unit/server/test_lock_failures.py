@@ -25,7 +25,7 @@ from waltz.common.wire.client_server import FeedData, FeedRequest, FeedSuspended
 from waltz.common.wire.version5 import AppendFailed
 from waltz.common.wire.versions import FIRST_WITH_APPEND_FAILED
 from waltz.common.zk.znodes import PartitionGeneration
-from waltz.server.partition import PartitionOptions
+from waltz.server.partition.partition import PartitionOptions
 
 CLIENTS = 3
 

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from tests.unit.server.fakes import PartitionSetup, append, feed, flush, mount, new_link, take
 from waltz.common.ids import ReqId
 from waltz.common.wire.client_server import FeedData, FlushResponse, LockFailure
-from waltz.server.appends import AppendCall
-from waltz.server.link import ClientLink
-from waltz.server.partition import PartitionOptions
+from waltz.server.partition.partition import PartitionOptions
+from waltz.server.requests.appends import AppendCall
+from waltz.server.requests.link import ClientLink
 
 locks = st.lists(st.integers(1, 4), max_size=2, unique=True)
 

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Collection, Sequence
 from dataclasses import dataclass, field
 
 from waltz.client.locks import PartitionLocalLock
-from waltz.server.locks import LockTable
+from waltz.server.partition.locks import LockTable
 from waltz.spark.exactly_once import Guard, NotAllAppendedError
 from waltz.spark.rows import Row
 

@@ -11,7 +11,7 @@ from waltz.common.errors import ProtocolError
 from waltz.common.ids import ReqId
 from waltz.common.records import Record, encode_records
 from waltz.spark.chunk import Chunk, decode_chunk, decode_range
-from waltz.storage.disk.segment_format import encode_record
+from waltz.storage.disk.segment.segment_format import encode_record
 from waltz.storage.remote.errors import DataCorruptionError
 
 

@@ -18,7 +18,7 @@ from waltz.client.locks import PartitionLocalLock
 from waltz.common.errors import ConfigError
 from waltz.common.zk.client import ZooKeeper
 from waltz.common.zk.znodes import StoreParams
-from waltz.server.locks import LockTable
+from waltz.server.partition.locks import LockTable
 from waltz.spark import writers
 from waltz.spark.errors import SinkError
 from waltz.spark.exactly_once import Guard, locks_of

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from waltz.storage.disk.files import File, Files
+from waltz.storage.disk.files.files import File, Files
 
 T = TypeVar("T")
 

@@ -7,8 +7,8 @@ from uuid import UUID
 from waltz.common.checksum import checksum
 from waltz.common.ids import ReqId
 from waltz.common.records import Record
-from waltz.storage.disk.files import Files
-from waltz.storage.disk.log import PartitionLog, Prepared
+from waltz.storage.disk.files.files import Files
+from waltz.storage.disk.log.log import PartitionLog, Prepared
 
 KEY = UUID("00010203-0405-0607-0809-0a0b0c0d0e0f")
 PARTITION = 3

@@ -13,14 +13,14 @@ from uuid import UUID
 
 from tests.memory_zookeeper import MemoryZooKeeperServer
 from waltz.common.checksum import checksum
-from waltz.common.config import StorageConfig, TlsConfig
+from waltz.common.config.schemas import StorageConfig, TlsConfig
 from waltz.common.ids import Endpoint, ReqId
-from waltz.common.metrics import Registry
+from waltz.common.metrics.registry import Registry
 from waltz.common.records import Record, decode_records
 from waltz.common.wire import admin as admin_wire
 from waltz.common.wire import storage as wire
 from waltz.common.zk.znodes import StoreParams
-from waltz.storage.disk.files import File, Files, OsFile, OsFiles, T
+from waltz.storage.disk.files.files import File, Files, OsFile, OsFiles, T
 from waltz.storage.node.node import StorageNode
 from waltz.storage.node.replies import EncodedRecords
 from waltz.storage.remote.admin_client import StorageAdminClient

@@ -6,12 +6,12 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Any, Self
 
 from waltz.client.arguments import check_loop
-from waltz.client.engine.assignments import Assigned
-from waltz.client.engine.data_lists import PendingList
 from waltz.client.engine.environment import Environment
-from waltz.client.engine.feed import Applier
+from waltz.client.engine.links.assignments import Assigned
 from waltz.client.engine.metrics import ClientMetrics
-from waltz.client.engine.partition import StreamPartition
+from waltz.client.engine.partition.feed import Applier
+from waltz.client.engine.partition.partition import StreamPartition
+from waltz.client.engine.reads.data_lists import PendingList
 from waltz.client.engine.rpc import RpcClient
 from waltz.client.engine.sessions import WriteSessions
 from waltz.client.engine.settings import PartitionSettings, SessionSettings

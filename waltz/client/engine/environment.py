@@ -9,12 +9,12 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Self, TypeAlias
 
 from waltz.client.configuration import client_config
-from waltz.client.engine.links import Connector
+from waltz.client.engine.links.links import Connector
 from waltz.client.events import OnEvent
 from waltz.client.options import ClientOptions
 from waltz.common.cluster.managed import ManagedClient
 from waltz.common.cluster.manager import ClusterManager
-from waltz.common.config import ClientConfig
+from waltz.common.config.schemas import ClientConfig
 from waltz.common.net.channel import connect
 from waltz.common.zk.client import ZooKeeper
 from waltz.common.zk.kazoo_client import connect_configured

@@ -7,8 +7,8 @@ carried over from time to time, and when metrics are read.
 import threading
 from collections.abc import Callable, Mapping, Sequence
 
-from waltz.client.engine.partition import StreamPartition
-from waltz.common.metrics import Meter, Registry
+from waltz.client.engine.partition.partition import StreamPartition
+from waltz.common.metrics.registry import Meter, Registry
 
 GROUP = "waltz-client"
 

@@ -8,10 +8,10 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from waltz.client.arguments import check_endpoint, check_integer, check_seconds
-from waltz.client.engine.admin import AdminCalls
-from waltz.client.engine.assignments import Assigned
-from waltz.client.engine.data_requests import RpcPartition
-from waltz.client.engine.links import UNMANAGED_CLIENT_ID, Connector, Links, ServerLink
+from waltz.client.engine.links.assignments import Assigned
+from waltz.client.engine.links.links import UNMANAGED_CLIENT_ID, Connector, Links, ServerLink
+from waltz.client.engine.reads.admin import AdminCalls
+from waltz.client.engine.reads.data_requests import RpcPartition
 from waltz.client.engine.tasks import TaskOwner
 from waltz.client.errors import ClientClosedError, InvalidOperationError, PartitionNotFoundError
 from waltz.client.options import ClientOptions

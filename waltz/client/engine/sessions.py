@@ -7,9 +7,9 @@ from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
 from waltz.client.arguments import check_integer
-from waltz.client.engine.last_transaction import Answer
-from waltz.client.engine.partition import StreamPartition
-from waltz.client.engine.partition_session import PartitionSession
+from waltz.client.engine.partition.partition import StreamPartition
+from waltz.client.engine.partition.partition_session import PartitionSession
+from waltz.client.engine.reads.last_transaction import Answer
 from waltz.client.engine.settings import SessionSettings
 from waltz.client.engine.tasks import TaskOwner
 from waltz.client.errors import InvalidOperationError, SessionFencedError, SessionNotSupportedError

@@ -7,12 +7,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple, Self
 
-from waltz.client.engine.feed import Applier
+from waltz.client.engine.partition.feed import Applier
 from waltz.client.engine.submission import Limits
 from waltz.client.engine.tasks import TaskOwner
 from waltz.client.events import Events
 from waltz.client.options import ClientOptions
-from waltz.common.config import ClientConfig
+from waltz.common.config.schemas import ClientConfig
 
 
 class SessionSettings(NamedTuple):

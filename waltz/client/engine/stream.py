@@ -8,10 +8,10 @@ import ssl
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from waltz.client.engine.assignments import Assigned, Owner
-from waltz.client.engine.data_requests import RpcPartition
-from waltz.client.engine.links import LOOKS_PER_SILENCE, Connector, Links, ServerLink
-from waltz.client.engine.partition import StreamPartition
+from waltz.client.engine.links.assignments import Assigned, Owner
+from waltz.client.engine.links.links import LOOKS_PER_SILENCE, Connector, Links, ServerLink
+from waltz.client.engine.partition.partition import StreamPartition
+from waltz.client.engine.reads.data_requests import RpcPartition
 from waltz.client.engine.settings import PartitionSettings
 from waltz.client.engine.tasks import TaskOwner, take_all
 from waltz.client.options import ClientOptions

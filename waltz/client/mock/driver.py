@@ -13,7 +13,7 @@ from waltz.client.mock.connection import MockConnection
 from waltz.client.mock.partition import MockServerPartition
 from waltz.client.mock.transport import MemoryConnector
 from waltz.client.options import ClientOptions
-from waltz.common.config import ClientConfig, from_mapping
+from waltz.common.config.schemas import ClientConfig, from_mapping
 from waltz.common.ids import Endpoint
 from waltz.common.wire.frames import CLIENT_SERVER
 from waltz.common.zk.znodes import PartitionGeneration

@@ -75,7 +75,7 @@ class MemoryTransport(asyncio.Transport):
 
 
 class MemoryConnector:
-    """A :class:`~waltz.client.engine.links.Connector` to a server in this process."""
+    """A :class:`~waltz.client.engine.links.links.Connector` to a server in this process."""
 
     def __init__(self, versions: tuple[int, ...], make_handler: Callable[[], ChannelHandler]) -> None:
         self._versions = versions

@@ -3,7 +3,7 @@
 import asyncio
 
 from waltz.client.awaited import AwaitedSubmission
-from waltz.client.engine.appends import PartitionAppends
+from waltz.client.engine.partition.appends import PartitionAppends
 from waltz.client.engine.submission import AppendFields
 from waltz.client.errors import LockConflict
 

@@ -17,9 +17,9 @@ from waltz.client.builder import Append, append_fields, fields_of
 from waltz.client.decisions import Decide, check_attempts, chosen_append
 from waltz.client.engine.engine import Engine
 from waltz.client.engine.environment import Config, Directory, Environment, environment_of
-from waltz.client.engine.feed import Applier
 from waltz.client.engine.joining import Joining
-from waltz.client.engine.partition import StreamPartition
+from waltz.client.engine.partition.feed import Applier
+from waltz.client.engine.partition.partition import StreamPartition
 from waltz.client.engine.sessions import ExclusiveSession
 from waltz.client.engine.submission import AppendFields
 from waltz.client.engine.tasks import Closing, take_all
@@ -43,7 +43,7 @@ from waltz.client.positions.interface import PositionStore
 from waltz.common.errors import DeadlineExceededError, WaltzError
 from waltz.common.ids import NO_TRANSACTION
 from waltz.common.keys import partition_for
-from waltz.common.metrics import Registry
+from waltz.common.metrics.registry import Registry
 from waltz.common.zk.client import ZooKeeper
 
 APPEND_TIMEOUT_S = 30.0

@@ -10,7 +10,7 @@ from typing import Self
 
 from waltz.client.arguments import check_loop, check_seconds
 from waltz.client.engine.engine import Engine
-from waltz.client.engine.partition import StreamPartition
+from waltz.client.engine.partition.partition import StreamPartition
 from waltz.client.errors import (
     BulkReadsNotSupportedError,
     ClientAheadError,

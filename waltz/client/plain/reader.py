@@ -6,12 +6,12 @@ from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Any, NamedTuple, TypeAlias
 
-from waltz.client.engine.data_lists import PendingList
-from waltz.client.engine.data_requests import MAX_CHECKSUM_FAILURES
 from waltz.client.engine.engine import Engine
-from waltz.client.engine.feed import Applier
 from waltz.client.engine.joining import Joining
-from waltz.client.engine.partition import StreamPartition
+from waltz.client.engine.partition.feed import Applier
+from waltz.client.engine.partition.partition import StreamPartition
+from waltz.client.engine.reads.data_lists import PendingList
+from waltz.client.engine.reads.data_requests import MAX_CHECKSUM_FAILURES
 from waltz.client.engine.tasks import Signal
 from waltz.client.errors import ClientClosedError, DataChecksumError, RpcError
 from waltz.client.transaction import Transaction

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 
 from waltz.client.builder import Append
 from waltz.client.decisions import Basis, Choice
-from waltz.client.engine.partition import StreamPartition
+from waltz.client.engine.partition.partition import StreamPartition
 from waltz.client.errors import InvalidOperationError, LockConflict, NotAppendedError
 from waltz.client.plain.feed import Feed, PartitionFeeds
 from waltz.client.retry_policy import RetryPolicy

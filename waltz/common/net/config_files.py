@@ -7,7 +7,7 @@ from pathlib import Path
 from pydantic import BaseModel
 
 from waltz.common.brief import shown_key
-from waltz.common.config import StorageConfig, TlsConfig
+from waltz.common.config.schemas import StorageConfig, TlsConfig
 from waltz.common.errors import ConfigError
 from waltz.common.net.tls import client_context, server_context
 

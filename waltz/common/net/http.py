@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple, Self, cast
 from urllib.parse import parse_qs, urlsplit
 
-from waltz.common.exposition import http_pieces, prometheus_pieces, to_json
-from waltz.common.metrics import Json, Registry
+from waltz.common.metrics.exposition import http_pieces, prometheus_pieces, to_json
+from waltz.common.metrics.registry import Json, Registry
 from waltz.common.net.listener import bound_port, start_server
 from waltz.common.pieces import Pieces
 from waltz.common.version import installed_version

@@ -3,7 +3,7 @@
 import logging
 from dataclasses import dataclass
 
-from waltz.common.config import ConnectionsConfig
+from waltz.common.config.schemas import ConnectionsConfig
 
 logger = logging.getLogger(__name__)
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 
-from waltz.common.metrics import Description, Readings, Registry
+from waltz.common.metrics.registry import Description, Readings, Registry
 from waltz.common.net.listener import Listener
 
 _LABELS = ("port",)

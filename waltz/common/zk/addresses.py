@@ -4,7 +4,7 @@ from kazoo.hosts import collect_hosts
 from pydantic import BaseModel
 
 from waltz.common.brief import shown
-from waltz.common.config import ClusterConfig
+from waltz.common.config.schemas import ClusterConfig
 from waltz.common.errors import ConfigError
 from waltz.common.zk.paths import ClusterPaths
 

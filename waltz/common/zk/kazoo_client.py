@@ -19,7 +19,7 @@ from kazoo.client import KazooClient
 from kazoo.protocol.states import KazooState, WatchedEvent, ZnodeStat
 from kazoo.retry import KazooRetry
 
-from waltz.common.config import ClusterConfig
+from waltz.common.config.schemas import ClusterConfig
 from waltz.common.zk.client import (
     ANY_VERSION,
     BadVersionError,

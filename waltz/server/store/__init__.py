@@ -1,9 +1,11 @@
-"""The replicated log behind one partition: what is accepted is on a quorum of storages before it is called committed.
+"""The replicated log behind one partition: an append is committed when a quorum of storages has made it durable.
 
-1. ``interface``: what a log and its user say to each other; ``log``: one session after the other, for ever.
-2. ``recovery`` (with ``recovery_effects``) and ``voting``: how a session begins, and what a quorum is. Both are pure;
-   ``replica_states`` is what they leave in the metadata.
-3. ``session`` and ``replica``: the I/O of one session; ``ring``: its batches; ``settlement``: what it decides about the
-   appends of its predecessor.
-4. ``reader``, ``router``, ``copying``: reading from replicas, and bringing one up to date from the others.
+The quorum itself is :mod:`waltz.common.cluster.quorum`.
+
+1. ``interface``: the contract between a log and its user.
+2. ``recovery`` (pure): the beginning of a session.
+3. ``replica``: one storage in one session; ``session``: the I/O of one session over its replicas.
+4. ``log``: one session after the other, without end.
+5. Shared by them: ``ring`` (the batches of a session), ``memory`` (the account of all partitions), ``metadata_node``
+   (the znode of a partition), ``connections`` (to the storages) and ``timings`` (latencies of storages).
 """

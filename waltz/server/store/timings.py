@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from waltz.common.metrics import Description, Registry
+from waltz.common.metrics.registry import Description, Registry
 
 _QUORUM = Description(
     "waltz_server_quorum_seconds",

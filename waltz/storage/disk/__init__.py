@@ -1,9 +1,8 @@
-"""The files of a storage node and what is in them; nothing here knows sockets, requests or sessions.
+"""The files of a storage node; nothing here knows sockets, requests or sessions.
 
-To be read in this order: ``files`` (the border to the operating system, and group sync); ``slot_file`` with
-``control_file`` and ``fence``, and ``clean_stop``, for what is known of all partitions; ``segment_format``,
-``segment``, ``segment_opening`` and ``segment_recovery`` with ``torn_write`` for one segment; ``log`` with
-``group_encoder``, ``descriptors`` and ``log_opening`` for all segments of a partition; ``scan`` and ``damage``,
-``salvage`` for what goes wrong; ``directory`` for everything together. ``inspection`` is for the tools that look at
-files offline.
+1. ``files``: the border to the operating system, and group sync.
+2. ``segment``: one segment of a log: format, opening, recovery, scan.
+3. ``log``: all segments of one partition.
+4. ``control_file`` and ``fence``: state of all partitions; ``clean_stop``: the note of an orderly stop.
+5. ``directory``: all of it together. ``salvage`` repairs a closed partition, ``inspection`` looks at files offline.
 """

@@ -16,8 +16,8 @@ from uuid import UUID
 
 from waltz.common.checksum import crc32
 from waltz.storage.disk.control_file import PartitionInfo
-from waltz.storage.disk.files import Files
-from waltz.storage.disk.group_encoder import LogEnd
+from waltz.storage.disk.files.files import Files
+from waltz.storage.disk.log.group_encoder import LogEnd
 
 logger = logging.getLogger(__name__)
 

@@ -1,6 +1,6 @@
 """The control file of a storage directory: session, marks and flags of every partition, and the directory's lock.
 
-A file of two slots for each partition (:mod:`waltz.storage.disk.slot_file`): 76 bytes, the partition's id and two
+A file of two slots for each partition (:mod:`waltz.storage.disk.files.slot_file`): 76 bytes, the partition's id and two
 structs of 36 bytes.
 """
 
@@ -11,8 +11,15 @@ from typing import NamedTuple
 from uuid import UUID
 
 from waltz.common.checksum import crc32
-from waltz.storage.disk.files import File, Files, replace_file, see_the_medium
-from waltz.storage.disk.slot_file import HEADER_SIZE_BYTES, Entry, SlotFile, encode_header, read_entry, read_header
+from waltz.storage.disk.files.files import File, Files, replace_file, see_the_medium
+from waltz.storage.disk.files.slot_file import (
+    HEADER_SIZE_BYTES,
+    Entry,
+    SlotFile,
+    encode_header,
+    read_entry,
+    read_header,
+)
 from waltz.storage.errors import ConcurrentUpdateError, CorruptionError, StorageError
 
 logger = logging.getLogger(__name__)

@@ -14,8 +14,8 @@ from waltz.common.records import Record
 from waltz.storage.disk.clean_stop import CleanPartition, take_clean_stop, write_clean_stop
 from waltz.storage.disk.control_file import ControlFile
 from waltz.storage.disk.fence import FenceFile
-from waltz.storage.disk.files import Files
-from waltz.storage.disk.log import PartitionLog
+from waltz.storage.disk.files.files import Files
+from waltz.storage.disk.log.log import PartitionLog
 from waltz.storage.disk.salvage import Salvage, Staged, Survey
 from waltz.storage.errors import CorruptionError, StorageError
 

@@ -5,7 +5,7 @@ original keeps it in memory only and forgets it when it restarts before the sess
 kept in a small file of its own beside the control file, which the original does not look at; a directory without it has
 no fences but the sessions in the control file.
 
-A file of two slots of 16 bytes for each partition (:mod:`waltz.storage.disk.slot_file`): session id (8), sequence
+A file of two slots of 16 bytes for each partition (:mod:`waltz.storage.disk.files.slot_file`): session id (8), sequence
 number (4), CRC-32 of the 12 bytes before (4). An update is synced in one slot, then repeated in the other under a
 smaller number: damage to one of them loses nothing.
 """
@@ -16,8 +16,8 @@ from pathlib import Path
 from uuid import UUID
 
 from waltz.common.checksum import crc32
-from waltz.storage.disk.files import File, Files, see_the_medium
-from waltz.storage.disk.slot_file import Entry, SlotFile, encode_header, read_entry, read_header
+from waltz.storage.disk.files.files import File, Files, see_the_medium
+from waltz.storage.disk.files.slot_file import Entry, SlotFile, encode_header, read_entry, read_header
 from waltz.storage.errors import CorruptionError, StorageError
 
 logger = logging.getLogger(__name__)

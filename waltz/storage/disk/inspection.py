@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from waltz.storage.disk.control_file import ControlFile
-from waltz.storage.disk.descriptors import SegmentFiles
-from waltz.storage.disk.files import Files
-from waltz.storage.disk.segment import RecordCheck, Segment
-from waltz.storage.disk.segment_format import HEADER_SIZE_BYTES, SegmentHeader
-from waltz.storage.disk.segment_opening import read_header
-from waltz.storage.disk.segment_recovery import Known, SegmentContents, recover
+from waltz.storage.disk.files.descriptors import SegmentFiles
+from waltz.storage.disk.files.files import Files
+from waltz.storage.disk.segment.segment import RecordCheck, Segment
+from waltz.storage.disk.segment.segment_format import HEADER_SIZE_BYTES, SegmentHeader
+from waltz.storage.disk.segment.segment_opening import read_header
+from waltz.storage.disk.segment.segment_recovery import Known, SegmentContents, recover
 from waltz.storage.errors import CorruptionError, StorageError
 
 

@@ -12,9 +12,9 @@ from uuid import UUID
 
 from waltz.common.ids import NO_TRANSACTION
 from waltz.common.records import Record
-from waltz.storage.disk.files import File, Files
-from waltz.storage.disk.scan import STEP_BYTES, Run, TolerantReader
-from waltz.storage.disk.segment_format import (
+from waltz.storage.disk.files.files import File, Files
+from waltz.storage.disk.segment.scan import STEP_BYTES, Run, TolerantReader
+from waltz.storage.disk.segment.segment_format import (
     DATA_SUFFIX,
     HEADER_SIZE_BYTES,
     RECORD_PREFIX,
@@ -30,7 +30,7 @@ from waltz.storage.disk.segment_format import (
     stored_id_and_size,
     valid_record_size,
 )
-from waltz.storage.disk.segment_recovery import Known, SegmentContents, recover
+from waltz.storage.disk.segment.segment_recovery import Known, SegmentContents, recover
 from waltz.storage.errors import CorruptionError, StorageError
 
 logger = logging.getLogger(__name__)

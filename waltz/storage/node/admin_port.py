@@ -13,8 +13,8 @@ from functools import partial
 from typing import Any
 
 from waltz.common.errors import DeadlineExceededError, ProtocolError
-from waltz.common.exposition import admin_pieces
-from waltz.common.metrics import Registry
+from waltz.common.metrics.exposition import admin_pieces
+from waltz.common.metrics.registry import Registry
 from waltz.common.net.channel import Channel
 from waltz.common.pieces import Pieces
 from waltz.common.tasks import owned

@@ -3,7 +3,7 @@
 Pure data: docs/metrics.md is made of it.
 """
 
-from waltz.common.metrics import Description, Kind
+from waltz.common.metrics.registry import Description, Kind
 from waltz.storage.node.partition_metrics import HISTOGRAMS
 
 

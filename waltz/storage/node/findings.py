@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping
 
-from waltz.common.metrics import Registry
+from waltz.common.metrics.registry import Registry
 from waltz.storage.disk.directory import StorageDirectory
-from waltz.storage.disk.files import Files
+from waltz.storage.disk.files.files import Files
 from waltz.storage.node.partition import StoragePartition
 from waltz.storage.node.partition_metrics import GROUP
 

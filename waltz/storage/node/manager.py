@@ -9,15 +9,15 @@ from uuid import UUID
 
 from waltz.common.errors import WaltzError
 from waltz.common.ids import NO_TRANSACTION
-from waltz.common.metrics import GaugeForm, Registry
+from waltz.common.metrics.registry import GaugeForm, Registry
 from waltz.common.records import Record
 from waltz.common.wire.structures import SessionInfo
 from waltz.storage.disk.clean_stop import CleanPartition
 from waltz.storage.disk.control_file import ControlFile
 from waltz.storage.disk.directory import StorageDirectory
 from waltz.storage.disk.fence import FenceFile
-from waltz.storage.disk.files import READ_THREADS, Files
-from waltz.storage.disk.log import PartitionLog
+from waltz.storage.disk.files.files import READ_THREADS, Files
+from waltz.storage.disk.log.log import PartitionLog
 from waltz.storage.errors import PartitionNotAssignedError, StorageError
 from waltz.storage.node.findings import Findings
 from waltz.storage.node.partition import StoragePartition

@@ -7,25 +7,25 @@ import ssl
 import sys
 from dataclasses import replace
 
-from waltz.common.config import StorageConfig
+from waltz.common.config.schemas import StorageConfig
 from waltz.common.daemon import calm_garbage_collection, stop_signals, unless_stopped
 from waltz.common.errors import WaltzError
-from waltz.common.exposition import to_json
-from waltz.common.metrics import Json, Registry
+from waltz.common.metrics.exposition import to_json
+from waltz.common.metrics.process_metrics import watched_process
+from waltz.common.metrics.registry import Json, Registry
 from waltz.common.net.guard import TrafficGuard
 from waltz.common.net.http import HttpServer
 from waltz.common.net.limits import RESERVED_FILES, listener_limits, raise_open_files, traffic_limits
 from waltz.common.net.listener import Listener
 from waltz.common.net.port_metrics import watch_ports
 from waltz.common.net.tls import server_context
-from waltz.common.process_metrics import watched_process
 from waltz.common.version import installed_version
 from waltz.common.wire.frames import STORAGE, STORAGE_ADMIN
 from waltz.common.zk.client import ConnectionLossError, NoNodeError, SessionExpiredError, ZooKeeper
 from waltz.common.zk.kazoo_client import connect_configured
 from waltz.common.zk.paths import ClusterPaths
 from waltz.common.zk.znodes import StoreParams
-from waltz.storage.disk.files import Files, OsFiles
+from waltz.storage.disk.files.files import Files, OsFiles
 from waltz.storage.errors import StorageError
 from waltz.storage.node import admin_port as admin_service
 from waltz.storage.node import data_port as data_service

@@ -21,9 +21,9 @@ from waltz.common.wire import storage as wire
 from waltz.common.wire.structures import SessionInfo
 from waltz.storage.disk.control_file import ControlFile, PartitionInfo
 from waltz.storage.disk.fence import FenceFile
-from waltz.storage.disk.files import Files
-from waltz.storage.disk.log import PartitionLog, Prepared
-from waltz.storage.disk.scan import SegmentScan
+from waltz.storage.disk.files.files import Files
+from waltz.storage.disk.log.log import PartitionLog, Prepared
+from waltz.storage.disk.segment.scan import SegmentScan
 from waltz.storage.errors import (
     ConcurrentUpdateError,
     PartitionNotAssignedError,

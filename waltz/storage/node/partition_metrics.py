@@ -2,10 +2,10 @@
 
 from collections.abc import Callable, Iterable
 
-from waltz.common.metrics import Description, GaugeForm, Registry
+from waltz.common.metrics.registry import Description, GaugeForm, Registry
 from waltz.common.wire import storage as wire
 from waltz.storage.disk.control_file import ControlFile
-from waltz.storage.disk.log import PartitionLog
+from waltz.storage.disk.log.log import PartitionLog
 from waltz.storage.node.session_rule import StorageRequest
 
 GROUP = "waltz-storage"

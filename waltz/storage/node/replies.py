@@ -8,8 +8,8 @@ from waltz.common.records import RecordHeader
 from waltz.common.wire import storage as wire
 from waltz.common.wire.frames import FRAME_HEADER
 from waltz.common.wire.structures import RpcException
-from waltz.storage.disk.log import PartitionLog
-from waltz.storage.disk.segment import StoredRecords
+from waltz.storage.disk.log.log import PartitionLog
+from waltz.storage.disk.segment.segment import StoredRecords
 from waltz.storage.errors import wire_text
 from waltz.storage.node.session_rule import ReadRequest, StorageRequest
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from waltz.common.errors import WaltzError
 from waltz.common.tasks import owned, restarting
-from waltz.storage.disk.segment import Segment
+from waltz.storage.disk.segment.segment import Segment
 from waltz.storage.node.partition import StoragePartition
 
 logger = logging.getLogger(__name__)

@@ -1,6 +1,6 @@
-"""The other end of a storage node's ports: clients, and what operators do with them.
+"""Clients of a storage node's ports.
 
-To be read in this order: ``connection`` with ``pending_calls`` (what all clients have in common), ``client`` with
-``owed_answers`` (the data port, and when a storage that is slow is late), ``admin_client``; then ``operations`` and
-``repair``.
+1. ``connection`` with ``pending_calls``: common to all clients; ``errors``: wrong answers.
+2. ``client``: the data port, with ``owed_answers`` (pure), which judges when a slow storage is late.
+3. ``admin_client``: the admin port.
 """

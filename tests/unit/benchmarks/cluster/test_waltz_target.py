@@ -3,8 +3,8 @@
 import functools
 
 from benchmarks.cluster.waltz_target import progress_in
-from waltz.common.exposition import http_document
-from waltz.common.metrics import Registry
+from waltz.common.metrics.exposition import http_document
+from waltz.common.metrics.registry import Registry
 
 
 def test_batches_are_the_mean_and_positions_the_sum_over_partitions() -> None:

@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from waltz.client.engine.mount_states import CONNECTED_STATES, SESSION_STATES, STEPS, Action, Event, State
+from waltz.client.engine.partition.mount_states import CONNECTED_STATES, SESSION_STATES, STEPS, Action, Event, State
 
 PAGE = Path(__file__).parents[4] / "docs" / "architecture.md"
 BEGIN = "<!-- printed by tests.unit.client.engine.mount_page: begin -->\n"

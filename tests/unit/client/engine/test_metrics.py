@@ -10,8 +10,8 @@ import waltz
 from tests.unit.client.application import Callbacks
 from waltz.client.mock import MockDriver, MockServerPartition
 from waltz.client.options import ClientOptions
-from waltz.common.exposition import families, http_document
-from waltz.common.metrics import Json, Registry
+from waltz.common.metrics.exposition import families, http_document
+from waltz.common.metrics.registry import Json, Registry
 
 LOCK = waltz.PartitionLocalLock("account", 1)
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.unit.client.application import QUICK, AsyncCallbacks, Callbacks, Context, World, assignment
 from tests.unit.client.fake_server import UNKNOWN_MARK, Connection, until
-from waltz.client.engine.data_requests import RpcPartition
+from waltz.client.engine.reads.data_requests import RpcPartition
 from waltz.client.engine.rpc import RpcClient
 from waltz.client.errors import (
     ClientClosedError,

@@ -9,8 +9,8 @@ import pytest
 
 from tests.unit.client.application import QUICK, AsyncCallbacks, Callbacks, Context, World, assignment
 from tests.unit.client.fake_server import Connection, Log, until
-from waltz.client.engine.links import ServerLink
-from waltz.client.engine.partition import StreamPartition
+from waltz.client.engine.links.links import ServerLink
+from waltz.client.engine.partition.partition import StreamPartition
 from waltz.client.errors import (
     ClientAheadError,
     ClientTimeoutError,

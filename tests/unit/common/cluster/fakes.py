@@ -30,7 +30,7 @@ from waltz.common.zk.znodes import (
     ReplicaState,
     ServerDescriptor,
 )
-from waltz.storage.disk.segment_format import encode_record
+from waltz.storage.disk.segment.segment_format import encode_record
 
 KEY = UUID("339476fd-c80f-4ace-a26a-66dcbe6af680")
 SESSION = 7

@@ -7,7 +7,7 @@ import pytest
 
 from tests.unit.common.net.peers import FAMILY, Recorder, bare_client, bare_server, frame
 from tests.unit.relay import relay
-from waltz.common.config import TlsConfig
+from waltz.common.config.schemas import TlsConfig
 from waltz.common.errors import ConnectFailedError, DeadlineExceededError, ProtocolError
 from waltz.common.ids import Endpoint
 from waltz.common.net import channel as channel_module

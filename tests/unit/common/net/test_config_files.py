@@ -6,7 +6,7 @@ import pytest
 from pydantic import BaseModel
 
 from tests.unit.common.net.certificates import Authority, write_pem, write_pkcs12
-from waltz.common.config import CliConfig, ClientConfig, ServerConfig, StorageConfig, from_mapping
+from waltz.common.config.schemas import CliConfig, ClientConfig, ServerConfig, StorageConfig, from_mapping
 from waltz.common.net.config_files import file_problems
 
 CLUSTER = {"zookeeper.connectString": "zk:1", "zookeeper.sessionTimeout": 1, "cluster.root": "/w"}

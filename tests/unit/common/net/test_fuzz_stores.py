@@ -9,7 +9,7 @@ from pydantic import SecretStr
 
 from tests.fuzz.mutations import damaged
 from tests.unit.common.net.certificates import Authority, write_pem, write_pkcs12
-from waltz.common.config import TlsConfig
+from waltz.common.config.schemas import TlsConfig
 from waltz.common.errors import ConfigError
 from waltz.common.net.tls import client_context, server_context
 

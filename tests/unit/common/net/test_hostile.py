@@ -11,7 +11,7 @@ import pytest
 
 from tests.unit.common.net.peers import FAMILY, Recorder, frame
 from waltz.common import quiet_log
-from waltz.common.config import TlsConfig
+from waltz.common.config.schemas import TlsConfig
 from waltz.common.errors import ConnectFailedError, DeadlineExceededError, ProtocolError
 from waltz.common.ids import Endpoint
 from waltz.common.net.channel import Channel, connect

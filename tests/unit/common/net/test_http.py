@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from waltz.common import pieces
 from waltz.common.errors import WaltzError
-from waltz.common.metrics import Description, Json, Readings, Registry
+from waltz.common.metrics.registry import Description, Json, Readings, Registry
 from waltz.common.net import http
 from waltz.common.net.http import Health, HttpError, HttpServer, RequestParser, prefers_prometheus
 

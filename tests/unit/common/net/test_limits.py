@@ -4,7 +4,7 @@ import resource
 
 import pytest
 
-from waltz.common.config import ServerConfig, StorageConfig, from_mapping
+from waltz.common.config.schemas import ServerConfig, StorageConfig, from_mapping
 from waltz.common.errors import ConfigError
 from waltz.common.net.limits import (
     ListenerLimits,

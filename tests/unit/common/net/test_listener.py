@@ -5,7 +5,7 @@ import pytest
 
 from tests.unit.common.net.peers import FAMILY, Recorder, bare_client, frame
 from waltz.common import tasks
-from waltz.common.config import TlsConfig
+from waltz.common.config.schemas import TlsConfig
 from waltz.common.errors import ConnectFailedError, ProtocolError, WaltzError
 from waltz.common.ids import Endpoint
 from waltz.common.net.channel import Channel, connect

@@ -6,10 +6,10 @@ import pytest
 
 from tests.unit.common.net.peers import Recorder, frame
 from tests.unit.common.net.test_listener import connect_to, listen
-from waltz.common.config import TlsConfig
+from waltz.common.config.schemas import TlsConfig
 from waltz.common.errors import ConnectFailedError
-from waltz.common.exposition import prometheus_text
-from waltz.common.metrics import Registry
+from waltz.common.metrics.exposition import prometheus_text
+from waltz.common.metrics.registry import Registry
 from waltz.common.net.listener import Listener
 from waltz.common.net.port_metrics import DESCRIPTIONS, watch_ports
 

@@ -7,7 +7,7 @@ from pydantic import SecretStr
 
 from tests.unit.common.net.certificates import Authority, write_pem, write_pkcs12
 from tests.unit.common.net.peers import FAMILY, Recorder, frame
-from waltz.common.config import ClientConfig, TlsConfig, from_mapping, load
+from waltz.common.config.schemas import ClientConfig, TlsConfig, from_mapping, load
 from waltz.common.errors import ConfigError, ConnectFailedError
 from waltz.common.ids import Endpoint
 from waltz.common.net.channel import connect

@@ -2,7 +2,7 @@
 
 import pytest
 
-from waltz.common.config import CliConfig, TlsConfig
+from waltz.common.config.schemas import CliConfig, TlsConfig
 from waltz.common.zk.addresses import address_problems
 
 

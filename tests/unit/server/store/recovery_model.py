@@ -7,8 +7,8 @@ from typing import NamedTuple
 from tests.unit.server.store.fakes import FakePartition
 from waltz.common.records import Record
 from waltz.common.zk.znodes import UNRESOLVED, PartitionMetadata, ReplicaId, ReplicaState
-from waltz.server.store.recovery import RecoveryMachine, Step
-from waltz.server.store.recovery_effects import (
+from waltz.server.store.recovery.recovery import RecoveryMachine, Step
+from waltz.server.store.recovery.recovery_effects import (
     Abort,
     Copy,
     Effect,

@@ -5,8 +5,8 @@ import random
 import pytest
 
 from tests.unit.server.store.world import NAMES, World, wait_until
-from waltz.common.exposition import prometheus_text
-from waltz.common.metrics import Histogram, Registry
+from waltz.common.metrics.exposition import prometheus_text
+from waltz.common.metrics.registry import Histogram, Registry
 from waltz.server.store.interface import StoreOptions
 from waltz.server.store.timings import StoreTimings
 

@@ -13,7 +13,7 @@ from waltz.common.zk.paths import ClusterPaths
 from waltz.common.zk.znodes import PartitionMetadata, ReplicaState
 from waltz.server.store.connections import StorageConnections
 from waltz.server.store.interface import Append, StoreOptions, encode_appends
-from waltz.server.store.log import ReplicatedLog
+from waltz.server.store.log.log import ReplicatedLog
 
 ROOT = "/waltz"
 NAMES = ("a:1", "b:1", "c:1")

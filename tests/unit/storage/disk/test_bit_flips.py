@@ -9,11 +9,11 @@ import pytest
 from tests.unit.storage.crash_files import CrashFiles, Directory
 from tests.unit.storage.log_testing import KEY
 from tests.unit.storage.node_support import decoded, records
-from waltz.common.metrics import Registry
+from waltz.common.metrics.registry import Registry
 from waltz.common.records import Record
 from waltz.common.wire import storage as wire
 from waltz.storage.disk import clean_stop, control_file, fence
-from waltz.storage.disk.segment_format import encode_record
+from waltz.storage.disk.segment.segment_format import encode_record
 from waltz.storage.errors import CorruptionError, StorageError
 from waltz.storage.node.manager import StorageManager
 from waltz.storage.node.partition import StoragePartition

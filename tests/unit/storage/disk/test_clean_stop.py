@@ -12,7 +12,7 @@ from tests.unit.storage.log_testing import KEY
 from tests.unit.storage.node_support import TIMEOUT_S, ObservedFiles, records, running_node
 from waltz.storage.disk.clean_stop import FILE_NAME, CleanPartition, take_clean_stop, write_clean_stop
 from waltz.storage.disk.control_file import PartitionInfo
-from waltz.storage.disk.group_encoder import LogEnd
+from waltz.storage.disk.log.group_encoder import LogEnd
 
 NOTED = {
     0: CleanPartition(PartitionInfo(3, 5, 4, 5, 7), LogEnd(12, 0, 600)),

@@ -17,7 +17,7 @@ from waltz.storage.disk.control_file import (
     decode_info,
     encode_info,
 )
-from waltz.storage.disk.files import GroupSync, OsFiles
+from waltz.storage.disk.files.files import GroupSync, OsFiles
 from waltz.storage.errors import ConcurrentUpdateError, CorruptionError, ReadOnlyError, StorageError
 
 PATH = "/waltz-storage.ctl"

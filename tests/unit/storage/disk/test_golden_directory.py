@@ -15,10 +15,10 @@ from waltz.common.ids import ReqId
 from waltz.common.records import Record, RecordHeader
 from waltz.storage.disk.control_file import ControlFile
 from waltz.storage.disk.fence import FenceFile
-from waltz.storage.disk.files import OsFiles
-from waltz.storage.disk.log import PartitionLog
-from waltz.storage.disk.segment_opening import open_segment, read_header
-from waltz.storage.disk.segment_recovery import Known
+from waltz.storage.disk.files.files import OsFiles
+from waltz.storage.disk.log.log import PartitionLog
+from waltz.storage.disk.segment.segment_opening import open_segment, read_header
+from waltz.storage.disk.segment.segment_recovery import Known
 
 DATA = Path(__file__).parents[3] / "data"
 

@@ -15,8 +15,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from tests.unit.storage.crash_files import CrashFiles, CrashNow
 from tests.unit.storage.log_testing import DIRECTORY, append, open_log, read_all, record
 from waltz.common.records import Record
-from waltz.storage.disk.log import PartitionLog
-from waltz.storage.disk.segment_format import decode_index
+from waltz.storage.disk.log.log import PartitionLog
+from waltz.storage.disk.segment.segment_format import decode_index
 
 THRESHOLD = 400
 SEEDS = st.integers(0, 1 << 32)

@@ -20,9 +20,9 @@ from tests.unit.storage.node_support import (
     records,
 )
 from waltz.common.ids import Endpoint
-from waltz.common.metrics import Registry
+from waltz.common.metrics.registry import Registry
 from waltz.common.wire import storage as wire
-from waltz.storage.disk.log import PartitionLog
+from waltz.storage.disk.log.log import PartitionLog
 from waltz.storage.node.data_port import DataConnection
 from waltz.storage.node.node import StorageNode
 

@@ -23,7 +23,7 @@ from tests.unit.storage.node_support import (
 from waltz.common.net.channel import Channel
 from waltz.common.wire import storage as wire
 from waltz.common.wire.structures import RpcException, SessionInfo
-from waltz.storage.disk.files import READ_THREADS
+from waltz.storage.disk.files.files import READ_THREADS
 from waltz.storage.node import data_port as data_service
 from waltz.storage.node.request_queue import DEFAULT_LIMITS
 

@@ -16,7 +16,7 @@ from tests.unit.storage.node_support import (
     records,
     running_node,
 )
-from waltz.common.config import StorageConnectionsConfig, TlsConfig
+from waltz.common.config.schemas import StorageConnectionsConfig, TlsConfig
 from waltz.common.ids import Endpoint
 from waltz.common.net import http
 from waltz.common.net.tls import client_context

@@ -28,9 +28,9 @@ from tests.unit.storage.node_support import (
     records,
     running_node,
 )
-from waltz.common.config import ClusterConfig, StorageConfig, TlsConfig
+from waltz.common.config.schemas import ClusterConfig, StorageConfig, TlsConfig
 from waltz.common.errors import ConnectFailedError, WaltzError
-from waltz.common.metrics import Registry
+from waltz.common.metrics.registry import Registry
 from waltz.common.net.limits import RESERVED_FILES
 from waltz.common.net.tls import client_context
 from waltz.common.records import Record

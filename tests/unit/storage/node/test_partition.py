@@ -20,17 +20,17 @@ from tests.unit.storage.node_support import (
     record,
     records,
 )
-from waltz.common.config import ServerConfig
-from waltz.common.metrics import Registry
+from waltz.common.config.schemas import ServerConfig
+from waltz.common.metrics.registry import Registry
 from waltz.common.records import Record, RecordHeader
 from waltz.common.wire import storage as wire
-from waltz.server.store.batching import MAX_BATCH_SIZE_BYTES
 from waltz.server.store.interface import StoreOptions
-from waltz.server.store.replica import MAX_IN_FLIGHT_REQUESTS
+from waltz.server.store.log.batching import MAX_BATCH_SIZE_BYTES
+from waltz.server.store.replica.replica import MAX_IN_FLIGHT_REQUESTS
 from waltz.storage.disk.control_file import ControlFile
 from waltz.storage.disk.fence import FenceFile
-from waltz.storage.disk.log import PartitionLog, Prepared
-from waltz.storage.disk.segment_format import STORED_OVERHEAD_BYTES
+from waltz.storage.disk.log.log import PartitionLog, Prepared
+from waltz.storage.disk.segment.segment_format import STORED_OVERHEAD_BYTES
 from waltz.storage.node.partition import MAX_BRIEF_BYTES, MAX_READ_BYTES_AT_ONCE, StoragePartition
 from waltz.storage.node.partition_metrics import PartitionMetrics
 from waltz.storage.node.replies import MAX_REPLY_BYTES, read_encoded

@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 
 from tests.unit.common.zk.lagging import LaggingZooKeeper
+from tests.unit.operations.test_repair import LOG, Cluster, cluster
 from tests.unit.storage.log_testing import KEY
 from tests.unit.storage.node_support import PARTITION_COUNT, ROOT, TIMEOUT_S
-from tests.unit.storage.remote.test_repair import LOG, Cluster, cluster
 from waltz.common.errors import WaltzError
 from waltz.common.ids import Endpoint
 from waltz.common.zk.client import ZooKeeper
+from waltz.operations.storages import PartitionCopy
 from waltz.storage.remote.admin_client import StorageAdminClient
-from waltz.storage.remote.operations import PartitionCopy
 
 MARK = 19
 """The low-water mark of all nodes; they hold 40 transactions."""

@@ -1,0 +1,105 @@
+"""The state of a cluster put together from what its nodes tell, and what is missing when they do not."""
+
+import json
+
+import pytest
+
+from tests.unit.common.cluster.fakes import GENERATION, SESSION
+from tests.unit.operations.survey.nodes import ORIGINAL, OURS, STORAGES, WRITE_SESSION, Nodes, running
+from waltz.cli import status
+from waltz.common.zk.paths import ClusterPaths
+from waltz.common.zk.znodes import ReplicaAssignments
+from waltz.operations.survey.cluster_state import (
+    ClusterState,
+    ReplicaState,
+    StorageFacts,
+    StorageState,
+    parse_storage_metrics,
+)
+
+TIMEOUT_S = 10
+
+
+async def look(nodes: Nodes, partition_ids: list[int], before: ClusterState | None = None) -> ClusterState:
+    return await status.look(nodes.session, partition_ids, TIMEOUT_S, before)
+
+
+async def test_a_cluster_that_is_well_and_a_replica_that_lags() -> None:
+    async with running(ORIGINAL, OURS) as nodes:
+        for _ in range(3):
+            nodes.logs[0].add(b"")
+        for storage, last_id in zip(nodes.storages, (2, 2, 0), strict=True):
+            storage.last_ids[0] = last_id
+        state = await look(nodes, [0, 1])
+        zero, one = state.partitions
+        assert (zero.owner, zero.endpoint) == (1, str(nodes.servers[0].endpoint))
+        assert (zero.generation, zero.store_session, zero.high_water_mark) == (GENERATION, SESSION, 2)
+        assert [each.lag for each in zero.replicas] == [0, 0, 2]
+        assert {each.state for each in (*zero.replicas, *one.replicas)} == {"current"}
+        assert (one.high_water_mark, one.write_session) == (-1, WRITE_SESSION)
+        assert (zero.write_session, zero.rate_per_s) == (None, None)
+        assert [each.version for each in state.servers] == [4, 5]
+        assert [(each.online, each.assigned) for each in state.storages] == [(2, 2)] * 3
+        assert state.unwell == 0
+        document = json.loads(json.dumps(state.document()))
+        assert document["healthy"] is True
+        assert document["partitions"][0]["replicas"][2] == {"storage": STORAGES[2], "state": "current", "lag": 2}
+
+
+async def test_rates_are_those_since_the_look_before() -> None:
+    async with running(OURS, OURS) as nodes:
+        before = (await look(nodes, [0]))._replace(at_s=0.0)
+        for _ in range(8):
+            nodes.logs[0].add(b"")
+        state = await look(nodes, [0, 1], before)
+        assert state.partitions[0].rate_per_s == pytest.approx(8 / state.at_s)
+        assert state.partitions[1].rate_per_s is None
+
+
+async def test_nodes_that_do_not_answer_and_replicas_that_are_off() -> None:
+    async with running(OURS, OURS) as nodes:
+        nodes.storages[0].status[1] = False
+        await nodes.storages[1].stop()
+        await nodes.servers[0].close()
+        state = await look(nodes, [0, 1])
+        zero, one = state.partitions
+        assert (zero.high_water_mark, one.high_water_mark) == (None, -1)
+        assert one.replicas[0] == ReplicaState(STORAGES[0], "offline", None)
+        assert one.replicas[1] == ReplicaState(STORAGES[1], "silent", None)
+        assert "SERVER_PARTITION_HEALTH_CHECK" in zero.problems
+        assert "PARTITION_QUORUM_STATUS" in one.problems
+        assert state.unwell == 2
+        assert state.servers[0].version is None
+        assert state.storages[1]._replace(reason=None) == StorageState(STORAGES[1], False, 0, 0)
+        assert str(nodes.storages[1].admin_port) in str(state.storages[1].reason)
+        assert str(state.servers[0].endpoint) in str(state.servers[0].reason)
+        assert one.reasons["PARTITION_QUORUM_STATUS"] == [f"1 of 3 replicas are online: {STORAGES[2]}"]
+
+
+async def test_a_partition_without_replicas_or_without_an_owner() -> None:
+    async with running(OURS, OURS) as nodes:
+        elsewhere = ReplicaAssignments(dict.fromkeys(STORAGES, (1,)))
+        await nodes.zookeeper.set(ClusterPaths.of(nodes.session.root).assignment, elsewhere.encode())
+        await nodes.assign({1: (0,)})
+        zero, one = (await look(nodes, [0, 1])).partitions
+        assert (zero.replicas, zero.problems) == ((), ("NO_REPLICA",))
+        assert (one.owner, one.endpoint, one.generation) == (None, None, None)
+        assert "PARTITION_ASSIGNMENT_ZK_VALIDITY" in one.problems
+
+
+def test_what_the_metrics_of_a_storage_tell() -> None:
+    gauges: dict[str, dict[str, object]] = {
+        "waltz-storage.partition-3.max-transaction-id": {"value": 17},
+        "waltz-storage.partition-4.max-transaction-id": {"error": "not open"},
+        "waltz-storage.partition-5.session-id": {"value": 1},
+    }
+    assert parse_storage_metrics(json.dumps({"gauges": gauges})) == StorageFacts({3: 17}, None, None)
+    gauges["waltz-storage.waltz-storage-free-bytes"] = {"value": 1 << 30}
+    gauges["waltz-storage.waltz-version-id"] = {"value": "0.1.0"}
+    assert parse_storage_metrics(json.dumps({"gauges": gauges})) == StorageFacts({3: 17}, 1 << 30, "0.1.0")
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[]", "7", '{"gauges": []}', '{"gauges": {"a": 7}}'])
+def test_something_else_than_metrics(text: str) -> None:
+    with pytest.raises(ValueError):
+        parse_storage_metrics(text)

@@ -1,0 +1,235 @@
+"""Replicas that move, against a naive model of recovery: whatever happens, a session can begin after every step."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from waltz.common.errors import ProtocolError
+from waltz.operations.replica_moves import (
+    Move,
+    Refused,
+    Step,
+    View,
+    after,
+    check_back,
+    check_move,
+    check_step,
+    majority,
+    next_step,
+    next_step_back,
+)
+
+SOURCE, DESTINATION = "s0:1", "d:1"
+MOVE = Move(SOURCE, DESTINATION)
+
+
+class Cluster:
+    """One partition, whose recoveries ask nobody who was unassigned, as servers of the original do."""
+
+    def __init__(self, replicas: int, down: set[str]) -> None:
+        self.assigned = {f"s{number}:1" for number in range(replicas)}
+        self.listed = set(self.assigned)
+        self.members = set(self.assigned)
+        self.files = set(self.assigned)
+        self.down = down
+        self.move: Move | None = None
+
+    def can_recover(self) -> bool:
+        """Whether a session could begin: the last replicas decide by majority, the present ones complete it."""
+        up = self.assigned - self.down
+        deciding = up & self.listed & self.files
+        return len(deciding) >= majority(len(self.listed)) and len(up) >= majority(len(self.assigned))
+
+    def recover(self) -> None:
+        """A session begins, if one can; who comes later joins it."""
+        if self.can_recover():
+            self.listed = set(self.assigned)
+            self.members = self.assigned - self.down
+
+    def view(self) -> View:
+        everyone = self.assigned | self.listed | {SOURCE, DESTINATION}
+        return View(
+            frozenset(self.assigned),
+            frozenset(self.listed),
+            frozenset((self.members & self.listed & self.files) - self.down),
+            {each: None if each in self.down else each in self.files for each in (SOURCE, DESTINATION)},
+            dict.fromkeys(everyone, 1),
+            self.move,
+        )
+
+    def do(self, step: Step, leaving: str, joining: str) -> bool:
+        """Whether it could be done."""
+        if step is Step.FILL:
+            if joining in self.down:
+                return False
+            self.move = Move(leaving, joining)
+            self.files.add(joining)
+            self.assigned.add(joining)
+        elif step is Step.UNASSIGN:
+            self.assigned.remove(leaving)
+        elif step is Step.RETURN:
+            self.assigned.add(joining)
+        elif step is Step.CLEAR:
+            assert leaving not in self.listed
+            assert leaving not in self.assigned
+            if leaving not in self.down:
+                self.files.discard(leaving)
+            self.move = None
+        return True
+
+
+def run(cluster: Cluster, *, back: bool, limit: int) -> bool:
+    """Steps as the command does them, until all is done, no more is possible, or it is killed; whether all is done."""
+    leaving, joining = (DESTINATION, SOURCE) if back else MOVE
+    for _ in range(limit):
+        try:
+            step = (next_step_back if back else next_step)(cluster.view(), MOVE)
+            if step is None:
+                return True
+            check_step(cluster.view(), step, leaving=leaving, joining=joining)
+        except Refused:
+            return False
+        could = cluster.can_recover()
+        if not cluster.do(step, leaving, joining):
+            return False
+        assert cluster.can_recover() or not could, f"{step} has taken the majority away"
+        cluster.recover()
+    return False
+
+
+@given(st.data(), st.integers(1, 6), st.booleans())
+def test_a_session_can_begin_after_every_step_whoever_dies_between(
+    data: st.DataObject, replicas: int, dead_from_the_beginning: bool
+) -> None:
+    everyone = [f"s{number}:1" for number in range(replicas)] + [DESTINATION]
+    down = st.sets(st.sampled_from(everyone), max_size=2)
+    cluster = Cluster(replicas, data.draw(down) if dead_from_the_beginning else set())
+    cluster.recover()
+    for _ in range(data.draw(st.integers(1, 6))):
+        run(cluster, back=data.draw(st.booleans()), limit=data.draw(st.integers(0, 8)))
+        cluster.down = data.draw(down)
+        cluster.recover()
+    assert len(cluster.assigned) >= replicas
+    cluster.down = set()
+    cluster.recover()
+    if cluster.move is not None:
+        back = SOURCE in cluster.assigned and data.draw(st.booleans())
+        assert run(cluster, back=back, limit=20)
+        assert len(cluster.assigned) == replicas
+        assert (DESTINATION in cluster.assigned) is not back
+
+
+@given(st.integers(1, 7), st.sets(st.sampled_from([SOURCE, "s1:1", "s2:1", DESTINATION]), max_size=3))
+def test_what_is_planned_is_what_is_done(replicas: int, down: set[str]) -> None:
+    cluster = Cluster(replicas, down)
+    cluster.recover()
+    try:
+        planned = check_move(cluster.view(), MOVE)
+    except Refused:
+        assert replicas == 1 or len(down) >= 1
+        return
+    assert planned == [Step.FILL, Step.JOIN, Step.UNASSIGN, Step.LEAVE, Step.CLEAR]
+    assert run(cluster, back=False, limit=20) is (DESTINATION not in down)
+
+
+@pytest.mark.parametrize(("replicas", "possible"), [(1, False), (2, True), (3, True), (4, True), (5, True)])
+def test_a_cluster_that_is_well(replicas: int, possible: bool) -> None:
+    cluster = Cluster(replicas, set())
+    if not possible:
+        with pytest.raises(Refused, match="only one replica"):
+            check_move(cluster.view(), MOVE)
+        return
+    assert run(cluster, back=False, limit=10)
+    assert (cluster.assigned, cluster.listed) == ({*(f"s{each}:1" for each in range(1, replicas)), DESTINATION},) * 2
+    assert cluster.files == cluster.assigned
+    assert check_move(cluster.view(), MOVE) == []
+
+
+@pytest.mark.parametrize(
+    ("replicas", "down", "reason"),
+    [
+        (3, {SOURCE}, None),
+        (3, {"s1:1"}, "without s0:1 3 of 4 replicas must take full part and be online; these do: d:1, s2:1"),
+        (3, {"s1:1", "s2:1"}, "now 2 of 3 replicas must take full part and be online; these do: s0:1"),
+        (2, {SOURCE}, "now 2 of 2"),
+        (5, {"s1:1"}, None),
+        (5, {"s1:1", "s2:1"}, "without s0:1 4 of 6"),
+    ],
+)
+def test_what_is_dead_stands_in_the_way_where_a_majority_would_be_lost(
+    replicas: int, down: set[str], reason: str | None
+) -> None:
+    view = Cluster(replicas, down).view()
+    if reason is None:
+        assert check_move(view, MOVE)
+    else:
+        with pytest.raises(Refused, match=f"^{reason}"):
+            check_move(view, MOVE)
+
+
+def well() -> View:
+    return Cluster(3, set()).view()
+
+
+def test_what_is_in_no_move_is_left_alone() -> None:
+    view = well()
+    both = view._replace(assigned=view.assigned | {DESTINATION})
+    with pytest.raises(Refused, match="both storages hold it, and nothing was being moved"):
+        check_move(both, MOVE)
+    neither = view._replace(assigned=view.assigned - {SOURCE})
+    with pytest.raises(Refused, match=f"neither {SOURCE} nor {DESTINATION} is to hold it"):
+        check_move(neither, MOVE)
+    assert check_back(view, MOVE) == []
+    other = view._replace(move=Move(SOURCE, "e:1"))
+    for check in (check_move, check_back):
+        with pytest.raises(Refused, match=f"a replica of it is being moved from {SOURCE} to e:1: finish that"):
+            check(other, MOVE)
+    with pytest.raises(Refused, match="never had a store session"):
+        check_move(view._replace(listed=frozenset()), MOVE)
+    changing = view._replace(listed=view.listed | {"x:1"})
+    with pytest.raises(Refused, match=r"another change of its replicas \(x:1\) is under way"):
+        check_move(changing, MOVE)
+
+
+def test_a_replica_stays_in_its_group() -> None:
+    view = well()._replace(groups={SOURCE: 1, DESTINATION: 2})
+    with pytest.raises(Refused, match=r"d:1 is in group 2, s0:1 in group 1, .* add-storage-node -g 1"):
+        check_move(view, MOVE)
+    alone = after(view, Step.FILL, leaving=SOURCE, joining=DESTINATION)
+    alone = after(alone, Step.JOIN, leaving=SOURCE, joining=DESTINATION)
+    with pytest.raises(Refused, match="no other storage node of group 1 would hold it"):
+        check_step(alone, Step.UNASSIGN, leaving=SOURCE, joining=DESTINATION)
+
+
+def test_a_move_is_taken_back_from_wherever_it_is_and_what_was_lost_is_assigned_again() -> None:
+    cluster = Cluster(3, set())
+    steps = []
+    while (step := next_step(cluster.view(), MOVE)) is not Step.LEAVE:
+        assert step is not None
+        cluster.do(step, *MOVE)
+        cluster.recover() if step is not Step.UNASSIGN else None
+        steps.append(step)
+    assert steps == [Step.FILL, Step.UNASSIGN]
+    cluster.down = {"s2:1"}  # in the moment in which it is unassigned
+    assert not cluster.can_recover()
+    assert next_step_back(cluster.view(), MOVE) is Step.RETURN
+    cluster.do(Step.RETURN, DESTINATION, SOURCE)
+    cluster.recover()
+    assert cluster.members == {SOURCE, "s1:1", DESTINATION}
+    assert not run(cluster, back=True, limit=10)
+    cluster.down = set()
+    cluster.recover()
+    assert run(cluster, back=True, limit=10)
+    assert cluster.view() == well()
+    gone = cluster.view()._replace(assigned=frozenset({"s1:1", "s2:1", DESTINATION}), move=MOVE)
+    gone = gone._replace(listed=gone.assigned)
+    with pytest.raises(Refused, match=f"{SOURCE} has left it already"):
+        check_back(gone, MOVE)
+
+
+def test_what_zookeeper_keeps_of_a_move() -> None:
+    assert Move.decode(MOVE.encode(), "/m") == MOVE
+    assert str(MOVE) == f"from {SOURCE} to {DESTINATION}"
+    for data in (None, b"", b"{}", b"[]", b"\xff"):
+        with pytest.raises(ProtocolError, match="^/m does not say what is being moved"):
+            Move.decode(data, "/m")

@@ -1,0 +1,307 @@
+"""The mount of one partition on the server that owns it, and the requests for its feed."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from waltz.client.engine.links.links import ServerLink
+from waltz.client.engine.partition.feed import PartitionFeed
+from waltz.client.engine.partition.mount_states import SESSION_STATES, Action, Event, State, next_step
+from waltz.client.options import ClientOptions
+from waltz.common.ids import NO_TRANSACTION, ReqId
+from waltz.common.net.channel import Channel
+from waltz.common.wire.client_server import (
+    MAX_FEED_COUNT,
+    FeedRequest,
+    FeedSuspended,
+    HighWaterMarkRequest,
+    HighWaterMarkResponse,
+    MountRequest,
+    MountResponse,
+    PartitionState,
+    encode,
+)
+from waltz.common.wire.version5 import PartitionClosed
+from waltz.common.wire.versions import FIRST_WITH_PARTIAL_MOUNTS
+
+logger = logging.getLogger(__name__)
+
+_ANSWERS = {
+    PartitionState.READY: Event.ANSWER_READY,
+    PartitionState.NOT_READY: Event.ANSWER_NOT_READY,
+    PartitionState.CLIENT_AHEAD: Event.ANSWER_AHEAD,
+}
+
+
+class Mount:
+    """Tells :mod:`~waltz.client.engine.partition.mount_states` what happens, and does what its table says.
+
+    A mount is requested when little of what was received waits to be applied, and so is every further piece of the
+    feed. What a server feeds for one request is bounded (from version 5 on), so that a partition that is applied slowly
+    has a bounded backlog and the connection is read all the time.
+
+    A server may call a mount ready before the client has been fed all. Then it is asked for its mark, and the partition
+    counts as mounted when the client has applied that far: whoever appends has seen everything that was committed
+    before the mount.
+
+    ``changed`` is called at every change that somebody may wait for, ``mounted`` when the partition is mounted, and
+    ``await_applied`` when :meth:`caught_up` is to be called as soon as a transaction is applied.
+    """
+
+    def __init__(
+        self,
+        partition_id: int,
+        feed: PartitionFeed,
+        *,
+        next_req_id: Callable[[], ReqId],
+        mounted: Callable[[], None],
+        await_applied: Callable[[int, bytes], None],
+        changed: Callable[[], None],
+        options: ClientOptions,
+    ) -> None:
+        self.state = State.UNASSIGNED
+        self.link: ServerLink | None = None
+        """The server to mount on, as the cluster says."""
+        self.channel: Channel | None = None
+        """The connection on which the partition is mounted; ``None`` while it is not."""
+        self._partition_id = partition_id
+        self._feed = feed
+        self._next_req_id = next_req_id
+        self._mounted = mounted
+        self._await_applied = await_applied
+        self._changed = changed
+        self._options = options
+        self._session: ReqId | None = None
+        """The id of the mount request that counts."""
+        self._answer: MountResponse | None = None
+        self._mark = NO_TRANSACTION
+        self._timer: asyncio.TimerHandle | None = None
+        self._timeout_s = options.mount_timeout_s
+        self._ahead_delay_s = options.ahead_retry_initial_s
+        self._fed_from = NO_TRANSACTION
+        self._feed_waits_for_room = False
+        self._request_end_bytes = 0
+        self._actions: dict[Action, Callable[[], None]] = {
+            Action.LOOK_FOR_ROOM: self._look_for_room,
+            Action.REQUEST: self._request,
+            Action.PAUSE: self._pause,
+            Action.REPORT_AHEAD: self._report_ahead,
+            Action.AWAIT_FED: self._await_fed,
+            Action.REQUEST_MARK: self._request_mark,
+            Action.AWAIT_MARK: self._await_mark,
+            Action.BEGIN_WITH_FEED: self._begin_with_feed,
+            Action.BEGIN: self._begin,
+            Action.REQUEST_FEED: self._request_feed_when_low,
+            Action.RESUME_FEED: self._resume_feed,
+            Action.RECONNECT: self._reconnect,
+        }
+
+    @property
+    def ahead(self) -> bool:
+        """Whether the server said that the client has applied more than there is."""
+        return self.state is State.AHEAD or self.state is State.REQUESTED_AHEAD
+
+    # What happens
+
+    def attach(self, link: ServerLink) -> None:
+        """Mount on this server from now on."""
+        self.detach()
+        self.link = link
+        self._step(Event.ASSIGN)
+        if link.channel is not None:
+            self._step(Event.CONNECT)
+
+    def detach(self) -> None:
+        """Not mounted, and not to be mounted. Nothing is sent: the protocol has no message for it."""
+        self._step(Event.LEAVE)
+        self.link = None
+
+    def restart(self) -> None:
+        """Mount again on the same connection, because the partition on the server may be another one now."""
+        self._step(Event.RESTART)
+
+    def restart_later(self) -> None:
+        """Mount again after a moment, because what the feed broke off for may happen again at once."""
+        self._step(Event.BREAK_OFF)
+
+    def link_ready(self) -> None:
+        """The link has a connection."""
+        self._step(Event.CONNECT)
+
+    def link_lost(self) -> None:
+        """The link has lost its connection; it will have another one."""
+        self._step(Event.LOSE)
+
+    def response(self, message: MountResponse) -> None:
+        """The answer to a mount request; ignored unless that is the one that counts."""
+        if message.req_id == self._session:
+            self._answer = message
+            self._step(_ANSWERS[message.state])
+
+    def closed(self, message: PartitionClosed) -> None:
+        """The server says that it does not own the partition any more (version 5). The cluster will tell who does.
+
+        Should the partition come back to it without the cluster saying anything new, the mount is tried again.
+        """
+        if message.req_id == self._session:
+            self._step(Event.CLOSED)
+
+    def reached(self, session_id: bytes) -> None:
+        """Everything that came before the READY of this session has been applied."""
+        if session_id != self._session:
+            return
+        partial = self._live_channel().version >= FIRST_WITH_PARTIAL_MOUNTS
+        if partial and self._feed.received - self._fed_from >= MAX_FEED_COUNT:
+            self._step(Event.APPLIED_PART)
+        else:
+            self._step(Event.APPLIED)
+
+    def mark_told(self, message: HighWaterMarkResponse) -> None:
+        """The mark that has to be applied before the partition is mounted.
+
+        A server that does not know its mark has to say first whether it still owns the partition.
+        """
+        if message.req_id != self._session:
+            return
+        if message.transaction_id < NO_TRANSACTION:
+            self._step(Event.NO_MARK)
+        else:
+            self._mark = message.transaction_id
+            self._step(Event.MARK)
+
+    def caught_up(self, session_id: bytes) -> None:
+        """The mark that the server told in this session is applied."""
+        if session_id == self._session:
+            self._step(Event.CAUGHT_UP)
+
+    def feed_suspended(self, message: FeedSuspended) -> None:
+        """The server has fed what it promised."""
+        if message.req_id == self._session:
+            self._step(Event.FEED_ENDED)
+
+    def backlog_is_low(self) -> None:
+        """Much of what was waiting to be applied has been."""
+        self._step(Event.ROOM)
+
+    def _step(self, event: Event) -> None:
+        before = self.state
+        self.state, action = next_step(before, event)
+        if self.state is not before:
+            self._cancel_timer()
+            if self.state not in SESSION_STATES:
+                self._session = None
+                self._feed_waits_for_room = False
+            if self.channel is not None:
+                self.channel = None
+                self._changed()
+        if action is not None:
+            self._actions[action]()
+
+    # What is done
+
+    def _look_for_room(self) -> None:
+        if self._feed.backlog <= self._options.feed_queue_low:
+            self._step(Event.ROOM)
+
+    def _request(self) -> None:
+        assert self.link is not None
+        channel = self._live_channel()
+        self._session = self._next_req_id()
+        self._fed_from = self._feed.received
+        channel.send(encode(MountRequest(self._session, self._fed_from, self.link.seq_num), channel.version))
+        self._request_end_bytes = self.link.taken_bytes
+        self._watch(self.link.left_bytes())
+
+    def _watch(self, left_bytes: int) -> None:
+        received = self._feed.received
+        self._call_later(self._timeout_s, lambda: self._check_progress(received, left_bytes))
+
+    def _check_progress(self, received: int, left_bytes: int) -> None:
+        """Progress is a feed that comes, and a request that is still leaving, behind large appends for example."""
+        assert self.link is not None
+        now_bytes = self.link.left_bytes()
+        leaving = left_bytes < self._request_end_bytes and now_bytes > left_bytes
+        if leaving or self._feed.received != received or self._feed.backlog:
+            self._watch(now_bytes)
+        else:
+            self._step(Event.STALL)
+
+    def _reconnect(self) -> None:
+        assert self.link is not None
+        waited_s = self._timeout_s
+        self._timeout_s = min(2 * waited_s, self._options.mount_timeout_maximum_s)
+        self.link.reconnect(f"partition {self._partition_id} was not mounted within {waited_s:g} s")
+
+    def _pause(self) -> None:
+        self._call_later(self._options.not_ready_retry_s, lambda: self._step(Event.TIME))
+
+    def _report_ahead(self) -> None:
+        """A server may be wrong about the log, for example while it loses the partition, so it is asked again."""
+        logger.error(
+            "partition %d: the client has applied up to transaction %d, which the log does not have; is this the "
+            "right cluster, and the right database?",
+            self._partition_id,
+            self._feed.received,
+        )
+        self._changed()
+        self._call_later(self._ahead_delay_s, lambda: self._step(Event.TIME))
+        self._ahead_delay_s = min(2 * self._ahead_delay_s, self._options.ahead_retry_maximum_s)
+
+    def _await_fed(self) -> None:
+        self._timeout_s = self._options.mount_timeout_s
+        self._ahead_delay_s = self._options.ahead_retry_initial_s
+        assert self._answer is not None
+        self._feed.offer_mounted(self._answer)
+
+    def _request_mark(self) -> None:
+        assert self.link is not None
+        assert self._session is not None
+        channel = self._live_channel()
+        channel.send(encode(HighWaterMarkRequest(self._session), channel.version))
+        self.link.expect_answer()
+        self._request_feed()
+
+    def _await_mark(self) -> None:
+        assert self._session is not None
+        self._await_applied(self._mark, self._session)
+
+    def _begin_with_feed(self) -> None:
+        self.channel = self._live_channel()
+        self._mounted()
+        self._request_feed()
+        self._changed()
+
+    def _begin(self) -> None:
+        self.channel = self._live_channel()
+        self._mounted()
+        self._changed()
+
+    def _request_feed_when_low(self) -> None:
+        if self._feed.backlog <= self._options.feed_queue_low:
+            self._request_feed()
+        else:
+            self._feed_waits_for_room = True
+
+    def _resume_feed(self) -> None:
+        if self._feed_waits_for_room:
+            self._request_feed()
+
+    def _request_feed(self) -> None:
+        assert self._session is not None
+        channel = self._live_channel()
+        self._feed_waits_for_room = False
+        channel.send(encode(FeedRequest(self._session, self._feed.received), channel.version))
+
+    def _live_channel(self) -> Channel:
+        assert self.link is not None
+        assert self.link.channel is not None
+        return self.link.channel
+
+    def _call_later(self, delay_s: float, callback: Callable[[], None]) -> None:
+        self._cancel_timer()
+        self._timer = asyncio.get_running_loop().call_later(delay_s, callback)
+
+    def _cancel_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None

@@ -1,0 +1,236 @@
+"""One partition of the stream half: its life, its server, its appends and its feed."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from waltz.client.engine.links.links import ServerLink
+from waltz.client.engine.partition.appends import PartitionAppends
+from waltz.client.engine.partition.feed import PartitionFeed
+from waltz.client.engine.partition.monitor import MonitorState
+from waltz.client.engine.partition.mount import Mount
+from waltz.client.engine.partition.partition_session import PartitionSession
+from waltz.client.engine.partition.probe import LatencyProbe
+from waltz.client.engine.reads.data_requests import RpcPartition
+from waltz.client.engine.reads.prefetch import Prefetcher
+from waltz.client.engine.settings import PartitionSettings
+from waltz.client.errors import (
+    ClientClosedError,
+    ClientTimeoutError,
+    InvalidOperationError,
+    PartitionInactiveError,
+)
+from waltz.common.ids import NO_TRANSACTION
+from waltz.common.wire.client_server import (
+    FeedSuspended,
+    FlushResponse,
+    HighWaterMarkResponse,
+    LockFailure,
+    Message,
+    MountResponse,
+)
+from waltz.common.wire.version5 import AppendFailed, PartitionClosed
+from waltz.common.wire.write_sessions import HeartbeatResponse, SessionFenced
+
+_DEACTIVATION_FLUSH_INTERVAL_S = 1.0
+
+
+class StreamPartition:
+    """Inactive until :meth:`activate`."""
+
+    def __init__(self, partition_id: int, client_id: int, settings: PartitionSettings, fetcher: RpcPartition) -> None:
+        options = settings.options
+        self.partition_id = partition_id
+        self.generation = -1
+        self.probe = LatencyProbe(settings.clock)
+        self.appends = PartitionAppends(partition_id, client_id, settings, self.probe)
+        self.feed = PartitionFeed(
+            partition_id,
+            settings.applier,
+            Prefetcher(fetcher, options.prefetch_maximum),
+            settings.applying,
+            take_committed=self.appends.take_committed,
+            is_own=self.appends.is_own,
+            deferred=self.appends.deferred,
+            settle_deferred=self.appends.settle_deferred,
+            mount_reached=self._mount_reached,
+            backlog_changed=self._backlog_changed,
+            broke_off=self._feed_broke_off,
+            probe=self.probe,
+            options=options,
+            random_source=settings.random_source,
+        )
+        self.mount = Mount(
+            partition_id,
+            self.feed,
+            next_req_id=self.appends.next_req_id,
+            mounted=self._mounted,
+            await_applied=self.appends.await_applied,
+            changed=self.appends.signal.notify,
+            options=options,
+        )
+        self.appends.bind(self.mount, self.feed)
+        self.session = PartitionSession(partition_id, self.appends, self.mount, fetcher, settings)
+        self.handlers: Mapping[type[Message], Callable[[Any], None]] = {
+            FeedSuspended: self.mount.feed_suspended,
+            LockFailure: self.appends.lock_failure,
+            AppendFailed: self.appends.append_failed,
+            FlushResponse: self.appends.flush_response,
+            MountResponse: self.mount.response,
+            HighWaterMarkResponse: self.mount.mark_told,
+            PartitionClosed: self.mount.closed,
+            SessionFenced: self.appends.session_fenced,
+            HeartbeatResponse: self.session.response,
+        }
+        """Who takes what a server sends, but for the feed."""
+        self._options = options
+        self._loop = asyncio.get_running_loop()
+        self._generation_flushes: list[asyncio.TimerHandle] = []
+
+    # Life
+
+    @property
+    def active(self) -> bool:
+        """Whether the client takes part in this partition (mounted or not)."""
+        return self.appends.monitor.state is MonitorState.STARTED
+
+    @property
+    def needs_server(self) -> bool:
+        """Whether the client takes part, or is leaving and still to be fed what became of what it appended.
+
+        Not while it joins again: a mount of before would be fed from behind what the new beginning throws away.
+        """
+        return self.active or (self.feed.active and self.appends.monitor.pending > 0)
+
+    async def activate(
+        self, read_high_water_mark: Callable[[], Awaitable[int]], find_server: Callable[[], None]
+    ) -> None:
+        """Take part, from the high-water mark that the application tells (once nothing is being applied any more).
+
+        Not mounted afterwards: a mount of an earlier time would go on behind the mark of that time. Cancelled or failed
+        it leaves the partition inactive.
+
+        When the mark is beyond what was fed here before (another client that shares the application's database has
+        moved it), what is undecided since then is decided first, as :meth:`deactivate` does, with the same error: a
+        feed that begins at the mark would not show it, and it would count as lost.
+        """
+        self.detach()
+        await self._stop_feed()
+        high_water_mark = await self._told(read_high_water_mark)
+        if high_water_mark > self.feed.applied and self.appends.monitor.pending:
+            await self.deactivate(find_server, high_water_mark)
+            high_water_mark = await self._told(read_high_water_mark)
+        if self.appends.monitor.start():
+            self.feed.start(high_water_mark)
+
+    async def _told(self, read_high_water_mark: Callable[[], Awaitable[int]]) -> int:
+        high_water_mark = await read_high_water_mark()
+        if high_water_mark < NO_TRANSACTION:
+            raise InvalidOperationError(
+                f"the client high-water mark of partition {self.partition_id} is {high_water_mark}; the least is -1"
+            )
+        return high_water_mark
+
+    async def deactivate(self, find_server: Callable[[], None], applied_elsewhere: int = NO_TRANSACTION) -> None:
+        """Take part no more, as soon as everything that was appended is decided.
+
+        ``find_server`` is called when the partition has to be mounted for that. Should its feed have to begin anew, the
+        transactions up to ``applied_elsewhere`` are not applied again. Raises :class:`ClientTimeoutError` when it takes
+        too long: the partition takes no submissions then, and the call can be repeated.
+        """
+        appends = self.appends
+        appends.stop()
+        try:
+            async with asyncio.timeout(self._options.flush_timeout_s):
+                if appends.monitor.pending and not self.feed.active:
+                    # Joining it again has failed, or was given up; what is undecided shows in the feed from here on.
+                    await self._stop_feed()
+                    self.feed.start(self.feed.applied, applied_elsewhere)
+                    find_server()
+                while appends.monitor.pending:
+                    appends.flush_now()
+                    await appends.signal.wait(_DEACTIVATION_FLUSH_INTERVAL_S)
+        except TimeoutError:
+            obstacle = appends.obstacle
+            reason = "" if obstacle is None else f": {obstacle}"
+            raise ClientTimeoutError(
+                f"{appends.monitor.pending} transactions of partition {self.partition_id} were not decided within "
+                f"{self._options.flush_timeout_s:g} s{reason}"
+            ) from obstacle
+        await self._stop_feed()
+        appends.forget_decisions()
+        self.detach()
+
+    async def _stop_feed(self) -> None:
+        await self.feed.stop(PartitionInactiveError(self.partition_id))
+
+    async def close(self, caller: asyncio.Task[Any] | None = None) -> None:
+        """End for good. What is undecided, or not applied, ends with :class:`ClientClosedError`.
+
+        ``caller`` is not waited for.
+        """
+        undecided = self.appends.fail()
+        self.session.stop()
+        self.detach()
+        for timer in self._generation_flushes:
+            timer.cancel()
+        await self.feed.stop(ClientClosedError(), self._options.close_grace_s, caller)
+        await self.appends.close(undecided, caller)
+
+    # The server
+
+    def attach(self, link: ServerLink) -> None:
+        """Mount on the server of ``link``."""
+        self.detach()
+        self.mount.attach(link)
+
+    def detach(self) -> None:
+        """Leave the server."""
+        if self.mount.link is not None:
+            self.mount.link.resume(self)
+        self.mount.detach()
+
+    def set_generation(self, generation: int) -> None:
+        """Use the newer generation in requests.
+
+        The server drops appends of any generation but its own without an answer, and its partition object may be a new
+        one that feeds nobody. So the partition is mounted again, which fails what was lost; and it is flushed a little
+        later, because appends that reached the server before it knew the generation are lost too.
+        """
+        if generation <= self.generation:
+            return
+        self.generation = generation
+        self.appends.set_generation(generation)
+        if self.mount.link is None:
+            return
+        self.mount.restart()
+        for timer in self._generation_flushes:
+            timer.cancel()
+        self._generation_flushes = [
+            self._loop.call_later(delay_s, self.appends.flush_now)
+            for delay_s in self._options.generation_flush_delays_s
+        ]
+
+    def _mounted(self) -> None:
+        self.appends.flush_now()
+        self.session.mounted()
+
+    # The feed's side
+
+    def _mount_reached(self, session_id: bytes) -> None:
+        self.mount.reached(session_id)
+
+    def _feed_broke_off(self) -> None:
+        if self.mount.link is not None:
+            self.mount.link.resume(self)
+        self.mount.restart_later()
+
+    def _backlog_changed(self, size: int) -> None:
+        link = self.mount.link
+        if size > self._options.feed_queue_low:
+            if link is not None:
+                link.pause(self)
+        else:
+            if link is not None:
+                link.resume(self)
+            self.mount.backlog_is_low()

@@ -1,0 +1,265 @@
+"""Asks servers for the write session of one partition: for its appends, and for the application.
+
+What the answers mean is decided in :mod:`~waltz.client.engine.partition.write_session`.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import NamedTuple
+
+from waltz.client.engine.partition.appends import PartitionAppends
+from waltz.client.engine.partition.monitor import MonitorState
+from waltz.client.engine.partition.mount import Mount
+from waltz.client.engine.partition.write_session import SessionState
+from waltz.client.engine.reads.data_requests import RpcPartition
+from waltz.client.engine.reads.last_transaction import Answer
+from waltz.client.engine.settings import PartitionSettings
+from waltz.client.errors import (
+    ClientTimeoutError,
+    SessionFencedError,
+    SessionNotSupportedError,
+)
+from waltz.common.errors import DeadlineExceededError
+from waltz.common.ids import NO_TRANSACTION
+from waltz.common.net.backoff import Backoff
+from waltz.common.wire.client_server import encode
+from waltz.common.wire.write_sessions import (
+    NO_WRITE_SESSION,
+    FenceOption,
+    HeartbeatRequest,
+    HeartbeatResponse,
+    LastTransactionIdResponse,
+    LastTransactionStatus,
+)
+
+logger = logging.getLogger(__name__)
+
+
+class BegunSession(NamedTuple):
+    """What came of a fence."""
+
+    number: int
+    transaction_id: int
+    """The last transaction before the session; -1 if there is none."""
+
+
+class PartitionSession:
+    """One thing at a time is asked for the application, so that numbers are taken in the order in which they came."""
+
+    def __init__(
+        self,
+        partition_id: int,
+        appends: PartitionAppends,
+        mount: Mount,
+        server: RpcPartition,
+        settings: PartitionSettings,
+    ) -> None:
+        self._partition_id = partition_id
+        self._appends = appends
+        self._mount = mount
+        self._server = server
+        self._options = settings.options
+        self._random = settings.random_source
+        self._timeout_s = settings.sessions.timeout_s
+        self._state = appends.session
+        self._changing = asyncio.Lock()
+        self._asked = b""
+        self._timer: asyncio.TimerHandle | None = None
+        self._warned = False
+
+    @property
+    def number(self) -> int | None:
+        """That of the session in which appends are sent; ``None`` while they are not, or go without one."""
+        return None if self._state.carried == NO_WRITE_SESSION else self._state.carried
+
+    def holds(self, number: int) -> bool:
+        """Whether that is still the session of this client, as far as it knows."""
+        return self._state.number == number and self._state.state in (SessionState.HELD, SessionState.ASKING)
+
+    # What the mount and the server tell
+
+    def mounted(self) -> None:
+        """The partition is mounted: is the session still the one at hand?"""
+        channel = self._mount.channel
+        assert channel is not None
+        question = self._state.mounted(channel.version)
+        if self._state.state is SessionState.PLAIN and not self._warned:
+            self._warned = True
+            logger.warning(
+                "partition %d: the server knows no write sessions; appends go without one (client.sessionFallback)",
+                self._partition_id,
+            )
+        if question is not None:
+            self._ask()
+        if self._state.enabled:
+            self._appends.session_changed()
+
+    def response(self, message: HeartbeatResponse) -> None:
+        """The server answered; ignored unless it was asked that last."""
+        if message.req_id != self._asked:
+            return
+        before = self._state.state
+        if not self._state.answered(message):
+            self._timer = asyncio.get_running_loop().call_later(self._options.not_ready_retry_s, self._ask)
+        elif self._state.state is SessionState.FENCED and before is not SessionState.FENCED:
+            logger.warning(
+                "partition %d: write session %d of this client is over", self._partition_id, self._state.number
+            )
+        self._appends.session_changed()
+
+    def stop(self) -> None:
+        """Ask nothing more by itself."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _ask(self) -> None:
+        self.stop()
+        channel, link = self._mount.channel, self._mount.link
+        if channel is None or link is None:
+            return  # the next mount asks
+        self._asked = self._appends.next_req_id()
+        channel.send(encode(HeartbeatRequest(self._asked, self._state.question), channel.version))
+        link.expect_answer()
+
+    # What the application wants
+
+    async def renew(self, *, exclusive: bool) -> int:
+        """Go on with the present number, which is returned; with ``exclusive`` have it raised for this client alone.
+
+        Raises ``SessionNotSupportedError``, ``SessionFencedError`` when another client holds an exclusive session,
+        ``DeadlineExceededError``, ``PartitionInactiveError``, ``ClientAheadError`` and ``ClientClosedError``.
+        """
+        state = self._state
+        async with self._within_time("the write session was not told"):
+            await self._mounted()
+            state.renew(exclusive=exclusive)
+            try:
+                self.mounted()
+                while state.renewing:
+                    await self._appends.changed()
+            finally:
+                state.end_renewal()
+        if state.renewed != NO_WRITE_SESSION:
+            return state.renewed  # also if the partition is being mounted again by now
+        if state.state is SessionState.FENCED:
+            raise SessionFencedError(self._partition_id, state.number, "another client holds an exclusive session")
+        raise SessionNotSupportedError(self._partition_id)
+
+    async def fence(self, *, exclusive: bool, expected_session: int | None) -> BegunSession:
+        """Begin a new session and return when all that came before is settled: :meth:`begin` and :meth:`settle`."""
+        begun = await self.begin(exclusive=exclusive, expected_session=expected_session)
+        await self.settle(begun)
+        return begun
+
+    async def begin(
+        self, *, exclusive: bool, expected_session: int | None, left: Callable[[Answer], object] | None = None
+    ) -> BegunSession:
+        """Begin a new session, which this client goes on with.
+
+        When this is given up while a server may be beginning one, ``left`` gets the answer to come, for :meth:`take`.
+        Raises ``SessionFencedError`` if the present session is not the expected one, ``SessionNotSupportedError``,
+        ``DeadlineExceededError`` (it may have begun), ``PartitionInactiveError``, ``ClientAheadError`` and
+        ``ClientClosedError``.
+        """
+        options = FenceOption.FENCE | (FenceOption.EXCLUSIVE if exclusive else FenceOption(0))
+        expected = NO_WRITE_SESSION if expected_session is None else expected_session
+        self._appends.check_active()
+        async with self._within_time("no write session was begun"):
+            await self._mounted()  # whoever may not append is not to keep others from it
+            response = await self._last_transaction(options, expected, left)
+        if response.last_transaction_status is LastTransactionStatus.UNEXPECTED_SESSION:
+            raise SessionFencedError(
+                self._partition_id,
+                expected,
+                f"write session {response.write_session} has begun in place of the expected {expected}",
+            )
+        return self.take(response)
+
+    def take(self, response: LastTransactionIdResponse) -> BegunSession:
+        """Go on with the session that a server has begun for this client."""
+        state = self._state
+        if response.write_session > state.number:
+            state.adopt(response.write_session)
+            self._asked = b""  # an answer from before the fence may still come, over the other connection
+            self._appends.session_changed()
+        return BegunSession(response.write_session, response.transaction_id)
+
+    async def settle(self, begun: BegunSession) -> None:
+        """Return when all that came before the session is applied, and everything that was sent before is decided.
+
+        What waits to be sent (for the mount, a place, or another attempt after a conflict) belongs to the new session.
+        Raises ``DeadlineExceededError``, ``PartitionInactiveError``, ``ClientAheadError`` and ``ClientClosedError``.
+        """
+        async with self._within_time(f"write session {begun.number} is begun, but what came before"):
+            await self._decided(begun.transaction_id)
+            while self._state.state is SessionState.ASKING:  # it has been mounted meanwhile
+                await self._appends.changed()
+
+    async def last_transaction_id(self) -> int:
+        """The last transaction behind everything that the server had been sent before.
+
+        Raises ``SessionNotSupportedError``, ``DeadlineExceededError`` and ``ClientClosedError``.
+        """
+        async with self._within_time("its last transaction was not told"):
+            return (await self._last_transaction(FenceOption(0), NO_WRITE_SESSION)).transaction_id
+
+    async def flush(self) -> None:
+        """Return when everything that was submitted is decided; at once where the client takes no part.
+
+        Raises ``DeadlineExceededError`` and ``ClientClosedError``.
+        """
+        if self._appends.monitor.state is MonitorState.STARTED:
+            async with self._within_time("not everything was decided"):
+                await self._decided(NO_TRANSACTION)
+
+    async def _last_transaction(
+        self, options: FenceOption, expected_session: int, left: Callable[[Answer], object] | None = None
+    ) -> LastTransactionIdResponse:
+        backoff = Backoff(self._options.refused_initial_s, self._options.refused_maximum_s, self._random)
+        while True:
+            answer = self._server.ask_last(options, expected_session)
+            try:
+                response = await asyncio.shield(answer)
+            except asyncio.CancelledError:
+                if left is not None and (answer.done() or self._server.has_asked(answer)):
+                    left(answer)
+                else:
+                    answer.cancel()
+                raise
+            if response.last_transaction_status in (
+                LastTransactionStatus.OK,
+                LastTransactionStatus.UNEXPECTED_SESSION,
+            ):
+                return response
+            await asyncio.sleep(backoff.next_delay_s())
+
+    async def _mounted(self) -> None:
+        """Return when the partition is mounted. The time that counts is that of the caller."""
+        while True:
+            with contextlib.suppress(ClientTimeoutError):
+                await self._appends.mounted()
+                return
+
+    async def _decided(self, transaction_id: int) -> None:
+        """Return when everything submitted until now is decided, and the transaction is applied."""
+        await self._mounted()
+        last = await self._appends.begin_flush()
+        if last is not None:
+            await self._appends.flushed(last)
+        await self._appends.applied(transaction_id)
+
+    @asynccontextmanager
+    async def _within_time(self, what: str) -> AsyncIterator[None]:
+        try:
+            async with asyncio.timeout(self._timeout_s), self._changing:
+                yield
+        except TimeoutError:
+            obstacle = self._appends.obstacle or self._server.obstacle
+            reason = "" if obstacle is None else f": {obstacle}"
+            raise DeadlineExceededError(
+                f"partition {self._partition_id}: {what} within {self._timeout_s:g} s{reason}"
+            ) from obstacle

@@ -1,0 +1,140 @@
+"""Bulk reads of one partition: which were asked for, which are on their way (version 5)."""
+
+import asyncio
+from collections.abc import Callable
+
+from waltz.client.engine.links.links import ServerLink
+from waltz.client.errors import BulkReadsNotSupportedError, ClientClosedError, RpcError
+from waltz.common.errors import DeadlineExceededError, WaltzError
+from waltz.common.java_text import for_people
+from waltz.common.records import Record
+from waltz.common.wire.client_server import encode
+from waltz.common.wire.version5 import DataListStatus, TransactionDataListRequest, TransactionDataListResponse
+from waltz.common.wire.versions import FIRST_WITH_DATA_LISTS
+
+
+class PendingList:
+    """One bulk read. Its records may be fewer than asked for, but at least one if the log has it."""
+
+    __slots__ = (
+        "_error",
+        "_waiter",
+        "created_at_s",
+        "done",
+        "first_id",
+        "high_water_mark",
+        "max_bytes",
+        "max_count",
+        "records",
+        "sent_at_s",
+    )
+
+    def __init__(self, first_id: int, max_count: int, max_bytes: int, now_s: float) -> None:
+        self.first_id = first_id
+        self.max_count = max_count
+        self.max_bytes = max_bytes
+        self.created_at_s = now_s
+        self.sent_at_s = now_s
+        self.records: list[Record] = []
+        self.high_water_mark = -1
+        """The server's committed high-water mark when it answered."""
+        self.done = False
+        self._error: WaltzError | None = None
+        self._waiter: asyncio.Future[None] | None = None
+
+    def finish(self, error: WaltzError | None = None) -> None:
+        """The answer is here."""
+        self.done = True
+        self._error = error
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    async def wait(self) -> list[Record]:
+        """The records, whose checksums nobody has verified.
+
+        Raises ``RpcError`` when the server could not read, ``BulkReadsNotSupportedError``, ``DeadlineExceededError``
+        and ``ClientClosedError``. One may wait at a time.
+        """
+        if not self.done:
+            self._waiter = asyncio.get_running_loop().create_future()
+            await self._waiter
+        if self._error is not None:
+            raise self._error
+        return self.records
+
+
+class DataLists:
+    """Sends bulk reads and matches the answers by request id; what broke off is sent again."""
+
+    def __init__(self, next_req_id: Callable[[], bytes]) -> None:
+        self.unsent: list[PendingList] = []
+        self._next_req_id = next_req_id
+        self._sent: dict[bytes, PendingList] = {}
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is asked for."""
+        return not (self.unsent or self._sent)
+
+    def add(self, request: PendingList) -> None:
+        """To be sent."""
+        self.unsent.append(request)
+
+    def send(self, link: ServerLink, now_s: float) -> None:
+        """Send what waits; a server that has no bulk reads fails all of it."""
+        channel = link.channel
+        assert channel is not None
+        unsent, self.unsent = self.unsent, []
+        for request in unsent:
+            if request.done:
+                continue
+            if channel.version < FIRST_WITH_DATA_LISTS:
+                request.finish(BulkReadsNotSupportedError(f"{link.endpoint} speaks version {channel.version}"))
+                continue
+            req_id = self._next_req_id()
+            request.sent_at_s = now_s
+            self._sent[req_id] = request
+            message = TransactionDataListRequest(req_id, request.first_id, request.max_count, request.max_bytes)
+            channel.send(encode(message, channel.version))
+            link.expect_answer()
+
+    def unsend(self) -> None:
+        """The connection is another one now."""
+        self.unsent = [*self._sent.values(), *self.unsent]
+        self._sent.clear()
+
+    def response(self, message: TransactionDataListResponse) -> None:
+        """The server answered; an answer that nobody waits for is ignored."""
+        request = self._sent.pop(message.req_id, None)
+        if request is None:
+            return
+        if message.status is DataListStatus.OK:
+            request.records = message.records
+            request.high_water_mark = message.high_water_mark
+            request.finish()
+        elif message.status is DataListStatus.NOT_READY:
+            request.finish(RpcError("partition not ready"))
+        else:
+            request.finish(RpcError(for_people(message.error or "the server gave no reason")))
+
+    def sweep(self, now_s: float, receiving_at_s: float, resend_s: float, lifetime_s: float) -> None:
+        """Have sent again what was not answered, and give up what is too old; no time counts before ``receiving_at_s``.
+
+        At that time a part of a large answer came.
+        """
+        for req_id, request in list(self._sent.items()):
+            if now_s - max(request.sent_at_s, receiving_at_s) >= resend_s:
+                del self._sent[req_id]
+                self.unsent.append(request)
+        for request in list(self.unsent):
+            if now_s - max(request.created_at_s, receiving_at_s) < lifetime_s:
+                continue
+            self.unsent.remove(request)
+            request.finish(DeadlineExceededError(f"no transactions from {request.first_id} on within {lifetime_s:g} s"))
+
+    def close(self) -> None:
+        """Everything ends with ``ClientClosedError``."""
+        for request in (*self._sent.values(), *self.unsent):
+            request.finish(ClientClosedError())
+        self._sent.clear()
+        self.unsent.clear()

@@ -1,0 +1,398 @@
+"""Transaction data and high-water mark of one partition, asked of whichever server owns it."""
+
+import asyncio
+import logging
+import math
+import random
+from collections import deque
+from collections.abc import Callable
+
+from waltz.client.engine.links.links import ServerLink
+from waltz.client.engine.reads.data_lists import DataLists, PendingList
+from waltz.client.engine.reads.last_transaction import Answer, LastTransactionQuestions
+from waltz.client.errors import ClientClosedError, ClientError, DataChecksumError, RpcError
+from waltz.client.options import ClientOptions
+from waltz.common.errors import DeadlineExceededError, WaltzError
+from waltz.common.ids import LONG_MIN, SEQ_NUM_MASK, ReqId
+from waltz.common.java_text import for_people
+from waltz.common.net.backoff import Backoff
+from waltz.common.wire.client_server import (
+    HighWaterMarkRequest,
+    HighWaterMarkResponse,
+    TransactionDataRequest,
+    TransactionDataResponse,
+    encode,
+)
+from waltz.common.wire.version5 import TransactionDataListResponse
+from waltz.common.wire.write_sessions import FenceOption, LastTransactionIdResponse
+
+logger = logging.getLogger(__name__)
+
+MAX_CHECKSUM_FAILURES = 5
+"""So many answers with a wrong checksum are taken for one transaction."""
+
+_ASSUMED_SIZE_BYTES = 64 << 10
+"""Size of transaction data before any was seen."""
+
+
+class PendingData:
+    """The data of one transaction, asked for once for all who want it."""
+
+    __slots__ = ("_waiters", "checksum_failures", "created_at_s", "data", "error", "sent_at_s", "transaction_id")
+
+    def __init__(self, transaction_id: int, now_s: float) -> None:
+        self.transaction_id = transaction_id
+        self.created_at_s = now_s
+        self.sent_at_s = now_s
+        self.checksum_failures = 0
+        self.data: bytes | None = None
+        self.error: WaltzError | None = None
+        self._waiters: list[asyncio.Future[None]] = []
+
+    @property
+    def done(self) -> bool:
+        """Whether the outcome is known."""
+        return self.data is not None or self.error is not None
+
+    def finish(self, data: bytes | None, error: WaltzError | None) -> None:
+        """Tell all waiters the outcome."""
+        self.data = data
+        self.error = error
+        for waiter in self._waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+        self._waiters.clear()
+
+    async def wait(self) -> bytes:
+        """The data; raises the error."""
+        if not self.done:
+            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiters.append(waiter)
+            await waiter
+        if self.data is None:
+            assert self.error is not None
+            raise self.error
+        return self.data
+
+
+class RpcPartition:
+    """Requests of one partition. They wait for its server, move with it, and are sent again when nothing comes back."""
+
+    def __init__(
+        self,
+        partition_id: int,
+        client_id: int,
+        options: ClientOptions,
+        random_source: random.Random,
+        find_link: Callable[[int], ServerLink | None],
+    ) -> None:
+        """``find_link`` gives the link to the server of a partition, as far as one is known."""
+        self.generation = -1
+        self.link: ServerLink | None = None
+        self._partition_id = partition_id
+        self._client_id = client_id
+        self._options = options
+        self._random = random_source
+        self._loop = asyncio.get_running_loop()
+        self._pending: dict[int, PendingData] = {}
+        self._unsent: deque[PendingData] = deque()
+        self._sent: dict[int, PendingData] = {}
+        self._average_size_bytes = float(_ASSUMED_SIZE_BYTES)
+        self._last_data_at_s = 0.0
+        self._mark_asked: list[asyncio.Future[int]] = []
+        self._mark_wanted: list[asyncio.Future[int]] = []
+        self._mark_req_ids: list[bytes] = []
+        self._mark_due_at_s = 0.0
+        self._last_seq_num = 0
+        self._closed = False
+        self._lists = DataLists(self._next_req_id)
+        self._questions = LastTransactionQuestions(partition_id, self._next_req_id)
+        self._find_link = find_link
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is asked for."""
+        marks_wanted = self._mark_asked or self._mark_wanted
+        return not (self._pending or marks_wanted) and self._lists.idle and self._questions.idle
+
+    @property
+    def obstacle(self) -> WaltzError | None:
+        """What keeps requests from being sent at present, as far as that is known."""
+        if self.link is None:
+            return ClientError("no server is known to own the partition")
+        return self.link.failure
+
+    # Many transactions at once
+
+    def request_list(self, first_id: int, max_count: int, max_bytes: int) -> PendingList:
+        """Ask for the transactions from an id on, without waiting; its limits are the server's as well."""
+        request = PendingList(first_id, max_count, max_bytes, self._loop.time())
+        if self._closed:
+            request.finish(ClientClosedError())
+            return request
+        self._lists.add(request)
+        self._send()
+        return request
+
+    def list_response(self, message: TransactionDataListResponse) -> None:
+        """The server answered a bulk read."""
+        self._lists.response(message)
+
+    # The last transaction, perhaps behind a fence
+
+    def ask_last(self, fence: FenceOption, expected_session: int) -> Answer:
+        """Ask for the last transaction; to be awaited. See :class:`LastTransactionQuestions`."""
+        answer = self._questions.add(fence, expected_session)
+        if self._closed:
+            self._questions.close()
+        self._send()
+        return answer
+
+    def has_asked(self, answer: Answer) -> bool:
+        """Whether the question for an answer to come may have reached the server."""
+        return self._questions.sent(answer)
+
+    def last_response(self, message: LastTransactionIdResponse) -> None:
+        """The server answered a question for the last transaction."""
+        self._questions.response(message)
+
+    # Transaction data
+
+    def request(self, transaction_id: int) -> PendingData:
+        """Ask for the data of a transaction, together with everyone who asks for it already."""
+        request = self._pending.get(transaction_id)
+        if request is None:
+            request = PendingData(transaction_id, self._loop.time())
+            if self._closed:
+                request.finish(None, ClientClosedError())
+                return request
+            self._pending[transaction_id] = request
+            self._unsent.append(request)
+            self._send()
+        return request
+
+    @property
+    def request_limit(self) -> int:
+        """How many requests for data may be on their way: the fewer the larger data has lately been."""
+        options = self._options
+        fitting = int(options.data_in_flight_bytes / (self._average_size_bytes + 1))
+        return max(1, min(options.data_in_flight_maximum, fitting))
+
+    async def read(self, transaction_id: int, timeout_s: float, first: PendingData | None = None) -> bytes:
+        """The data of a transaction. Errors of the server are tried again until ``timeout_s`` is over.
+
+        Raises ``DeadlineExceededError``, ``DataChecksumError`` and ``ClientClosedError``.
+        """
+        pending = first or self.request(transaction_id)
+        if pending.data is not None:
+            return pending.data
+        backoff: Backoff | None = None
+        text, failure = "no answer", self.obstacle
+        try:
+            async with asyncio.timeout(timeout_s):
+                while True:
+                    try:
+                        return await pending.wait()
+                    except RpcError as error:
+                        text, failure = str(error), error
+                    if backoff is None:
+                        options = self._options
+                        backoff = Backoff(options.data_retry_initial_s, options.data_retry_maximum_s, self._random)
+                        logger.warning(
+                            "partition %d: no data of transaction %d: %s; trying again",
+                            self._partition_id,
+                            transaction_id,
+                            text,
+                        )
+                    await asyncio.sleep(backoff.next_delay_s())
+                    pending = self.request(transaction_id)
+        except TimeoutError:
+            raise DeadlineExceededError(
+                f"no data of transaction {transaction_id} of partition {self._partition_id} "
+                f"within {timeout_s:g} s: {text}"
+            ) from failure
+
+    def data_response(self, message: TransactionDataResponse) -> None:
+        """The server answered a request for data."""
+        request = self._take(message.transaction_id)
+        if request is None:
+            return
+        if message.data is None:
+            request.finish(None, RpcError(for_people(message.error or "the server gave no reason")))
+        else:
+            self._average_size_bytes += (len(message.data) - self._average_size_bytes) / 8
+            request.finish(message.data, None)
+        self._send()
+
+    def data_damaged(self, transaction_id: int) -> None:
+        """An answer did not pass its checksum; the request is sent again, over another connection, a few times."""
+        request = self._pending.get(transaction_id)
+        if request is None:
+            return
+        request.checksum_failures += 1
+        if request.checksum_failures >= MAX_CHECKSUM_FAILURES:
+            self._take(transaction_id)
+            request.finish(
+                None,
+                DataChecksumError(
+                    f"the data of transaction {transaction_id} of partition {self._partition_id} came "
+                    f"{MAX_CHECKSUM_FAILURES} times with a wrong checksum"
+                ),
+            )
+
+    def _take(self, transaction_id: int) -> PendingData | None:
+        self._last_data_at_s = self._loop.time()
+        self._sent.pop(transaction_id, None)
+        return self._pending.pop(transaction_id, None)
+
+    def _send(self) -> None:
+        if not (self._unsent or self._lists.unsent or self._questions.unsent):
+            return
+        link = self._present_link()
+        if link is None or link.channel is None:
+            return
+        self._lists.send(link, self._loop.time())
+        self._questions.send(link)
+        limit = self.request_limit
+        channel = link.channel
+        while self._unsent and len(self._sent) < limit:
+            request = self._unsent.popleft()
+            if request.done:
+                continue
+            request.sent_at_s = self._loop.time()
+            self._sent[request.transaction_id] = request
+            channel.send(encode(TransactionDataRequest(self._next_req_id(), request.transaction_id), channel.version))
+            link.expect_answer()
+
+    def _unsend(self) -> None:
+        self._unsent.extendleft(reversed(self._sent.values()))
+        self._sent.clear()
+
+    # High-water mark
+
+    async def high_water_mark(self, timeout_s: float) -> int:
+        """The committed high-water mark of the partition, as the server knows it that this client takes for the owner.
+
+        Raises ``DeadlineExceededError`` and ``ClientClosedError``.
+        """
+        if self._closed:
+            raise ClientClosedError
+        waiter: asyncio.Future[int] = self._loop.create_future()
+        self._mark_wanted.append(waiter)
+        if not self._mark_asked:
+            self._ask_for_mark()
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await waiter
+        except TimeoutError:
+            text = f"no high-water mark of partition {self._partition_id} within {timeout_s:g} s"
+            obstacle = self.obstacle
+            raise DeadlineExceededError(text if obstacle is None else f"{text}: {obstacle}") from obstacle
+        finally:
+            for waiters in (self._mark_asked, self._mark_wanted):
+                if waiter in waiters:
+                    waiters.remove(waiter)
+
+    def mark_response(self, message: HighWaterMarkResponse) -> None:
+        """The server answered; the smallest integer means that it does not know yet (a defect of the original)."""
+        if message.req_id not in self._mark_req_ids:
+            return  # to a request that is older than those who wait now
+        if message.transaction_id == LONG_MIN:
+            self._mark_due_at_s = self._loop.time()
+            return
+        answered, self._mark_asked = self._mark_asked, []
+        self._mark_req_ids = []
+        for waiter in answered:
+            if not waiter.done():
+                waiter.set_result(message.transaction_id)
+        if self._mark_wanted:
+            self._ask_for_mark()
+
+    def _ask_for_mark(self) -> None:
+        """Everyone who waits now is answered by this request; who comes later needs another one."""
+        self._mark_asked, self._mark_wanted = self._mark_wanted, []
+        self._send_mark_request()
+
+    def _send_mark_request(self) -> None:
+        link = self._present_link()
+        self._mark_due_at_s = self._loop.time() + self._options.mark_resend_s
+        if link is not None and link.channel is not None:
+            req_id = self._next_req_id()
+            self._mark_req_ids.append(req_id)
+            link.channel.send(encode(HighWaterMarkRequest(req_id), link.channel.version))
+            link.expect_answer()
+
+    # The connection
+
+    def _present_link(self) -> ServerLink | None:
+        if self.link is None:
+            self.link = self._find_link(self._partition_id)
+        return self.link
+
+    def set_link(self, link: ServerLink | None) -> None:
+        """Ask this server from now on."""
+        if link is not self.link:
+            self.link = link
+            self.resend()
+
+    def resend(self) -> None:
+        """The connection is a new one, or there is none: everything unanswered has to be sent again."""
+        self._unsend()
+        self._lists.unsend()
+        self._questions.unsend()
+        self._send()
+        if self._mark_asked:
+            self._send_mark_request()
+
+    def sweep(self) -> None:
+        """Send again what is never going to be answered, and give up what is too old. Called now and then.
+
+        No time counts before a part of a large message came: it, or what is behind it, may be the answer.
+        """
+        now_s = self._loop.time()
+        options = self._options
+        receiving_at_s = -math.inf if self.link is None else self.link.receiving_at_s
+        self._lists.sweep(now_s, receiving_at_s, options.rpc_resend_s, options.data_request_lifetime_s)
+        silent_s = options.rpc_resend_s
+        if self._sent and now_s - max(self._last_data_at_s, receiving_at_s) >= silent_s:
+            oldest = next(iter(self._sent.values()))
+            if now_s - oldest.sent_at_s >= silent_s:
+                self._unsend()
+        expired = [
+            request
+            for request in self._pending.values()
+            if now_s - max(request.created_at_s, receiving_at_s) >= options.data_request_lifetime_s
+        ]
+        for request in expired:
+            self._pending.pop(request.transaction_id)
+            self._sent.pop(request.transaction_id, None)
+            request.finish(
+                None,
+                DeadlineExceededError(
+                    f"no data of transaction {request.transaction_id} of partition {self._partition_id} came within "
+                    f"{options.data_request_lifetime_s:g} s"
+                ),
+            )
+        self._send()
+        if self._mark_asked and now_s >= self._mark_due_at_s:
+            self._send_mark_request()
+
+    def close(self) -> None:
+        """Everything asked for ends with ``ClientClosedError``."""
+        self._closed = True
+        self._lists.close()
+        self._questions.close()
+        pending, self._pending = self._pending, {}
+        self._unsent.clear()
+        self._sent.clear()
+        for request in pending.values():
+            request.finish(None, ClientClosedError())
+        for waiter in (*self._mark_asked, *self._mark_wanted):
+            if not waiter.done():
+                waiter.set_exception(ClientClosedError())
+        self._mark_asked = []
+        self._mark_wanted = []
+
+    def _next_req_id(self) -> ReqId:
+        self._last_seq_num = (self._last_seq_num + 1) & SEQ_NUM_MASK
+        return ReqId.of(self._client_id, self.generation, self._partition_id, self._last_seq_num)

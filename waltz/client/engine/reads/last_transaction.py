@@ -1,0 +1,91 @@
+"""Questions for the last transaction of one partition, with or without a fence (version 5)."""
+
+import asyncio
+from collections.abc import Callable
+
+from waltz.client.engine.links.links import ServerLink
+from waltz.client.errors import ClientClosedError, SessionNotSupportedError
+from waltz.common.wire.client_server import encode
+from waltz.common.wire.versions import FIRST_WITH_WRITE_SESSION
+from waltz.common.wire.write_sessions import FenceOption, LastTransactionIdRequest, LastTransactionIdResponse
+
+Answer = asyncio.Future[LastTransactionIdResponse]
+
+
+class _Question:
+    __slots__ = ("answer", "expected_session", "fence")
+
+    def __init__(self, fence: FenceOption, expected_session: int, answer: Answer) -> None:
+        self.fence = fence
+        self.expected_session = expected_session
+        self.answer = answer
+
+
+class LastTransactionQuestions:
+    """Sends them and matches the answers by request id.
+
+    A question whose connection breaks is sent again over the next one, so that one fence may be carried out twice. On
+    one connection it is never sent twice: a server answers each, and one that is slow to fence would fence again.
+    """
+
+    def __init__(self, partition_id: int, next_req_id: Callable[[], bytes]) -> None:
+        self._partition_id = partition_id
+        self._next_req_id = next_req_id
+        self._unsent: list[_Question] = []
+        self._sent: dict[bytes, _Question] = {}
+
+    @property
+    def unsent(self) -> bool:
+        """Whether anything waits for a connection."""
+        return bool(self._unsent)
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is asked for."""
+        return not (self._unsent or self._sent)
+
+    def add(self, fence: FenceOption, expected_session: int) -> Answer:
+        """To be sent; the answer may be an error, ``SessionNotSupportedError`` or ``ClientClosedError``."""
+        answer: Answer = asyncio.get_running_loop().create_future()
+        self._unsent.append(_Question(fence, expected_session, answer))
+        return answer
+
+    def sent(self, answer: Answer) -> bool:
+        """Whether the question for this answer may have reached a server."""
+        return any(question.answer is answer for question in self._sent.values())
+
+    def send(self, link: ServerLink) -> None:
+        """Send what waits and is still waited for."""
+        channel = link.channel
+        assert channel is not None
+        unsent, self._unsent = self._unsent, []
+        for question in unsent:
+            if question.answer.done():
+                continue
+            if channel.version < FIRST_WITH_WRITE_SESSION:
+                question.answer.set_exception(SessionNotSupportedError(self._partition_id))
+                continue
+            req_id = self._next_req_id()
+            self._sent[req_id] = question
+            message = LastTransactionIdRequest(req_id, question.fence, question.expected_session)
+            channel.send(encode(message, channel.version))
+            link.expect_answer()
+
+    def unsend(self) -> None:
+        """The connection is another one now."""
+        self._unsent = [*self._sent.values(), *self._unsent]
+        self._sent.clear()
+
+    def response(self, message: LastTransactionIdResponse) -> None:
+        """The server answered; an answer that nobody waits for is ignored."""
+        question = self._sent.pop(message.req_id, None)
+        if question is not None and not question.answer.done():
+            question.answer.set_result(message)
+
+    def close(self) -> None:
+        """Everything ends with ``ClientClosedError``."""
+        for question in (*self._sent.values(), *self._unsent):
+            if not question.answer.done():
+                question.answer.set_exception(ClientClosedError())
+        self._sent.clear()
+        self._unsent.clear()

@@ -1,0 +1,456 @@
+"""The configuration of servers, storages, clients and tools: the original's YAML keys as typed models.
+
+Attribute names of the models are Python's and carry units; the keys stay those of the original. How they are read is
+:mod:`waltz.common.config.reader`. What stands below a key is its entry in docs/configuration.md, which
+``python -m tests.configuration_page`` writes; a sentence that begins with "Default:" tells one that is computed.
+"""
+
+import os
+import socket
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Literal, Self
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, model_validator
+
+from waltz.common.config.reader import (
+    ForeignKeys,
+    Given,
+    ModelT,
+    NoEffect,
+    Reading,
+    Unknown,
+    examine,
+    keys,
+    settle,
+)
+from waltz.common.config.yaml_file import read_yaml
+
+_CHECK_HOSTNAME = "checkHostname"
+
+_NOTHING: Mapping[str, Given] = {}
+
+MAX_LOCKS = 10_000
+"""Locks of one transaction, unless configured otherwise."""
+
+
+def _not_boolean(value: object) -> object:
+    if isinstance(value, bool):
+        raise ValueError("expected a number")
+    return value
+
+
+def _lower_case(value: object) -> object:
+    return value.lower() if isinstance(value, str) else value
+
+
+def _root_path(value: object) -> object:
+    if not isinstance(value, str):
+        return value
+    if not value.startswith("/") or "//" in value or value != value.strip() or (value != "/" and value.endswith("/")):
+        raise ValueError("expected an absolute ZooKeeper path without a trailing slash, such as /waltz")
+    return value
+
+
+_Integer = Annotated[int, BeforeValidator(_not_boolean)]
+_Positive = Annotated[_Integer, Field(ge=1)]
+_NotNegative = Annotated[_Integer, Field(ge=0)]
+_Port = Annotated[_Integer, Field(ge=0, le=65535)]
+"""Port 0 lets the operating system choose."""
+_Text = Annotated[str, Field(min_length=1)]
+_RootPath = Annotated[str, BeforeValidator(_root_path)]
+
+_CONTENT_DECIDES = NoEffect("the content of the file decides")
+_ONLY_CHECKED = NoEffect("it is only checked that it is larger than server.minFetchSize")
+
+
+class _Model(BaseModel):
+    """Base of all models: immutable, no unknown attributes, made by attribute name or from a file's keys."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_by_name=True, validate_by_alias=True)
+
+
+class TlsConfig(_Model):
+    """The keys below ``server.ssl``, ``storage.ssl``, ``client.ssl`` or ``ssl``.
+
+    Without a key store a self-signed certificate is made, without a trust store peers are not verified; a trust store
+    makes client certificates mandatory. The type keys are accepted, but the files' contents decide.
+
+    Two keys are our own. ``plaintext``: no TLS at all; peers that run the original cannot talk to such a node.
+    ``check_hostname``: with a trust store, whom this side connects to must show a certificate for that host name. It is
+    on by default, but off in a configuration file that does not have the key: the original, whose files these may be,
+    never checks.
+
+    Examples:
+        ```python
+        from pydantic import SecretStr
+
+        from waltz.common.config.schemas import TlsConfig
+
+        tls = TlsConfig(
+            key_store_location="/etc/waltz/client.p12",
+            key_store_password=SecretStr("..."),
+            trust_store_location="/etc/waltz/ca.pem",
+        )
+        client = waltz.connect(zookeeper_connect_string="zoo-1.example.com:2181", cluster_root="/waltz", tls=tls)
+        ```
+    """
+
+    key_store_location: _Text | None = Field(default=None, validation_alias="keyStore.location")
+    """File with the private key and its certificates, PKCS#12 or PEM. Without it a node makes a self-signed
+    certificate at every start, and a client or a tool shows none."""
+    key_store_password: SecretStr | None = Field(default=None, validation_alias="keyStore.password")
+    """Password of that file; required for PKCS#12."""
+    key_store_type: Annotated[str | None, _CONTENT_DECIDES] = Field(default=None, validation_alias="keyStore.type")
+    """Such as ``JKS``."""
+    trust_store_location: _Text | None = Field(default=None, validation_alias="trustStore.location")
+    """File with the certificates that are trusted, PKCS#12 or PEM. With it every peer must show a certificate that one
+    of these vouches for; without it nobody is verified."""
+    trust_store_password: SecretStr | None = Field(default=None, validation_alias="trustStore.password")
+    """Password of that file; required for PKCS#12."""
+    trust_store_type: Annotated[str | None, _CONTENT_DECIDES] = Field(default=None, validation_alias="trustStore.type")
+    """Such as ``JKS``."""
+    plaintext: bool = Field(default=False, validation_alias="plaintext")
+    """No TLS at all. Peers that run the original cannot talk to such a node."""
+    check_hostname: bool = Field(default=True, validation_alias=_CHECK_HOSTNAME)
+    """With a trust store: whom this side connects to must show a certificate for that host name. Default: ``false``
+    where a file is read, as it may be one of the original, which never checks; ``true`` without a file."""
+
+
+class ConnectionsConfig(_Model):
+    """The keys below ``server.connections`` or ``storage.connections``: what peers may cost a node; our own.
+
+    Times are in milliseconds and sizes in bytes. The defaults are those of servers.
+    """
+
+    max: _Positive = Field(default=10_000, validation_alias="max")
+    """Connections to the client port, or the data port. The process's limit of open files may allow fewer."""
+    max_per_address: _Positive = Field(default=5000, validation_alias="maxPerAddress")
+    """Connections from one address."""
+    hello_timeout_ms: _Positive = Field(default=10_000, validation_alias="helloTimeout")
+    """For the TLS handshake, and then for the peer's hello."""
+    frame_timeout_ms: _Positive = Field(default=60_000, validation_alias="frameTimeout")
+    """A message that has begun must be complete, or 64 KiB further, after this time."""
+    unread_timeout_ms: _Positive = Field(default=600_000, validation_alias="unreadTimeout")
+    """A peer that owes the reading of more than 1 MiB must have read it, or 64 KiB of it, after this time."""
+    receive_memory_bytes: _Positive = Field(default=256 << 20, validation_alias="receiveMemory")
+    """All messages together that are not complete. At least twice the largest message."""
+    send_memory_bytes: _Positive = Field(default=1 << 30, validation_alias="sendMemory")
+    """All that is unsent to peers that do not keep up with reading, together."""
+
+
+class StorageConnectionsConfig(ConnectionsConfig):
+    """The same with the defaults of storage nodes: few peers, large messages, and servers always read."""
+
+    max: _Positive = Field(default=2000, validation_alias="max")
+    max_per_address: _Positive = Field(default=1000, validation_alias="maxPerAddress")
+    unread_timeout_ms: _Positive = Field(default=60_000, validation_alias="unreadTimeout")
+    receive_memory_bytes: _Positive = Field(default=1 << 30, validation_alias="receiveMemory")
+    max_admin: _Positive = Field(default=100, validation_alias="maxAdmin")
+    """Connections to the admin port."""
+
+
+class ClusterConfig(_Model):
+    """Where the cluster is: what the configurations of all processes begin with."""
+
+    zookeeper_connect_string: _Text = Field(validation_alias="zookeeper.connectString")
+    """The ZooKeeper ensemble: ``host:port,host:port,...``."""
+    cluster_root: _RootPath = Field(validation_alias="cluster.root")
+    """The path in ZooKeeper below which the cluster lives."""
+    zookeeper_session_timeout_ms: _Positive = Field(validation_alias="zookeeper.sessionTimeout")
+    """ZooKeeper forgets a process of which it has heard nothing for so long: the partitions of a server that died are
+    taken over after this time."""
+
+
+class ServerConfig(ClusterConfig):
+    """Configuration of a server node. ``tls`` serves the client port and the connections to storages."""
+
+    server_port: _Port = Field(validation_alias="server.port")
+    """Port for clients."""
+    server_host: _Text = Field(default_factory=lambda: socket.getfqdn(), validation_alias="server.host")
+    """The name that clients are told. Default: the canonical name of this host, as in the original."""
+    server_bind_address: _Text = Field(
+        default_factory=lambda data: data.get("server_host", ""), validation_alias="server.bindAddress"
+    )
+    """What to listen on. Default: what ``server.host`` resolves to."""
+    server_jetty_port: _Port | None = Field(default=None, validation_alias="server.jetty.port")
+    """Port of the HTTP endpoints; none without it."""
+    console_enabled: bool = Field(default=True, validation_alias="server.console.enabled")
+    """Whether the web console is served at ``server.jetty.port``."""
+    optimistic_lock_table_size: _Positive = Field(default=30_000, validation_alias="server.optimisticLockTableSize")
+    """Slots of each partition's lock table, 8 bytes each. Locks that share a slot refuse each other's transactions."""
+    feed_cache_size_bytes: _NotNegative = Field(default=64 << 20, validation_alias="server.feedCacheSize")
+    """Cache of committed request ids and headers, as they go to clients; shared by all partitions."""
+    min_fetch_size: _Positive = Field(default=100, validation_alias="server.minFetchSize")
+    """Transactions that a feed request is good for, at least; smaller than ``server.realtimeThreshold``."""
+    min_fence_interval_ms: _NotNegative = Field(default=0, validation_alias="server.minFenceInterval")
+    """Least time between two fences of a partition; who asks sooner is told to ask again."""
+    realtime_threshold: Annotated[_Positive, _ONLY_CHECKED] = Field(
+        default=1000, validation_alias="server.realtimeThreshold"
+    )
+    """In the original: how far behind a client counts as one that follows."""
+    transaction_data_cache_size_bytes: _NotNegative = Field(
+        default=128 << 20, validation_alias="server.transactionDataCacheSize"
+    )
+    """Cache of committed transactions with their data, as they went to the storages; shared by all partitions."""
+    transaction_data_cache_allocation: Annotated[
+        Literal["heap", "direct"], BeforeValidator(_lower_case), NoEffect("there is one kind of memory here")
+    ] = Field(default="heap", validation_alias="server.transactionDataCacheAllocation")
+    """In the original: where in the memory of Java the cache is."""
+    max_transaction_size_bytes: _Positive = Field(default=32 << 20, validation_alias="server.maxTransactionSize")
+    """Largest transaction data that a client may append."""
+    max_locks_per_transaction: _Positive = Field(default=MAX_LOCKS, validation_alias="server.maxLocksPerTransaction")
+    """Locks of all kinds together that an append may name."""
+    append_memory_bytes: _Positive = Field(
+        default_factory=lambda data: max(1 << 30, 4 * data.get("max_transaction_size_bytes", 0)),
+        validation_alias="server.appendMemory",
+    )
+    """All appends of all partitions that are not committed, wait, or are kept for storages that lag. Default: 1 GiB, or
+    four times ``server.maxTransactionSize`` if that is more."""
+    storage_max_batch_size: _Positive = Field(default=1000, validation_alias="storage.maxBatchSize")
+    """Records in one write to a storage, which has 1 MiB at most (or a single record). 100 in the original."""
+    storage_initial_retry_interval_ms: _Positive = Field(default=100, validation_alias="storage.initialRetryInterval")
+    """Pause between the first two attempts to reach a storage; it doubles with each."""
+    storage_max_retry_interval_ms: _Positive = Field(default=20_000, validation_alias="storage.maxRetryInterval")
+    """Longest of these pauses."""
+    storage_checkpoint_interval: _Positive = Field(default=250_000, validation_alias="storage.checkpointInterval")
+    """Transactions after which a store session is renewed."""
+    connections: ConnectionsConfig = Field(default_factory=ConnectionsConfig, validation_alias="server.connections")
+    tls: TlsConfig = Field(default_factory=TlsConfig, validation_alias="server.ssl")
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        _check_ports(self, "server_port", "server_jetty_port")
+        if self.min_fetch_size >= self.realtime_threshold:
+            raise ValueError(
+                f"server.minFetchSize ({self.min_fetch_size}) must be smaller than "
+                f"server.realtimeThreshold ({self.realtime_threshold})"
+            )
+        _check_memory("server", self.connections, "server.maxTransactionSize", self.max_transaction_size_bytes)
+        if self.append_memory_bytes < self.max_transaction_size_bytes:
+            raise ValueError(
+                f"server.appendMemory ({self.append_memory_bytes}) must not be smaller than "
+                f"server.maxTransactionSize ({self.max_transaction_size_bytes})"
+            )
+        return self
+
+
+class StorageConfig(ClusterConfig):
+    """Configuration of a storage node. ``tls`` serves both of its ports."""
+
+    storage_port: _Port = Field(validation_alias="storage.port")
+    """Port for servers: the data port."""
+    storage_admin_port: _Port = Field(validation_alias="storage.admin.port")
+    """Port for tools: the admin port."""
+    storage_jetty_port: _Port | None = Field(default=None, validation_alias="storage.jetty.port")
+    """Port of the HTTP endpoints; none without it."""
+    storage_directory: _Text = Field(validation_alias="storage.directory")
+    """Where the log is. It has to exist, and belongs to one cluster."""
+    storage_bind_address: _Text = Field(
+        default_factory=lambda: socket.gethostname(), validation_alias="storage.bindAddress"
+    )
+    """What to listen on. Default: what the name of this host resolves to, as in the original."""
+    segment_size_threshold_bytes: Annotated[_Integer, Field(ge=128)] = Field(
+        default=1_000_000_000, validation_alias="storage.segment.size.threshold"
+    )
+    """A segment that has reached this size is followed by a new one."""
+    segment_cache_capacity: _Positive = Field(default=5, validation_alias="storage.segment.cache.capacity")
+    """Segments behind the current one that a partition keeps open; two files each."""
+    max_request_size_bytes: _Positive = Field(default=512 << 20, validation_alias="storage.maxRequestSize")
+    """Largest message that a peer may send, such as a batch of appends of a server."""
+    connections: StorageConnectionsConfig = Field(
+        default_factory=StorageConnectionsConfig, validation_alias="storage.connections"
+    )
+    tls: TlsConfig = Field(default_factory=TlsConfig, validation_alias="storage.ssl")
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        _check_ports(self, "storage_port", "storage_admin_port", "storage_jetty_port")
+        _check_memory("storage", self.connections, "storage.maxRequestSize", self.max_request_size_bytes)
+        return self
+
+
+class ClientConfig(ClusterConfig):
+    """Configuration of the client library. Times are in milliseconds and sizes in bytes, as their names say.
+
+    Examples:
+        ```python
+        from waltz.common.config.schemas import TlsConfig
+
+        config = waltz.ClientConfig(
+            zookeeper_connect_string="zoo-1.example.com:2181,zoo-2.example.com:2181",
+            cluster_root="/waltz",
+            tls=TlsConfig(trust_store_location="/etc/waltz/ca.pem"),
+        )
+        client = waltz.connect(config)  # to be opened with `async with`
+        ```
+    """
+
+    zookeeper_session_timeout_ms: _Positive = Field(default=30_000, validation_alias="zookeeper.sessionTimeout")
+    """ZooKeeper forgets a client of which it has heard nothing for so long."""
+    zookeeper_connect_timeout_ms: _Positive = Field(default=30_000, validation_alias="zookeeper.connectTimeout")
+    """How long opening a client waits for a session with ZooKeeper."""
+    auto_mount: bool = Field(default=True, validation_alias="client.autoMount")
+    """Whether a client with callbacks mounts all partitions when it is opened; otherwise those it is told to."""
+    num_transaction_retry_threads: _NotNegative = Field(default=1, validation_alias="client.numTransactionRetryThreads")
+    """0: nothing is attempted again. All other numbers mean the same: one transaction is built again at a time."""
+    num_consumer_threads: _Positive = Field(default=10, validation_alias="client.numConsumerThreads")
+    """How many partitions may apply a transaction at a time."""
+    long_wait_threshold_ms: _Positive = Field(default=5000, validation_alias="client.longWaitThreshold")
+    """After so long without the outcome of an append a client asks the server for it."""
+    max_concurrent_transactions: _Positive = Field(default=5, validation_alias="client.maxConcurrentTransactions")
+    """Transactions in flight per partition."""
+    max_transaction_size_bytes: _Positive = Field(default=32 << 20, validation_alias="client.maxTransactionSize")
+    """Largest transaction data that may be submitted."""
+    max_locks_per_transaction: _Positive = Field(default=MAX_LOCKS, validation_alias="client.maxLocksPerTransaction")
+    """Locks of all kinds together that a transaction may name."""
+    enable_session_write: bool = Field(default=False, validation_alias="client.enableSessionWrite")
+    """Appends belong to a write session, and are refused when a newer one has begun."""
+    enable_exclusive_session: bool = Field(default=False, validation_alias="client.enableExclusiveSession")
+    """The session is one in which nobody else may write; without effect without ``client.enableSessionWrite``."""
+    session_fallback: Literal["error", "plain"] = Field(default="error", validation_alias="client.sessionFallback")
+    """What becomes of appends where the server knows no sessions: refused, or sent without one."""
+    session_timeout_ms: _Positive = Field(default=30_000, validation_alias="client.sessionTimeout")
+    """How long a fence or the renewal of a session may take."""
+    session_retry_lost: bool = Field(default=False, validation_alias="client.sessionRetryLost")
+    """Whether an append of a session that got lost is attempted again, behind later ones."""
+    tls: TlsConfig = Field(default_factory=TlsConfig, validation_alias="client.ssl")
+
+
+class CliConfig(ClusterConfig):
+    """Configuration of the administration tools."""
+
+    zookeeper_session_timeout_ms: _Positive = Field(default=30_000, validation_alias="zookeeper.sessionTimeout")
+    """ZooKeeper forgets a client of which it has heard nothing for so long."""
+    zookeeper_connect_timeout_ms: _Positive = Field(default=10_000, validation_alias="zookeeper.connectTimeout")
+    """How long a tool waits for a session with ZooKeeper."""
+    tls: TlsConfig = Field(default_factory=TlsConfig, validation_alias="ssl")
+
+
+MODELS = (ServerConfig, StorageConfig, ClientConfig, CliConfig)
+
+_NO_GRAPHITE = "there is no Graphite here; read the metrics from /metrics/prometheus on {part}.jetty.port"
+
+FOREIGN = ForeignKeys(
+    models=MODELS,
+    without_effect={
+        "server.region": NoEffect("servers of the original do not use it either"),
+        "client.mockDriver": NoEffect("a program gives a mock driver in place of its configuration"),
+        **{
+            f"{part}ssl.{manager}.algorithm": NoEffect("an algorithm of Java's TLS; here there is one")
+            for part in ("", "server.", "storage.", "client.")
+            for manager in ("keyManager", "trustManager")
+        },
+        **{
+            f"{part}.graphite": NoEffect(_NO_GRAPHITE.format(part=part), is_harmless=False)
+            for part in ("server", "storage")
+        },
+    },
+)
+"""Keys of the original that mean nothing to a model, or nothing here."""
+
+
+def load(
+    path: str | os.PathLike[str],
+    model: type[ModelT],
+    *,
+    prefix: str = "",
+    overrides: Mapping[str, Given] = _NOTHING,
+    hint: Callable[[str], str] | None = None,
+) -> ModelT:
+    """Read a YAML file into a model.
+
+    ``prefix`` (such as ``"server.ssl."``) stands before every key of the model; other keys are left alone then.
+    ``overrides``, by keys without the prefix, count instead of what the file says, and ``hint`` tells what to do about
+    a missing key. Raises ``ConfigError`` for everything that is wrong with the file or its values.
+    """
+    return settle(examine_file(path, model, prefix=prefix, overrides=overrides, hint=hint))
+
+
+def examine_file(
+    path: str | os.PathLike[str],
+    model: type[ModelT],
+    *,
+    prefix: str = "",
+    overrides: Mapping[str, Given] = _NOTHING,
+    unknown: Sequence[Unknown] = (),
+    hint: Callable[[str], str] | None = None,
+) -> Reading[ModelT]:
+    """The same, with all that is wrong or doubtful about its values, and where they are from.
+
+    ``unknown`` is told with the keys that nothing knows. Raises ``ConfigError`` for a file that cannot be read, or is
+    no configuration.
+    """
+    unchecked = {key: False for key in keys(model) if key.rpartition(".")[2] == _CHECK_HOSTNAME}
+    return examine(
+        read_yaml(path),
+        model,
+        source=str(path),
+        prefix=prefix,
+        defaults=unchecked,
+        foreign=FOREIGN,
+        overrides=overrides,
+        unknown=unknown,
+        hint=hint,
+    )
+
+
+def from_mapping(
+    mapping: Mapping[str, object],
+    model: type[ModelT],
+    *,
+    source: str = "configuration",
+    prefix: str = "",
+    overrides: Mapping[str, Given] = _NOTHING,
+    hint: Callable[[str], str] | None = None,
+) -> ModelT:
+    """Make a model from keys that are dotted, nested or any mix; ``source`` is how errors call the mapping.
+
+    ``overrides`` and ``hint`` are as for :func:`load`. Raises ``ConfigError`` for a missing key, a wrong value, a key
+    given twice, and ports that clash.
+    """
+    return settle(examine_mapping(mapping, model, source=source, prefix=prefix, overrides=overrides, hint=hint))
+
+
+def examine_mapping(
+    mapping: Mapping[str, object],
+    model: type[ModelT],
+    *,
+    source: str,
+    prefix: str = "",
+    overrides: Mapping[str, Given] = _NOTHING,
+    unknown: Sequence[Unknown] = (),
+    hint: Callable[[str], str] | None = None,
+) -> Reading[ModelT]:
+    """The same, with all that is wrong or doubtful, as for :func:`examine_file`."""
+    return examine(
+        mapping,
+        model,
+        source=source,
+        prefix=prefix,
+        defaults={},
+        foreign=FOREIGN,
+        overrides=overrides,
+        unknown=unknown,
+        hint=hint,
+    )
+
+
+def _check_ports(model: BaseModel, *names: str) -> None:
+    """The original's rule: all ports of a node differ. 0 is not a port but a wish for any."""
+    taken = set()
+    for name in names:
+        port = getattr(model, name)
+        if port in taken:
+            key = type(model).model_fields[name].validation_alias
+            raise ValueError(f"Validation failed for {key}: value '{port}' is already taken")
+        if port:
+            taken.add(port)
+
+
+def _check_memory(node: str, connections: ConnectionsConfig, size_key: str, size_bytes: int) -> None:
+    """One message of the largest size must always get through."""
+    if connections.receive_memory_bytes < 2 * size_bytes:
+        raise ValueError(
+            f"{node}.connections.receiveMemory ({connections.receive_memory_bytes}) must be at least twice "
+            f"{size_key} ({size_bytes})"
+        )

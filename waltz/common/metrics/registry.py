@@ -1,0 +1,379 @@
+"""Gauges, counters, meters, timers and histograms of a process.
+
+Metrics are named by group and name, joined with a dot. Rates and samples follow the library of the original: averages
+over 1, 5 and 15 minutes that decay in steps of five seconds, and a reservoir of 1028 samples that prefers the last
+five minutes. Nothing ticks: what time has done is computed when a metric is marked or read. How metrics are shown is
+the business of :mod:`waltz.common.metrics.exposition`.
+
+What the original does not know is registered with a :class:`Description` and read by Prometheus only: the JSON stays
+what the original's tools expect.
+
+Everything here belongs to one loop; nothing is locked.
+"""
+
+import heapq
+import itertools
+import math
+import random
+import time
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Literal, NamedTuple
+
+Json = None | bool | int | float | str | Sequence["Json"] | Mapping[str, "Json"] | Mapping[int, "Json"]
+"""What ``json.dumps`` takes; integer keys become strings."""
+
+Gauge = Callable[[], Json]
+"""Reads a value when metrics are read; must be quick. An exception becomes the gauge's error."""
+
+_TICK_S = 5.0
+_MINUTES = (1, 5, 15)
+_DECAYS = tuple(math.exp(-_TICK_S / 60 / minutes) for minutes in _MINUTES)
+_RESERVOIR_SIZE = 1028
+_RESERVOIR_ALPHA = 0.015
+_RESCALE_S = 3600.0
+
+
+class Counter:
+    """A number that is counted up and down."""
+
+    __slots__ = ("count",)
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def add(self, number: int = 1) -> None:
+        """Count ``number`` more."""
+        self.count += number
+
+
+class Meter:
+    """Counts events and knows their rates per second."""
+
+    __slots__ = ("_clock", "_next_tick_s", "_rates", "_start_s", "_uncounted", "count")
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self.count = 0
+        self._clock = clock
+        self._start_s = clock()
+        self._next_tick_s = self._start_s + _TICK_S
+        self._uncounted = 0
+        self._rates: tuple[float, ...] | None = None
+
+    def mark(self, number: int = 1) -> None:
+        """``number`` events have happened."""
+        now_s = self._clock()
+        if now_s >= self._next_tick_s:
+            self._tick(now_s)
+        self.count += number
+        self._uncounted += number
+
+    @property
+    def mean_rate(self) -> float:
+        """Events per second since the beginning."""
+        elapsed_s = self._clock() - self._start_s
+        return self.count / elapsed_s if self.count and elapsed_s > 0 else 0.0
+
+    @property
+    def rates(self) -> tuple[float, ...]:
+        """Events per second, averaged over 1, 5 and 15 minutes; 0 during the first five seconds."""
+        now_s = self._clock()
+        if now_s >= self._next_tick_s:
+            self._tick(now_s)
+        return self._rates or (0.0,) * len(_MINUTES)
+
+    def _tick(self, now_s: float) -> None:
+        """Do all steps that are due: the first takes what was marked, the others are silence."""
+        ticks = int((now_s - self._next_tick_s) // _TICK_S) + 1
+        rate = self._uncounted / _TICK_S
+        if self._rates is None:
+            first = [rate] * len(_MINUTES)
+        else:
+            first = [rate + (old - rate) * decay for old, decay in zip(self._rates, _DECAYS, strict=True)]
+        self._rates = tuple(new * decay ** (ticks - 1) for new, decay in zip(first, _DECAYS, strict=True))
+        self._uncounted = 0
+        self._next_tick_s += ticks * _TICK_S
+
+
+class Snapshot(NamedTuple):
+    """Statistics of a reservoir; values in seconds, sorted."""
+
+    values: list[float]
+    cumulated: list[float]
+    """The weight below each value; weights add up to 1."""
+    mean: float
+    deviation: float
+
+    @property
+    def minimum(self) -> float:
+        """The smallest sample, 0 without samples."""
+        return self.values[0] if self.values else 0.0
+
+    @property
+    def maximum(self) -> float:
+        """The largest sample, 0 without samples."""
+        return self.values[-1] if self.values else 0.0
+
+    def quantile(self, part: float) -> float:
+        """The value that ``part`` (0 to 1) of the weight lies below."""
+        if not self.values:
+            return 0.0
+        low, high = 0, len(self.values)
+        while low < high:  # the last value whose cumulated weight is not above the part
+            middle = (low + high) // 2
+            if self.cumulated[middle] > part:
+                high = middle
+            else:
+                low = middle + 1
+        return self.values[max(low - 1, 0)]
+
+
+class _Reservoir:
+    """Samples of which newer ones are more likely to be kept (forward decay)."""
+
+    __slots__ = ("_clock", "_heap", "_landmark_s", "_random", "_rescale_at_s", "_size", "_tie")
+
+    def __init__(self, clock: Callable[[], float], random_source: random.Random, size: int = _RESERVOIR_SIZE) -> None:
+        self._clock = clock
+        self._random = random_source
+        self._size = size
+        self._heap: list[tuple[float, int, float, float]] = []  # priority, tie breaker, value, weight
+        self._tie = itertools.count()
+        self._landmark_s = clock()
+        self._rescale_at_s = self._landmark_s + _RESCALE_S
+
+    def add(self, value: float, count: int) -> None:
+        now_s = self._clock()
+        if now_s >= self._rescale_at_s:
+            self._rescale(now_s)
+        weight = count * math.exp(_RESERVOIR_ALPHA * (now_s - self._landmark_s))
+        priority = weight / (1.0 - self._random.random())
+        heap = self._heap
+        if len(heap) < self._size:
+            heapq.heappush(heap, (priority, next(self._tie), value, weight))
+        elif priority > heap[0][0]:
+            heapq.heapreplace(heap, (priority, next(self._tie), value, weight))
+
+    def snapshot(self) -> Snapshot:
+        if self._clock() >= self._rescale_at_s:
+            self._rescale(self._clock())
+        samples = sorted((value, weight) for _, _, value, weight in self._heap)
+        total = sum(weight for _, weight in samples)
+        values = [value for value, _ in samples]
+        weights = [weight / total for _, weight in samples]
+        mean = sum(map(_product, values, weights))
+        variance = sum(weight * (value - mean) ** 2 for value, weight in zip(values, weights, strict=True))
+        cumulated = list(itertools.accumulate(weights, initial=0.0))[:-1]
+        return Snapshot(values, cumulated, mean, math.sqrt(variance))
+
+    def _rescale(self, now_s: float) -> None:
+        """Move the landmark, so that weights stay representable; what has become weightless is forgotten."""
+        factor = math.exp(-_RESERVOIR_ALPHA * (now_s - self._landmark_s))
+        kept = [(priority * factor, tie, value, weight * factor) for priority, tie, value, weight in self._heap]
+        self._heap = [entry for entry in kept if entry[3] > 0.0]
+        heapq.heapify(self._heap)
+        self._landmark_s = now_s
+        self._rescale_at_s = now_s + _RESCALE_S
+
+
+def _product(left: float, right: float) -> float:
+    return left * right
+
+
+class Timer:
+    """Durations of events, and their rates."""
+
+    __slots__ = ("_reservoir", "meter", "total_s")
+
+    def __init__(
+        self, clock: Callable[[], float], random_source: random.Random, reservoir_size: int = _RESERVOIR_SIZE
+    ) -> None:
+        self.meter = Meter(clock)
+        self.total_s = 0.0
+        self._reservoir = _Reservoir(clock, random_source, reservoir_size)
+
+    def update(self, duration_s: float, count: int = 1) -> None:
+        """``count`` events ended, each of which took ``duration_s``: one call for a whole batch."""
+        self.meter.mark(count)
+        self.total_s += duration_s * count
+        self._reservoir.add(duration_s, count)
+
+    def snapshot(self) -> Snapshot:
+        """Statistics of the last few minutes."""
+        return self._reservoir.snapshot()
+
+
+DURATION_BOUNDS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+"""Upper bounds of the buckets of durations: from a fast disk to what operators are called for."""
+
+
+class Histogram:
+    """Counts observations by size."""
+
+    __slots__ = ("bounds", "counts", "total")
+
+    def __init__(self, bounds: tuple[float, ...]) -> None:
+        self.bounds = bounds
+        """Upper bounds of all buckets but the last, ascending; a bound belongs to its bucket."""
+        self.counts = [0] * (len(bounds) + 1)
+        """Observations by bucket."""
+        self.total = 0.0
+        """The sum of all observations."""
+
+    def observe(self, value: float, count: int = 1) -> None:
+        """``count`` observations of the same value: one call for a whole batch."""
+        self.counts[bisect_left(self.bounds, value)] += count
+        self.total += value * count
+
+
+class Histograms:
+    """Histograms of one kind of thing, apart by labels. Whoever makes one sees to it that there are few."""
+
+    def __init__(self, bounds: tuple[float, ...]) -> None:
+        self._bounds = bounds
+        self.by_labels: dict[tuple[str, ...], Histogram] = {}
+
+    def of(self, *labels: str) -> Histogram:
+        """The histogram of these values of the labels, made if need be."""
+        found = self.by_labels.get(labels)
+        if found is None:
+            found = self.by_labels[labels] = Histogram(self._bounds)
+        return found
+
+    def keep(self, labels: Iterable[tuple[str, ...]]) -> None:
+        """Show no others than those of these labels."""
+        kept = set(labels)
+        self.by_labels = {found: histogram for found, histogram in self.by_labels.items() if found in kept}
+
+
+Kind = Literal["counter", "gauge", "histogram", "summary"]
+
+
+class Description(NamedTuple):
+    """What the samples of one name are, for those who read them."""
+
+    name: str
+    """As Prometheus shows it: of counters it ends in ``_total``, and a unit is a part of it."""
+    kind: Kind
+    labels: tuple[str, ...]
+    meaning: str
+    """A sentence."""
+
+
+Readings = Iterable[tuple[tuple[str, ...], float]]
+"""Values by those of the labels."""
+
+
+class GaugeForm(NamedTuple):
+    """How a gauge is to be understood where that shows: in the text format of Prometheus. JSON knows only gauges."""
+
+    label: str | None = None
+    """What the keys of a mapping are: every entry is a sample with this label. Without it mappings are left out."""
+    counts: bool = False
+    """The value only grows while the process lives: a counter."""
+    name: str | None = None
+    """Another name there than the metric's own: with the unit."""
+
+
+class MetricId(NamedTuple):
+    """Group and name of a metric."""
+
+    group: str
+    name: str
+
+    @property
+    def full_name(self) -> str:
+        """``group.name``."""
+        return f"{self.group}.{self.name}"
+
+
+def _nothing() -> None:
+    return
+
+
+_Kind = dict[MetricId, Gauge] | dict[MetricId, Counter] | dict[MetricId, Meter] | dict[MetricId, Timer]
+
+
+class Registry:
+    """All metrics of a process (or of one node, where several live in a process).
+
+    ``clock`` gives monotonic seconds; simulations pass their loop's. Timers keep ``reservoir_size`` samples each.
+    """
+
+    def __init__(
+        self,
+        clock: Callable[[], float] = time.monotonic,
+        random_source: random.Random | None = None,
+        *,
+        reservoir_size: int = _RESERVOIR_SIZE,
+    ) -> None:
+        self.clock = clock
+        """Monotonic seconds, for durations that timers are given: finer than a loop's time."""
+        self._random = random.Random() if random_source is None else random_source
+        self._reservoir_size = reservoir_size
+        self.labels: dict[str, str] = {}
+        """What samples of this registry have in common, where several may be read together."""
+        self.refresh: Callable[[], None] = _nothing
+        """Called before metrics are read, where something is counted elsewhere and carried over."""
+        self.gauges: dict[MetricId, Gauge] = {}
+        self.forms: dict[MetricId, GaugeForm] = {}
+        """Of those gauges that are more than a number or a text."""
+        self.descriptions: dict[str, Description] = {}
+        """What is known of samples, by their names for Prometheus."""
+        self.readings: dict[str, Callable[[], Readings]] = {}
+        self.histograms: dict[str, Histograms] = {}
+        self.counters: dict[MetricId, Counter] = {}
+        self.meters: dict[MetricId, Meter] = {}
+        self.timers: dict[MetricId, Timer] = {}
+        self._groups: dict[str, set[MetricId]] = {}
+
+    def gauge(self, group: str, name: str, read: Gauge, form: GaugeForm | None = None) -> None:
+        """Register a gauge; one of the same name is replaced. ``ValueError`` if the name is another kind's."""
+        metric_id = self._free(group, name, self.gauges)
+        self.gauges[metric_id] = read
+        self.forms.pop(metric_id, None)
+        if form is not None:
+            self.forms[metric_id] = form
+
+    def counter(self, group: str, name: str) -> Counter:
+        """The counter of this name, made if need be. ``ValueError`` if the name is another kind's."""
+        return self.counters.setdefault(self._free(group, name, self.counters), Counter())
+
+    def meter(self, group: str, name: str) -> Meter:
+        """The meter of this name, made if need be. ``ValueError`` if the name is another kind's."""
+        return self.meters.setdefault(self._free(group, name, self.meters), Meter(self.clock))
+
+    def timer(self, group: str, name: str) -> Timer:
+        """The timer of this name, made if need be. ``ValueError`` if the name is another kind's."""
+        metric_id = self._free(group, name, self.timers)
+        return self.timers.setdefault(metric_id, Timer(self.clock, self._random, self._reservoir_size))
+
+    def describe(self, descriptions: Iterable[Description]) -> None:
+        """Say what metrics are that are registered under the original's names."""
+        self.descriptions.update({each.name: each for each in descriptions})
+
+    def reading(self, description: Description, read: Callable[[], Readings]) -> None:
+        """Have Prometheus read counters or gauges; it takes them one by one, others having their turn in between."""
+        self.descriptions[description.name] = description
+        self.readings[description.name] = read
+
+    def histogram(self, description: Description, bounds: tuple[float, ...] = DURATION_BOUNDS_S) -> Histograms:
+        """The histograms of this name, which Prometheus reads; made if need be."""
+        self.descriptions[description.name] = description
+        return self.histograms.setdefault(description.name, Histograms(bounds))
+
+    def remove_group(self, group: str) -> None:
+        """Forget all metrics of a group: its partition, say, has been closed."""
+        for metric_id in self._groups.pop(group, ()):
+            for metrics in (*self._kinds(), self.forms):
+                metrics.pop(metric_id, None)
+
+    def _kinds(self) -> tuple[_Kind, ...]:
+        return self.gauges, self.counters, self.meters, self.timers
+
+    def _free(self, group: str, name: str, kind: object) -> MetricId:
+        metric_id = MetricId(group, name)
+        if any(metric_id in metrics for metrics in self._kinds() if metrics is not kind):
+            raise ValueError(f"{metric_id.full_name} is already a metric of another kind")
+        self._groups.setdefault(group, set()).add(metric_id)
+        return metric_id

@@ -1,0 +1,7 @@
+"""Everything that moves, repairs and surveys a cluster, without a command line: for commands, console and programs.
+
+1. ``survey``: the state of a cluster, as all its nodes report it.
+2. ``storages``: assignment, validation, copies; ``copying``: records from one storage to another; ``filling``: a new
+   replica; ``repair``: damaged records restored from other replicas.
+3. ``moves`` (pure): partitions between servers; ``replica_moves`` (pure): replicas between storages.
+"""

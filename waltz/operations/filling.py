@@ -1,0 +1,186 @@
+"""A new replica gets what is committed before any server knows of it, while the partition goes on."""
+
+import asyncio
+import contextlib
+import ssl
+from collections.abc import Callable
+from typing import NamedTuple
+
+from waltz.common.cluster.marks import read_committed_marks
+from waltz.common.cluster.replicas import read_replicas
+from waltz.common.errors import ConnectFailedError, WaltzError
+from waltz.common.ids import NO_TRANSACTION, Endpoint
+from waltz.common.wire.structures import SessionInfo
+from waltz.common.zk.client import ZooKeeper
+from waltz.operations.copying import Pace, SourceError, copy_records
+from waltz.operations.storages import TIMEOUT_S, admin_endpoint, connection
+from waltz.storage.remote.admin_client import StorageAdminClient
+from waltz.storage.remote.client import StorageClient
+
+BATCHES_PER_S = 4
+"""A batch is at most this part of what may move in a second."""
+
+MAX_BATCH_BYTES = 1 << 20
+
+SHORT_ROUND_S = 1.0
+"""A round that took no longer leaves no more than came in that time: that is left to the servers."""
+
+LOSING_ROUNDS = 3
+"""A copy that is no nearer to the end after so many rounds never gets there."""
+
+Progress = Callable[[str, int, str], contextlib.AbstractContextManager[Callable[[int], object]]]
+"""Shows how far work is: what it is, how much there is of it, and of which unit; what it gives takes what was done."""
+
+
+class FillOptions(NamedTuple):
+    """How a replica is filled."""
+
+    bytes_per_s: int
+    """The limit of what is copied, with the records' headers."""
+    mark_timeout_s: float
+    """How long the owner of the partition may take to tell what is committed."""
+    preferred_source: str
+    """Which replica is read as long as it can be."""
+
+
+class ReplicaFilling:
+    """The filling of one replica on a storage node that is not assigned to the partition."""
+
+    def __init__(
+        self,
+        zookeeper: ZooKeeper,
+        root: str,
+        tls: ssl.SSLContext | None,
+        partition_id: int,
+        storage: str,
+        options: FillOptions,
+        report: Callable[[str], None],
+        progress: Progress,
+    ) -> None:
+        """``storage`` is the connect string of the node; ``report`` takes lines for the operator."""
+        self._zookeeper = zookeeper
+        self._root = root
+        self._tls = tls
+        self._partition_id = partition_id
+        self._storage = storage
+        self._options = options
+        self._report = report
+        self._progress = progress
+        self._pace: Pace | None = None
+        self._current = NO_TRANSACTION
+
+    async def run(self) -> None:
+        """Fill it, as far as nothing but what comes meanwhile is missing, and switch it on.
+
+        What an earlier run has copied stays. Raises ``WaltzError``; what was copied until then is there.
+        """
+        partition_id, data_port = self._partition_id, Endpoint.parse(self._storage)
+        admin_port = await admin_endpoint(self._zookeeper, self._root, self._storage)
+        async with (
+            connection(StorageAdminClient, self._zookeeper, self._root, admin_port, self._tls) as admin,
+            connection(StorageClient, self._zookeeper, self._root, data_port, self._tls) as data,
+        ):
+            await admin.set_available([partition_id], False)
+            if partition_id not in await admin.assigned_partition_status():
+                await admin.set_assigned([partition_id], True)
+            info = await admin.last_session_info(partition_id)
+            await self._keep_certain(data, info)
+            await self._follow(admin, data, info)
+            await admin.set_available([partition_id], True)
+
+    async def _keep_certain(self, data: StorageClient, info: SessionInfo) -> None:
+        """Start from the low-water mark: above it may be a batch that has none yet, or what a former life has left."""
+        session_id, partition_id = info.session_id, self._partition_id
+        await data.last_session_info(session_id, partition_id, offline=True, timeout_s=TIMEOUT_S)
+        self._current = await data.max_transaction_id(session_id, partition_id, offline=True, timeout_s=TIMEOUT_S)
+        if self._current > info.low_water_mark:
+            self._current = await data.truncate(
+                session_id, partition_id, info.low_water_mark, offline=True, timeout_s=TIMEOUT_S
+            )
+
+    async def _follow(self, admin: StorageAdminClient, data: StorageClient, info: SessionInfo) -> None:
+        """Copy round by round, each up to what is committed when it begins, until one was short."""
+        loop = asyncio.get_running_loop()
+        losing, missing_before = 0, None
+        while True:
+            began_s = loop.time()
+            missing = await self._mark() - self._current
+            if missing < 0:
+                raise WaltzError(
+                    f"{self._storage} has transactions of partition {self._partition_id} up to {self._current}, "
+                    f"{-missing} more than are committed: delete them (waltz storage remove-partition -d)"
+                )
+            losing = losing + 1 if missing_before is not None and missing >= missing_before else 0
+            if losing == LOSING_ROUNDS:
+                raise WaltzError(
+                    f"partition {self._partition_id} grows faster than it is copied, {missing} transactions are "
+                    "missing: run it again with a larger --rate"
+                )
+            missing_before = missing
+            await self._copy(admin, data, info, self._current + missing)
+            if loop.time() - began_s < SHORT_ROUND_S:
+                return
+
+    async def _mark(self) -> int:
+        deadline_s = asyncio.get_running_loop().time() + self._options.mark_timeout_s
+        marks = await read_committed_marks(
+            self._zookeeper, self._root, [self._partition_id], tls=self._tls, deadline_s=deadline_s
+        )
+        return marks[self._partition_id]
+
+    async def _copy(self, admin: StorageAdminClient, data: StorageClient, info: SessionInfo, mark: int) -> None:
+        """Copy up to a committed mark, from one replica or another."""
+        # The metadata are read after the mark (rule S6).
+        replicas = await read_replicas(self._zookeeper, self._root, [self._partition_id])
+        sources = replicas.choose(self._partition_id).sources
+        reasons = []
+        for storage, endpoint in sorted(sources, key=lambda each: each.storage != self._options.preferred_source):
+            try:
+                async with connection(StorageAdminClient, self._zookeeper, self._root, endpoint, self._tls) as source:
+                    await self._compare(admin, source)
+                    if self._current < mark:
+                        first = self._current + 1
+                        self._report(
+                            f"partition {self._partition_id}: copying transactions {first} to {mark} from {storage}"
+                        )
+                    await self._copy_from(source, data, info, mark)
+                    return
+            except (SourceError, ConnectFailedError) as error:
+                reasons.append(f"{storage}: {error}")
+        raise WaltzError(
+            f"no replica of partition {self._partition_id} gives transaction {self._current + 1}: "
+            f"{'; '.join(reasons) or 'none takes part in the present session'}"
+        )
+
+    async def _compare(self, admin: StorageAdminClient, source: StorageAdminClient) -> None:
+        """Raise ``WaltzError`` if the last transaction here is another one at the source."""
+        if self._current == NO_TRANSACTION:
+            return
+        try:
+            theirs = await source.records(self._partition_id, self._current, 1)
+        except WaltzError as error:
+            raise SourceError(str(error)) from error
+        if theirs and theirs != await admin.records(self._partition_id, self._current, 1):
+            raise WaltzError(
+                f"{self._storage} has another transaction {self._current} of partition {self._partition_id} than the "
+                "replicas: delete what it has (waltz storage remove-partition -d), and run it again"
+            )
+
+    async def _copy_from(self, source: StorageAdminClient, data: StorageClient, info: SessionInfo, mark: int) -> None:
+        loop = asyncio.get_running_loop()
+        pace = self._pace = self._pace or Pace(self._options.bytes_per_s, loop.time())
+        copying = copy_records(
+            source,
+            data,
+            self._partition_id,
+            info,
+            self._current,
+            mark,
+            timeout_s=TIMEOUT_S,
+            batch_bytes=min(MAX_BATCH_BYTES, self._options.bytes_per_s // BATCHES_PER_S),
+        )
+        with self._progress(f"partition {self._partition_id}", mark - self._current, "transactions") as advance:
+            async for last_id, size_bytes in copying:
+                advance(last_id - self._current)
+                self._current = last_id
+                await asyncio.sleep(pace.pause_s(size_bytes, loop.time()))

@@ -1,0 +1,154 @@
+"""What ``waltz storage repair`` does: damaged records of one node come from the other replicas of the partition."""
+
+import logging
+import ssl
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from typing import NamedTuple
+
+from waltz.common.cluster.replicas import Source, read_replicas
+from waltz.common.errors import WaltzError
+from waltz.common.ids import Endpoint
+from waltz.common.records import Record
+from waltz.common.zk.client import ZooKeeper
+from waltz.operations.storages import connection
+from waltz.storage.remote.admin_client import StorageAdminClient
+
+logger = logging.getLogger(__name__)
+
+FETCH_RECORDS = 1000
+"""So many records are asked of another replica at once (it bounds the bytes)."""
+
+
+class Roles(NamedTuple):
+    """Who may give records, and whether the next recovery of the partition counts what the damaged node holds."""
+
+    sources: tuple[Source, ...]
+    node_may_vote: bool
+
+
+class Repaired(NamedTuple):
+    """What a repair has done."""
+
+    missing: tuple[tuple[int, int], ...]
+    restored: int
+    uncommitted: tuple[tuple[int, int], ...]
+
+
+async def read_roles(zookeeper: ZooKeeper, root: str, partition_id: int, node: Endpoint) -> Roles:
+    """Judge the replicas by rule S6, to be called after the committed mark was read.
+
+    ``node`` is the damaged node's admin port. Raises ``WaltzError``.
+    """
+    replicas = await read_replicas(zookeeper, root, [partition_id])
+    storage = replicas.name_of(node)
+    if storage not in replicas.assignments.storages_of(partition_id):
+        raise WaltzError(f"partition {partition_id} has no replica whose admin port is {node} in the cluster at {root}")
+    sources = replicas.choose(partition_id).sources
+    return Roles(
+        tuple(source for source in sources if source.storage != storage), replicas.may_vote(partition_id, storage)
+    )
+
+
+class Repair:
+    """The repair of one partition on one node."""
+
+    def __init__(
+        self,
+        zookeeper: ZooKeeper,
+        root: str,
+        tls: ssl.SSLContext | None,
+        node: Endpoint,
+        partition_id: int,
+        report: Callable[[str], None],
+    ) -> None:
+        """``report`` takes lines for the operator."""
+        self._zookeeper = zookeeper
+        self._root = root
+        self._tls = tls
+        self._node = node
+        self._partition_id = partition_id
+        self._report = report
+
+    async def run(self, committed_mark: int | None) -> Repaired:
+        """Restore what is committed. ``committed_mark`` is the owner's, ``None`` when no server is to be asked: then
+        the marks with which the current session began bound the repair.
+
+        Raises ``WaltzError``; the node's files are then as before, or the repair has to be repeated.
+        """
+        roles = await read_roles(self._zookeeper, self._root, self._partition_id, self._node)
+        async with connection(StorageAdminClient, self._zookeeper, self._root, self._node, self._tls) as client:
+            missing, last_id, whole = await client.repair_survey(self._partition_id)
+            if whole:
+                return Repaired((), 0, ())
+            if not missing:
+                # Only a header, or what kept the partition from being opened is gone.
+                await client.repair_commit(self._partition_id, last_id)
+                return Repaired((), 0, ())
+            mark = committed_mark
+            if mark is None:
+                mark = await self._mark_of_session(roles)
+                # Those that told it may be in a newer session, which left others of them behind.
+                roles = await read_roles(self._zookeeper, self._root, self._partition_id, self._node)
+            wanted = [(first, min(last, mark)) for first, last in missing if first <= mark]
+            uncommitted = tuple((max(first, mark + 1), last) for first, last in missing if last > mark)
+            if uncommitted and roles.node_may_vote:
+                raise WaltzError(
+                    f"partition {self._partition_id}, transactions {_listed(uncommitted)} are damaged and not known "
+                    f"to be committed (the mark is {mark}): repeat the repair when the servers have begun a new session"
+                )
+            restored = 0
+            for first, last in wanted:
+                restored += await self._restore(client, roles, first, last)
+            await client.repair_commit(self._partition_id, mark)
+            return Repaired(missing, restored, uncommitted)
+
+    async def _mark_of_session(self, roles: Roles) -> int:
+        """A mark that is committed for certain: the highest low-water mark of the current session's replicas."""
+        marks = []
+        for storage, endpoint in roles.sources:
+            try:
+                async with connection(StorageAdminClient, self._zookeeper, self._root, endpoint, self._tls) as source:
+                    marks.append((await source.last_session_info(self._partition_id)).low_water_mark)
+            except WaltzError as error:
+                self._report(f"{storage} does not tell its mark: {error}")
+        if not marks:
+            raise WaltzError(f"no replica of partition {self._partition_id} in the current session can be asked")
+        return max(marks)
+
+    async def _restore(self, client: StorageAdminClient, roles: Roles, first: int, last: int) -> int:
+        """Bring the records ``first`` to ``last``, from one source or another; their number."""
+        next_id = first
+        for storage, endpoint in roles.sources:
+            connecting = connection(StorageAdminClient, self._zookeeper, self._root, endpoint, self._tls)
+            async with AsyncExitStack() as stack:
+                source: StorageAdminClient | None = None
+                while next_id <= last:
+                    try:
+                        if source is None:
+                            source = await stack.enter_async_context(connecting)
+                        records = await self._fetch(source, next_id, min(last - next_id + 1, FETCH_RECORDS))
+                    except WaltzError as error:
+                        self._report(f"{storage} does not give transaction {next_id}: {error}")
+                        break
+                    await client.repair_records(self._partition_id, records)
+                    next_id += len(records)
+                else:
+                    self._report(f"transactions {first} to {last} come from {storage}")
+                    return last - first + 1
+        raise WaltzError(
+            f"no replica in the current session gives transaction {next_id} of partition {self._partition_id}"
+        )
+
+    async def _fetch(self, source: StorageAdminClient, first: int, count: int) -> list[Record]:
+        """At least one record, from ``first`` on, their payloads verified by the client."""
+        records = await source.records(self._partition_id, first, count)
+        if not records:
+            raise WaltzError(f"it does not hold transaction {first}")
+        if [record.transaction_id for record in records] != list(range(first, first + len(records))):
+            raise WaltzError(f"it gave other transactions than {first} and those behind it")
+        return records
+
+
+def _listed(ranges: tuple[tuple[int, int], ...]) -> str:
+    return ", ".join(f"{first} to {last}" for first, last in ranges)

@@ -1,0 +1,219 @@
+"""What operators do to storage nodes, one or several at once."""
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator, Callable, Iterator, Set
+from contextlib import asynccontextmanager
+from typing import TypeVar
+
+from waltz.common.cluster.replicas import read_replicas
+from waltz.common.errors import WaltzError
+from waltz.common.ids import NO_TRANSACTION, Endpoint
+from waltz.common.zk.client import ZooKeeper
+from waltz.common.zk.store_admin import (
+    read_connections,
+    read_groups,
+    read_replica_assignments,
+    read_store_params,
+    sync_cluster,
+)
+from waltz.operations.copying import copy_records
+from waltz.storage.remote.admin_client import StorageAdminClient
+from waltz.storage.remote.client import StorageClient
+
+TIMEOUT_S = 30.0
+"""Deadline of an administrative request; opening a partition may have to scan its log."""
+
+ASSIGNED_AT_ONCE = 20
+"""Partitions in one request. A node of the original gives no sign of life while it opens them."""
+
+_PROGRESS_INTERVAL = 10_000
+
+
+Client = TypeVar("Client", StorageAdminClient, StorageClient)
+
+
+@asynccontextmanager
+async def connection(
+    kind: type[Client], zookeeper: ZooKeeper, root: str, endpoint: Endpoint, tls: ssl.SSLContext | None
+) -> AsyncIterator[Client]:
+    """A client of that kind for the port ``endpoint`` of a storage node of the cluster, closed in the end."""
+    params = await read_store_params(zookeeper, root)
+    client = await kind.connect(
+        endpoint, cluster_key=params.key, partition_count=params.partition_count, tls=tls, timeout_s=TIMEOUT_S
+    )
+    try:
+        yield client
+    finally:
+        await client.close()
+
+
+async def admin_endpoint(zookeeper: ZooKeeper, root: str, storage: str) -> Endpoint:
+    """The administration port of the storage node known as ``storage``. Raises :class:`WaltzError` if there is none."""
+    admin_port = (await read_connections(zookeeper, root)).admin_ports.get(storage)
+    if admin_port is None:
+        raise WaltzError(f"storage node {storage} is not known to the cluster at {root}; add it first")
+    return Endpoint(Endpoint.parse(storage).host, admin_port)
+
+
+async def sync_partitions(zookeeper: ZooKeeper, root: str, tls: ssl.SSLContext | None) -> None:
+    """Make every storage node hold exactly the partitions that the cluster's assignment gives it.
+
+    Partitions that are offline are assigned once more, which opens those anew that a disk failure had put out of
+    service. Files of partitions that are taken away are kept. Nodes are told side by side, and one that does not answer
+    keeps no other from being told; the error is that of the first one then.
+    """
+    await sync_cluster(zookeeper, root)
+    assignments = await read_replica_assignments(zookeeper, root)
+
+    async def sync_storage(storage: str, partitions: Set[int]) -> None:
+        endpoint = await admin_endpoint(zookeeper, root, storage)
+        async with connection(StorageAdminClient, zookeeper, root, endpoint, tls) as client:
+            status = await client.assigned_partition_status()
+            online = {partition_id for partition_id, is_online in status.items() if is_online}
+            for portion in _portions(partitions - online):
+                await client.set_assigned(portion, True)
+            for portion in _portions(set(status) - partitions):
+                await client.set_assigned(portion, False)
+
+    told = [sync_storage(storage, set(partitions)) for storage, partitions in sorted(assignments.partitions.items())]
+    for failure in await asyncio.gather(*told, return_exceptions=True):
+        if failure is not None:
+            raise failure
+
+
+def _portions(partition_ids: Set[int]) -> Iterator[list[int]]:
+    """All of them in ascending order, so many at a time that a request for them is not late while they are opened."""
+    ordered = sorted(partition_ids)
+    for first in range(0, len(ordered), ASSIGNED_AT_ONCE):
+        yield ordered[first : first + ASSIGNED_AT_ONCE]
+
+
+async def validate(zookeeper: ZooKeeper, root: str, tls: ssl.SSLContext | None) -> None:
+    """Open both ports of every storage node that the cluster knows. Raises ``WaltzError`` naming the first bad one."""
+    for storage in sorted((await read_groups(zookeeper, root)).groups):
+        try:
+            async with connection(StorageClient, zookeeper, root, Endpoint.parse(storage), tls):
+                pass
+        except (WaltzError, ValueError) as error:
+            raise WaltzError(f"the data port of storage {storage} does not answer as it should: {error}") from error
+    for storage in sorted((await read_connections(zookeeper, root)).admin_ports):
+        try:
+            endpoint = await admin_endpoint(zookeeper, root, storage)
+            async with connection(StorageAdminClient, zookeeper, root, endpoint, tls):
+                pass
+        except (WaltzError, ValueError) as error:
+            raise WaltzError(f"the admin port of storage {storage} does not answer as it should: {error}") from error
+
+
+async def max_transaction_id(
+    zookeeper: ZooKeeper,
+    root: str,
+    tls: ssl.SSLContext | None,
+    admin: Endpoint,
+    storage_port: int,
+    partition_id: int,
+    *,
+    offline: bool,
+) -> int:
+    """The highest transaction id on a node, asked under its persisted session, so that no session is fenced off.
+
+    ``offline``: the partition is switched off. Raises ``WaltzError``.
+    """
+    async with connection(StorageAdminClient, zookeeper, root, admin, tls) as client:
+        session_id = (await client.last_session_info(partition_id)).session_id
+    async with connection(StorageClient, zookeeper, root, Endpoint(admin.host, storage_port), tls) as storage:
+        await storage.last_session_info(session_id, partition_id, offline=offline, timeout_s=TIMEOUT_S)
+        return await storage.max_transaction_id(session_id, partition_id, offline=offline, timeout_s=TIMEOUT_S)
+
+
+class PartitionCopy:
+    """Copies what one node has of a partition, up to its local low-water mark, to another one.
+
+    The partition is assigned on both nodes, and switched off on the destination. A destination that has any records is
+    refused while it is a member: what it holds may decide what is committed. Where it holds records above its low-water
+    mark, they have to be removed first, because only up to there they are certain.
+    """
+
+    def __init__(
+        self,
+        zookeeper: ZooKeeper,
+        root: str,
+        source: StorageAdminClient,
+        destination_admin: StorageAdminClient,
+        destination: StorageClient,
+        partition_id: int,
+        report: Callable[[str], None],
+    ) -> None:
+        """``report`` takes lines for the operator."""
+        self._zookeeper = zookeeper
+        self._root = root
+        self._source = source
+        self._destination_admin = destination_admin
+        self._destination = destination
+        self._partition_id = partition_id
+        self._report = report
+
+    async def run(self, batch_size: int, *, truncate: bool = False) -> int:
+        """Copy in batches of ``batch_size`` records; the destination's highest transaction id afterwards.
+
+        ``truncate``: remove what the destination holds above its low-water mark; without it such records end the
+        copying before anything has changed. Raises ``WaltzError``; what was copied until then is there.
+        """
+        if batch_size < 1:
+            raise WaltzError(f"a batch must have at least 1 record, not {batch_size}")
+        partition_id, destination = self._partition_id, self._destination
+        status = await self._destination_admin.assigned_partition_status()
+        if status.get(partition_id, False):
+            raise WaltzError("it is online on the destination: switch it off first (waltz storage availability)")
+        info = await self._destination_admin.last_session_info(partition_id)
+        session_id = info.session_id
+        await destination.last_session_info(session_id, partition_id, offline=True, timeout_s=TIMEOUT_S)
+        target = (await self._source.last_session_info(partition_id)).local_low_water_mark
+        current = await destination.max_transaction_id(session_id, partition_id, offline=True, timeout_s=TIMEOUT_S)
+        if current > NO_TRANSACTION:
+            await self._check_no_member()
+        if current > info.low_water_mark:
+            cut = f"transactions {info.low_water_mark + 1} to {current}"
+            if not truncate:
+                raise WaltzError(
+                    f"the destination has {cut} above its low-water mark; they would be removed, and only those up to "
+                    f"{target} copied from the source; to have that done repeat with --truncate"
+                )
+            self._report(f"removing {cut} from the destination")
+            current = await destination.truncate(
+                session_id, partition_id, info.low_water_mark, offline=True, timeout_s=TIMEOUT_S
+            )
+        copying = copy_records(
+            self._source,
+            destination,
+            partition_id,
+            info,
+            current,
+            target,
+            timeout_s=TIMEOUT_S,
+            batch_records=batch_size,
+        )
+        async for batch in copying:
+            before, current = current, batch.last_id
+            if before // _PROGRESS_INTERVAL != current // _PROGRESS_INTERVAL:
+                self._report(f"transaction {current} of {target} ({100 * (current + 1) // (target + 1)} %)")
+        return current
+
+    async def _check_no_member(self) -> None:
+        """Refuse a destination whose records the next recovery counts, or of which that cannot be told."""
+        partition_id, node = self._partition_id, self._destination_admin.endpoint
+        replicas = await read_replicas(self._zookeeper, self._root, [partition_id])
+        storage = replicas.name_of(node)
+        if storage is None:
+            raise WaltzError(
+                f"the cluster at {self._root} knows no storage node whose admin port is {node}, so whether it is a "
+                "member of the partition cannot be told; name it as waltz zookeeper list does, or add it first"
+            )
+        if replicas.may_vote(partition_id, storage):
+            raise WaltzError(
+                f"the metadata list the destination as a member: what {storage} holds may decide what is committed. "
+                "When it is online servers bring it up to date; damaged records are restored by waltz storage repair. "
+                "To fill it from the source begin it anew (waltz storage remove-partition -d, then add-partition), if "
+                "the partition's other replicas are well"
+            )

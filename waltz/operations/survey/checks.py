@@ -1,0 +1,234 @@
+"""Whether what a cluster's parts say of a partition fits together: the checks of ``waltz cluster verify``. Pure."""
+
+from collections.abc import Collection, Iterator, Mapping
+from enum import Enum
+from typing import NamedTuple
+
+from waltz.common.errors import WaltzError
+from waltz.common.wire.versions import FIRST_WITH_APPEND_FAILED, FIRST_WITH_WRITE_SESSION
+from waltz.common.zk.znodes import UNRESOLVED
+from waltz.operations.survey.survey import ServerReport, Survey
+
+
+class ReplicaReport(NamedTuple):
+    """What a storage says of one partition."""
+
+    session_id: int
+    """The store session that it has persisted."""
+    is_complete: bool | None
+    """Whether it has all that was committed some time before; None if that was not known."""
+
+
+class Check(Enum):
+    """The original's checks, under its names. The values are meant for people."""
+
+    PARTITION_ASSIGNMENT_ZK_VALIDITY = "the assignment gives the partition to exactly one server"
+    PARTITION_ASSIGNMENT_ZK_SERVER_CONSISTENCY = "that server has it, and no other one"
+    SERVER_STORAGE_CONNECTIVITY = "the server reaches all storages of the partition"
+    PARTITION_ASSIGNMENT_ZK_STORAGE_CONSISTENCY = "the storages that are to hold the partition do, and no others"
+    PARTITION_QUORUM_STATUS = "more than half of its replicas are online"
+    REPLICA_RECOVERY_STATUS = "all its replicas take full part in the present store session"
+    SERVER_PARTITION_HEALTH_CHECK = "the server calls it healthy"
+
+
+def find_failures(survey: Survey, partition_id: int) -> dict[Check, list[str]]:
+    """The checks of a partition that fail, and why. Raises ``WaltzError`` if it has no replica."""
+    if not survey.storages.get(partition_id):
+        raise WaltzError(
+            f"partition {partition_id} has no replica: assign it to storage nodes (waltz zookeeper assign-partition)"
+        )
+    reasons = {
+        Check.PARTITION_ASSIGNMENT_ZK_VALIDITY: _assignment_faults(survey, partition_id),
+        Check.PARTITION_ASSIGNMENT_ZK_SERVER_CONSISTENCY: _server_faults(survey, partition_id),
+        Check.SERVER_STORAGE_CONNECTIVITY: _connectivity_faults(survey, partition_id),
+        Check.PARTITION_ASSIGNMENT_ZK_STORAGE_CONSISTENCY: _storage_faults(survey, partition_id),
+        Check.PARTITION_QUORUM_STATUS: _quorum_faults(survey, partition_id),
+        Check.REPLICA_RECOVERY_STATUS: _recovery_faults(survey, partition_id),
+        Check.SERVER_PARTITION_HEALTH_CHECK: _health_faults(survey, partition_id),
+    }
+    found = {check: list(faults) for check, faults in reasons.items()}
+    return {check: faults for check, faults in found.items() if faults}
+
+
+def _owner(survey: Survey, partition_id: int) -> tuple[str, ServerReport] | str:
+    """The owner's name and report, or why there is none."""
+    owners = survey.owners.get(partition_id, ())
+    if len(owners) != 1:
+        return "there is not exactly one server to be asked"
+    server = survey.servers.get(owners[0])
+    if server is None:
+        return f"server {owners[0]} is gone"
+    return f"server {server.server_id} ({server.endpoint})", survey.server_reports[server.server_id]
+
+
+def _assignment_faults(survey: Survey, partition_id: int) -> Iterator[str]:
+    owners = survey.owners.get(partition_id, ())
+    if not owners:
+        yield "the assignment gives it to no server"
+    elif len(owners) > 1:
+        yield f"the assignment gives it to servers {', '.join(map(str, owners))}"
+
+
+def _server_faults(survey: Survey, partition_id: int) -> Iterator[str]:
+    owner = _owner(survey, partition_id)
+    if isinstance(owner, str):
+        yield owner
+    else:
+        name, report = owner
+        if isinstance(report.partitions, str):
+            yield f"{name} did not tell its partitions: {report.partitions}"
+        elif partition_id not in report.partitions:
+            yield f"{name} does not have it"
+    for server_id, report in survey.server_reports.items():
+        if server_id in survey.owners.get(partition_id, ()) or isinstance(report.partitions, str):
+            continue
+        if partition_id in report.partitions:
+            yield f"server {server_id} ({survey.servers[server_id].endpoint}) has it, without being its owner"
+
+
+def _connectivity_faults(survey: Survey, partition_id: int) -> Iterator[str]:
+    owner = _owner(survey, partition_id)
+    if isinstance(owner, str):
+        yield owner
+        return
+    name, report = owner
+    if isinstance(report.storages, str):
+        yield f"{name} did not tell which storages it reaches: {report.storages}"
+        return
+    for storage in sorted(survey.storages[partition_id]):
+        if not report.storages.get(storage, False):
+            yield f"{name} {'does not reach' if storage in report.storages else 'does not know'} storage {storage}"
+
+
+def _storage_faults(survey: Survey, partition_id: int) -> Iterator[str]:
+    assigned = survey.storages[partition_id]
+    for storage, report in sorted(survey.storage_reports.items()):
+        if isinstance(report, str):
+            if storage in assigned:
+                yield f"storage {storage} did not tell its partitions: {report}"
+        elif storage in assigned and partition_id not in report:
+            yield f"storage {storage} is to hold it and does not (waltz storage sync-partitions)"
+        elif storage not in assigned and partition_id in report:
+            yield f"storage {storage} holds it and is not to (waltz storage sync-partitions)"
+
+
+def _quorum_faults(survey: Survey, partition_id: int) -> Iterator[str]:
+    assigned = survey.storages[partition_id]
+    reports = {storage: survey.storage_reports.get(storage, "") for storage in assigned}
+    online = [
+        storage
+        for storage, report in sorted(reports.items())
+        if not isinstance(report, str) and report.get(partition_id, False)
+    ]
+    if 2 * len(online) <= len(assigned):
+        yield f"{len(online)} of {len(assigned)} replicas are online: {', '.join(online) or 'none'}"
+
+
+def _recovery_faults(survey: Survey, partition_id: int) -> Iterator[str]:
+    metadata = survey.metadata[partition_id]
+    if metadata is None:
+        yield "it never had a store session"
+        return
+    assigned = survey.storages[partition_id]
+    states = {replica_id.connect_string: state for replica_id, state in metadata.replicas.items()}
+    for storage in sorted(assigned):
+        report = survey.storage_reports.get(storage, "")
+        if not isinstance(report, str) and not report.get(partition_id, True):
+            yield f"storage {storage} has it switched off (waltz storage availability)"
+    for storage in sorted(assigned - states.keys()):
+        yield f"the metadata do not list storage {storage}, which is to hold it"
+    for storage in sorted(states.keys() - assigned):
+        yield f"the metadata list storage {storage}, which is not to hold it"
+    for storage, state in sorted(states.items()):
+        if not state.is_member_of(metadata.session_id):
+            mark = state.closing_high_water_mark
+            closed = "" if mark == UNRESOLVED else f", up to transaction {mark}"
+            yield (
+                f"storage {storage} was left in session {state.session_id}{closed}; "
+                f"session {metadata.session_id} is the present one"
+            )
+
+
+def find_stragglers(
+    survey: Survey, partition_id: int, reports: Mapping[str, Mapping[int, ReplicaReport | str]]
+) -> list[str]:
+    """Replicas that take full part by the metadata, and do not by what their storages hold, or do not tell."""
+    metadata = survey.metadata[partition_id]
+    found = []
+    for storage in sorted(survey.storages.get(partition_id, ())):
+        report = reports.get(storage, {}).get(partition_id)
+        if report is None or metadata is None:
+            continue
+        if isinstance(report, str):
+            found.append(f"storage {storage} did not tell what it holds: {report}")
+            continue
+        if report.session_id < metadata.session_id:
+            found.append(f"storage {storage} knows of session {report.session_id} only")
+        if report.is_complete is False:
+            found.append(f"storage {storage} lacks committed transactions")
+    return found
+
+
+def _health_faults(survey: Survey, partition_id: int) -> Iterator[str]:
+    owner = _owner(survey, partition_id)
+    if isinstance(owner, str):
+        yield owner
+        return
+    name, report = owner
+    if isinstance(report.healthy, str):
+        yield f"{name} did not tell the health of its partitions: {report.healthy}"
+    elif partition_id not in report.healthy:
+        yield f"{name} says nothing of its health"
+    elif not report.healthy[partition_id]:
+        yield f"{name} calls it unhealthy"
+
+
+def find_session_warnings(survey: Survey, partition_ids: Collection[int]) -> list[str]:
+    """What clients with write sessions, which these partitions have, cannot rely on.
+
+    Servers that did not say which version they speak are no cause for a warning.
+    """
+    warnings = []
+    without = {
+        server_id
+        for server_id, report in survey.server_reports.items()
+        if report.version is not None and report.version < FIRST_WITH_WRITE_SESSION
+    }
+    preferred = {
+        partition_id
+        for server in survey.servers.values()
+        if (survey.server_reports[server.server_id].version or 0) >= FIRST_WITH_WRITE_SESSION
+        for partition_id in server.preferred_partitions
+    }
+    for partition_id in sorted(partition_ids):
+        owner = next(iter(survey.owners.get(partition_id, ())), None)
+        if owner in without:
+            server = survey.servers[owner]
+            warnings.append(
+                f"partition {partition_id} has clients with write sessions, and its owner, server {owner} "
+                f"({server.endpoint}), knows none: it refuses nothing, and such clients write nothing there (unless "
+                "client.sessionFallback is plain). Make the partition a preferred one of a server with version 5"
+            )
+        elif without and partition_id not in preferred:
+            names = ", ".join(f"{each} ({survey.servers[each].endpoint})" for each in sorted(without))
+            warnings.append(
+                f"partition {partition_id} has clients with write sessions, and may move to servers that know none: "
+                f"{names}. Make it a preferred partition of a server with version 5"
+            )
+    return warnings
+
+
+def find_disabled_warnings(survey: Survey, partition_ids: Collection[int]) -> list[str]:
+    """Which of these partitions, which are disabled, take appends all the same."""
+    warnings = []
+    for partition_id in sorted(partition_ids):
+        owner = next((each for each in survey.owners.get(partition_id, ()) if each in survey.servers), None)
+        version = None if owner is None else survey.server_reports[owner].version
+        if owner is not None and version is not None and version < FIRST_WITH_APPEND_FAILED:
+            endpoint = survey.servers[owner].endpoint
+            warnings.append(
+                f"partition {partition_id} is disabled, and its owner, server {owner} ({endpoint}), takes appends all "
+                f"the same: it speaks version {version}, and knows no properties. Make the partition a preferred one "
+                "of a server with version 5"
+            )
+    return warnings

@@ -1,0 +1,386 @@
+"""The feed of one partition: who is to get how many committed transactions, from where on.
+
+A *context* promises a number of transactions behind a position to one connection and ends with a message of its own
+(the answer to a mount, or FeedSuspended). Contexts are in one of three places:
+
+* at the tip: everything committed has been sent. A committed batch goes to all of them as one bytes object, cut only
+  where a promise ends;
+* behind: served in runs from the feed cache, one run per context and turn of the loop, or, on a miss, from the
+  storages by one task. Neither makes the tip wait;
+* paused: the channel has too much unsent; looked at again when it is writable.
+
+No turn of the loop serves more than :data:`MAX_SERVED_PER_TURN` contexts: of a large crowd at the tip the rest is
+behind for some turns, and served from the cache. Every context knows the place that it is in, so that taking it out of
+there costs the same however many there are.
+"""
+
+import asyncio
+import logging
+import random
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+
+from waltz.common.errors import ProtocolError, WaltzError
+from waltz.common.ids import NO_TRANSACTION
+from waltz.common.metrics.registry import Histogram
+from waltz.common.net.backoff import Backoff
+from waltz.common.records import RecordHeader
+from waltz.common.tasks import owned, restarting
+from waltz.common.wire.client_server import encode_feed_data
+from waltz.server.feeding.caches import FEED_BLOCK_COUNT, FeedCache
+from waltz.server.feeding.feed_frames import FEED_FRAME_SIZE_BYTES, FEED_VERSION, with_version
+from waltz.server.requests.link import ClientLink
+
+logger = logging.getLogger(__name__)
+
+MAX_CONTEXTS_PER_CONNECTION = 64
+"""Feed contexts that one connection may have in one partition; a client of the protocol needs two."""
+
+MAX_SERVED_PER_TURN = 1000
+"""Contexts that are sent something in one turn of the loop."""
+
+RETRY_INITIAL_S = 0.05
+RETRY_MAXIMUM_S = 5.0
+
+ReadHeaders = Callable[[int, int], Awaitable[list[RecordHeader]]]
+"""Reads the headers of at most so many committed transactions from an id on; raises ``WaltzError``."""
+
+
+Notices = Mapping[ClientLink, Sequence[tuple[int, bytes]]]
+"""Frames that belong into the feed of a connection, each behind the transaction of an id, in order of the ids."""
+
+_NO_NOTICES: Notices = {}
+
+
+class FeedContext:
+    """A promise: ``remaining`` transactions behind ``position``, then the frame ``terminator``.
+
+    The last ``spare`` of them may be left out, and are when their time comes to be committed: who asks again before
+    that is fed every batch as a whole. Otherwise the end of one would follow its beginning a round trip later, and with
+    it everything that the client does in answer, for ever after.
+    """
+
+    __slots__ = ("link", "place", "position", "remaining", "spare", "terminator")
+
+    def __init__(self, link: ClientLink, position: int, remaining: int, terminator: bytes, spare: int = 0) -> None:
+        self.link = link
+        self.position = position
+        self.remaining = remaining
+        self.terminator = terminator
+        self.spare = spare
+        self.place: dict[FeedContext, None] | None = None
+        """Where the feed keeps it, if not in its hand."""
+
+
+class Feed:
+    """All contexts of one partition."""
+
+    def __init__(
+        self,
+        partition_id: int,
+        cache: FeedCache,
+        read_headers: ReadHeaders,
+        on_miss: Callable[[], None],
+        random_source: random.Random,
+        lag: Histogram,
+    ) -> None:
+        """``lag`` observes what a connection still lacks when it has been sent something."""
+        self.high_water_mark = NO_TRANSACTION
+        self.contexts_added = 0
+        self.contexts_removed = 0
+        """How many of the contexts added are finished or dropped."""
+        self.catch_up_added = 0
+        self._partition_id = partition_id
+        self._cache = cache
+        self._read_headers = read_headers
+        self._on_miss = on_miss
+        self._random = random_source
+        self._lag = lag
+        self._of_link: dict[ClientLink, dict[FeedContext, None]] = {}
+        self._tip: dict[FeedContext, None] = {}
+        self._behind: OrderedDict[FeedContext, None] = OrderedDict()
+        self._missing: OrderedDict[FeedContext, None] = OrderedDict()
+        self._reading: FeedContext | None = None
+        self._paused: dict[FeedContext, None] = {}
+        self._pump_handle: asyncio.Handle | None = None
+        self._wake = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def catch_up_removed(self) -> int:
+        """How many of the contexts that had to read from the storages wait for that no more."""
+        return self.catch_up_added - len(self._missing) - (self._reading is not None)
+
+    @property
+    def lag_transactions(self) -> int:
+        """How many committed transactions the connection that lags most has been promised and not been sent."""
+        behind = [context for place in (self._behind, self._missing, self._paused) for context in place]
+        if self._reading is not None:
+            behind.append(self._reading)
+        mark = self.high_water_mark
+        return max([min(mark - context.position, context.remaining) for context in behind], default=0)
+
+    def start(self) -> None:
+        """Start the task that reads what the cache has not got."""
+        what = f"the feed of partition {self._partition_id}"
+        self._task = owned(restarting(self._read_missing_or_fail, what), what)
+
+    async def close(self) -> None:
+        """Drop all contexts; nothing is sent any more."""
+        for link in list(self._of_link):
+            self.forget(link)
+        if self._pump_handle is not None:
+            self._pump_handle.cancel()
+            self._pump_handle = None
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+            self._task = None
+
+    def add(self, context: FeedContext) -> None:
+        """Take a promise of at least one transaction, not ahead of the high-water mark.
+
+        Raises ``ProtocolError`` when the connection has too many already.
+        """
+        contexts = self._of_link.setdefault(context.link, {})
+        if len(contexts) >= MAX_CONTEXTS_PER_CONNECTION:
+            raise ProtocolError(f"more than {MAX_CONTEXTS_PER_CONNECTION} feeds of partition {self._partition_id}")
+        contexts[context] = None
+        self.contexts_added += 1
+        self._place(context)
+
+    def forget(self, link: ClientLink) -> None:
+        """Drop the contexts of a connection: it has closed, or its client begins anew."""
+        for context in list(self._of_link.get(link, ())):
+            if context is self._reading:
+                self._reading = None
+            self._end(context)
+
+    def writable(self, link: ClientLink) -> None:
+        """Go on with the contexts of a connection that can be written to again."""
+        for context in list(self._of_link.get(link, ())):
+            if context.place is self._paused:
+                self._place(context)
+
+    def committed(self, first: int, count: int, frames: bytes, notices: Notices = _NO_NOTICES) -> None:
+        """Transactions ``first`` and its successors were committed; ``frames`` are in the cache already.
+
+        Every notice is sent now: into the feed, if its connection is at the tip, and else before whatever that
+        connection is still to be fed of these transactions.
+        """
+        if first != self.high_water_mark + 1:
+            self.advance(first + count - 1)
+            _send_all(notices)
+            return
+        before = self.high_water_mark
+        self.high_water_mark = before + count
+        framed = {FEED_VERSION: frames}
+        contexts: Collection[FeedContext] = self._tip
+        if len(self._tip) > MAX_SERVED_PER_TURN:
+            contexts = self._first_at_the_tip()
+        others: list[FeedContext] = []
+        if notices:
+            others = [context for context in contexts if context.link in notices]
+            contexts = [context for context in contexts if context.link not in notices]
+        apart = len(others)
+        for context in contexts:
+            channel = context.link.channel
+            if channel.writable and context.remaining - count > context.spare:
+                version = channel.version
+                if version not in framed:
+                    framed[version] = with_version(frames, version)
+                channel.send(framed[version])
+                context.position += count
+                context.remaining -= count
+            else:
+                others.append(context)
+        served = len(contexts) - len(others) + apart
+        if served:
+            self._lag.observe(0, served)
+        if others:
+            notices = self._serve_apart(others, before, frames, notices)
+        if notices:
+            _send_all(notices)
+
+    def advance(self, high_water_mark: int) -> None:
+        """The mark moved and there are no frames at hand: who was at the tip is behind now.
+
+        A mark that moved down is a loss of committed transactions at the storages; connections that were fed more
+        than it are closed, so that their clients mount again and are told.
+        """
+        self.high_water_mark = high_water_mark
+        for contexts in list(self._of_link.values()):
+            for context in list(contexts):
+                if context.position > high_water_mark:
+                    context.link.fail(WaltzError(f"partition {self._partition_id} lost transactions"))
+        for context in list(self._tip):
+            self._place(context)
+
+    def _first_at_the_tip(self) -> list[FeedContext]:
+        """As many contexts as one turn serves; the others go on as if they had been behind."""
+        tip = list(self._tip)
+        for context in tip[MAX_SERVED_PER_TURN:]:
+            self._place(context)
+        return tip[:MAX_SERVED_PER_TURN]
+
+    def _serve_apart(self, contexts: list[FeedContext], before: int, frames: bytes, notices: Notices) -> Notices:
+        """Serve those at the tip that a committed batch does not go to as a whole; returns the notices left."""
+        left = dict(notices)
+        for context in contexts:
+            link = context.link
+            if link.channel.closed or not link.channel.writable:
+                self._place(context)
+                continue
+            promised = frames[: context.remaining * FEED_FRAME_SIZE_BYTES]
+            behind_ids = left.pop(link, ())
+            self._deliver(context, promised, [(transaction_id - before, frame) for transaction_id, frame in behind_ids])
+        return left
+
+    def _deliver(self, context: FeedContext, frames: bytes, notices: Sequence[tuple[int, bytes]] = ()) -> None:
+        """Send the next frames of a context, and the terminator when the promise is kept; find its new place.
+
+        ``notices`` are sent behind so many of the frames, or behind all when there are fewer.
+        """
+        channel = context.link.channel
+        count = len(frames) // FEED_FRAME_SIZE_BYTES
+        frames = with_version(frames, channel.version)
+        channel.send(_woven(frames, notices) if notices else frames)
+        context.position += count
+        context.remaining -= count
+        self._lag.observe(self.high_water_mark - context.position)
+        at_tip = context.position == self.high_water_mark
+        if context.remaining > (context.spare if at_tip else 0):
+            self._place(context)
+        else:
+            channel.send(context.terminator)
+            self._end(context)
+
+    def _place(self, context: FeedContext) -> None:
+        """Find the place of a context that is in one, or in hand."""
+        channel = context.link.channel
+        if channel.closed or context.position > self.high_water_mark:
+            self._end(context)
+        elif not channel.writable:
+            self._move(context, self._paused)
+            context.link.paused[self] = None
+        elif context.position == self.high_water_mark:
+            self._move(context, self._tip)
+        else:
+            self._move(context, self._behind)
+            if self._pump_handle is None:
+                self._pump_handle = asyncio.get_running_loop().call_soon(self._pump)
+
+    def _move(self, context: FeedContext, place: dict[FeedContext, None] | None) -> None:
+        if context.place is not None:
+            del context.place[context]
+        if place is not None:
+            place[context] = None
+        context.place = place
+
+    def _end(self, context: FeedContext) -> None:
+        """The context is finished or dropped."""
+        self._move(context, None)
+        contexts = self._of_link.get(context.link, {})
+        if context in contexts:
+            del contexts[context]
+            self.contexts_removed += 1
+        if not contexts:
+            self._of_link.pop(context.link, None)
+
+    def _pump(self) -> None:
+        """Serve one run from the cache to each context that is behind, as far as one turn goes."""
+        self._pump_handle = None
+        for _ in range(min(len(self._behind), MAX_SERVED_PER_TURN)):
+            context = next(iter(self._behind))
+            if context.link.channel.closed or not context.link.channel.writable:
+                self._place(context)
+                continue
+            wanted = min(context.remaining, self.high_water_mark - context.position)
+            frames = self._cache.get(self._partition_id, context.position + 1, wanted)
+            if frames:
+                self._deliver(context, frames)
+            else:
+                self._on_miss()
+                self.catch_up_added += 1
+                self._move(context, self._missing)
+                self._wake.set()
+        if self._behind and self._pump_handle is None:
+            self._pump_handle = asyncio.get_running_loop().call_soon(self._pump)
+
+    async def _read_missing_or_fail(self) -> None:
+        """A defect breaks the connections that are fed, whose clients mount again: what they were sent is uncertain."""
+        try:
+            await self._read_missing()
+        except Exception as error:
+            for link in list(self._of_link):
+                self.forget(link)
+                link.fail(WaltzError(f"the feed of partition {self._partition_id} has failed: {error!r}"))
+            raise
+
+    async def _read_missing(self) -> None:
+        backoff = Backoff(RETRY_INITIAL_S, RETRY_MAXIMUM_S, self._random)
+        while True:
+            await self._wake.wait()
+            while self._missing:
+                context = self._reading = next(iter(self._missing))
+                self._move(context, None)
+                try:
+                    frames = await self._frames_for(context)
+                except (WaltzError, OSError) as error:
+                    logger.warning(
+                        "partition %d: the feed from transaction %d on cannot be read, trying again: %s",
+                        self._partition_id,
+                        context.position + 1,
+                        error,
+                    )
+                    if self._reading is context:
+                        self._move(context, self._missing)
+                        self._reading = None
+                    await asyncio.sleep(backoff.next_delay_s())
+                    continue
+                backoff.reset()
+                if self._reading is context:
+                    self._reading = None
+                    self._resume(context, frames)
+            self._wake.clear()
+
+    async def _frames_for(self, context: FeedContext) -> bytes:
+        """The frames behind the context's position, to the end of their block; read and kept unless in the cache."""
+        first = context.position + 1
+        count = min(FEED_BLOCK_COUNT - first % FEED_BLOCK_COUNT, self.high_water_mark - context.position)
+        frames = self._cache.get(self._partition_id, first, count)
+        if frames or count <= 0 or context.link.channel.closed:
+            return frames
+        headers = (await self._read_headers(first, count))[:count]
+        if not headers or any(found.transaction_id != first + offset for offset, found in enumerate(headers)):
+            raise WaltzError(f"the storages have not got transaction {first}, which is committed")
+        frames = encode_feed_data(
+            FEED_VERSION, [(found.req_id, found.transaction_id, found.header) for found in headers]
+        )
+        self._cache.add(self._partition_id, first, frames)
+        return frames
+
+    def _resume(self, context: FeedContext, frames: bytes) -> None:
+        """Send what was read, so that even a tiny cache lets the context move on; then it is like any other."""
+        channel = context.link.channel
+        if frames and channel.writable and not channel.closed:
+            self._deliver(context, frames[: context.remaining * FEED_FRAME_SIZE_BYTES])
+        else:
+            self._place(context)
+
+
+def _woven(frames: bytes, notices: Sequence[tuple[int, bytes]]) -> bytes:
+    """``frames`` with each notice behind so many of them, or behind all when there are fewer."""
+    pieces: list[bytes] = []
+    start = 0
+    for count, notice in notices:
+        end = min(count * FEED_FRAME_SIZE_BYTES, len(frames))
+        pieces += (frames[start:end], notice)
+        start = end
+    return b"".join([*pieces, frames[start:]])
+
+
+def _send_all(notices: Notices) -> None:
+    for link, found in notices.items():
+        if not link.channel.closed:
+            link.channel.send(b"".join([frame for _, frame in found]))

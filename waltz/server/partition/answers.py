@@ -1,0 +1,100 @@
+"""What the clients of a partition are told, once it is decided."""
+
+from collections.abc import Iterable
+
+from waltz.common.errors import ProtocolError
+from waltz.common.ids import LONG_MIN
+from waltz.common.wire.client_server import (
+    MAX_FEED_COUNT,
+    FeedRequest,
+    FeedSuspended,
+    FlushRequest,
+    FlushResponse,
+    HighWaterMarkRequest,
+    HighWaterMarkResponse,
+    LockFailure,
+    MountRequest,
+    MountResponse,
+    PartitionState,
+    encode,
+)
+from waltz.common.wire.versions import FIRST_WITH_PARTIAL_MOUNTS
+from waltz.server.feeding.feed import Feed, FeedContext, Notices
+from waltz.server.partition.sequencer import Verdict
+from waltz.server.requests.appends import AppendCall
+from waltz.server.requests.link import ClientLink
+from waltz.server.requests.pending import Pending
+
+_MOUNT_STATES = {Verdict.AHEAD: PartitionState.CLIENT_AHEAD, Verdict.UNKNOWN: PartitionState.NOT_READY}
+
+
+class Answers:
+    """Turns verdicts into messages and into promises of the feed."""
+
+    def __init__(self, partition_id: int, feed: Feed, min_fetch_size: int) -> None:
+        self._partition_id = partition_id
+        self._feed = feed
+        self._min_fetch_size = min_fetch_size
+
+    def give(self, pending: Pending, verdict: Verdict, high_water_mark: int | None) -> None:
+        """Answer a request other than an append; a feed request that is ready is for :meth:`feed`."""
+        link, request = pending.link, pending.request
+        mark = high_water_mark if verdict is Verdict.READY else None
+        if type(request) is HighWaterMarkRequest:
+            link.send(HighWaterMarkResponse(request.req_id, LONG_MIN if mark is None else mark))
+        elif type(request) is MountRequest:
+            if mark is None:
+                link.send(MountResponse(request.req_id, _MOUNT_STATES[verdict]))
+            else:
+                self._mount(link, request, mark)
+        elif type(request) is FlushRequest:
+            if mark is not None:  # a flush that could not be kept is sent again by its client
+                link.send(FlushResponse(request.req_id, mark))
+        elif type(request) is FeedRequest and verdict is Verdict.AHEAD:
+            link.fail(
+                ProtocolError(
+                    f"feed of partition {self._partition_id} from {request.client_high_water_mark} on, "
+                    f"which is above the high-water mark {high_water_mark}"
+                )
+            )
+
+    def _mount(self, link: ClientLink, request: MountRequest, high_water_mark: int) -> None:
+        """Feed what was committed before the mount, then say that the partition is ready."""
+        gap = high_water_mark - request.client_high_water_mark
+        ready = encode(MountResponse(request.req_id, PartitionState.READY), link.channel.version)
+        if gap == 0:
+            link.channel.send(ready)
+            return
+        if link.channel.version >= FIRST_WITH_PARTIAL_MOUNTS:
+            gap = min(gap, MAX_FEED_COUNT)
+        try:
+            self._feed.add(FeedContext(link, request.client_high_water_mark, gap, ready))
+        except ProtocolError as error:
+            link.fail(error)
+
+    def feed(self, link: ClientLink, request: FeedRequest, high_water_mark: int) -> None:
+        """Feed what is committed behind the client's mark, which is not above the high-water mark.
+
+        From version 5 on that is :data:`MAX_FEED_COUNT` transactions, or, at the tip, half of them, if that is not less
+        than the configured minimum. Before, it is what there is up to that number, or the minimum. Raises
+        ``ProtocolError`` when the connection has too many feeds already."""
+        suspended = encode(FeedSuspended(request.req_id), link.channel.version)
+        if link.channel.version >= FIRST_WITH_PARTIAL_MOUNTS:
+            count = MAX_FEED_COUNT
+            spare = max(count - max(count // 2, self._min_fetch_size), 0)
+        else:
+            gap = high_water_mark - request.client_high_water_mark
+            count = max(min(gap, MAX_FEED_COUNT), self._min_fetch_size)
+            spare = 0
+        self._feed.add(FeedContext(link, request.client_high_water_mark, count, suspended, spare))
+
+
+def lock_failures(decided: Iterable[tuple[int, Pending]]) -> Notices:
+    """The lock failures among requests that waited for commits, for the feeds of those who sent them (rule S4)."""
+    failures: dict[ClientLink, list[tuple[int, bytes]]] = {}
+    for conflict, pending in decided:
+        link, request = pending.link, pending.request
+        if type(request) is AppendCall:
+            frame = encode(LockFailure(request.req_id, conflict), link.channel.version)
+            failures.setdefault(link, []).append((conflict, frame))
+    return failures

@@ -1,0 +1,193 @@
+"""Who may write to a partition, and since when: its write session, and what clients are told of it.
+
+A fence is a request behind everything that came before it, and before everything that comes later (the sequencer sees
+to that): all earlier appends are decided, then another store session is begun, then the number is raised. A server that
+does not own the partition any more cannot get so far, because a store session needs a quorum of the storages.
+"""
+
+import logging
+from collections.abc import Callable, Sequence
+
+from waltz.common.ids import NO_TRANSACTION
+from waltz.common.quiet_log import QuietLog
+from waltz.common.wire.versions import FIRST_WITH_WRITE_SESSION
+from waltz.common.wire.write_sessions import (
+    NO_WRITE_SESSION,
+    FenceOption,
+    HeartbeatOption,
+    HeartbeatRequest,
+    HeartbeatResponse,
+    HeartbeatState,
+    LastTransactionIdRequest,
+    LastTransactionIdResponse,
+    LastTransactionStatus,
+    SessionFenced,
+    SessionFlag,
+)
+from waltz.server.partition.partition_metrics import PartitionMetrics
+from waltz.server.partition.write_session import WriteSession
+from waltz.server.requests.appends import AppendCall
+from waltz.server.requests.link import ClientLink
+from waltz.server.requests.pending import Pending
+
+logger = logging.getLogger(__name__)
+
+SessionRequest = HeartbeatRequest | LastTransactionIdRequest
+
+NO_MARK = NO_TRANSACTION
+"""In place of a mark that is not known, in answers that say so."""
+
+
+class Fencing:
+    """The write session of one partition and the requests for it. Clocks are those of the metrics."""
+
+    def __init__(
+        self, partition_id: int, metrics: PartitionMetrics, min_interval_s: float, log_quietly: QuietLog
+    ) -> None:
+        """``min_interval_s`` is the least time between two fences; one that comes earlier has to be asked for again."""
+        self.session = WriteSession()
+        self._partition_id = partition_id
+        self._metrics = metrics
+        self._min_interval_s = min_interval_s
+        self._log_quietly = log_quietly
+        self._log_fences = QuietLog(logger)  # which refused appends, of which there may be many, must not hide
+        self._fenced_s: float | None = None
+        self._asked_s = 0.0
+
+    def gauges(self) -> dict[str, Callable[[], int]]:
+        """Number and holder of the session; -1 for none."""
+        session = self.session
+        return {
+            "write-session": lambda: session.number,
+            "exclusive-holder": lambda: -1 if session.holder is None else session.holder,
+        }
+
+    def refuse(self, link: ClientLink, appends: Sequence[AppendCall], high_water_mark: int) -> None:
+        """Appends that the session does not admit. Older clients, which know no such answer, find out by a flush: a
+        lock failure would have them try again as fast as they can."""
+        if link.channel.version < FIRST_WITH_WRITE_SESSION:
+            self._metrics.dropped_exclusive.mark(len(appends))
+            self._log_refusal("dropped", link, len(appends))
+            return
+        self._metrics.session_fenced.mark(len(appends))
+        self._log_refusal("refused", link, len(appends))
+        for append in appends:
+            link.send(SessionFenced(append.req_id, high_water_mark, self.session.number))
+
+    def _log_refusal(self, verb: str, link: ClientLink, count: int) -> None:
+        session = self.session
+        self._log_quietly.warning(
+            "partition %d: %s %d appends of client %s at %s: %s",
+            self._partition_id,
+            verb,
+            count,
+            link.client_id,
+            link.channel.peer,
+            f"the write session is {session.number}"
+            if session.is_open_to(link.client_id)
+            else f"client {session.holder} holds write session {session.number} exclusively",
+        )
+
+    def answer(self, pending: Pending, high_water_mark: int) -> bool:
+        """It is the turn of a request, and everything before it is decided. False if it cannot be answered before a
+        store session has begun for it."""
+        link, request, session = pending.link, pending.request, self.session
+        if type(request) is HeartbeatRequest:
+            if pending.is_fence and session.holder != link.client_id:
+                return self._begin_fence(pending, high_water_mark)
+            self._answer_heartbeat(link, request, high_water_mark)
+            return True
+        assert type(request) is LastTransactionIdRequest
+        if pending.is_fence:
+            if request.expected_session not in (NO_WRITE_SESSION, session.number):
+                self._answer_last(link, request, LastTransactionStatus.UNEXPECTED_SESSION, high_water_mark)
+                return True
+            return self._begin_fence(pending, high_water_mark)
+        self._answer_last(link, request, LastTransactionStatus.OK, high_water_mark)
+        return True
+
+    def _begin_fence(self, pending: Pending, high_water_mark: int) -> bool:
+        now_s = self._metrics.clock()
+        if self._fenced_s is not None and now_s - self._fenced_s < self._min_interval_s:
+            self.give_up(pending, high_water_mark, "the one before it was less than server.minFenceInterval ago")
+            return True
+        self._asked_s = now_s
+        return False
+
+    def store_session_begun(self, session_id: int, unbroken: bool, fence: Pending | None, high_water_mark: int) -> None:
+        """A store session has begun behind the mark; ``fence`` is the request that waited for it."""
+        if fence is None:
+            if not unbroken:
+                self.session.begin(session_id)
+            return
+        link, request = fence.link, fence.request
+        exclusive = type(request) is HeartbeatRequest or (
+            type(request) is LastTransactionIdRequest and FenceOption.EXCLUSIVE in request.fence
+        )
+        self.session.begin(session_id, link.client_id if exclusive else None)
+        self._fenced_s = self._metrics.clock()
+        self._metrics.fences.mark()
+        self._metrics.fence_latency.update(self._fenced_s - self._asked_s)
+        self._log_fences.info(
+            "partition %d: client %s at %s has begun %s %d behind transaction %d, in %.0f ms",
+            self._partition_id,
+            link.client_id,
+            link.channel.peer,
+            "the exclusive write session" if exclusive else "write session",
+            self.session.number,
+            high_water_mark,
+            1000 * (self._fenced_s - self._asked_s),
+        )
+        if type(request) is HeartbeatRequest:
+            self._answer_heartbeat(link, request, high_water_mark)
+        elif type(request) is LastTransactionIdRequest:
+            self._answer_last(link, request, LastTransactionStatus.OK, high_water_mark)
+
+    def give_up(self, pending: Pending, high_water_mark: int | None, reason: str = "no store session began") -> None:
+        """A request cannot be answered in time, or comes too soon; ``reason`` is for the log."""
+        link, request = pending.link, pending.request
+        if pending.is_fence:
+            self._log_fences.warning(
+                "partition %d: no write session was begun for client %s at %s: %s",
+                self._partition_id,
+                link.client_id,
+                link.channel.peer,
+                reason,
+            )
+        if type(request) is HeartbeatRequest:
+            refuse_heartbeat(link, request)
+        elif type(request) is LastTransactionIdRequest:
+            failed = pending.is_fence and high_water_mark is not None
+            status = LastTransactionStatus.FENCE_FAILED if failed else LastTransactionStatus.NOT_READY
+            self._answer_last(link, request, status, high_water_mark)
+
+    def _answer_heartbeat(self, link: ClientLink, request: HeartbeatRequest, high_water_mark: int) -> None:
+        session, client_id = self.session, link.client_id
+        if not request.heartbeat & (HeartbeatOption.GET_SESSION | HeartbeatOption.EXCLUSIVE):
+            state, number = HeartbeatState.OK, NO_WRITE_SESSION
+        elif session.is_open_to(client_id):
+            state, number = HeartbeatState.OK, session.number
+        else:
+            state, number = HeartbeatState.HELD_BY_ANOTHER, NO_WRITE_SESSION
+        flags = session.flags(client_id)
+        link.send(HeartbeatResponse(request.req_id, state, high_water_mark, number, flags))
+
+    def _answer_last(
+        self,
+        link: ClientLink,
+        request: LastTransactionIdRequest,
+        status: LastTransactionStatus,
+        high_water_mark: int | None,
+    ) -> None:
+        mark = NO_MARK if high_water_mark is None else high_water_mark
+        link.send(LastTransactionIdResponse(request.req_id, status, mark, self.session.number))
+
+
+def refuse_heartbeat(link: ClientLink, request: HeartbeatRequest) -> None:
+    """The partition is not here, not ready, or not mounted."""
+    link.send(HeartbeatResponse(request.req_id, HeartbeatState.NOT_READY, NO_MARK, NO_WRITE_SESSION, SessionFlag(0)))
+
+
+def refuse_last(link: ClientLink, request: LastTransactionIdRequest) -> None:
+    """The partition is not here."""
+    link.send(LastTransactionIdResponse(request.req_id, LastTransactionStatus.NOT_READY, NO_MARK, NO_WRITE_SESSION))

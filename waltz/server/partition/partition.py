@@ -1,0 +1,604 @@
+"""One partition of a server: what its requests, its log and its sessions have to do with each other.
+
+Appends that pass the lock check get their transaction ids at once and go to the log. What cannot be answered at once is
+held by the sequencer, which decides when it can be (rules S3 and S4). Nothing here is done per record beyond the
+lock check: no task, no future, no timer.
+"""
+
+import asyncio
+import logging
+import random
+from collections.abc import Sequence
+from operator import attrgetter
+from typing import NamedTuple, cast
+
+from waltz.common.errors import ProtocolError
+from waltz.common.ids import NO_TRANSACTION, ReqId
+from waltz.common.quiet_log import QuietLog
+from waltz.common.records import Record, RecordHeader
+from waltz.common.tasks import owned
+from waltz.common.wire.client_server import (
+    FeedRequest,
+    FlushRequest,
+    HighWaterMarkRequest,
+    LockFailure,
+    MountRequest,
+    MountResponse,
+    PartitionState,
+    TransactionDataRequest,
+    encode_feed_data,
+)
+from waltz.common.wire.version5 import AppendFailure, PartitionClosed, TransactionDataListRequest
+from waltz.common.wire.versions import FIRST_WITH_PARTITION_CLOSED
+from waltz.common.wire.write_sessions import NO_WRITE_SESSION, HeartbeatRequest, LastTransactionIdRequest
+from waltz.server.feeding.caches import FeedCache, TransactionCache
+from waltz.server.feeding.data_lists import TransactionListReader, refuse_list
+from waltz.server.feeding.feed import Feed
+from waltz.server.feeding.feed_frames import FEED_VERSION
+from waltz.server.feeding.transaction_data import NOT_READY_TEXT, TransactionDataReader, error_response
+from waltz.server.partition.admission import Admission
+from waltz.server.partition.answers import Answers, lock_failures
+from waltz.server.partition.fencing import Fencing, SessionRequest, refuse_heartbeat
+from waltz.server.partition.locks import Conflict
+from waltz.server.partition.partition_metrics import PartitionMetrics
+from waltz.server.partition.registrations import Registrations
+from waltz.server.partition.replicated import LogFactory
+from waltz.server.partition.sequencer import Sequencer, Verdict
+from waltz.server.partition.undecided import UndecidedAppends
+from waltz.server.requests.appends import AcceptedRun, AppendCall
+from waltz.server.requests.deadlines import Deadlines
+from waltz.server.requests.failures import tell_failed
+from waltz.server.requests.link import ClientLink
+from waltz.server.requests.pending import Awaits, Pending
+from waltz.server.store.interface import Append
+from waltz.server.store.memory import MIN_SHARE_BYTES, MemoryBudget
+from waltz.server.store.replica.replica_view import ReplicaView
+
+logger = logging.getLogger(__name__)
+
+_feed_item = attrgetter("req_id", "transaction_id", "header")
+
+_MAX_WORK_PER_TURN = 2000
+"""Requests that waited, each with so many locks more, that are looked at in one turn of the loop."""
+
+_NOT_COUNTED_BYTES = MIN_SHARE_BYTES // 4
+"""A single append of no more than this is within what every partition may use, and committed before it is counted."""
+
+APPENDS_DIVISOR = 4
+"""The part of the free memory that the appends of one partition may use: one fourth."""
+
+
+class PartitionOptions(NamedTuple):
+    """Settings that all partitions of a server share."""
+
+    lock_table_size: int = 30_000
+    min_fetch_size: int = 100
+    """Transactions that a feed request is good for, at least."""
+    answer_timeout_s: float = 10.0
+    """After this time a mount that cannot be decided is answered with "not ready", a question for an unknown mark
+    with "unknown"."""
+    read_timeout_s: float = 10.0
+    min_fence_interval_s: float = 0.0
+    """The least time between two fences of a partition (``server.minFenceInterval``)."""
+    max_undecided_count: int = 10_000
+    """Flushes, mounts and lock failures that wait for commits, before further requests have to wait as a whole; and
+    questions for an unknown mark, before further ones are answered with "unknown" at once."""
+
+
+class ServerPartition:
+    """A partition that this server owns; the listener of its log, which gives back the very appends that it was given.
+    Everything runs on the loop."""
+
+    def __init__(
+        self,
+        partition_id: int,
+        generation: int,
+        options: PartitionOptions,
+        *,
+        feed_cache: FeedCache,
+        transaction_cache: TransactionCache,
+        metrics: PartitionMetrics,
+        random_source: random.Random,
+        memory: MemoryBudget,
+        log_factory: LogFactory,
+    ) -> None:
+        self.partition_id = partition_id
+        self._options = options
+        self._metrics = metrics
+        self._feed_cache = feed_cache
+        self._transaction_cache = transaction_cache
+        self._registrations = Registrations()
+        self._log_quietly = QuietLog(logger)
+        self._admission = Admission(options.lock_table_size, generation)
+        self._undecided = UndecidedAppends()
+        self._sequencer = Sequencer(options.max_undecided_count)
+        self._fencing = Fencing(partition_id, metrics, options.min_fence_interval_s, self._log_quietly)
+        self._draining = False
+        self._drain_handle: asyncio.Handle | None = None
+        self.closed = False
+        self._memory = memory.account(APPENDS_DIVISOR)
+        self._mounts = Deadlines(options.answer_timeout_s, self._expire)
+        self._questions = Deadlines(options.answer_timeout_s, self._expire)
+        self._proof: asyncio.Task[None] | None = None
+        self._leaving = AppendFailure.MOVED
+        self._feed = Feed(
+            partition_id, feed_cache, self._read_headers, metrics.feed_cache_miss.mark, random_source, metrics.feed_lag
+        )
+        self._answers = Answers(partition_id, self._feed, options.min_fetch_size)
+        self._data = TransactionDataReader(
+            partition_id, transaction_cache, self._read_records, metrics.transaction_cache_miss.mark
+        )
+        self._lists = TransactionListReader(
+            partition_id, transaction_cache, self._read_records, metrics.transaction_cache_miss.mark
+        )
+        self._log = log_factory(self)
+
+    # Life
+
+    def start(self) -> None:
+        """Open the log, for ever, in the background."""
+        self._metrics.add_gauges(
+            {
+                "pending-append": lambda: self._undecided.count,
+                "append-queue-size": lambda: self._sequencer.waiting_count,
+                "is-closed": lambda: self.closed,
+                "generation": lambda: self.generation,
+                "high-water-mark": lambda: self.high_water_mark,
+            }
+        )
+        self._metrics.add_gauges(self._fencing.gauges())
+        self._metrics.add_feed(self._feed)
+        self._metrics.add_replicas(lambda: self.replica_views)
+        self._feed.start()
+        self._log.start()
+
+    def leave(self, reason: AppendFailure) -> None:
+        """The server does not own the partition any more: tell the clients. :meth:`close` has to follow."""
+        self.closed = True
+        self._leaving = reason
+        for link, session_id in self._registrations.sessions():
+            if link.channel.version >= FIRST_WITH_PARTITION_CLOSED:
+                link.send(PartitionClosed(session_id))
+
+    async def close(self) -> None:
+        """Close the log, then answer everybody who still waits for something that can be said."""
+        if not self.closed:
+            self.leave(self._leaving)
+        try:
+            await self._log.close()
+        finally:
+            if self._proof is not None:
+                self._proof.cancel()
+                await asyncio.gather(self._proof, return_exceptions=True)
+            self._refuse(self._sequencer.close())
+            for pending in (*self._mounts.take(), *self._questions.take()):
+                self._expire(pending)
+            if self._drain_handle is not None:
+                self._drain_handle.cancel()
+            self._memory.set(0)
+            await self._feed.close()
+            await self._data.close()
+            await self._lists.close()
+            for link, _ in self._registrations.sessions():
+                link.mounts.pop(self, None)
+            self._feed_cache.forget(self.partition_id)
+            self._transaction_cache.forget(self.partition_id)
+            self._metrics.remove()
+
+    def _refuse(self, pendings: Sequence[Pending]) -> None:
+        """Appends that were never handed to a replica can be refused at once (rule S5)."""
+        text = "the server is stopping" if self._leaving is AppendFailure.STOPPING else "the partition has moved"
+        for pending in pendings:
+            tell_failed(pending.link, [pending.request.req_id], self._leaving, self.high_water_mark, text)
+
+    def _tell_failed(self, link: ClientLink, appends: Sequence[Append], reason: AppendFailure, text: str) -> None:
+        tell_failed(link, [append.req_id for append in appends], reason, self.high_water_mark, text)
+
+    @property
+    def high_water_mark(self) -> int | None:
+        """The last committed transaction; None before the first session of the log."""
+        return self._sequencer.high_water_mark
+
+    @property
+    def generation(self) -> int:
+        """The generation under which this server owns the partition."""
+        return self._admission.generation
+
+    @property
+    def healthy(self) -> bool:
+        """Whether the log says that it is."""
+        return self._log.healthy
+
+    def confirm_if_idle(self, *, unasked: bool) -> None:
+        """Find out whether the partition is :attr:`healthy`, for those who have looked or ``unasked``, if nothing was
+        committed lately."""
+        self._log.confirm_if_idle(unasked=unasked)
+
+    @property
+    def replica_views(self) -> Sequence[ReplicaView]:
+        """Every replica as the log's session sees it."""
+        return self._log.replica_views
+
+    @property
+    def committed_count(self) -> int:
+        """Appends committed since the partition was opened here."""
+        return self._metrics.successful_append.count
+
+    def take_latencies(self) -> Sequence[int]:
+        """The latencies of appends since the last call, in :mod:`~waltz.server.partition.latency_counts`."""
+        return self._metrics.latencies.take()
+
+    @property
+    def registered_count(self) -> int:
+        """Connections that have mounted the partition."""
+        return len(self._registrations.sessions())
+
+    @property
+    def feed_lag_transactions(self) -> int:
+        """What the connection that lags most has still to be sent of what is committed and promised to it."""
+        return self._feed.lag_transactions
+
+    def set_generation(self, generation: int) -> None:
+        """A new assignment came; generations only grow.
+
+        The log ends its session because of it. What is still admitted into that session is safe: it commits only if
+        nobody else has written since the session began, and then the locks it was checked against are valid.
+        """
+        if generation > self.generation:
+            self._admission.set_generation(generation)
+            self._log.set_generation(generation)
+
+    def set_replicas(self, replicas: frozenset[str]) -> None:
+        """The storages of the partition changed."""
+        self._log.set_replicas(replicas)
+
+    def forget(self, link: ClientLink) -> None:
+        """A connection that mounted has closed. What it sent before is executed all the same."""
+        self._registrations.forget(link)
+        self._sequencer.forget(link)
+        self._feed.forget(link)
+
+    # Requests
+
+    def append(self, link: ClientLink, requests: Sequence[AppendCall], write_session: int = NO_WRITE_SESSION) -> None:
+        """Appends of one connection, generation and write session; dropped when the connection is not the mounted
+        one."""
+        self._metrics.transaction.mark(len(requests))
+        if not self._registrations.is_valid(link):
+            self._metrics.stale_append.mark(len(requests))
+        elif self._sequencer.is_free and self._log_takes_more():
+            self._admit(link, requests, write_session)
+        else:
+            turned_away = [request for request in requests if not self._line_up(Pending(link, request, write_session))]
+            if turned_away:
+                state = "do not keep up" if self._sequencer.session_open else "cannot be written"
+                self.refuse_appends(link, turned_away, f"the storages {state} at present")
+
+    def mount(self, link: ClientLink, request: MountRequest) -> None:
+        """Register the connection, and answer when every earlier append is decided.
+
+        A connection that its client has given up for another one is told "not ready". Raises ``ProtocolError`` for an
+        impossible high-water mark.
+        """
+        _check_mark(request.client_high_water_mark)
+        if self._registrations.register(link, ReqId(request.req_id).generation, request.req_id):
+            link.mounts[self] = None
+            self._feed.forget(link)  # what an earlier mount of the connection was promised
+            self._barrier(link, request)
+        else:
+            link.send(MountResponse(request.req_id, PartitionState.NOT_READY))
+
+    def flush(self, link: ClientLink, request: FlushRequest) -> None:
+        """Answer when every earlier append, of whatever client, is decided."""
+        self._barrier(link, request)
+
+    def heartbeat(self, link: ClientLink, request: HeartbeatRequest) -> None:
+        """Tell the write session, or raise it for a client that asks for an exclusive one.
+
+        A connection that is not its client's mounted one is told "not ready".
+        """
+        if self._registrations.is_valid(link):
+            self._barrier(link, request)
+        else:
+            refuse_heartbeat(link, request)
+
+    def last_transaction_id(self, link: ClientLink, request: LastTransactionIdRequest) -> None:
+        """Answer when every earlier append is decided, and the write session raised if that is asked for."""
+        self._barrier(link, request)
+
+    def feed(self, link: ClientLink, request: FeedRequest) -> None:
+        """Feed what was committed behind the client's mark; then the client asks again. A client that is slow to apply
+        does so when it has applied these, and need not stop reading what its other partitions are fed.
+
+        Dropped when the connection is not the client's mounted one. Raises ``ProtocolError`` for an impossible mark.
+        """
+        _check_mark(request.client_high_water_mark)
+        if not self._registrations.is_valid(link):
+            return
+        mark = self.high_water_mark
+        if mark is None:
+            self._line_up(Pending(link, request))
+        elif request.client_high_water_mark > mark:
+            pending = Pending(link, request)
+            self._answer(pending, self._sequencer.await_proof(pending))
+        else:
+            self._answers.feed(link, request, mark)
+
+    def transaction_data(self, link: ClientLink, request: TransactionDataRequest) -> None:
+        """Answer with the data of one committed transaction, or why there is none."""
+        if self.high_water_mark is None:
+            link.send(error_response(request, NOT_READY_TEXT))
+        else:
+            self._data.request(link, request, self.high_water_mark)
+
+    def transaction_list(self, link: ClientLink, request: TransactionDataListRequest) -> None:
+        """Answer with consecutive committed transactions and their data."""
+        if self.high_water_mark is None:
+            refuse_list(link, request)
+        else:
+            self._lists.request(link, request, self.high_water_mark)
+
+    def ask_high_water_mark(self, link: ClientLink, request: HighWaterMarkRequest) -> None:
+        """Answer at once when the mark is known, else as soon as it is; in the end with "unknown".
+
+        Not known is also a mark of a generation that is older than the one that the peer has heard of: another owner
+        may have committed more between the two.
+        """
+        pending = Pending(link, request)
+        self._answer(pending, self._sequencer.ask(pending))
+        if not pending.answered:
+            self._questions.add(pending)
+
+    # The log's side
+
+    def session_begun(self, session_id: int, unbroken: bool, high_water_mark: int) -> None:
+        """A quorum of the storages has a new store session: what a fence has waited for."""
+        fence = self._sequencer.take_fence()
+        self._fencing.store_session_begun(session_id, unbroken, fence, high_water_mark)
+        if fence is not None:
+            self._drain()
+
+    def session_opened(self, high_water_mark: int, changed: bool) -> None:
+        """A session has begun behind ``high_water_mark``; whatever was unresolved has been reported before."""
+        before = self.high_water_mark
+        questions = self._sequencer.session_opened(high_water_mark, self._log.opened_generation)
+        if high_water_mark != before:
+            self._move_mark(before, high_water_mark)
+            changed = True
+        for pending in questions:
+            self._answer(pending, Verdict.READY)
+        self._undecided.clear()
+        self._admission.begin(high_water_mark, changed)
+        self._count_memory()
+        self._drain()
+
+    def session_ended(self, unwritten: Sequence[Append]) -> None:
+        """Whatever is undecided, and who waits for it, is kept for the next session. What no replica was given is to be
+        looked at again: a client takes it for granted that an append of its own which commits leaves none behind that
+        might commit after it.
+        """
+        self._undecided.subtract(len(unwritten))
+        self._sequencer.session_ended(cast("Sequence[AppendCall]", unwritten))
+        self._count_memory()
+
+    def batch_committed(self, appends: Sequence[Append], records: Sequence[bytes]) -> None:
+        """A batch is decided: caches, the feed of those at the tip, then the answers that waited for it."""
+        first = appends[0].transaction_id
+        count = len(appends)
+        cached = records[0] if len(records) == 1 else b"".join(records)
+        self._transaction_cache.add(self.partition_id, first, count, cached)
+        frames = encode_feed_data(FEED_VERSION, map(_feed_item, appends))
+        self._feed_cache.add(self.partition_id, first, frames)
+        self._metrics.successful_append.mark(count)
+        now_s = self._metrics.clock()
+        for run in self._undecided.commit(cast("Sequence[AppendCall]", appends)):
+            self._metrics.response_latency.update(now_s - run.accepted_s, run.size)
+            self._metrics.latencies.add(now_s - run.accepted_s, run.size)
+            self._metrics.append.observe(now_s - run.accepted_s, run.size)
+        decided = self._sequencer.committed(first + count - 1)
+        if decided:
+            # A client takes an older append for lost as soon as a later one of its own comes in the feed.
+            notices = lock_failures(decided)
+            self._metrics.rejected_append.mark(sum(map(len, notices.values())))
+            self._feed.committed(first, count, frames, notices)
+            for _, pending in decided:
+                if not pending.answered:
+                    self._answer(pending, self._sequencer.reached(pending))
+        else:
+            self._feed.committed(first, count, frames)
+        self._count_memory()
+        if self._sequencer.has_turn:
+            self._drain()
+
+    def failed(self, appends: Sequence[Append]) -> None:
+        """Known to be absent. Before version 5 there is no message for it: the flush after the next mount tells."""
+        self._metrics.failed_append.mark(len(appends))
+        self._undecided.subtract(len(appends))
+        for append in cast("Sequence[AppendCall]", appends):
+            self._tell_failed(append.run.link, [append], AppendFailure.NOT_STORED, "the storages had not stored it")
+        self._count_memory()
+
+    def drained(self) -> None:
+        """The log is no longer congested."""
+        self._drain()
+
+    # Looking at requests
+
+    def _log_takes_more(self) -> bool:
+        log = self._log
+        return log.open and not log.congested and not (self._undecided.count and self._memory.exceeded)
+
+    def _line_up(self, pending: Pending) -> bool:
+        """Keep a request until it can be looked at; false when the partition may not keep more."""
+        size_bytes = pending.size_bytes
+        if not self._memory.admits(size_bytes):
+            return False
+        before_bytes = self._sequencer.size_bytes
+        self._sequencer.line_up(pending)
+        self._memory.add(self._sequencer.size_bytes - before_bytes)
+        return True
+
+    def _count_memory(self) -> None:
+        """Undecided appends are in memory twice: as they came, and in the batches that go to the storages."""
+        used_bytes = self._sequencer.size_bytes
+        if self._undecided.count:
+            used_bytes += 2 * self._log.undecided_bytes + self._undecided.size_bytes
+        if used_bytes != self._memory.used_bytes:
+            self._memory.set(used_bytes)
+
+    def refuse_appends(self, link: ClientLink, appends: Sequence[AppendCall], text: str) -> None:
+        """They are not looked at. Clients that cannot be told find out by a flush."""
+        self._metrics.refused_append.mark(len(appends))
+        self._log_quietly.warning(
+            "partition %d: refused %d appends of %s: %s", self.partition_id, len(appends), link.channel.peer, text
+        )
+        self._tell_failed(link, appends, AppendFailure.MOVED, text)
+
+    def _admit(self, link: ClientLink, requests: Sequence[AppendCall], write_session: int) -> None:
+        """Check the write session and the locks, give transaction ids, and hand what passed to the log as one list."""
+        if not self._fencing.session.admits(link.client_id, write_session):
+            assert self.high_water_mark is not None
+            self._fencing.refuse(link, requests, self.high_water_mark)
+            return
+        if write_session != NO_WRITE_SESSION:
+            self._metrics.session_append.mark(len(requests))
+        appends, conflicts, of_other_generation, lock_count = self._admission.admit(requests)
+        if of_other_generation:
+            self._metrics.other_generation_append.mark(len(of_other_generation))
+            text = f"the partition has generation {self.generation}"
+            self._tell_failed(link, of_other_generation, AppendFailure.GENERATION_MISMATCH, text)
+        for conflict in conflicts:
+            self._conflict(link, conflict, write_session)
+        if appends:
+            run = AcceptedRun(
+                link, appends[-1].transaction_id, len(appends), self._metrics.clock(), lock_count, write_session
+            )
+            for append in appends:
+                append.run = run
+            self._undecided.accept(run)
+            self._log.append(appends)
+            if conflicts or self._undecided.count > 1 or lock_count or len(appends[0].body) > _NOT_COUNTED_BYTES:
+                self._count_memory()
+        elif conflicts:
+            self._count_memory()
+
+    def _conflict(self, link: ClientLink, conflict: Conflict[AppendCall], write_session: int) -> None:
+        """Tell a lock failure, now or when the conflicting append is committed and fed (rule S4)."""
+        if self._sequencer.refuse(link, conflict, write_session):
+            self._metrics.rejected_append.mark()
+            link.send(LockFailure(conflict.request.req_id, conflict.estimate))
+
+    def _barrier(self, link: ClientLink, request: MountRequest | FlushRequest | SessionRequest) -> None:
+        """Answer a request behind all appends that came before it."""
+        pending = Pending(link, request)
+        if self._sequencer.is_free and self._log_takes_more():
+            self._look(pending)
+        elif not self._line_up(pending):
+            self._expire(pending)
+        if not pending.answered and type(request) is not FlushRequest:
+            self._mounts.add(pending)
+
+    def _look(self, pending: Pending) -> None:
+        self._answer(pending, self._sequencer.look(pending, self._admission.next_id))
+
+    def _answer(self, pending: Pending, verdict: Verdict | None) -> None:
+        """Do what the sequencer has decided: answer a request, or wait."""
+        if type(pending.request) is FeedRequest and verdict is Verdict.READY:
+            self._feed_again(pending.link, pending.request)
+        elif verdict is not None and isinstance(pending.request, HeartbeatRequest | LastTransactionIdRequest):
+            self._answer_session(pending, verdict)
+        elif verdict is not None:
+            self._answers.give(pending, verdict, self.high_water_mark)
+        elif pending.awaits is Awaits.PROOF and self._proof is None:
+            self._proof = owned(self._prove_mark(), f"proof of the mark of partition {self.partition_id}")
+
+    def _answer_session(self, pending: Pending, verdict: Verdict) -> None:
+        mark = self.high_water_mark
+        if verdict is not Verdict.READY or mark is None:
+            self._fencing.give_up(pending, mark)
+        elif self._fencing.answer(pending, mark):
+            self._sequencer.fence_ended(pending)
+        else:
+            self._log.renew()
+
+    def _feed_again(self, link: ClientLink, request: FeedRequest) -> None:
+        try:
+            self.feed(link, request)
+        except ProtocolError as error:
+            link.fail(error)
+
+    async def _prove_mark(self) -> None:
+        """Answer clients that have applied more than this server knows of.
+
+        Either the log has lost transactions, or the client has heard of them from another owner, and this server has
+        not yet heard that it was deposed meanwhile. So the log is asked whether nobody else has written since.
+        """
+        try:
+            while pendings := self._sequencer.take_unproved():
+                try:
+                    proved = await self._log.confirm(self._options.answer_timeout_s / 2)
+                except Exception:
+                    logger.exception("partition %d: the mark could not be proved", self.partition_id)
+                    proved = False
+                for pending in pendings:
+                    self._answer(pending, self._sequencer.prove(pending, proved, self._admission.next_id))
+        finally:
+            self._proof = None
+
+    def _drain(self) -> None:
+        """Look at the requests that waited, as long as the log takes appends."""
+        if self._draining:  # the log called back while it was given an append
+            return
+        self._draining = True
+        work = 0
+        try:
+            while self._sequencer.has_turn and work < _MAX_WORK_PER_TURN and self._log_takes_more():
+                pending, appends, cost = self._sequencer.take()
+                if appends:
+                    self._admit(pending.link, appends, pending.write_session)
+                elif type(pending.request) is FeedRequest:
+                    self._feed_again(pending.link, pending.request)
+                else:
+                    self._look(pending)
+                work += cost
+        finally:
+            self._draining = False
+        if work:
+            self._count_memory()
+        if work >= _MAX_WORK_PER_TURN and self._sequencer.has_turn and self._drain_handle is None:
+            self._drain_handle = asyncio.get_running_loop().call_soon(self._drain_on)
+
+    def _drain_on(self) -> None:
+        self._drain_handle = None
+        self._drain()
+
+    def _move_mark(self, before: int | None, high_water_mark: int) -> None:
+        """The mark of a session is not where the last commit left it."""
+        if before is not None and high_water_mark < before:
+            logger.critical(
+                "partition %d: the storages have lost committed transactions %d to %d",
+                self.partition_id,
+                high_water_mark + 1,
+                before,
+            )
+            self._feed_cache.forget(self.partition_id)
+            self._transaction_cache.forget(self.partition_id)
+        self._feed.advance(high_water_mark)
+
+    def _expire(self, pending: Pending) -> None:
+        """A request is answered as well as can be, for want of time or room."""
+        self._sequencer.expire(pending)
+        self._answer(pending, Verdict.UNKNOWN)
+        if self._sequencer.has_turn:  # a fence stood before them
+            self._drain()
+
+    async def _read_headers(self, first: int, count: int) -> list[RecordHeader]:
+        return await self._log.read_headers(first, count, self._options.read_timeout_s)
+
+    async def _read_records(self, first: int, count: int, max_bytes: int) -> list[Record]:
+        return await self._log.read(first, count, max_bytes, self._options.read_timeout_s)
+
+
+def _check_mark(client_high_water_mark: int) -> None:
+    if client_high_water_mark < NO_TRANSACTION:
+        raise ProtocolError(f"{client_high_water_mark} is no high-water mark")

@@ -1,0 +1,111 @@
+"""The metrics of one partition of a server; the names are the original's, what it lacks comes after them.
+
+Histograms are of all partitions of a server together: a thousand times their buckets would be too much to scrape.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+
+from waltz.common.metrics.registry import Description, Gauge, GaugeForm, MetricId, Registry
+from waltz.server.feeding.feed import Feed
+from waltz.server.partition.latency_counts import LatencyCounts
+from waltz.server.store.replica.replica_view import ReplicaStatus, ReplicaView
+
+SERVER_GROUP = "waltz-server"
+
+_APPEND = Description(
+    "waltz_server_append_seconds",
+    "histogram",
+    (),
+    "From acceptance of an append to its commit. One observation an append.",
+)
+_FEED_LAG = Description(
+    "waltz_server_feed_lag_transactions",
+    "histogram",
+    (),
+    "Committed transactions that a connection had still to be sent when it had been sent some. One observation for each"
+    " batch or part of one that a connection was sent.",
+)
+_FEED_LAG_BOUNDS = (0, 10, 100, 1000, 10_000, 100_000, 1_000_000)
+HISTOGRAMS = (_APPEND, _FEED_LAG)
+
+
+class PartitionMetrics:
+    """Registered while the partition is open, or waits for its predecessor to close; then they are its own from the
+    beginning. The hot path marks once per batch, never per record."""
+
+    def __init__(self, registry: Registry, partition_id: int) -> None:
+        self._registry = registry
+        self.clock = registry.clock
+        """What response latencies are measured with."""
+        self._group = f"{SERVER_GROUP}.partition-{partition_id}"
+        registry.remove_group(self._group)
+        self.transaction = registry.meter(self._group, "transaction")
+        """Append requests received."""
+        self.successful_append = registry.meter(self._group, "successful-append")
+        """Appends committed."""
+        self.rejected_append = registry.meter(self._group, "rejected-append")
+        """Lock failures sent."""
+        self.response_latency = registry.timer(self._group, "response-latency")
+        """From acceptance to commit; one sample for what was accepted together."""
+        self.latencies = LatencyCounts()
+        """The same, for the console."""
+        self.append = registry.histogram(_APPEND).of()
+        """The same, of all partitions."""
+        self.feed_lag = registry.histogram(_FEED_LAG, _FEED_LAG_BOUNDS).of()
+        self.failed_append = registry.meter(self._group, "failed-append")
+        """Appends that a later session found to be absent."""
+        self.other_generation_append = registry.meter(self._group, "other-generation-append")
+        """Appends dropped because their client knows another generation."""
+        self.stale_append = registry.meter(self._group, "stale-append")
+        """Appends dropped because their connection has no valid mount."""
+        self.refused_append = registry.meter(self._group, "refused-append")
+        """Appends dropped because too many waited for a store session for too long."""
+        self.session_append = registry.meter(self._group, "session-append")
+        """Appends that their write session let in; those without one are not counted."""
+        self.session_fenced = registry.meter(self._group, "session-fenced")
+        """Appends refused because of their write session."""
+        self.dropped_exclusive = registry.meter(self._group, "dropped-exclusive")
+        """Appends of versions before write sessions, dropped because another client holds an exclusive one."""
+        self.fences = registry.meter(self._group, "fences")
+        """How often the write session was raised on request."""
+        self.fence_latency = registry.timer(self._group, "fence-latency")
+        """From the decision of all earlier appends to the answer."""
+        self.feed_cache_miss = registry.meter(SERVER_GROUP, "feed-cache-miss")
+        self.transaction_cache_miss = registry.meter(SERVER_GROUP, "transaction-cache-miss")
+
+    def add_gauges(self, gauges: Mapping[str, Gauge]) -> None:
+        """Register gauges by name."""
+        for name, gauge in gauges.items():
+            self._registry.gauge(self._group, name, gauge)
+
+    def add_feed(self, feed: Feed) -> None:
+        """Register what the feed has done: numbers that only grow; the original shows them as gauges."""
+        counts: dict[str, Gauge] = {
+            "total-real-time-feed-context-added": lambda: feed.contexts_added,
+            "total-real-time-feed-context-removed": lambda: feed.contexts_removed,
+            "total-catchup-feed-context-added": lambda: feed.catch_up_added,
+            "total-catchup-feed-context-removed": lambda: feed.catch_up_removed,
+        }
+        for name, count in counts.items():
+            self._registry.gauge(self._group, name, count, GaugeForm(counts=True))
+
+    def add_replicas(self, read: Callable[[], Sequence[ReplicaView]]) -> None:
+        """Register what ``read`` says of the partition's replicas."""
+        form = GaugeForm(label="storage")
+        gauges: dict[str, Gauge] = {
+            "replica-lag-transactions": lambda: {view.storage: view.lag_transactions for view in read()},
+            "replica-state": lambda: {view.storage: view.status.value for view in read()},
+        }
+        for name, gauge in gauges.items():
+            self._registry.gauge(self._group, name, gauge, form)
+        self.add_gauges(
+            {
+                "replicas": lambda: len(read()),
+                "current-replicas": lambda: sum(view.status is ReplicaStatus.CURRENT for view in read()),
+            }
+        )
+
+    def remove(self) -> None:
+        """Forget the metrics of the partition, unless a successor has registered its own."""
+        if self._registry.meters.get(MetricId(self._group, "transaction")) is self.transaction:
+            self._registry.remove_group(self._group)

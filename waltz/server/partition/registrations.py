@@ -1,0 +1,65 @@
+"""Which connection of a client counts in one partition: pure.
+
+A client that reconnects may be heard on its new connection before the server notices the end of the old one. What
+still comes from the old one has to be ignored: the client has given it up.
+"""
+
+from typing import NamedTuple
+
+from waltz.server.requests.link import ClientLink
+
+
+class _Entry(NamedTuple):
+    link: ClientLink
+    generation: int
+    session_id: bytes
+
+
+class Registrations:
+    """The registered connection of every client, as made by mounts."""
+
+    __slots__ = ("_entries",)
+
+    def __init__(self) -> None:
+        self._entries: dict[int | None, _Entry] = {}
+
+    def register(self, link: ClientLink, generation: int, session_id: bytes) -> bool:
+        """A mount came from ``link`` with the generation that its client knows; returns whether the link counts now.
+
+        ``session_id`` is the request id of the mount.
+
+        A larger generation wins; within a generation the larger sequence number that the connections gave in their
+        first mounts. Equal sequence numbers come from a client that forgot the server in between and began anew: the
+        connection that was accepted later wins. A closed connection wins against nobody.
+        """
+        entry = self._entries.get(link.client_id)
+        if (
+            entry is None
+            or entry.link.channel.closed
+            or (generation, *_age(link)) > (entry.generation, *_age(entry.link))
+        ):
+            self._entries[link.client_id] = _Entry(link, generation, session_id)
+            return True
+        if entry.link is link:
+            self._entries[link.client_id] = entry._replace(session_id=session_id)
+            return True
+        return False
+
+    def is_valid(self, link: ClientLink) -> bool:
+        """Whether requests that need a mount may come from ``link``."""
+        entry = self._entries.get(link.client_id)
+        return entry is not None and entry.link is link
+
+    def sessions(self) -> list[tuple[ClientLink, bytes]]:
+        """Every registered connection with the request id of its last mount."""
+        return [(entry.link, entry.session_id) for entry in self._entries.values()]
+
+    def forget(self, link: ClientLink) -> None:
+        """``link`` has closed; a later connection of the same client is not touched."""
+        if self.is_valid(link):
+            del self._entries[link.client_id]
+
+
+def _age(link: ClientLink) -> tuple[int, int]:
+    assert link.seq_num is not None, "a mount sets it"
+    return link.seq_num, link.number

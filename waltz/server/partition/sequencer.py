@@ -1,0 +1,360 @@
+"""Which request of a partition may be looked at now, and which may be answered: pure.
+
+To look at a request means, for an append, to check its locks and to give it a transaction id or to refuse it; for a
+mount or flush, to note the last id that was given before. What is found then may depend on appends that are not decided
+yet, and the session of the log which is to decide them may end first. :class:`Sequencer` holds every request that
+cannot be answered at once. It is told what happens to the log and says what becomes possible thereby; it does not send
+anything, and knows neither time nor tasks. Where a request stands is its state,
+:class:`~waltz.server.requests.pending.Awaits`.
+
+The rules:
+
+1. *The session comes first* (S3). Requests are looked at in the order of their arrival, and only while a session is
+   open. As long as one waits for its turn, whatever arrives has to wait behind it. (Else: locks would be checked
+   against what another owner may have changed.)
+2. *Only committed ids are told* (S4). An append that was refused because of an undecided one waits for the commit of
+   that one; a mount or flush for that of the last append before it. They come out by those ids; those that wait for
+   the same one, in the order in which they were looked at. (Else: writers wait for an id that never comes.)
+3. *The end of a session decides nothing.* Whoever waits for a commit goes on waiting: the next session may have found
+   the append. When it has opened, all that still wait, and the appends that no replica was given, have their turn
+   again before everything else, in the order in which they were looked at. That is the order of arrival, however often
+   sessions come and go. (Else: a flush overtakes a refused append; its client takes the append for lost and repeats it,
+   and both are committed.)
+4. *A client may know more than this server.* A mount or a question with a newer generation than that of the last
+   session waits for a session of that one: another owner may have committed something between the two. A mount or
+   feed request from beyond the high-water mark waits until that is proved to be the log's own: what a server says to
+   such a client is final.
+5. *Everything is bounded* (L4). When too many wait for commits, nothing more is looked at; of too many questions and
+   clients from beyond the mark, the last are told that nothing is known. The line is bounded by memory, which is
+   counted here and limited by its owner.
+6. *A fence stands alone.* Everything before it is decided before it is carried out, and nothing behind it is looked at
+   until then. (Else: an append of an older write session gets an id behind the fence.)
+"""
+
+import itertools
+from collections import deque
+from collections.abc import Sequence
+from enum import Enum
+from heapq import heappop, heappush
+from operator import itemgetter
+from typing import NamedTuple
+
+from waltz.common.ids import GENERATION_PART, ReqId
+from waltz.common.wire.client_server import FeedRequest, MountRequest
+from waltz.server.partition.locks import Conflict
+from waltz.server.requests.appends import AppendCall
+from waltz.server.requests.link import ClientLink
+from waltz.server.requests.pending import Awaits, Pending
+
+MAX_RUN = 256
+"""Appends of one connection that have their turn together."""
+
+LOCKS_PER_REQUEST = 10
+"""Locks whose check takes about as long as everything else about a request."""
+
+_COMPACT_FROM = 1000
+"""Length of the line above which those that nobody waits for any more are looked for."""
+
+
+class Verdict(Enum):
+    """What a request may be answered."""
+
+    READY = "what it asks for"
+    AHEAD = "its client has applied more than is in the log"
+    UNKNOWN = "nothing can be said at present"
+
+
+class Turn(NamedTuple):
+    """What is to be looked at next."""
+
+    pending: Pending
+    appends: list[AppendCall]
+    """If it is an append: that, and those behind it of the same connection and generation. Otherwise nothing."""
+    work: int
+    """How many ordinary requests cost as much."""
+
+
+class Sequencer:
+    """The requests of one partition that cannot be answered yet."""
+
+    def __init__(self, max_waiting: int) -> None:
+        """``max_waiting`` bounds those that wait for commits, for proof, and the questions."""
+        self.high_water_mark: int | None = None
+        """The last committed transaction; None before the first session."""
+        self.generation = -1
+        """That of the session which was opened last."""
+        self.session_open = False
+        self.size_bytes = 0
+        """Approximate memory of what waits for its turn or for a commit."""
+        self._max_waiting = max_waiting
+        self._orders = itertools.count()
+        self._line: deque[Pending] = deque()
+        self._compact_at = _COMPACT_FROM
+        self._commits: list[tuple[int, Pending]] = []  # a heap
+        self._unwritten: list[tuple[int, Pending]] = []  # of sessions that have ended, with their void ids
+        self._early: dict[ClientLink, Pending] = {}  # mounts that wait for a session: the last one of each connection
+        self._questions: dict[Pending, None] = {}
+        self._unproved: list[Pending] = []
+        self._fence: Pending | None = None
+
+    # The line
+
+    @property
+    def waiting_count(self) -> int:
+        """Requests that wait for their turn."""
+        return len(self._line) + len(self._unwritten)
+
+    @property
+    def is_free(self) -> bool:
+        """Whether what arrives now may be looked at now."""
+        return self._may_look and not self._line
+
+    @property
+    def has_turn(self) -> bool:
+        """Whether somebody waits whose turn it is."""
+        return self._may_look and bool(self._line)
+
+    @property
+    def _may_look(self) -> bool:
+        return self.session_open and len(self._commits) < self._max_waiting and self._fence is None
+
+    def line_up(self, pending: Pending) -> None:
+        """A request has arrived that cannot be looked at now, or has to be looked at again behind all others."""
+        pending.awaits = Awaits.TURN
+        self._line.append(pending)
+        self.size_bytes += pending.size_bytes
+        if len(self._line) >= self._compact_at:
+            self._compact()
+
+    def take(self) -> Turn:
+        """Take whose turn it is."""
+        pending = self._pop()
+        request = pending.request
+        if type(request) is not AppendCall:
+            return Turn(pending, [], 1)
+        run = [request]
+        lock_count = request.lock_count
+        line = self._line
+        while line and len(run) < MAX_RUN and lock_count <= LOCKS_PER_REQUEST * MAX_RUN:
+            following = line[0].request
+            if line[0].link is not pending.link or type(following) is not AppendCall:
+                break
+            if following.req_id[GENERATION_PART] != request.req_id[GENERATION_PART]:
+                break
+            if line[0].write_session != pending.write_session:
+                break
+            run.append(following)
+            lock_count += following.lock_count
+            self._pop()
+        return Turn(pending, run, len(run) + lock_count // LOCKS_PER_REQUEST)
+
+    def _pop(self) -> Pending:
+        pending = self._line.popleft()
+        self.size_bytes -= pending.size_bytes
+        return pending
+
+    def _compact(self) -> None:
+        """Mounts that were answered "not ready" meanwhile, and what connections left behind, must not pile up."""
+        self.size_bytes -= sum(pending.size_bytes for pending in self._line if pending.abandoned)
+        self._line = deque(pending for pending in self._line if not pending.abandoned)
+        self._compact_at = max(2 * len(self._line), _COMPACT_FROM)
+
+    # Looking at requests
+
+    def refuse(self, link: ClientLink, conflict: Conflict[AppendCall], write_session: int) -> bool:
+        """An append was refused by a lock; returns whether its client may be told now. Otherwise it comes out of
+        :meth:`committed`, or has its turn again, in its write session."""
+        assert self.high_water_mark is not None
+        if conflict.estimate <= self.high_water_mark:
+            return True
+        self._await_commit(conflict.estimate, Pending(link, conflict.request, write_session), conflict.next_id)
+        return False
+
+    def look(self, pending: Pending, next_id: int) -> Verdict | None:
+        """Look at a request other than an append, before anything gets the id ``next_id``; None when it has to wait."""
+        assert self.high_water_mark is not None
+        if pending.is_fence and not pending.abandoned:
+            self._fence = pending
+        if next_id - 1 <= self.high_water_mark or pending.abandoned:
+            return self.reached(pending)
+        self._await_commit(next_id - 1, pending, next_id)
+        return None
+
+    def reached(self, pending: Pending) -> Verdict | None:
+        """Every append before a mount, a flush or a fence is decided and fed; None when it has to wait for something
+        else. A fence waits for :meth:`take_fence` or :meth:`fence_ended` then."""
+        assert self.high_water_mark is not None
+        request = pending.request
+        if pending.abandoned:
+            self.fence_ended(pending)
+            return None
+        if pending is self._fence:
+            pending.awaits = Awaits.FENCE
+            return Verdict.READY
+        if type(request) is MountRequest:
+            if ReqId(request.req_id).generation > self.generation:
+                pending.awaits = Awaits.SESSION
+                self._early[pending.link] = pending
+                return None
+            if request.client_high_water_mark > self.high_water_mark:
+                return self.await_proof(pending)
+        pending.end()
+        return Verdict.READY
+
+    def fence_ended(self, pending: Pending) -> None:
+        """A request is answered, or nobody wants the answer; if it was a fence, what is behind it may be looked at."""
+        pending.end()
+        if pending is self._fence:
+            self._fence = None
+
+    def take_fence(self) -> Pending | None:
+        """A store session has begun; the fence that waited for it."""
+        fence = self._fence
+        if fence is None or fence.awaits is not Awaits.FENCE:
+            return None
+        self.fence_ended(fence)
+        return fence
+
+    def ask(self, pending: Pending) -> Verdict | None:
+        """A question for the high-water mark; None when it has to wait."""
+        if self.high_water_mark is not None and ReqId(pending.request.req_id).generation <= self.generation:
+            pending.end()
+            return Verdict.READY
+        if len(self._questions) >= self._max_waiting:
+            pending.end()
+            return Verdict.UNKNOWN
+        pending.awaits = Awaits.SESSION
+        self._questions[pending] = None
+        return None
+
+    def await_proof(self, pending: Pending) -> Verdict | None:
+        """A mount or feed request is from beyond the mark; None when it has to wait for :meth:`prove`."""
+        if len(self._unproved) >= self._max_waiting:
+            pending.end()
+            return Verdict.UNKNOWN
+        pending.awaits = Awaits.PROOF
+        self._unproved.append(pending)
+        return None
+
+    def take_unproved(self) -> list[Pending]:
+        """Take all that wait for proof. Only one that is asked for from now on counts."""
+        pendings, self._unproved = self._unproved, []
+        return pendings
+
+    def prove(self, pending: Pending, proved: bool, next_id: int) -> Verdict | None:
+        """The mark was proved to be the log's own, or could not be; None when the request has to wait all the same."""
+        assert self.high_water_mark is not None
+        request = pending.request
+        assert isinstance(request, MountRequest | FeedRequest)
+        if pending.abandoned:
+            pending.end()
+            return None
+        if not self.session_open:
+            self.line_up(pending)
+            return None
+        if request.client_high_water_mark <= self.high_water_mark and type(request) is MountRequest:
+            return self.look(pending, next_id)
+        pending.end()
+        if request.client_high_water_mark <= self.high_water_mark:
+            return Verdict.READY
+        return Verdict.AHEAD if proved else Verdict.UNKNOWN
+
+    def _await_commit(self, transaction_id: int, pending: Pending, next_id: int) -> None:
+        pending.awaits = Awaits.COMMIT
+        pending.order = next(self._orders)
+        pending.next_id = next_id
+        heappush(self._commits, (transaction_id, pending))
+        self.size_bytes += pending.size_bytes
+
+    # What happens to the log
+
+    def session_opened(self, high_water_mark: int, generation: int) -> list[Pending]:
+        """A session has begun behind the mark; what others left undecided has been decided before.
+
+        Returns the questions that may be answered.
+        """
+        self.high_water_mark = high_water_mark
+        self.generation = generation
+        self.session_open = True
+        again = self._take_void()
+        self._line.extendleft(reversed(again))
+        self.size_bytes += sum(pending.size_bytes for pending in again)
+        early, self._early = self._early, {}
+        for pending in early.values():
+            if not pending.answered:
+                self.line_up(pending)
+        known = [question for question in self._questions if ReqId(question.request.req_id).generation <= generation]
+        for question in known:
+            del self._questions[question]
+            question.end()
+        return known
+
+    def session_ended(self, unwritten: Sequence[AppendCall]) -> None:
+        """Nothing may be looked at. No replica was given the ``unwritten`` appends."""
+        self.session_open = False
+        again = [
+            (append.transaction_id, Pending(append.run.link, append, append.run.write_session)) for append in unwritten
+        ]
+        self._unwritten += again
+        self.size_bytes += sum(pending.size_bytes for _, pending in again)
+
+    def committed(self, high_water_mark: int) -> Sequence[tuple[int, Pending]]:
+        """Everything up to the mark is committed. Returns who waited for that, with the ids.
+
+        An append among them is told its lock failure, which names the id, when that has been fed and before anything
+        later is; a mount or flush is for :meth:`reached`, behind the feed.
+        """
+        self.high_water_mark = high_water_mark
+        commits = self._commits
+        if not commits or commits[0][0] > high_water_mark:
+            return ()
+        decided: list[tuple[int, Pending]] = []
+        while commits and commits[0][0] <= high_water_mark:
+            decided.append(heappop(commits))
+            pending = decided[-1][1]
+            self.size_bytes -= pending.size_bytes
+            if type(pending.request) is AppendCall:
+                pending.end()
+        return decided
+
+    def _take_void(self) -> list[Pending]:
+        """Take what waits for ids that are void, and the unwritten, in the order in which they were looked at.
+
+        No later append of the same client has been committed before any of these: what a session leaves undecided and
+        the next one commits is a run from the oldest on; these, and whatever came behind them, lie beyond its end.
+        """
+        again = [((pending.next_id, 0, pending.order), pending) for _, pending in self._commits]
+        again += [((transaction_id, 1, 0), pending) for transaction_id, pending in self._unwritten]
+        found = [pending for _, pending in sorted(again, key=itemgetter(0))]
+        self.size_bytes -= sum(pending.size_bytes for pending in found)
+        self._commits = []
+        self._unwritten = []
+        if self._fence is not None and self._fence.awaits is Awaits.COMMIT:
+            self._fence = None  # it is looked at again
+        for pending in found:
+            if not pending.answered:
+                pending.awaits = Awaits.TURN
+        return found
+
+    # Ends
+
+    def expire(self, pending: Pending) -> None:
+        """A request was answered otherwise; it waits for nothing any more."""
+        self.fence_ended(pending)
+        self._questions.pop(pending, None)
+
+    def forget(self, link: ClientLink) -> None:
+        """A connection has closed."""
+        self._early.pop(link, None)
+
+    def close(self) -> list[Pending]:
+        """Nothing is looked at any more. Takes everything but questions; returns the appends among it, which were never
+        given to a replica, in order."""
+        self.session_open = False
+        left = [*self._take_void(), *self._line]
+        self._line.clear()
+        self._unproved.clear()
+        self._early.clear()
+        self._fence = None
+        self.size_bytes = 0
+        return [pending for pending in left if type(pending.request) is AppendCall]

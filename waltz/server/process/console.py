@@ -1,0 +1,176 @@
+"""What this server adds to its console: who it is, its partitions, and what they did in the last hour."""
+
+import asyncio
+import operator
+import ssl
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+from waltz.common.metrics.registry import Json
+from waltz.common.net.http import Page
+from waltz.common.tasks import owned, restarting
+from waltz.common.version import installed_version
+from waltz.common.zk.client import ZooKeeper
+from waltz.common.zk.store_admin import read_store_params
+from waltz.console.document import PartitionFacts, ReplicaFacts, rounded
+from waltz.console.history import STEP_S, STEPS, History
+from waltz.console.pages import Here, make_pages
+from waltz.console.surveyor import Surveyor
+from waltz.operations.survey.cluster_state import ClusterState, read_state
+from waltz.server.partition.latency_counts import COUNT, percentiles_s
+from waltz.server.partition.partition import ServerPartition
+from waltz.server.process.replica_journal import under_replicated
+
+ANSWER_TIMEOUT_S = 5.0
+"""For each node, when the cluster is surveyed."""
+
+MAX_METRICS_PARTITIONS = 16
+"""Storages with more are not asked for their metrics, which would keep their appends waiting for some ms."""
+
+PARTITIONS_AT_ONCE = 16
+"""Sampled before the loop may do something else."""
+
+Partitions = Callable[[], Mapping[int, ServerPartition]]
+
+
+class _Sampled(NamedTuple):
+    """A partition when it was looked at last."""
+
+    partition: ServerPartition
+    at_s: float
+    committed_count: int
+
+
+class Sampler:
+    """Looks at all partitions of the server once in a step of the history."""
+
+    def __init__(self, partitions: Partitions) -> None:
+        self.total = History()
+        """Of all partitions together."""
+        self._partitions = partitions
+        self._histories: dict[int, History] = {}
+        self._sampled: dict[int, _Sampled] = {}
+        self._p99_ms: dict[int, float | None] = {}
+
+    async def run(self) -> None:
+        """Until it is cancelled."""
+        loop = asyncio.get_running_loop()
+        while True:
+            step = int(loop.time() / STEP_S) + 1
+            await asyncio.sleep(step * STEP_S - loop.time())
+            await self.sample(step)
+
+    async def sample(self, step: int) -> None:
+        """Look at every partition, and now and then let others use the loop.
+
+        Nobody's health is looked at: that would have the storages of idle partitions asked, with nobody to know it.
+        """
+        commits_per_s, worst_lag, degraded = 0.0, 0, 0
+        all_counts = [0] * COUNT
+        for place, (partition_id, partition) in enumerate(list(self._partitions().items())):
+            if place % PARTITIONS_AT_ONCE == PARTITIONS_AT_ONCE - 1:
+                await asyncio.sleep(0)
+            views = partition.replica_views
+            rate, counts = self._progress(partition_id, partition)
+            p50_ms, p99_ms = _percentiles_ms(counts)
+            values: dict[str, float | None] = {"commits": rate, "p50_ms": p50_ms, "p99_ms": p99_ms}
+            values.update({f"lag:{view.storage}": view.lag_transactions for view in views})
+            self._histories.setdefault(partition_id, History()).record(step, values)
+            self._p99_ms[partition_id] = p99_ms
+            commits_per_s += rate or 0.0
+            worst_lag = max(worst_lag, *(view.lag_transactions or 0 for view in views), 0)
+            degraded += under_replicated(views)
+            if p50_ms is not None:
+                all_counts = list(map(operator.add, all_counts, counts))
+        p50_ms, p99_ms = _percentiles_ms(all_counts)
+        together = {"commits": commits_per_s, "p50_ms": p50_ms, "p99_ms": p99_ms, "lag": worst_lag}
+        self.total.record(step, {**together, "degraded": degraded})
+        self._forget(step)
+
+    def _progress(self, partition_id: int, partition: ServerPartition) -> tuple[float | None, Sequence[int]]:
+        """Commits per second since the last look, and the latencies of their appends."""
+        now_s = asyncio.get_running_loop().time()
+        before = self._sampled.get(partition_id)
+        count = partition.committed_count
+        self._sampled[partition_id] = _Sampled(partition, now_s, count)
+        if before is None or before.partition is not partition or now_s <= before.at_s:
+            return None, partition.take_latencies()
+        return (count - before.committed_count) / (now_s - before.at_s), partition.take_latencies()
+
+    def _forget(self, step: int) -> None:
+        """What went to other servers; its history when that is over, too."""
+        there = self._partitions()
+        self._sampled = {each: sampled for each, sampled in self._sampled.items() if each in there}
+        self._p99_ms = {each: p99_ms for each, p99_ms in self._p99_ms.items() if each in there}
+        self._histories = {
+            each: history for each, history in self._histories.items() if step - history.last_step < STEPS
+        }
+
+    def facts(self, partition_id: int) -> PartitionFacts | None:
+        """What is known of a partition at this moment."""
+        partition = self._partitions().get(partition_id)
+        if partition is None:
+            return None
+        p99_ms = self._p99_ms.get(partition_id)
+        return PartitionFacts(
+            None if p99_ms is None else rounded(p99_ms),
+            [ReplicaFacts(view.storage, view.status.value, view.lag_transactions) for view in partition.replica_views],
+        )
+
+    def history_of(self, partition_id: int) -> Mapping[str, Sequence[float | None]] | None:
+        """The series of a partition, up to the same step as the total."""
+        history = self._histories.get(partition_id)
+        return None if history is None else history.series(max(self.total.last_step, history.last_step))
+
+
+def _percentiles_ms(counts: Sequence[int]) -> tuple[float | None, float | None]:
+    found = percentiles_s(counts, (0.5, 0.99))
+    return (None, None) if found is None else (1000 * found[0], 1000 * found[1])
+
+
+class ServerConsole:
+    """The console of one server, from construction to :meth:`close`."""
+
+    def __init__(
+        self,
+        partitions: Partitions,
+        about: Callable[[], dict[str, Json]],
+        zookeeper: ZooKeeper,
+        root: str,
+        tls: ssl.SSLContext | None,
+    ) -> None:
+        self._zookeeper = zookeeper
+        self._root = root
+        self._tls = tls
+        self._sampler = Sampler(partitions)
+        self._surveyor = Surveyor(self._look, self._sampler.facts)
+        total = self._sampler.total
+        version = installed_version()
+        here = Here(
+            lambda: {**about(), "version": version},
+            self._sampler.facts,
+            lambda: total.series(total.last_step),
+            self._sampler.history_of,
+        )
+        self.pages: Mapping[str, Page] = make_pages(here, self._surveyor)
+        """By method and path."""
+        what = "the sampling for the console"
+        self._sampling = owned(restarting(self._sampler.run, what), what)
+
+    async def close(self) -> None:
+        """End what runs in the background."""
+        self._sampling.cancel()
+        await asyncio.gather(self._sampling, return_exceptions=True)
+        await self._surveyor.close()
+
+    async def _look(self, before: ClusterState | None) -> ClusterState:
+        count = (await read_store_params(self._zookeeper, self._root)).partition_count
+        return await read_state(
+            self._zookeeper,
+            self._root,
+            range(count),
+            tls=self._tls,
+            timeout_s=ANSWER_TIMEOUT_S,
+            before=before,
+            max_metrics_partitions=MAX_METRICS_PARTITIONS,
+        )

@@ -1,0 +1,103 @@
+"""What the metrics of a server are, as Prometheus shows them; those of the original have its names.
+
+Pure data: docs/metrics.md is made of it.
+"""
+
+from waltz.common.metrics.registry import Description, Kind
+from waltz.server.partition.partition_metrics import HISTOGRAMS
+from waltz.server.store import timings
+
+_PARTITION = ("partition",)
+_REPLICA = ("partition", "storage")
+
+FEED_LAG = Description(
+    "waltz_server_partition_feed_lag_transactions",
+    "gauge",
+    _PARTITION,
+    "What the connection that lags most has still to be sent of the committed transactions that it asked for.",
+)
+ZOOKEEPER_STATE = Description(
+    "waltz_server_zookeeper_state",
+    "gauge",
+    ("state",),
+    "1 for the present state of the connection to ZooKeeper: connected, suspended (the session may be alive), or lost"
+    " (others may take the partitions over).",
+)
+ZOOKEEPER_LOSSES = Description(
+    "waltz_server_zookeeper_session_losses_total",
+    "counter",
+    (),
+    "How often the session at ZooKeeper ended without being asked to.",
+)
+
+
+def _server(name: str, meaning: str) -> Description:
+    return Description(f"waltz_server_{name}", _kind(name), ("value",) if name.endswith("_info") else (), meaning)
+
+
+def _partition(name: str, meaning: str) -> Description:
+    labels = ("partition", "quantile") if name.endswith("_seconds") else _PARTITION
+    return Description(f"waltz_server_partition_{name}", _kind(name), labels, meaning)
+
+
+def _kind(name: str) -> Kind:
+    return "counter" if name.endswith("_total") else "summary" if name.endswith("_seconds") else "gauge"
+
+
+DESCRIPTIONS = (
+    _server("append_memory_bytes", "Memory that appends under way and storages that lag take of server.appendMemory."),
+    _server("cluster_name_info", "The name of the cluster is the label value."),
+    _server("endpoint_info", "The address that clients are told is the label value."),
+    _server("feed_cache_miss_total", "Feeds that had to be read from the storages; see server.feedCacheSize."),
+    _server("is_closed", "1 while the server stops."),
+    _server("num_partitions", "Partitions that the server owns and has opened."),
+    _server("server_id", "Id of the server in the cluster; it has a new one after each start."),
+    _server("transaction_cache_miss_total", "Transactions whose data had to be read from the storages."),
+    _server("under_replicated_partitions", "Partitions here of which a replica does not follow the log."),
+    _server("unhealthy_partitions", "Partitions here that cannot commit: no quorum, or no session."),
+    _server("waltz_version_id_info", "The version of the program is the label value."),
+    _server("zookeeper_connected", "0 while the connection to ZooKeeper is away."),
+    _partition("append_queue_size", "Requests that wait for a store session, or for congestion to end."),
+    _partition("catchup_feed_context_added_total", "Feeds that had to be read from the storages."),
+    _partition("catchup_feed_context_removed_total", "Of these, those that are done with reading."),
+    _partition("current_replicas", "Replicas that follow the log."),
+    _partition("dropped_exclusive_total", "Appends dropped, because another client holds an exclusive write session."),
+    _partition("exclusive_holder", "Client id of the holder of the exclusive write session; -1 without one."),
+    _partition("failed_append_total", "Appends that a later store session found to be absent from the log."),
+    _partition("fence_latency_seconds", "From the decision of all earlier appends to the answer of a fence."),
+    _partition("fences_total", "How often the write session was raised on request."),
+    _partition("generation", "Grows with every change of the partition's owner."),
+    _partition("high_water_mark", "Id of the last committed transaction; -1 in an empty partition."),
+    _partition("is_closed", "1 while the partition is being closed."),
+    _partition("other_generation_append_total", "Appends refused: their clients knew another generation."),
+    _partition("pending_append", "Appends that are accepted and not yet committed."),
+    _partition("real_time_feed_context_added_total", "Feeds that clients have asked for."),
+    _partition("real_time_feed_context_removed_total", "Of these, those that have ended."),
+    _partition("refused_append_total", "Appends refused: no room to wait for the storages, or a disabled partition."),
+    _partition("rejected_append_total", "Lock failures sent: a lock of the append had changed."),
+    Description(
+        "waltz_server_partition_replica_lag_transactions",
+        "gauge",
+        _REPLICA,
+        "Committed transactions that the replica is not known to have; nothing while nothing is known of it.",
+    ),
+    Description(
+        "waltz_server_partition_replica_state_info",
+        "gauge",
+        (*_REPLICA, "value"),
+        "1 for the replica's state, the label value: current, lagging, copying, barred, away or refused.",
+    ),
+    _partition("replicas", "Replicas that are assigned to the partition."),
+    _partition("response_latency_seconds", "From acceptance of an append to its commit, of the last minutes."),
+    _partition("session_append_total", "Appends that their write session let in."),
+    _partition("session_fenced_total", "Appends refused, because their write session is not the present one."),
+    _partition("stale_append_total", "Appends dropped: their connection was replaced by a newer one of its client."),
+    _partition("successful_append_total", "Appends committed."),
+    _partition("transaction_total", "Appends received."),
+    _partition("write_session", "Number of the present write session."),
+    FEED_LAG,
+    ZOOKEEPER_STATE,
+    ZOOKEEPER_LOSSES,
+    *HISTOGRAMS,
+    *timings.DESCRIPTIONS,
+)

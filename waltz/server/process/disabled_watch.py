@@ -1,0 +1,121 @@
+"""Which partitions take no appends, by their properties in ZooKeeper."""
+
+import asyncio
+import json
+import logging
+import random
+from collections.abc import Callable
+from functools import partial
+
+from waltz.common.zk.client import NoNodeError, ZooKeeper
+from waltz.common.zk.paths import ClusterPaths
+from waltz.server.process.following import Follower
+
+logger = logging.getLogger(__name__)
+
+_PROPERTY = "disabled"
+
+
+class DisabledWatch:
+    """Keeps :attr:`disabled` up to date and calls ``on_change`` when it has become another value.
+
+    Of the properties of a partition servers look at this one only; all others are for clients. Nodes that do not hold
+    properties leave their partition as it was.
+    """
+
+    def __init__(
+        self,
+        zookeeper: ZooKeeper,
+        root: str,
+        on_change: Callable[[frozenset[int]], None],
+        random_source: random.Random,
+    ) -> None:
+        self.disabled: frozenset[int] = frozenset()
+        self._zookeeper = zookeeper
+        self._paths = ClusterPaths.of(root)
+        self._on_change = on_change
+        self._follower = Follower("the properties of partitions", self._catch_up, random_source)
+        self._found: set[int] = set()  # disabled as far as was read; becomes `disabled` when `on_change` knows
+        self._list_is_old = True
+        self._old: set[int] = set()  # partitions whose nodes have changed since they were read
+        self._watched: set[int] = set()
+
+    async def start(self) -> None:
+        """Read the properties and follow them from now on. Raises ``WaltzError`` when they cannot be read."""
+        await self._catch_up()
+        self._follower.start()
+
+    async def close(self) -> None:
+        """Follow no longer."""
+        await self._follower.close()
+
+    async def _catch_up(self) -> None:
+        """Read what has changed; what cannot be read stays to be read."""
+        if self._list_is_old:
+            self._list_is_old = False
+            try:
+                present = await self._partitions()
+            except BaseException:
+                self._list_is_old = True
+                raise
+            self._old |= present - self._watched
+        old, self._old = self._old, set()
+        found = await asyncio.gather(*(self._read(partition_id) for partition_id in old), return_exceptions=True)
+        failure: BaseException | None = None
+        for partition_id, outcome in zip(old, found, strict=True):
+            if isinstance(outcome, BaseException):
+                self._old.add(partition_id)
+                failure = outcome
+            elif outcome:
+                self._found.add(partition_id)
+            else:
+                self._found.discard(partition_id)
+        if self._found != self.disabled:
+            disabled = frozenset(self._found)
+            self._on_change(disabled)
+            self.disabled = disabled
+        if failure is not None:
+            raise failure
+
+    async def _partitions(self) -> set[int]:
+        """Those that have properties."""
+        path = self._paths.all_partition_properties
+        while True:
+            try:
+                names = await self._zookeeper.children(path, self._list_changed)
+            except NoNodeError:
+                if await self._zookeeper.exists(path, self._list_changed) is None:
+                    return set()
+            else:
+                return {int(name) for name in names if name.isascii() and name.isdigit()}
+
+    async def _read(self, partition_id: int) -> bool:
+        """Whether a partition is disabled; one that has no properties any more is not."""
+        path = self._paths.partition_properties(partition_id)
+        self._watched.add(partition_id)
+        try:
+            data, _ = await self._zookeeper.get(path, partial(self._node_changed, partition_id))
+        except NoNodeError:
+            self._watched.discard(partition_id)
+            return False
+        except BaseException:
+            self._watched.discard(partition_id)
+            raise
+        try:
+            fields = json.loads(data or b"")
+            disabled = fields.get(_PROPERTY, False)
+        except (ValueError, AttributeError, RecursionError):
+            disabled = None
+        if not isinstance(disabled, bool):
+            logger.error("%s does not hold properties of a partition; what held before holds on", path)
+            return partition_id in self._found
+        return disabled
+
+    def _list_changed(self) -> None:
+        self._list_is_old = True
+        self._follower.changed()
+
+    def _node_changed(self, partition_id: int) -> None:
+        self._watched.discard(partition_id)
+        self._old.add(partition_id)
+        self._follower.changed()

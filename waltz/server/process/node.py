@@ -1,0 +1,429 @@
+"""A server process: what it reads from ZooKeeper, what it opens, and the order in which that begins and ends."""
+
+import asyncio
+import dataclasses
+import logging
+import random
+from collections.abc import Callable, Mapping, Sequence
+
+from waltz.common.cluster.manager import ClusterManager
+from waltz.common.config.schemas import ServerConfig
+from waltz.common.daemon import calm_garbage_collection, close_step, stop_signals, unless_stopped
+from waltz.common.errors import ConfigError
+from waltz.common.ids import Endpoint
+from waltz.common.metrics.process_metrics import watched_process
+from waltz.common.metrics.registry import GaugeForm, Json, Readings, Registry
+from waltz.common.net.guard import TrafficGuard
+from waltz.common.net.http import HttpServer
+from waltz.common.net.limits import listener_limits, traffic_limits
+from waltz.common.net.listener import Listener
+from waltz.common.net.port_metrics import watch_ports
+from waltz.common.net.tls import client_context, server_context
+from waltz.common.version import installed_version
+from waltz.common.wire.append_request import APPEND_REQUEST_TYPE
+from waltz.common.wire.frames import CLIENT_SERVER
+from waltz.common.zk.client import State, ZooKeeper
+from waltz.common.zk.kazoo_client import connect_configured
+from waltz.common.zk.store_admin import read_store_params
+from waltz.common.zk.znodes import PartitionGeneration, ReplicaAssignments, StoreParams
+from waltz.server.feeding.caches import FeedCache, TransactionCache
+from waltz.server.partition.partition import PartitionOptions, ServerPartition
+from waltz.server.partition.partition_metrics import SERVER_GROUP, PartitionMetrics
+from waltz.server.process.console import ServerConsole
+from waltz.server.process.descriptions import DESCRIPTIONS, FEED_LAG, ZOOKEEPER_LOSSES, ZOOKEEPER_STATE
+from waltz.server.process.disabled_watch import DisabledWatch
+from waltz.server.process.replica_journal import under_replicated
+from waltz.server.process.replica_rounds import ReplicaRounds
+from waltz.server.process.replica_watch import ReplicaWatch
+from waltz.server.process.service import ServerService
+from waltz.server.requests.appends import AppendLimits
+from waltz.server.store.connections import ConnectFunction, StorageConnections, storage_connector
+from waltz.server.store.interface import StoreOptions
+from waltz.server.store.log.log import ReplicatedLog
+from waltz.server.store.memory import MemoryBudget
+from waltz.server.store.replica.replica_view import ReplicaView
+from waltz.server.store.timings import StoreTimings
+
+logger = logging.getLogger(__name__)
+
+HELLO_TEXT = "Waltz Server"
+
+FRAME_SLACK_BYTES = 4 << 20
+"""What a frame may hold beside the largest transaction data: locks, mostly."""
+
+CONNECTIVITY_TIMEOUT_S = 5.0
+"""How long a storage may take to be found reachable when a tool asks."""
+
+HEALTHY_SESSION_TIMEOUTS = 2
+"""ZooKeeper counts as healthy while it has been away for less than this many session time-outs."""
+
+RING_DIVISOR = 8
+"""The part of the free memory that one partition may use for storages that lag: one eighth."""
+
+
+def _storage_connector(params: StoreParams, config: ServerConfig) -> ConnectFunction:
+    return storage_connector(
+        cluster_key=params.key, partition_count=params.partition_count, tls=client_context(config.tls)
+    )
+
+
+class WaltzServer:
+    """One server. The cluster manager tells it which partitions it owns.
+
+    ``make_connector`` makes the function that connects to storages; tests and simulations put their own in its place.
+    """
+
+    def __init__(
+        self,
+        config: ServerConfig,
+        zookeeper: ZooKeeper,
+        *,
+        registry: Registry | None = None,
+        random_source: random.Random | None = None,
+        make_connector: Callable[[StoreParams, ServerConfig], ConnectFunction] = _storage_connector,
+    ) -> None:
+        self.endpoint = Endpoint(config.server_host, config.server_port)
+        self.cluster_name: str | None = None
+        self.server_id: int | None = None
+        self.registry = Registry() if registry is None else registry
+        self.registry.describe(DESCRIPTIONS)
+        self.http_port: int | None = None
+        self._config = config
+        self._zookeeper = zookeeper
+        self._random = random.Random() if random_source is None else random_source
+        self._make_connector = make_connector
+        self._feed_cache = FeedCache(config.feed_cache_size_bytes)
+        self._transaction_cache = TransactionCache(config.transaction_data_cache_size_bytes)
+        self._memory = MemoryBudget(config.append_memory_bytes)
+        self._partition_options = PartitionOptions(
+            lock_table_size=config.optimistic_lock_table_size,
+            min_fetch_size=config.min_fetch_size,
+            min_fence_interval_s=config.min_fence_interval_ms / 1000,
+        )
+        self._store_options = StoreOptions(
+            max_batch_size=config.storage_max_batch_size,
+            initial_retry_interval_s=config.storage_initial_retry_interval_ms / 1000,
+            max_retry_interval_s=config.storage_max_retry_interval_ms / 1000,
+            checkpoint_interval=config.storage_checkpoint_interval,
+            random_source=self._random,
+            timings=StoreTimings(self.registry),
+        )
+        self._manager: ClusterManager | None = None
+        self._connections: StorageConnections | None = None
+        self._watch: ReplicaWatch | None = None
+        self._replicas: dict[int, frozenset[str]] = {}
+        """Storages of the partitions, as the watch has told them."""
+        self._service: ServerService | None = None
+        self._disabled: frozenset[int] = frozenset()
+        self._listener: Listener | None = None
+        self._guard = TrafficGuard(traffic_limits(config.connections))
+        self._http: HttpServer | None = None
+        self._console: ServerConsole | None = None
+        self._remove_listener: Callable[[], None] | None = None
+        self._zookeeper_away_since_s: float | None = None
+        self._zookeeper_losses = 0
+        self._managed = False
+        self._closed = False
+        self._rounds = ReplicaRounds(lambda: self.partitions)
+
+    # Beginning and end
+
+    async def start(self) -> None:
+        """Open everything, and join the cluster when the port listens.
+
+        Raises ``WaltzError`` when something is missing or wrong; what was opened is closed again then. Waits for
+        ZooKeeper as long as it takes.
+        """
+        try:
+            await self._start()
+        except BaseException:
+            await self.close()
+            raise
+
+    async def _start(self) -> None:
+        config = self._config
+        self._follow_zookeeper()
+        self._manager = manager = await ClusterManager.open(self._zookeeper, config.cluster_root)
+        params = await read_store_params(self._zookeeper, config.cluster_root)
+        if params.partition_count != manager.partition_count:
+            raise ConfigError(
+                f"the cluster at {config.cluster_root} is damaged: it has {manager.partition_count} partitions "
+                f"and its store has {params.partition_count}"
+            )
+        self._watch = ReplicaWatch(self._zookeeper, config.cluster_root, self._replicas_changed, self._random)
+        await self._watch.start()
+        self._replicas = self._watch.assignments.storages_by_partition()
+        self._connections = StorageConnections(self._make_connector(params, config), _storages(self._watch.assignments))
+        self._service = ServerService(
+            self._make_partition,
+            partition_count=params.partition_count,
+            append_limits=AppendLimits(config.max_transaction_size_bytes, config.max_locks_per_transaction),
+            question_timeout_s=self._partition_options.answer_timeout_s,
+            check_storages=self._check_storages,
+            set_preferred=self._set_preferred,
+        )
+        self._service.set_disabled(self._disabled)
+        await self._listen(self._service)
+        self._add_gauges()
+        await manager.manage_server(self)
+        self._managed = True
+        self._rounds.start()
+
+    async def _listen(self, service: ServerService) -> None:
+        config = self._config
+        self._listener = await Listener.open(
+            config.server_bind_address,
+            config.server_port,
+            CLIENT_SERVER,
+            HELLO_TEXT,
+            service.connection,
+            tls=server_context(config.tls),
+            limits=dataclasses.replace(
+                listener_limits(
+                    config.connections, "server.connections.max", config.max_transaction_size_bytes + FRAME_SLACK_BYTES
+                ),
+                abridged_type=APPEND_REQUEST_TYPE,
+            ),
+            guard=self._guard,
+        )
+        self.endpoint = Endpoint(config.server_host, self._listener.port)
+        watch_ports(self.registry, {"client": self._listener})
+        if config.server_jetty_port is not None:
+            if config.console_enabled:
+                self._console = ServerConsole(
+                    lambda: self.partitions,
+                    self._about,
+                    self._zookeeper,
+                    config.cluster_root,
+                    client_context(config.tls),
+                )
+            self._http = await HttpServer.open(
+                config.server_bind_address,
+                config.server_jetty_port,
+                self.registry,
+                health=self.health,
+                more=None if self._console is None else self._console.pages,
+            )
+            self.http_port = self._http.port
+        logger.info("listening on %s", self.endpoint)
+
+    async def close(self) -> None:
+        """Leave the cluster, so that others take the partitions over at once, then close everything.
+
+        Every step has a deadline, and none keeps the next from being done. The ZooKeeper client stays open.
+        """
+        if self._closed:
+            return
+        self._closed = True
+        self._rounds.close()
+        if self._manager is not None and self._managed:
+            await close_step("leaving the cluster", self._manager.unmanage_server(self))
+        if self._service is not None:
+            await close_step("closing the partitions", self._service.close())
+        if self._listener is not None:
+            await close_step("closing the client port", self._listener.close())
+        self._guard.close()
+        if self._watch is not None:
+            await close_step("ending the watch of the replica assignments", self._watch.close())
+        if self._connections is not None:
+            await close_step("closing the connections to the storages", self._connections.close())
+        if self._console is not None:
+            await close_step("closing the console", self._console.close())
+        if self._http is not None:
+            await close_step("closing the HTTP port", self._http.close())
+        if self._manager is not None:
+            await close_step("closing the cluster manager", self._manager.close())
+        if self._remove_listener is not None:
+            self._remove_listener()
+        self.registry.remove_group(SERVER_GROUP)
+
+    # What the cluster manager calls
+
+    def cluster_joined(self, cluster_name: str, server_id: int) -> None:
+        """The server is part of a cluster."""
+        self.cluster_name = cluster_name
+        self.server_id = server_id
+
+    def set_partitions(self, partitions: list[PartitionGeneration]) -> None:
+        """All that this server owns now."""
+        if self._service is not None and not self._closed:
+            self._service.set_partitions({found.partition_id: found.generation for found in partitions})
+
+    # Partitions and their storages
+
+    @property
+    def partitions(self) -> Mapping[int, ServerPartition]:
+        """The partitions that are open, by id."""
+        return {} if self._service is None else self._service.partitions
+
+    def set_disabled(self, partition_ids: frozenset[int]) -> None:
+        """Take no appends for exactly these partitions."""
+        self._disabled = partition_ids
+        if self._service is not None:
+            self._service.set_disabled(partition_ids)
+
+    def _make_partition(self, partition_id: int, generation: int) -> ServerPartition:
+        connections = self._connections
+        assert connections is not None
+        return ServerPartition(
+            partition_id,
+            generation,
+            self._partition_options,
+            feed_cache=self._feed_cache,
+            transaction_cache=self._transaction_cache,
+            metrics=PartitionMetrics(self.registry, partition_id),
+            random_source=self._random,
+            memory=self._memory,
+            log_factory=lambda listener: ReplicatedLog(
+                partition_id,
+                generation,
+                self._replicas.get(partition_id, frozenset()),
+                connections,
+                self._zookeeper,
+                self._config.cluster_root,
+                listener,
+                self._store_options,
+                self._memory.account(RING_DIVISOR),
+            ),
+        )
+
+    def _replicas_changed(self, assignments: ReplicaAssignments) -> None:
+        if self._connections is not None:
+            self._connections.update(_storages(assignments))
+            self._store_options.timings.set_storages(_storages(assignments))
+        self._replicas = assignments.storages_by_partition()
+        for partition in self.partitions.values():
+            partition.set_replicas(self._replicas.get(partition.partition_id, frozenset()))
+
+    async def _check_storages(self) -> Mapping[str, bool]:
+        assert self._connections is not None
+        return await self._connections.check_connectivity(CONNECTIVITY_TIMEOUT_S)
+
+    async def _set_preferred(self, partition_ids: Sequence[int]) -> None:
+        assert self._manager is not None
+        await self._manager.set_preferred_partitions(self, partition_ids)
+
+    # Health and metrics
+
+    def health(self) -> tuple[bool, Json]:
+        """Whether ZooKeeper and all partitions are well, and the original's document about it."""
+        away_since_s = self._zookeeper_away_since_s
+        session_timeout_s = self._config.zookeeper_session_timeout_ms / 1000
+        zookeeper = (
+            away_since_s is None
+            or asyncio.get_running_loop().time() - away_since_s < HEALTHY_SESSION_TIMEOUTS * session_timeout_s
+        )
+        partitions: dict[str, Json] = {
+            str(partition_id): partition.healthy for partition_id, partition in sorted(self.partitions.items())
+        }
+        healthy = zookeeper and all(partitions.values())
+        document: dict[str, Json] = {"healthy": healthy, "zookeeper": zookeeper, "partitions": partitions}
+        replicas: dict[str, Json] = {
+            str(partition_id): {
+                view.storage: {"state": view.status.value, "lag": view.lag_transactions} for view in views
+            }
+            for partition_id, views in sorted(self._replica_views().items())
+            if under_replicated(views)
+        }
+        if replicas:
+            document["underReplicated"] = replicas
+        return healthy, {"server-health-check": document}
+
+    def _about(self) -> dict[str, Json]:
+        """What the console says of this server, each time that it is asked."""
+        return {
+            "id": self.server_id,
+            "endpoint": str(self.endpoint),
+            "zookeeper": self._zookeeper_away_since_s is None,
+            "partitions": len(self.partitions),
+        }
+
+    def _replica_views(self) -> dict[int, Sequence[ReplicaView]]:
+        return {partition_id: partition.replica_views for partition_id, partition in self.partitions.items()}
+
+    def _follow_zookeeper(self) -> None:
+        self._zookeeper_changed(self._zookeeper.state)
+        self._remove_listener = self._zookeeper.add_listener(self._zookeeper_changed)
+
+    def _zookeeper_changed(self, state: State) -> None:
+        if state is State.LOST:
+            self._zookeeper_losses += 1
+        if state is State.CONNECTED:
+            self._zookeeper_away_since_s = None
+        elif self._zookeeper_away_since_s is None:
+            self._zookeeper_away_since_s = asyncio.get_running_loop().time()
+
+    def _add_gauges(self) -> None:
+        gauges: dict[str, Callable[[], Json]] = {
+            "is-closed": lambda: self._closed,
+            "cluster-name": lambda: self.cluster_name,
+            "server-id": lambda: self.server_id,
+            "endpoint": lambda: str(self.endpoint),
+            "waltz-server-num-partitions": lambda: len(self.partitions),
+            "replica-info": self._replica_info,
+            "under-replicated-partitions": lambda: sum(map(under_replicated, self._replica_views().values())),
+            "unhealthy-partitions": lambda: sum(not partition.healthy for partition in self.partitions.values()),
+            "zookeeper-connected": lambda: self._zookeeper_away_since_s is None,
+            "waltz-version-id": lambda: installed_version() or "unknown",
+        }
+        for name, gauge in gauges.items():
+            self.registry.gauge(SERVER_GROUP, name, gauge)
+        form = GaugeForm(name="append-memory-bytes")
+        self.registry.gauge(SERVER_GROUP, "append-memory", lambda: self._memory.used_bytes, form)
+        self.registry.reading(
+            ZOOKEEPER_STATE, lambda: [((state.value,), int(state is self._zookeeper.state)) for state in State]
+        )
+        self.registry.reading(ZOOKEEPER_LOSSES, lambda: [((), self._zookeeper_losses)])
+        self.registry.reading(FEED_LAG, self._feed_lags)
+
+    def _feed_lags(self) -> Readings:
+        for partition_id, partition in list(self.partitions.items()):
+            yield (str(partition_id),), partition.feed_lag_transactions
+
+    def _replica_info(self) -> dict[int, Json]:
+        replicas: dict[int, list[str]] = {}
+        if self._watch is not None:
+            for storage, partition_ids in sorted(self._watch.assignments.partitions.items()):
+                for partition_id in partition_ids:
+                    replicas.setdefault(partition_id, []).append(storage)
+        return dict(sorted(replicas.items()))
+
+
+def _storages(assignments: ReplicaAssignments) -> set[str]:
+    """The storages that hold at least one replica."""
+    return {storage for storage, partition_ids in assignments.partitions.items() if partition_ids}
+
+
+async def run(config: ServerConfig) -> None:
+    """Be a server until SIGTERM or SIGINT, then hand the partitions over and return.
+
+    Waits for ZooKeeper as long as it takes. Raises ``WaltzError``, one line, when the server cannot start.
+    """
+    registry = Registry()
+    with stop_signals() as stop, watched_process(registry):
+        await _serve(config, stop, registry)
+
+
+async def _serve(config: ServerConfig, stop: asyncio.Event, registry: Registry) -> None:
+    logger.info("connecting to ZooKeeper at %s", config.zookeeper_connect_string)
+    zookeeper = await unless_stopped(stop, connect_configured(config, connect_timeout_s=None))
+    if zookeeper is None:
+        return
+    try:
+        server = WaltzServer(config, zookeeper, registry=registry)
+        watch = DisabledWatch(zookeeper, config.cluster_root, server.set_disabled, random.Random())
+        try:
+            await unless_stopped(stop, watch.start())  # before the first append is taken
+            await unless_stopped(stop, server.start())
+            if not stop.is_set():
+                calm_garbage_collection()
+                logger.info(
+                    "server %s of cluster %s is up at %s", server.server_id, server.cluster_name, server.endpoint
+                )
+            await stop.wait()
+            logger.info("stopping")
+        finally:
+            await server.close()
+            await close_step("ending the watch of the partitions' properties", watch.close())
+    finally:
+        await close_step("closing ZooKeeper", zookeeper.close())

@@ -1,0 +1,368 @@
+"""The partitions of a server and the requests of its clients to them, and to the server itself."""
+
+import asyncio
+import itertools
+import logging
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from typing import Any
+
+from waltz.common.errors import ProtocolError, WaltzError
+from waltz.common.ids import LONG_MIN, PARTITION_PART, ReqId
+from waltz.common.net.channel import Channel
+from waltz.common.quiet_log import QuietLog
+from waltz.common.tasks import owned
+from waltz.common.wire.client_server import (
+    AddPreferredPartitionRequest,
+    AddPreferredPartitionResponse,
+    CheckStorageConnectivityRequest,
+    CheckStorageConnectivityResponse,
+    FeedRequest,
+    FlushRequest,
+    HighWaterMarkRequest,
+    HighWaterMarkResponse,
+    Message,
+    MountRequest,
+    MountResponse,
+    PartitionState,
+    RemovePreferredPartitionRequest,
+    RemovePreferredPartitionResponse,
+    ServerPartitionsAssignmentRequest,
+    ServerPartitionsAssignmentResponse,
+    ServerPartitionsHealthStatRequest,
+    ServerPartitionsHealthStatResponse,
+    TransactionDataRequest,
+)
+from waltz.common.wire.version5 import AppendFailure, TransactionDataListRequest
+from waltz.common.wire.write_sessions import NO_WRITE_SESSION, HeartbeatRequest, LastTransactionIdRequest
+from waltz.server.feeding.data_lists import refuse_list
+from waltz.server.feeding.transaction_data import NOT_READY_TEXT, error_response
+from waltz.server.partition.fencing import refuse_heartbeat, refuse_last
+from waltz.server.partition.partition import ServerPartition
+from waltz.server.requests.appends import AppendCall, AppendLimits, Unacceptable
+from waltz.server.requests.connection import ClientConnection
+from waltz.server.requests.deadlines import Deadlines
+from waltz.server.requests.failures import tell_failed
+from waltz.server.requests.link import ClientLink
+from waltz.server.requests.pending import Pending
+
+logger = logging.getLogger(__name__)
+
+MAX_ADMIN_REQUESTS = 16
+"""Requests to the server itself that one connection may have under way."""
+
+MAX_PARKED_QUESTIONS = 1000
+"""Questions for marks of partitions that are not here; more are answered "unknown" at once."""
+
+PartitionFactory = Callable[[int, int], ServerPartition]
+"""Makes the partition of an id and generation, not yet started."""
+
+CheckStorages = Callable[[], Awaitable[Mapping[str, bool]]]
+"""Finds out which storages (``host:port``) can be reached; has deadlines of its own."""
+
+SetPreferred = Callable[[Sequence[int]], Awaitable[None]]
+"""Tells the cluster which partitions this server prefers, in order of preference; raises ``WaltzError``."""
+
+
+_PartitionRequest = tuple[Callable[[ServerPartition, ClientLink, Any], None], Callable[[ClientLink, Any], None]]
+"""Who handles a request to a partition that is here, and to one that is not."""
+
+
+class ServerService:
+    """Owns the partitions. The connections' handlers call it, and the cluster manager through the node."""
+
+    def __init__(
+        self,
+        partition_factory: PartitionFactory,
+        *,
+        partition_count: int,
+        append_limits: AppendLimits,
+        question_timeout_s: float,
+        check_storages: CheckStorages,
+        set_preferred: SetPreferred,
+    ) -> None:
+        self.partitions: dict[int, ServerPartition] = {}
+        self.closed = False
+        self._partition_factory = partition_factory
+        self._partition_count = partition_count
+        self._append_limits = append_limits
+        self._log_quietly = QuietLog(logger)
+        self._check_storages = check_storages
+        self._set_preferred = set_preferred
+        self._preferred: tuple[int, ...] = ()
+        self._preferred_lock = asyncio.Lock()
+        self._by_key: dict[bytes, ServerPartition] = {}
+        self._disabled: frozenset[int] = frozenset()
+        self._taking_appends: dict[bytes, ServerPartition] = {}  # those of them that are not disabled
+        self._link_numbers = itertools.count()
+        self.links: dict[ClientLink, int] = {}  # with the number of admin requests under way
+        self._closing: dict[int, asyncio.Task[None]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._parked = Deadlines(question_timeout_s, self._question_expired)
+        self._at_partition: dict[type[Message], _PartitionRequest] = {
+            MountRequest: (ServerPartition.mount, self._refuse_mount),
+            FeedRequest: (ServerPartition.feed, self._drop),
+            FlushRequest: (ServerPartition.flush, self._drop),
+            TransactionDataRequest: (ServerPartition.transaction_data, self._refuse_data),
+            TransactionDataListRequest: (ServerPartition.transaction_list, refuse_list),
+            HighWaterMarkRequest: (ServerPartition.ask_high_water_mark, self._park_question),
+            HeartbeatRequest: (ServerPartition.heartbeat, refuse_heartbeat),
+            LastTransactionIdRequest: (ServerPartition.last_transaction_id, refuse_last),
+        }
+        self._at_server: dict[type[Message], Callable[[ClientLink, Any], None]] = {
+            ServerPartitionsAssignmentRequest: self._tell_assignment,
+            ServerPartitionsHealthStatRequest: self._tell_health,
+            CheckStorageConnectivityRequest: self._check_connectivity,
+            AddPreferredPartitionRequest: self._add_preferred,
+            RemovePreferredPartitionRequest: self._remove_preferred,
+        }
+
+    def connection(self) -> ClientConnection:
+        """A handler for a new client connection."""
+        return ClientConnection(self, self._append_limits)
+
+    # Partitions
+
+    def set_partitions(self, generations: Mapping[int, int]) -> None:
+        """Own exactly these partitions (id to generation): open new ones, raise generations, close the others."""
+        if self.closed:
+            return
+        for partition_id, generation in generations.items():
+            partition = self.partitions.get(partition_id)
+            if partition is None:
+                self._open(partition_id, generation)
+            else:
+                partition.set_generation(generation)
+        for partition_id in self.partitions.keys() - generations.keys():
+            self._close(partition_id)
+        self._ask_parked()
+
+    def set_disabled(self, partition_ids: frozenset[int]) -> None:
+        """Take no appends for exactly these partitions, whether they are here or not. Everything else goes on."""
+        for partition_id in sorted(partition_ids ^ self._disabled):
+            logger.info("partition %d is %s", partition_id, "disabled" if partition_id in partition_ids else "enabled")
+        self._disabled = partition_ids
+        self._taking_appends = {
+            key: partition for key, partition in self._by_key.items() if partition.partition_id not in partition_ids
+        }
+
+    async def close(self) -> None:
+        """Close all partitions and end what is under way. Clients are told "not ready" from now on."""
+        self.closed = True
+        for partition_id in list(self.partitions):
+            self._close(partition_id)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._closing.values(), *self._tasks, return_exceptions=True)
+        for pending in self._parked.take():
+            self._question_expired(pending)
+
+    def _open(self, partition_id: int, generation: int) -> None:
+        logger.info("opening partition %d, generation %d", partition_id, generation)
+        partition = self._partition_factory(partition_id, generation)
+        self.partitions[partition_id] = partition
+        self._by_key[_key(partition_id)] = partition
+        if partition_id not in self._disabled:
+            self._taking_appends[_key(partition_id)] = partition
+        predecessor = self._closing.get(partition_id)
+        if predecessor is None:
+            partition.start()
+        else:  # requests wait in the partition meanwhile
+            self._own(self._start_after(predecessor, partition), f"the opening of partition {partition_id}")
+
+    def _close(self, partition_id: int) -> None:
+        logger.info("closing partition %d", partition_id)
+        partition = self.partitions.pop(partition_id)
+        del self._by_key[_key(partition_id)]
+        self._taking_appends.pop(_key(partition_id), None)
+        partition.leave(self._closing_reason)
+        predecessor = self._closing.get(partition_id)
+        task = asyncio.get_running_loop().create_task(
+            self._close_after(predecessor, partition), name=f"closing of partition {partition_id}"
+        )
+        self._closing[partition_id] = task
+        task.add_done_callback(lambda _: self._closed(partition_id, task))
+
+    def _closed(self, partition_id: int, task: asyncio.Task[None]) -> None:
+        if self._closing.get(partition_id) is task:
+            del self._closing[partition_id]
+        if not task.cancelled() and (error := task.exception()) is not None:
+            logger.error("partition %d did not close cleanly", partition_id, exc_info=error)
+
+    async def _start_after(self, predecessor: asyncio.Task[None], partition: ServerPartition) -> None:
+        await asyncio.wait([predecessor])
+        if not partition.closed:
+            partition.start()
+
+    async def _close_after(self, predecessor: asyncio.Task[None] | None, partition: ServerPartition) -> None:
+        if predecessor is not None:
+            await asyncio.wait([predecessor])
+        await partition.close()
+
+    # Requests to partitions
+
+    def link_opened(self, channel: Channel) -> ClientLink:
+        """A client has connected."""
+        link = ClientLink(channel, next(self._link_numbers))
+        self.links[link] = 0
+        return link
+
+    def link_closed(self, link: ClientLink) -> None:
+        """Its connection is gone."""
+        self.links.pop(link, None)
+        for partition in link.mounts:
+            partition.forget(link)
+        link.mounts.clear()
+
+    def append(self, link: ClientLink, requests: Sequence[AppendCall], write_session: int = NO_WRITE_SESSION) -> None:
+        """Appends to one partition; when it is not here, or disabled, they are refused, silently before version 5."""
+        partition = self._taking_appends.get(requests[0].req_id[PARTITION_PART])
+        if partition is not None:
+            partition.append(link, requests, write_session)
+            return
+        disabled = self._by_key.get(requests[0].req_id[PARTITION_PART])
+        if disabled is not None:
+            disabled.refuse_appends(link, requests, "the partition is disabled by its properties")
+        else:
+            req_ids = [request.req_id for request in requests]
+            tell_failed(link, req_ids, self._closing_reason, None, "the partition is not at this server")
+
+    def append_unacceptable(self, link: ClientLink, append: Unacceptable) -> None:
+        """An append that is not handled. Closing the connection would cost all partitions of a client that cannot be
+        told, and it would send the append again all the same."""
+        self._log_quietly.warning("refused an append of %s: %s", link.channel.peer, append.text)
+        if append.failure is not None:
+            partition = self._by_key.get(append.req_id[PARTITION_PART])
+            mark = None if partition is None else partition.high_water_mark
+            tell_failed(link, [append.req_id], append.failure, mark, append.text)
+
+    @property
+    def _closing_reason(self) -> AppendFailure:
+        """Why a partition that is not here, or is going, does not take appends."""
+        return AppendFailure.STOPPING if self.closed else AppendFailure.MOVED
+
+    def received(self, link: ClientLink, message: Message) -> None:
+        """Any other message. Raises ``ProtocolError`` when the connection is to be closed for it."""
+        kind = type(message)
+        if kind in self._at_partition:
+            to_partition, not_here = self._at_partition[kind]
+            partition = self._by_key.get(message.req_id[PARTITION_PART])
+            if partition is None:
+                not_here(link, message)
+            else:
+                to_partition(partition, link, message)
+        elif kind in self._at_server:
+            self._at_server[kind](link, message)
+        else:
+            self._ignore(link, message)
+
+    def _ignore(self, link: ClientLink, message: Message) -> None:
+        """Something that only servers send: ignored, as by the original, unless it is for a partition that is here."""
+        if message.req_id[PARTITION_PART] in self._by_key:
+            raise ProtocolError(f"{type(message).__name__} is not a request")
+        self._log_quietly.warning("ignored a %s of %s", type(message).__name__, link.channel.peer)
+
+    def _drop(self, link: ClientLink, request: FeedRequest | FlushRequest) -> None:
+        """Dropped as by the original: the client is going to mount elsewhere."""
+
+    def _refuse_mount(self, link: ClientLink, request: MountRequest) -> None:
+        link.send(MountResponse(request.req_id, PartitionState.NOT_READY))
+
+    def _refuse_data(self, link: ClientLink, request: TransactionDataRequest) -> None:
+        link.send(error_response(request, NOT_READY_TEXT))
+
+    def _park_question(self, link: ClientLink, request: HighWaterMarkRequest) -> None:
+        """Kept for a while: the original's client takes every answer for the truth, and asks the new owner by itself
+        as soon as it knows it."""
+        pending = Pending(link, request)
+        if self.closed or len(self._parked) >= MAX_PARKED_QUESTIONS:
+            self._question_expired(pending)
+        else:
+            self._parked.add(pending)
+
+    def _ask_parked(self) -> None:
+        """Questions for marks of partitions that have come."""
+        for pending in self._parked.waiting():
+            partition = self._by_key.get(pending.request.req_id[PARTITION_PART])
+            if partition is not None and isinstance(pending.request, HighWaterMarkRequest):
+                pending.end()
+                partition.ask_high_water_mark(pending.link, pending.request)
+
+    def _question_expired(self, pending: Pending) -> None:
+        pending.link.send(HighWaterMarkResponse(pending.request.req_id, LONG_MIN))
+
+    # Requests to the server
+
+    def _tell_assignment(self, link: ClientLink, request: ServerPartitionsAssignmentRequest) -> None:
+        link.send(ServerPartitionsAssignmentResponse(request.req_id, tuple(sorted(self.partitions))))
+
+    def _tell_health(self, link: ClientLink, request: ServerPartitionsHealthStatRequest) -> None:
+        health = tuple(
+            (partition_id, self.partitions[partition_id].healthy) for partition_id in sorted(self.partitions)
+        )
+        link.send(ServerPartitionsHealthStatResponse(request.req_id, health))
+
+    def _check_connectivity(self, link: ClientLink, request: CheckStorageConnectivityRequest) -> None:
+        async def answer() -> Message:
+            connectivity = await self._check_storages()
+            return CheckStorageConnectivityResponse(request.req_id, tuple(sorted(connectivity.items())))
+
+        self._answer_later(link, answer)
+
+    def _add_preferred(self, link: ClientLink, request: AddPreferredPartitionRequest) -> None:
+        async def answer() -> Message:
+            result = await self._change_preferred(request.partition_ids, add=True)
+            return AddPreferredPartitionResponse(request.req_id, result)
+
+        self._answer_later(link, answer)
+
+    def _remove_preferred(self, link: ClientLink, request: RemovePreferredPartitionRequest) -> None:
+        async def answer() -> Message:
+            result = await self._change_preferred(request.partition_ids, add=False)
+            return RemovePreferredPartitionResponse(request.req_id, result)
+
+        self._answer_later(link, answer)
+
+    def _answer_later(self, link: ClientLink, answer: Callable[[], Coroutine[None, None, Message]]) -> None:
+        """Answer in a task; raises ``ProtocolError`` when the connection has too many requests under way."""
+        if self.links.get(link, 0) >= MAX_ADMIN_REQUESTS:
+            raise ProtocolError(f"more than {MAX_ADMIN_REQUESTS} administrative requests at a time")
+        self.links[link] += 1
+
+        async def work() -> None:
+            try:
+                link.send(await answer())
+            finally:
+                if link in self.links:
+                    self.links[link] -= 1
+
+        self._own(work(), "an administrative request", link)
+
+    async def _change_preferred(self, partition_ids: Sequence[int], *, add: bool) -> bool:
+        if not partition_ids or min(partition_ids) < 0 or max(partition_ids) >= self._partition_count:
+            return False
+        async with self._preferred_lock:
+            changed = set(partition_ids)
+            others = [preferred for preferred in self._preferred if preferred not in changed]
+            wanted = (*others, *dict.fromkeys(partition_ids)) if add else tuple(others)
+            try:
+                await self._set_preferred(wanted)
+            except WaltzError as error:
+                logger.warning("the preferred partitions could not be changed: %s", error)
+                return False
+            self._preferred = wanted
+            return True
+
+    def _own(self, work: Coroutine[None, None, None], what: str, link: ClientLink | None = None) -> None:
+        """Run ``work``; a defect breaks the connection that it works for, if there is one."""
+
+        def defect(error: Exception) -> None:
+            if link is not None:
+                link.fail(WaltzError(f"{what} failed: {error!r}"))
+
+        task = owned(work, what, defect)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+def _key(partition_id: int) -> bytes:
+    return ReqId.of(0, 0, partition_id, 0)[PARTITION_PART]

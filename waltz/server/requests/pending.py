@@ -1,0 +1,86 @@
+"""A request to a partition that cannot be answered yet, and what it waits for."""
+
+from enum import Enum
+
+from waltz.common.wire.client_server import FeedRequest, FlushRequest, HighWaterMarkRequest, MountRequest
+from waltz.common.wire.write_sessions import (
+    NO_WRITE_SESSION,
+    FenceOption,
+    HeartbeatOption,
+    HeartbeatRequest,
+    LastTransactionIdRequest,
+)
+from waltz.server.requests.appends import AppendCall
+from waltz.server.requests.link import ClientLink
+
+WaitingRequest = (
+    AppendCall
+    | FeedRequest
+    | FlushRequest
+    | HeartbeatRequest
+    | HighWaterMarkRequest
+    | LastTransactionIdRequest
+    | MountRequest
+)
+
+_ENTRY_SIZE_BYTES = 200
+
+
+class Awaits(Enum):
+    """The states of a request."""
+
+    TURN = "everything that arrived before it has been looked at"
+    COMMIT = "a transaction is committed"
+    SESSION = "a session of the generation that its client knows opens"
+    PROOF = "the high-water mark is proved to be the log's own"
+    FENCE = "a store session begins that is begun for its sake"
+    NOTHING = "nothing: it has been answered, or nobody wants the answer"
+
+
+class Pending:
+    """One request and where its answer goes."""
+
+    __slots__ = ("awaits", "deadline_s", "link", "next_id", "order", "request", "write_session")
+
+    def __init__(self, link: ClientLink, request: WaitingRequest, write_session: int = NO_WRITE_SESSION) -> None:
+        self.link = link
+        self.request = request
+        self.write_session = write_session
+        """Of an append."""
+        self.awaits = Awaits.TURN
+        self.order = 0
+        """Grows with every request that was looked at and waits for a commit."""
+        self.next_id = 0
+        """The first transaction id that was given after the request was looked at."""
+        self.deadline_s = 0.0
+
+    def __lt__(self, other: "Pending") -> bool:
+        return self.order < other.order
+
+    @property
+    def size_bytes(self) -> int:
+        """Approximate memory."""
+        request = self.request
+        return _ENTRY_SIZE_BYTES + (request.size_bytes if type(request) is AppendCall else 0)
+
+    @property
+    def is_fence(self) -> bool:
+        """Whether it asks for the write session to be raised."""
+        request = self.request
+        if type(request) is HeartbeatRequest:
+            return HeartbeatOption.EXCLUSIVE in request.heartbeat
+        return type(request) is LastTransactionIdRequest and FenceOption.FENCE in request.fence
+
+    @property
+    def answered(self) -> bool:
+        """Whether there is nothing to wait for."""
+        return self.awaits is Awaits.NOTHING
+
+    @property
+    def abandoned(self) -> bool:
+        """Whether nobody waits for the answer. An append is executed all the same."""
+        return self.answered or (self.link.channel.closed and type(self.request) is not AppendCall)
+
+    def end(self) -> None:
+        """It has been answered, or will not be."""
+        self.awaits = Awaits.NOTHING

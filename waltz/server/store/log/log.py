@@ -1,0 +1,513 @@
+"""The replicated log behind one partition.
+
+:class:`ReplicatedLog` keeps a store session open, for ever and with back-off, and hides from its user how sessions
+come and go as far as that is honest: an append is reported as committed or as failed only when that is certain (rule
+S5), and stays undecided until then. Sessions are renewed at checkpoints, when the replica set changes, and for the sake
+of a replica that must be left out of the present one. A renewal waits until everything in flight is committed; appends
+that arrive meanwhile are kept, and written by the next session under the ids that they were given, if it continues
+exactly where the last one ended. :mod:`waltz.server.store.log.log_states` has the states of that life.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Sequence
+
+from waltz.common.errors import WaltzError
+from waltz.common.net.backoff import Backoff
+from waltz.common.records import Record, RecordHeader
+from waltz.common.zk.client import ZooKeeper
+from waltz.common.zk.paths import ClusterPaths
+from waltz.server.store.connections import StorageConnections
+from waltz.server.store.interface import (
+    Append,
+    LogClosedError,
+    LogListener,
+    SessionEndedError,
+    StoreOptions,
+    encode_appends,
+)
+from waltz.server.store.log.batching import PendingAppends, size_of
+from waltz.server.store.log.log_reader import LogReader
+from waltz.server.store.log.log_states import LogEvent, LogState, next_state
+from waltz.server.store.log.pacing import Readmissions
+from waltz.server.store.memory import MemoryAccount
+from waltz.server.store.metadata_node import MetadataNode
+from waltz.server.store.replica.replica_view import ReplicaStatus, ReplicaView
+from waltz.server.store.ring import Committed
+from waltz.server.store.session.next_session import NextSession
+from waltz.server.store.session.session import StoreSession
+from waltz.server.store.session.settlement import Settlement, settle
+
+logger = logging.getLogger(__name__)
+
+_SERVING = LogState.SERVING  # a member costs a call wherever it is looked up in its class
+
+UNHEALTHY_AFTER_S = 10.0
+"""A partition that has had no session for longer than this is reported as unhealthy."""
+
+SHORT_SESSION_S = 5.0
+"""A session that failed sooner than this is followed by a growing pause."""
+
+
+class ReplicatedLog:
+    """The log of one partition, kept open for its owner. All methods belong to the loop."""
+
+    def __init__(
+        self,
+        partition_id: int,
+        generation: int,
+        replicas: frozenset[str],
+        connections: StorageConnections,
+        zookeeper: ZooKeeper,
+        root: str,
+        listener: LogListener,
+        options: StoreOptions,
+        ring_memory: MemoryAccount | None = None,
+    ) -> None:
+        """``replicas`` are the connect strings of the assigned storages, ``root`` is the cluster root.
+
+        ``ring_memory`` bounds what is kept for replicas that lag, beside ``options.ring_size_bytes``.
+        """
+        self.partition_id = partition_id
+        self._generation = generation
+        self._replicas = replicas
+        self._connections = connections
+        self._node = MetadataNode(zookeeper, ClusterPaths(root).partition(partition_id))
+        self._listener = listener
+        self._options = options
+        self._ring_memory = ring_memory
+        self._loop = asyncio.get_running_loop()
+        self._task: asyncio.Task[None] | None = None
+        self._session: StoreSession | None = None
+        self._opening: StoreSession | None = None
+        self._state = LogState.SEEKING
+        self._wake = asyncio.Event()
+        self._renewal_wanted = False
+        self._without_session_since_s = self._loop.time()
+        self._give_up_timer: asyncio.TimerHandle | None = None
+        self._renewal_timer: asyncio.TimerHandle | None = None
+        self._next_session = NextSession(self._node, self._wake, options.rpc_timeout_s)
+        self._opened_generation = -1
+        self._checkpoint_id = 0
+        """The session is renewed when this is committed."""
+        self._high_water_mark: int | None = None
+        self._next_id = 0
+        self._pending = PendingAppends(options.max_batch_size)
+        self._flush_scheduled = False
+        self._congestion_seen = False
+        self._given_back = False
+        self._readmissions = Readmissions(options.readmission_interval_s)
+        self._unresolved: list[Append] = []
+        self._unresolved_bytes = 0
+        self._reader = LogReader(partition_id, options, lambda: self._high_water_mark)
+
+    # State
+
+    @property
+    def open(self) -> bool:
+        """Whether appends may be given: between ``session_opened`` and ``session_ended``, in the present generation."""
+        return self._state.open and self._opened_generation == self._generation
+
+    @property
+    def generation(self) -> int:
+        """The generation under which this server owns the partition."""
+        return self._generation
+
+    @property
+    def opened_generation(self) -> int:
+        """The generation of the session that was opened last; -1 before the first.
+
+        No server can open a session of an older generation any more, so what older owners had in hand is decided.
+        """
+        return self._opened_generation
+
+    @property
+    def replicas(self) -> frozenset[str]:
+        """Connect strings of the assigned storages."""
+        return self._replicas
+
+    @property
+    def session_id(self) -> int | None:
+        """The store session that runs; ``None`` when none does."""
+        return None if self._session is None else self._session.session_id
+
+    @property
+    def high_water_mark(self) -> int | None:
+        """The highest committed id that is known; ``None`` before the first session has opened."""
+        return self._high_water_mark
+
+    @property
+    def healthy(self) -> bool:
+        """Whether a session runs and has lately proved that it can commit, or is likely to run within seconds."""
+        if self._task is None or self._task.done():
+            return False
+        if self._session is not None:
+            return self._session.healthy
+        return not self._state.failing and self._loop.time() - self._without_session_since_s < UNHEALTHY_AFTER_S
+
+    def confirm_if_idle(self, *, unasked: bool) -> None:
+        """Have the session that runs find out whether it is :attr:`healthy`, if nothing was committed lately.
+
+        That is done for those who have looked since the last call, or ``unasked``.
+        """
+        if self._session is not None:
+            self._session.confirm_if_idle(unasked=unasked)
+
+    @property
+    def replica_views(self) -> tuple[ReplicaView, ...]:
+        """Every assigned replica as the session that runs, or is being opened, sees it; in order of their names."""
+        session = self._session or self._opening
+        known = {} if session is None else {view.storage: view for view in session.replica_views}
+        return tuple(
+            known.get(storage) or ReplicaView(storage, ReplicaStatus.AWAY, None) for storage in sorted(self._replicas)
+        )
+
+    @property
+    def undecided_bytes(self) -> int:
+        """Of the appends that were given and are not decided, as they go to the storages."""
+        return self._load_bytes() + (self._unresolved_bytes if self._unresolved else 0)
+
+    @property
+    def congested(self) -> bool:
+        """Too much is undecided: give nothing more until ``drained`` is called."""
+        session = self._session
+        load_bytes = self._pending.size_bytes + (0 if session is None else session.undecided_bytes)
+        if load_bytes < self._options.ring_size_bytes:
+            return False
+        self._congestion_seen = True
+        return True
+
+    # Control
+
+    def start(self) -> None:
+        """Open sessions from now on."""
+        assert self._task is None
+        self._task = self._loop.create_task(self._run())
+        self._task.add_done_callback(self._run_done)
+
+    def set_generation(self, generation: int) -> None:
+        """A new assignment: a session of an older generation ends at once (hazard H1)."""
+        if generation > self._generation:
+            self._generation = generation
+            if self._session is None:
+                self._end_visibly()  # a renewal was on its way
+            elif self._state is LogState.DRAINING:
+                self._session.end(SessionEndedError(f"generation {generation} has begun"), tell=False)
+            self._assignment_changed()
+
+    def set_replicas(self, replicas: frozenset[str]) -> None:
+        """The partition is held by these storages from now on; if that is a change, the session is renewed."""
+        if replicas != self._replicas:
+            self._replicas = replicas
+            self._readmissions.keep(replicas)
+            self._renewal_wanted = True
+            self._assignment_changed()
+
+    async def close(self) -> None:
+        """Stop. What is in flight gets the stall time-out to be committed; what stays undecided is never reported."""
+        session = self._session
+        if session is not None:
+            self._flush()
+            self._enter(LogEvent.RENEWED)
+            await session.drain(self._options.stall_timeout_s)
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+        self._lose_session()
+        self._end_visibly()
+
+    def _assignment_changed(self) -> None:
+        self._wake.set()
+        if self._opening is not None:
+            self._opening.end(SessionEndedError("the assignment has changed"), tell=False)
+
+    # Sessions
+
+    def _enter(self, event: LogEvent) -> None:
+        self._state = next_state(self._state, event)
+
+    async def _run(self) -> None:
+        """Have one session after the other, whatever happens (rule L6)."""
+        options = self._options
+        backoff = Backoff(options.initial_retry_interval_s, options.max_retry_interval_s, options.random_source)
+        while True:
+            try:
+                await self._have_session(backoff)
+            except Exception:
+                logger.critical("partition %d: a defect has ended the store session", self.partition_id, exc_info=True)
+                self._enter(LogEvent.FAILED)
+                self._end_visibly()
+                await self._pause(backoff.next_delay_s())
+
+    async def _have_session(self, backoff: Backoff) -> None:
+        try:
+            session, settlement = await self._open_session()
+        except (WaltzError, OSError) as error:
+            self._enter(LogEvent.FAILED)
+            logger.warning("partition %d: no store session could be opened: %s", self.partition_id, error)
+            await self._pause(backoff.next_delay_s())
+            return
+        opened_s = self._loop.time()
+        in_order = False
+        try:
+            self._adopt(session, settlement)
+            in_order = await self._tend(session)
+        finally:
+            # What could not be told stays unresolved; its session has taken nothing yet.
+            if not in_order and not self._unresolved:
+                self._keep_unresolved(session)
+            self._lose_session()
+            await session.close()
+        if in_order or self._loop.time() - opened_s > SHORT_SESSION_S:
+            backoff.reset()
+        else:
+            await self._pause(backoff.next_delay_s())
+
+    def _run_done(self, task: asyncio.Task[None]) -> None:
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            logger.critical("partition %d: the log has stopped by a defect", self.partition_id, exc_info=error)
+
+    async def _open_session(self) -> tuple[StoreSession, Settlement]:
+        """Begin a session, recover, and find out what became of undecided appends."""
+        self._wake.clear()
+        self._renewal_wanted = False
+        if not self._replicas:
+            raise SessionEndedError("no storage is assigned to the partition")
+        replicas = self._replicas
+        begun = await self._next_session.take(self._generation)
+        session = StoreSession(
+            self.partition_id,
+            begun.metadata,
+            begun.version,
+            replicas,
+            node=self._node,
+            connections=self._connections,
+            owner=self,
+            options=self._options,
+        )
+        self._opening = session
+        try:
+            if self._wake.is_set():
+                raise SessionEndedError("the assignment has changed")
+            await session.open()
+            settlement = await settle(session, self._unresolved)
+            if session.ended is not None:
+                raise session.ended
+        except BaseException:
+            await session.close()
+            raise
+        finally:
+            self._opening = None
+        return session, settlement
+
+    def _adopt(self, session: StoreSession, settlement: Settlement) -> None:
+        """The session has opened: go on with it. Its metadata are written, so what it decided is final (S5)."""
+        mark, known_mark = session.high_water_mark, self._high_water_mark
+        unbroken = self._next_session.continuity.session_opened()
+        if self._state.open and (mark != known_mark or not unbroken):
+            # What another owner has told its clients of the end of the log must stay true.
+            self._end_visibly()
+        continued = self._state.open
+        self._enter(LogEvent.CONTINUED if continued else LogEvent.RECOVERED)
+        self._cancel_give_up_timer()
+        self._session = session
+        self._opened_generation = session.generation
+        self._checkpoint_id = session.low_water_mark + self._options.checkpoint_interval
+        self._reader.follow(session)
+        self._count_ring(self._ring_memory)
+        if continued:
+            self._listener.session_begun(session.session_id, unbroken, mark)
+            self._flush()
+            return
+        changed = mark != known_mark or self._given_back or bool(self._unresolved)
+        self._given_back = False
+        if settlement.committed:
+            self._high_water_mark = settlement.committed[-1].transaction_id
+            self._listener.batch_committed(settlement.committed, [encode_appends(settlement.committed)])
+        self._unresolved = list(settlement.failed)
+        if settlement.failed:
+            self._listener.failed(settlement.failed)
+        self._unresolved = []
+        self._high_water_mark = mark
+        self._next_id = mark + 1
+        self._enter(LogEvent.SETTLED)
+        self._listener.session_begun(session.session_id, unbroken, mark)
+        self._listener.session_opened(mark, changed)
+
+    async def _tend(self, session: StoreSession) -> bool:
+        """Until the session is over; whether it was given up on purpose, so that the next one should begin at once."""
+        options = self._options
+        backoff = Backoff(options.initial_retry_interval_s, options.max_retry_interval_s, options.random_source)
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            if session.generation != self._generation:
+                session.end(SessionEndedError(f"generation {self._generation} has begun"), tell=False)
+            elif self._renewal_wanted and session.ended is None:
+                if not await self._next_session.take_ahead(session, lambda: self._has_to_end(session)):
+                    self._try_renewal_later(backoff.next_delay_s())
+                elif await self._give_up_in_order(session):
+                    return True
+            if session.ended is not None:
+                self._keep_unresolved(session)
+                self._lose_session()
+                self._end_visibly()
+                return session.generation != self._generation
+
+    def _has_to_end(self, session: StoreSession) -> bool:
+        return session.ended is not None or session.generation != self._generation
+
+    def _try_renewal_later(self, delay_s: float) -> None:
+        self._cancel_renewal_timer()
+        self._renewal_timer = self._loop.call_later(delay_s, self._wake.set)
+
+    async def _give_up_in_order(self, session: StoreSession) -> bool:
+        """Let everything in flight be committed, for a new session to go on from there; false if that fails."""
+        if session.ended is not None:
+            return False
+        logger.info("partition %d: session %d is renewed", self.partition_id, session.session_id)
+        self._enter(LogEvent.RENEWED)
+        if await session.drain() and session.generation == self._generation:
+            self._lose_session()
+            self._give_up_timer = self._loop.call_later(self._options.stall_timeout_s, self._end_visibly)
+            return True
+        session.end(SessionEndedError("appends stood still during a renewal"), tell=False)
+        return False
+
+    def _cancel_renewal_timer(self) -> None:
+        if self._renewal_timer is not None:
+            self._renewal_timer.cancel()
+            self._renewal_timer = None
+
+    def _lose_session(self) -> None:
+        self._cancel_renewal_timer()
+        if self._session is not None:
+            self._enter(LogEvent.LOST)
+            self._count_ring(None)
+            self._session = None
+            self._reader.follow(None)
+            self._without_session_since_s = self._loop.time()
+
+    def _end_visibly(self) -> None:
+        """Tell the listener that provisional ids are void, and give back what no replica was given."""
+        self._cancel_give_up_timer()
+        if not self._state.open:
+            return
+        self._enter(LogEvent.VOIDED)
+        unwritten = self._pending.take_all()
+        self._given_back = bool(unwritten)
+        self._listener.session_ended(unwritten)
+        self._tell_drained()
+
+    def _cancel_give_up_timer(self) -> None:
+        if self._give_up_timer is not None:
+            self._give_up_timer.cancel()
+            self._give_up_timer = None
+
+    async def _pause(self, delay_s: float) -> None:
+        """Wait, but not when the assignment changes."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(delay_s):
+                await self._wake.wait()
+
+    def _count_ring(self, memory: MemoryAccount | None) -> None:
+        """Have the ring of the session tell its bytes to ``memory``, or to nobody."""
+        ring = None if self._session is None else self._session.ring
+        if ring is not None:
+            ring.memory = memory
+        if memory is None and self._ring_memory is not None:
+            self._ring_memory.set(0)
+
+    # What the session tells
+
+    def session_committed(self, committed: Committed, high_water_mark: int) -> None:
+        self._high_water_mark = high_water_mark
+        self._listener.batch_committed(committed.appends, committed.records)
+        if self._pending.size_bytes:
+            self._flush()
+        session = self._session
+        if session is not None and high_water_mark >= self._checkpoint_id:
+            self.renewal_wanted()
+        if self._congestion_seen:
+            self._tell_drained()
+
+    def session_over(self) -> None:
+        if self._session is not None:  # one that fails while it opens tells it by its exception instead
+            self._wake.set()
+
+    def renew(self) -> None:
+        """Have another store session soon, whatever for; the one that runs ends in order. ``session_begun`` tells."""
+        if self._session is not None and self._state is _SERVING:
+            self.renewal_wanted()
+
+    def renewal_wanted(self) -> None:
+        if not self._renewal_wanted:
+            self._renewal_wanted = True
+            self._wake.set()
+
+    def readmission_wanted(self, storage: str) -> None:
+        if not self._renewal_wanted and self._readmissions.admit(storage, self._loop.time()):
+            logger.info("partition %d: the session is renewed to let storage %s in", self.partition_id, storage)
+            self.renewal_wanted()
+
+    def replica_joined(self, storage: str) -> None:
+        self._readmissions.joined(storage)
+
+    def _tell_drained(self) -> None:
+        if self._congestion_seen and self._load_bytes() < self._options.ring_size_bytes / 2:
+            self._congestion_seen = False
+            self._listener.drained()
+
+    # Appending
+
+    def append(self, appends: Sequence[Append]) -> None:
+        """Write the appends under the provisional ids that they have, which go on where the last ones ended.
+
+        Raises :class:`LogClosedError` when no session is open; then nothing was taken.
+        """
+        if not self._state.open:
+            raise LogClosedError(f"partition {self.partition_id}: no store session is open")
+        first_id, self._next_id = self._next_id, self._next_id + len(appends)
+        assert appends[0].transaction_id == first_id, "ids are dense"
+        assert appends[-1].transaction_id == self._next_id - 1, "ids are dense"
+        self._pending.add(appends)
+        if not self._flush_scheduled:
+            self._flush_scheduled = True
+            self._connections.outbox.prepare(self._flush)
+
+    def _flush(self) -> None:
+        """Everything accepted since the last send goes out, in as few batches as possible."""
+        self._flush_scheduled = False
+        session, options, pending = self._session, self._options, self._pending
+        if session is None or self._state is not _SERVING:
+            return
+        while pending.size_bytes and (ring := session.ring) and ring.undecided_bytes < options.ring_size_bytes:
+            # While much is on its way, waiting for a full batch costs no time: the storages are busy with that.
+            if ring.undecided_count >= options.batches_in_flight and len(pending) < options.max_batch_size:
+                return
+            appends = pending.take_batch()
+            session.append(encode_appends(appends), appends)
+
+    def _keep_unresolved(self, session: StoreSession) -> None:
+        self._unresolved = session.undecided()
+        self._unresolved_bytes = size_of(self._unresolved)
+
+    def _load_bytes(self) -> int:
+        return self._pending.size_bytes + (0 if self._session is None else self._session.undecided_bytes)
+
+    # Reading
+
+    async def read(self, first_id: int, max_count: int, max_bytes: int, timeout_s: float) -> list[Record]:
+        """Committed records; see :meth:`LogReader.read`."""
+        return await self._reader.read(first_id, max_count, max_bytes, timeout_s)
+
+    async def read_headers(self, first_id: int, max_count: int, timeout_s: float) -> list[RecordHeader]:
+        """Headers of committed records; see :meth:`LogReader.read_headers`."""
+        return await self._reader.read_headers(first_id, max_count, timeout_s)
+
+    async def confirm(self, timeout_s: float) -> bool:
+        """Whether :attr:`high_water_mark` was the log's at some moment of this call; see :meth:`LogReader.confirm`."""
+        return await self._reader.confirm(timeout_s)

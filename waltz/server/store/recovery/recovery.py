@@ -1,0 +1,496 @@
+"""Recovery of a partition at the start of a store session, as a state machine: events in, effects out. Pure.
+
+The machine brings the replicas to one common high-water mark, which is at least everything that was ever committed, and
+lets replicas that come later join. It keeps these rules:
+
+* Nothing is changed on a storage before a compare-and-set of the metadata has succeeded *after* that storage answered
+  the session's first request on the present connection: a superseded session cannot touch a storage that has forgotten
+  the newer session's fence in a restart (rule S2).
+* A replica that is lost is forgotten with its mark: it counts as absent until it has come through from the beginning.
+  If the fate of a change on it is unknown, it is barred: the delayed change could strike later, and only the fence of
+  another session keeps it out.
+* A mark that is supported by a copy which the next recovery would cut off is recorded before any storage gets it as
+  low-water mark (rule S7).
+* The session opens after the metadata was written with a quorum of recovered replicas (hazard H4), and a replica takes
+  part in votes only when the metadata says so.
+* Records above a storage's own low-water mark are never trusted if the replica has never been part of a session
+  (hazard H3), and a storage that holds records which the metadata know nothing of is refused, not truncated (H5).
+
+The caller executes effects in the order given; each replica has at most one effect outstanding, the metadata at most
+one write. The result of each effect comes back as the event named in the effect's documentation, or as
+:meth:`RecoveryMachine.replica_lost`.
+"""
+
+import enum
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from waltz.common.cluster.quorum import Evidence, decide_high_water_mark, quorum_of
+from waltz.common.ids import NO_TRANSACTION
+from waltz.common.zk.znodes import UNRESOLVED, PartitionMetadata, ReplicaId, ReplicaState
+from waltz.server.store.recovery.recovery_effects import (
+    Abort,
+    Copy,
+    Effect,
+    GetMaximum,
+    Join,
+    Open,
+    Refuse,
+    Renew,
+    SetLowWaterMark,
+    Truncate,
+    WriteMetadata,
+)
+from waltz.server.store.recovery.replica_states import NO_SESSION, is_clean, states_after_recovery
+
+STUCK_AFTER_COPIES = 3
+"""A replica is not making progress when so many attempts in a row to copy to it have failed."""
+
+
+class Step(enum.Enum):
+    """Where a replica is on its way into the session."""
+
+    ABSENT = "absent"
+    VERIFYING = "verifying"
+    """Connected; waits until the metadata prove that the session was still the newest after that."""
+    INSPECTING = "inspecting"
+    """Truncation to its trusted part, or the question for its maximum, is under way."""
+    PINNING = "pinning"
+    """This session is being persisted at a storage that has none; its low-water mark stays."""
+    KNOWN = "known"
+    """Its mark is known and nothing is under way."""
+    COPYING = "copying"
+    ALIGNING = "aligning"
+    """Truncation to the decided mark is under way."""
+    MARKING = "marking"
+    """The decided mark is being set as its low-water mark."""
+    RECOVERED = "recovered"
+    """Complete; waits until the metadata say so."""
+    JOINED = "joined"
+    REFUSED = "refused"
+
+
+@dataclass(slots=True)
+class _Replica:
+    """What the machine knows about one replica; everything but the first four is of its present connection."""
+
+    replica_id: ReplicaId
+    assigned: bool
+    barred: bool = False
+    connections: int = 0
+    step: Step = Step.ABSENT
+    session_id: int = NO_SESSION
+    low_water_mark: int = NO_TRANSACTION
+    verify_after: int = 0
+    mark: int | None = None
+    counted: bool = False
+    intact: bool = False
+    votes: bool = False
+    may_vote: bool = False
+    must_be_empty: bool = False
+    pin: bool = False
+    pinned_mark: int = NO_TRANSACTION
+    aligned: bool = False
+    marked: bool = False
+    failed_reads: int = 0
+    failed_copies: int = 0
+    """Attempts to copy to it that failed since the last one that did not."""
+
+    @property
+    def stuck(self) -> bool:
+        """Whether it is the target of copies that do not succeed (rule L2)."""
+        return self.failed_copies >= STUCK_AFTER_COPIES
+
+    def reset(self) -> None:
+        """Forget everything that its connection told."""
+        fresh = _Replica(self.replica_id, self.assigned, self.barred, self.connections)
+        for name in _Replica.__slots__:
+            setattr(self, name, getattr(fresh, name))
+
+
+class RecoveryMachine:
+    """Events in, effects out; ``metadata`` and its znode ``version`` are those of the write that began the session."""
+
+    def __init__(self, metadata: PartitionMetadata, version: int, assigned: Iterable[ReplicaId]) -> None:
+        self._metadata = metadata
+        self._version = version
+        self._session_id = metadata.session_id
+        self._assigned = frozenset(assigned)
+        self._previous = frozenset(metadata.replicas)
+        self._quorum = quorum_of(len(self._assigned))
+        self._replicas = {
+            replica_id: _Replica(replica_id, replica_id in self._assigned)
+            for replica_id in sorted(self._assigned | self._previous)
+        }
+        self._first_session = not self._previous
+        self._decided: int | None = NO_TRANSACTION if self._first_session else None
+        self._records: dict[ReplicaId, ReplicaState] = {}
+        self._opened = False
+        self._aborted = False
+        self._writes = 0
+        self._write_in_flight: PartitionMetadata | None = None
+        self._effects: list[Effect] = []
+
+    @property
+    def members(self) -> list[ReplicaId]:
+        """All replicas that matter: the assigned ones, and those that were removed since the last session, which are
+        still witnesses of what was committed."""
+        return list(self._replicas)
+
+    @property
+    def high_water_mark(self) -> int | None:
+        """The mark that the session starts from; ``None`` while it is undecided or not yet recorded (S7)."""
+        return None if self._records else self._decided
+
+    @property
+    def opened(self) -> bool:
+        """Whether :class:`Open` was given."""
+        return self._opened
+
+    @property
+    def copying(self) -> bool:
+        """Whether a replica is being brought up, so that ending an unfinished recovery would cost that progress.
+
+        One whose copies fail again and again makes none.
+        """
+        return any(replica.step is Step.COPYING and not replica.stuck for replica in self._replicas.values())
+
+    @property
+    def joining(self) -> bool:
+        """Whether a replica is on its way, so that ending the session now would cost it its progress."""
+        settled = (Step.ABSENT, Step.REFUSED, Step.JOINED)
+        return any(replica.step not in settled and not replica.stuck for replica in self._replicas.values())
+
+    def connections_of(self, replica_id: ReplicaId) -> int:
+        """How often the replica has been connected: what was read from it before it was lost proves nothing after."""
+        return self._replicas[replica_id].connections
+
+    def step(self, replica_id: ReplicaId) -> Step:
+        """Where a replica is."""
+        return self._replicas[replica_id].step
+
+    def is_barred(self, replica_id: ReplicaId) -> bool:
+        """Whether the replica may not be connected again in this session."""
+        return self._replicas[replica_id].barred
+
+    def mark(self, replica_id: ReplicaId) -> int | None:
+        """Up to where a replica that is connected holds the log; ``None`` while that is unknown."""
+        return self._replicas[replica_id].mark
+
+    def describe(self) -> str:
+        """One line for operators: where every replica is."""
+        parts = (
+            f"{replica.replica_id.connect_string} {'barred' if replica.barred else replica.step.value}"
+            + ("" if replica.mark is None else f" at {replica.mark}")
+            for replica in self._replicas.values()
+        )
+        return f"high-water mark {self._decided if self._decided is not None else 'undecided'}; " + ", ".join(parts)
+
+    # Events
+
+    def replica_connected(self, replica_id: ReplicaId, session_id: int, low_water_mark: int) -> list[Effect]:
+        """The storage answered the last-session-info request of this session: what it has persisted."""
+        replica = self._replicas[replica_id]
+        if replica.barred:
+            raise ValueError(f"{replica_id} is barred from session {self._session_id}")
+        replica.reset()
+        replica.connections += 1
+        replica.step = Step.VERIFYING
+        replica.session_id = session_id
+        replica.low_water_mark = low_water_mark
+        replica.verify_after = self._writes
+        return self._progress()
+
+    def replica_lost(self, replica_id: ReplicaId, *, change_unanswered: bool) -> list[Effect]:
+        """The connection or a request failed. ``change_unanswered``: a truncation, low-water mark or copy was sent, and
+        whether the storage has done it, or still will, is unknown."""
+        replica = self._replicas[replica_id]
+        replica.reset()
+        replica.barred = replica.barred or change_unanswered
+        return self._progress()
+
+    def maximum_known(self, replica_id: ReplicaId, transaction_id: int) -> list[Effect]:
+        """Answer to :class:`GetMaximum` and :class:`Truncate`."""
+        replica = self._replicas[replica_id]
+        if replica.step is Step.INSPECTING:
+            self._inspected(replica, transaction_id)
+        elif replica.step is Step.ALIGNING:
+            replica.mark = transaction_id
+            replica.aligned = True
+            replica.step = Step.KNOWN
+            if self._decided is None or transaction_id > self._decided:
+                self._refuse(replica, f"was told to truncate to {self._decided}, but says {transaction_id}")
+        else:
+            raise ValueError(f"{replica_id}: unexpected maximum in step {replica.step}")
+        return self._progress()
+
+    def low_water_mark_set(self, replica_id: ReplicaId) -> list[Effect]:
+        """Answer to :class:`SetLowWaterMark`."""
+        replica = self._replicas[replica_id]
+        if replica.step is Step.PINNING:
+            replica.session_id = self._session_id
+            replica.mark = replica.pinned_mark
+        elif replica.step is Step.MARKING:
+            replica.marked = True
+        else:
+            raise ValueError(f"{replica_id}: unexpected low-water mark in step {replica.step}")
+        replica.step = Step.KNOWN
+        return self._progress()
+
+    def copied(self, replica_id: ReplicaId, last: int) -> list[Effect]:
+        """Answer to :class:`Copy`: the records up to ``last`` are durable at the replica."""
+        replica = self._replicas[replica_id]
+        assert replica.step is Step.COPYING
+        assert replica.mark is not None
+        assert last > replica.mark
+        replica.mark = last
+        replica.failed_copies = 0
+        replica.step = Step.KNOWN
+        return self._progress()
+
+    def copy_failed(self, replica_id: ReplicaId, source: ReplicaId) -> list[Effect]:
+        """Answer to :class:`Copy`: the source could not be read; nothing was sent to the target."""
+        replica = self._replicas[replica_id]
+        assert replica.step is Step.COPYING
+        replica.step = Step.KNOWN
+        replica.failed_copies += 1
+        first_wanted = NO_TRANSACTION if replica.mark is None else replica.mark + 1
+        # A source that is cut to the decided mark meanwhile has rightly lost what is above it.
+        if self._decided is None or first_wanted <= self._decided:
+            self._replicas[source].failed_reads += 1
+        return self._progress()
+
+    def metadata_written(self, version: int) -> list[Effect]:
+        """The compare-and-set succeeded; ``version`` is the znode's new one."""
+        written = self._write_in_flight
+        assert written is not None
+        self._write_in_flight = None
+        self._metadata, self._version = written, version
+        if self._records and all(written.replicas.get(key) == state for key, state in self._records.items()):
+            self._records = {}
+        for replica in self._replicas.values():
+            if replica.step is Step.RECOVERED and is_clean(written.replicas.get(replica.replica_id), self._session_id):
+                self._join(replica)
+            elif replica.step is Step.VERIFYING and replica.verify_after < self._writes:
+                self._inspect(replica)
+        if self._decided is not None and self._opened_by(written):
+            self._opened = True
+            self._effects.append(Open(self._decided))
+            for replica in self._replicas.values():
+                if not replica.assigned:
+                    replica.reset()  # it was a witness of the previous session, and has told what it knows
+        return self._progress()
+
+    def metadata_read(self, metadata: PartitionMetadata, version: int) -> list[Effect]:
+        """A write failed, or its fate is unknown: this is what the znode holds now."""
+        self._write_in_flight = None
+        if metadata.session_id != self._session_id:
+            if self._opened and metadata.generation == self._metadata.generation:
+                # The owner has taken the next number itself, by a write that it had given up. The members can go on
+                # (were anybody to use that number, their storages would say so), but nobody else can join.
+                self._aborted = True
+                return [Renew()]
+            self._abort(f"session {metadata.session_id} has superseded session {self._session_id}", superseded=True)
+        self._metadata, self._version = metadata, version
+        return self._progress()
+
+    # What to do with a replica
+
+    def _inspect(self, replica: _Replica) -> None:
+        """Find out, by what the metadata say of it, how much of the replica can be trusted."""
+        state = self._metadata.replicas.get(replica.replica_id)
+        if is_clean(state, self._session_id):
+            self._inspect_returning(replica)
+            return
+        refused = self._reason_to_refuse(replica)
+        if refused:
+            self._refuse(replica, refused)
+            return
+        replica.counted = replica.replica_id in self._previous
+        replica.intact = state is not None and replica.session_id >= state.session_id
+        replica.step = Step.INSPECTING
+        own_mark = replica.low_water_mark
+        if self._first_session and (state is None or state.session_id == NO_SESSION):
+            replica.must_be_empty = True
+            self._effects.append(GetMaximum(replica.replica_id))
+        elif state is None or not replica.intact:
+            self._effects.append(Truncate(replica.replica_id, own_mark))
+        elif state.session_id == NO_SESSION:
+            # What a storage without any session holds has been copied by an operator, up to a mark that was certain
+            # at the source, perhaps after the state was written.
+            replica.pin = replica.session_id == NO_SESSION
+            closing = state.closing_high_water_mark
+            trusted = own_mark if replica.pin or closing == UNRESOLVED else min(own_mark, closing)
+            self._effects.append(Truncate(replica.replica_id, trusted))
+        elif state.closing_high_water_mark != UNRESOLVED:
+            self._effects.append(Truncate(replica.replica_id, state.closing_high_water_mark))
+        else:
+            replica.may_vote = True
+            self._effects.append(GetMaximum(replica.replica_id))
+
+    def _inspect_returning(self, replica: _Replica) -> None:
+        """A member that broke away comes back: what it holds is this session's log, and nothing may be cut off it,
+        because its acknowledgements have been counted."""
+        if replica.session_id != self._session_id:
+            self._abort(f"storage {replica.replica_id.connect_string} has forgotten this session", superseded=False)
+            return
+        replica.counted = replica.replica_id in self._previous
+        replica.intact = True
+        replica.aligned = replica.marked = True
+        replica.step = Step.INSPECTING
+        self._effects.append(GetMaximum(replica.replica_id))
+
+    def _reason_to_refuse(self, replica: _Replica) -> str | None:
+        mark = self.high_water_mark
+        if mark is not None and replica.low_water_mark > mark:
+            return (
+                f"has low-water mark {replica.low_water_mark}, above the partition's high-water mark {mark}:"
+                " it may hold committed transactions that the metadata in ZooKeeper have lost"
+            )
+        return None
+
+    def _inspected(self, replica: _Replica, maximum: int) -> None:
+        if replica.must_be_empty and maximum > NO_TRANSACTION:
+            self._refuse(
+                replica,
+                f"holds transactions up to {maximum} of a partition that is new according to ZooKeeper;"
+                " restore its metadata, or delete the partition's files at the storage",
+            )
+            return
+        if replica.pin:
+            # Without a persisted session a copy on it could not be recorded (S7): the next recovery would cut it off.
+            replica.pin = False
+            replica.pinned_mark = maximum
+            replica.step = Step.PINNING
+            self._effects.append(SetLowWaterMark(replica.replica_id, replica.low_water_mark))
+            return
+        replica.mark = maximum
+        replica.votes = replica.may_vote and maximum >= replica.low_water_mark
+        replica.step = Step.KNOWN
+
+    def _refuse(self, replica: _Replica, reason: str) -> None:
+        replica.reset()
+        replica.step = Step.REFUSED
+        self._effects.append(Refuse(replica.replica_id, reason))
+
+    def _join(self, replica: _Replica) -> None:
+        assert replica.mark is not None
+        replica.step = Step.JOINED
+        self._effects.append(Join(replica.replica_id, replica.mark))
+
+    def _abort(self, reason: str, *, superseded: bool) -> None:
+        if not self._aborted:
+            self._aborted = True
+            self._effects.append(Abort(reason, superseded))
+
+    # Progress of all
+
+    def _progress(self) -> list[Effect]:
+        if not self._aborted:
+            if self._decided is None:
+                self._decide()
+            for replica in self._replicas.values():
+                if replica.step is Step.KNOWN:
+                    self._advance(replica)
+            self._write()
+        effects, self._effects = self._effects, []
+        return effects
+
+    def _decide(self) -> None:
+        counted = [replica for replica in self._replicas.values() if replica.counted]
+        evidence = [Evidence(r.mark, r.votes, r.intact) for r in counted if r.mark is not None]
+        mark = decide_high_water_mark(evidence, len(self._previous))
+        if mark is not None:
+            self._decided = mark
+            self._records = self._records_for(mark, [r for r in counted if r.mark is not None and r.mark >= mark])
+
+    def _records_for(self, mark: int, support: list[_Replica]) -> dict[ReplicaId, ReplicaState]:
+        """Rule S7: the states to be written before ``mark`` is used, if the copies that last by themselves are too few.
+
+        A storage that is older than the metadata is left out: its copy is evidence for nobody, now or later.
+        """
+        lasting = 0
+        records: dict[ReplicaId, ReplicaState] = {}
+        for replica in support:
+            state = self._metadata.replicas[replica.replica_id]
+            if not replica.intact:
+                continue
+            if state.closing_high_water_mark == UNRESOLVED or (
+                state.session_id != NO_SESSION and state.closing_high_water_mark >= mark
+            ):
+                lasting += 1
+            else:
+                session_id = replica.session_id if state.session_id == NO_SESSION else state.session_id
+                records[replica.replica_id] = ReplicaState(replica.replica_id, session_id, mark)
+        return {} if lasting >= quorum_of(len(self._previous)) else records
+
+    def _advance(self, replica: _Replica) -> None:
+        assert replica.mark is not None
+        target = self.high_water_mark
+        if target is None:
+            if self._decided is None and replica.counted:
+                self._copy(replica, None)
+        elif not replica.assigned:
+            return
+        elif replica.mark < target:
+            self._copy(replica, target)
+        elif not replica.aligned:
+            replica.step = Step.ALIGNING
+            self._effects.append(Truncate(replica.replica_id, target))
+        elif not replica.marked:
+            replica.step = Step.MARKING
+            self._effects.append(SetLowWaterMark(replica.replica_id, target))
+        elif is_clean(self._metadata.replicas.get(replica.replica_id), self._session_id):
+            self._join(replica)
+        else:
+            replica.step = Step.RECOVERED
+
+    def _copy(self, replica: _Replica, target: int | None) -> None:
+        """Have the replica catch up with the nearest one that is ahead of it, by preference one that could be read."""
+        own_mark = replica.mark
+        assert own_mark is not None
+        sources = [
+            (other.failed_reads, other.mark, other.replica_id)
+            for other in self._replicas.values()
+            if other.mark is not None and other.mark > own_mark and (other.counted or other.marked)
+        ]
+        if sources:
+            _, mark, source = min(sources)
+            replica.step = Step.COPYING
+            last = mark if target is None else min(mark, target)
+            self._effects.append(Copy(replica.replica_id, source, own_mark + 1, last))
+
+    # Metadata
+
+    def _write(self) -> None:
+        if self._write_in_flight is not None:
+            return
+        wanted = self._wanted_write()
+        if wanted is not None:
+            self._writes += 1
+            self._write_in_flight = wanted
+            self._effects.append(WriteMetadata(wanted, self._version))
+
+    def _wanted_write(self) -> PartitionMetadata | None:
+        if self._records:
+            return self._metadata._replace(replicas=self._metadata.replicas | self._records)
+        steps = [replica.step for replica in self._replicas.values()]
+        members_wait = Step.RECOVERED in steps if self._opened else self._quorum_recovered()
+        if self.high_water_mark is not None and members_wait:
+            clean = [r.replica_id for r in self._replicas.values() if r.step in (Step.RECOVERED, Step.JOINED)]
+            states = states_after_recovery(self._metadata, self._assigned, clean, self.high_water_mark)
+            return self._metadata._replace(replicas=states)
+        connected = sum(1 for replica in self._replicas.values() if replica.step not in (Step.ABSENT, Step.REFUSED))
+        if Step.VERIFYING in steps and (self._opened or connected >= self._quorum):
+            return self._metadata
+        return None
+
+    def _quorum_recovered(self) -> bool:
+        return sum(1 for r in self._replicas.values() if r.step in (Step.RECOVERED, Step.JOINED)) >= self._quorum
+
+    def _opened_by(self, written: PartitionMetadata) -> bool:
+        """Whether this write was the one that ends the recovery: a quorum of members is in it."""
+        if self._opened or self.high_water_mark is None:
+            return False
+        members = sum(1 for state in written.replicas.values() if is_clean(state, self._session_id))
+        return members >= self._quorum

@@ -1,0 +1,80 @@
+"""What the recovery of a partition wants done; see :mod:`waltz.server.store.recovery.recovery`. Pure."""
+
+from typing import NamedTuple
+
+from waltz.common.zk.znodes import PartitionMetadata, ReplicaId
+
+
+class GetMaximum(NamedTuple):
+    """Ask for the highest id stored; event :meth:`RecoveryMachine.maximum_known`."""
+
+    replica_id: ReplicaId
+
+
+class Truncate(NamedTuple):
+    """Remove everything above an id; event :meth:`RecoveryMachine.maximum_known` with the resulting maximum."""
+
+    replica_id: ReplicaId
+    transaction_id: int
+
+
+class SetLowWaterMark(NamedTuple):
+    """Persist session and low-water mark; event :meth:`RecoveryMachine.low_water_mark_set`."""
+
+    replica_id: ReplicaId
+    low_water_mark: int
+
+
+class Copy(NamedTuple):
+    """Copy some records, in order from ``first``, at most up to ``last``.
+
+    Event :meth:`RecoveryMachine.copied`, or :meth:`RecoveryMachine.copy_failed` when the source could not be read.
+    """
+
+    replica_id: ReplicaId
+    source: ReplicaId
+    first: int
+    last: int
+
+
+class Refuse(NamedTuple):
+    """The storage cannot take part as it is; drop the connection and tell the operator why."""
+
+    replica_id: ReplicaId
+    reason: str
+
+
+class Join(NamedTuple):
+    """The replica is a member of the session and holds everything up to ``position``; its votes count from now on."""
+
+    replica_id: ReplicaId
+    position: int
+
+
+class WriteMetadata(NamedTuple):
+    """Compare-and-set; event :meth:`RecoveryMachine.metadata_written`, or, after any failure, a fresh read and
+    :meth:`RecoveryMachine.metadata_read`."""
+
+    metadata: PartitionMetadata
+    version: int
+
+
+class Open(NamedTuple):
+    """A quorum has recovered and the metadata says so: the session may begin after this mark."""
+
+    high_water_mark: int
+
+
+class Abort(NamedTuple):
+    """This session can never open (or has to end); nothing more will come from the machine."""
+
+    reason: str
+    superseded: bool
+
+
+class Renew(NamedTuple):
+    """This session cannot write the metadata any more, but goes on until the owner has begun another one."""
+
+
+Effect = GetMaximum | Truncate | SetLowWaterMark | Copy | Refuse | Join | WriteMetadata | Open | Abort | Renew
+ReplicaEffect = GetMaximum | Truncate | SetLowWaterMark | Copy | Refuse | Join

@@ -1,0 +1,500 @@
+"""One replica in one store session: connect, recover, then follow the session's batches. The I/O of the machine.
+
+A replica goes round in a circle: connect with back-off, let the recovery machine bring it up, serve until something
+fails. While it serves, batches go to it straight from the ring, within a window of bytes; there is no task and no
+future on that path. A replica that needs a batch which is no longer in the ring leaves the window, copies committed
+records from the others, and comes back at a batch that is still in the ring (rule S8).
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Iterator
+from functools import partial
+
+from waltz.common.errors import WaltzError
+from waltz.common.ids import NO_TRANSACTION
+from waltz.common.net.backoff import Backoff
+from waltz.common.records import Record, encode_records
+from waltz.common.zk.znodes import ReplicaId
+from waltz.server.store.connections import Lane, StorageRpc
+from waltz.server.store.interface import ReadFailedError
+from waltz.server.store.recovery.recovery_effects import (
+    Copy,
+    GetMaximum,
+    Join,
+    Refuse,
+    ReplicaEffect,
+    SetLowWaterMark,
+    Truncate,
+)
+from waltz.server.store.replica.copying import ReadAhead
+from waltz.server.store.replica.replica_session import ReplicaSession
+from waltz.server.store.replica.replica_stages import Stage, StageEvent, next_stage
+from waltz.server.store.replica.replica_view import ReplicaStatus, ReplicaView
+from waltz.storage.remote.errors import RemoteStorageError
+
+logger = logging.getLogger(__name__)
+
+MAX_IN_FLIGHT_REQUESTS = 64
+"""Appends in flight to one replica of a partition, beside the limit in bytes. The original's storages stop reading a
+connection, which all partitions share, while 100 requests of one of them wait for its disk; behind that even a question
+that needs no disk stays unanswered. The rest of the 100 is for recoveries and reads."""
+
+_SERVING, _LAGGING = Stage.SERVING, Stage.LAGGING  # a member costs a call wherever it is looked up in its class
+
+STABLE_AFTER_S = 10.0
+"""A replica that has served for so long starts with the shortest back-off again."""
+
+
+class ReplicaRefusedError(WaltzError):
+    """The recovery machine does not take the storage in; the text is for the operator."""
+
+
+class ReplicaStalledError(WaltzError):
+    """The replica left appends unanswered for too long."""
+
+
+class Replica:
+    """The I/O of one replica. All methods belong to the loop; :meth:`run` is a task of the session."""
+
+    def __init__(self, session: ReplicaSession, replica_id: ReplicaId) -> None:
+        self.replica_id = replica_id
+        self.storage = replica_id.connect_string
+        self.acked = NO_TRANSACTION
+        """Highest id that the replica is known, by its acknowledgements in this session, to have made durable."""
+        self.next_id = 0
+        """Id of the next record to send; meaningful while live."""
+        self._session = session
+        self._loop = asyncio.get_running_loop()
+        options = session.options
+        self._backoff = Backoff(options.initial_retry_interval_s, options.max_retry_interval_s, options.random_source)
+        self._client: StorageRpc | None = None
+        self._end_watch: Callable[[], None] | None = None
+        self._mailbox: asyncio.Queue[ReplicaEffect | None] = asyncio.Queue()
+        self._wake = asyncio.Event()
+        self._stage = Stage.AWAY
+        self._failure: Exception | None = None
+        """Why the replica was given up."""
+        self._life = 0
+        """Counts the connections. An answer to what was sent in an earlier one is true, so an acknowledgement counts;
+        but it says nothing of the present one, whose window and failures are its own."""
+        self._window_size_bytes = options.window_size_bytes
+        self._in_flight_bytes = 0
+        self._in_flight_count = 0
+        self._last_progress_s = 0.0
+        self._sent_position = 0
+        self._watched_position: int | None = None
+        self._watched_bytes = 0
+        self._copy_failing_since_s: float | None = None
+        self._copy_written: asyncio.Future[None] | None = None
+        self._change_unanswered = False
+        """Whether the storage may still carry out a change that it has not answered (rule S2)."""
+        self._serving_since_s: float | None = None
+        self._copies: ReadAhead[tuple[ReplicaId, int]] = ReadAhead(self._read_from, options.copy_size_bytes)
+        self._last_failure = ""
+        self._refused = False
+        self._clock = options.timings.clock
+        self._acknowledgement = options.timings.acknowledgements.of(self.storage)
+
+    def deliver(self, effect: ReplicaEffect) -> None:
+        """An effect of the machine for this replica; carried out by :meth:`run`."""
+        if isinstance(effect, Join):
+            # At once, so that whoever counts the members counts this one.
+            self._enter(StageEvent.JOINED)
+            self.next_id = effect.position + 1
+            self.acked = max(self.acked, min(effect.position, self._session.high_water_mark))
+        self._mailbox.put_nowait(effect)
+
+    @property
+    def live(self) -> bool:
+        """Joined and not failed since: its votes can be expected."""
+        return self._stage.live
+
+    @property
+    def owes(self) -> bool:
+        """Whether acknowledgements are outstanding."""
+        return self._stage.writes and self._in_flight_bytes > 0
+
+    @property
+    def view(self) -> ReplicaView:
+        """What operators are told."""
+        machine = self._session.machine
+        if self.live:
+            position: int | None = self.acked
+            status = ReplicaStatus.LAGGING if self._stage is _LAGGING else ReplicaStatus.CURRENT
+        else:
+            position = machine.mark(self.replica_id)
+            if machine.is_barred(self.replica_id):
+                status = ReplicaStatus.BARRED
+            elif self._refused:
+                status = ReplicaStatus.REFUSED
+            elif self._stage is Stage.RECOVERING:
+                status = ReplicaStatus.COPYING
+            else:
+                status = ReplicaStatus.AWAY
+        lag = None if position is None else max(self._session.high_water_mark - position, 0)
+        return ReplicaView(self.storage, status, lag)
+
+    def holds(self, transaction_id: int) -> bool:
+        """Whether a committed record can be read from this replica."""
+        return self.live and self.acked >= transaction_id
+
+    async def run(self) -> None:
+        """Connect, recover and serve until cancelled, or until only another session can help."""
+        while True:
+            await self._one_life()
+            if self._session.machine.is_barred(self.replica_id):
+                await self._wait_for_another_session()
+            delay_s = self._backoff.next_delay_s()
+            if self._session.ring is None:
+                # Nothing is written until a quorum is back: be quick to notice.
+                delay_s = min(delay_s, self._session.options.opening_retry_interval_s)
+            await asyncio.sleep(delay_s)
+
+    # One connection's worth
+
+    def _enter(self, event: StageEvent) -> None:
+        self._stage = next_stage(self._stage, event)
+
+    async def _one_life(self) -> None:
+        self._begin_life()
+        try:
+            await self._follow_session()
+        except (WaltzError, OSError) as error:
+            self._session.noticed(error)
+            self._log_failure(error)
+        finally:
+            if self._end_watch is not None:
+                self._end_watch()
+                self._end_watch = None
+            await self._copies.close()
+        if self._serving_since_s is not None and self._loop.time() - self._serving_since_s > STABLE_AFTER_S:
+            self._backoff.reset()
+        self._end_life()
+
+    async def _follow_session(self) -> None:
+        """Connect, recover and serve, until something fails, which is raised."""
+        session = self._session
+        client = await session.connections.client(self.storage)
+        info = await client.last_session_info(
+            session.session_id, session.partition_id, timeout_s=session.options.rpc_timeout_s
+        )
+        self._client = client
+        self._enter(StageEvent.CONNECTED)
+        self._end_watch = session.connections.watch(client, partial(self._connection_closed, self._life))
+        session.execute(session.machine.replica_connected(self.replica_id, info.session_id, info.low_water_mark))
+        position = await self._recover(client)
+        self._refused = False
+        self._serving_since_s = self._loop.time()
+        if self._life > 1:
+            self._log_state(f"is a member of session {session.session_id} again")
+        self._last_failure = ""
+        await self._begin_to_serve(position)
+        await self._serve(client)
+
+    def _begin_life(self) -> None:
+        self._life += 1
+        self._failure = None
+        self._serving_since_s = None
+        self._in_flight_bytes = self._in_flight_count = 0
+        self._watched_position = None
+        self._copy_failing_since_s = None
+        self._change_unanswered = False
+        self._wake.clear()
+        while not self._mailbox.empty():
+            self._mailbox.get_nowait()
+
+    def _end_life(self) -> None:
+        was_live = self.live
+        self._enter(StageEvent.ENDED)
+        self._client = None
+        effects = self._session.machine.replica_lost(self.replica_id, change_unanswered=self._change_unanswered)
+        if self._change_unanswered:
+            self._log_state("is left out until the next session: it may still act on what it has not answered")
+        self._session.execute(effects)
+        if was_live:
+            self._session.replica_left()
+
+    def _log_state(self, state: str) -> None:
+        logger.info("partition %d, replica %s: %s", self._session.partition_id, self.storage, state)
+
+    def _log_failure(self, error: Exception) -> None:
+        """Once per kind of trouble: attempts are repeated for as long as it lasts."""
+        text = str(error)
+        self._refused = isinstance(error, ReplicaRefusedError)
+        level = logging.ERROR if self._refused else logging.WARNING
+        level = logging.DEBUG if text == self._last_failure else level
+        self._last_failure = text
+        logger.log(level, "partition %d, replica %s: %s", self._session.partition_id, self.storage, error)
+
+    async def _wait_for_another_session(self) -> None:
+        """The storage may still act on a request of this session: stay away, and say when it can be reached again."""
+        while True:
+            await asyncio.sleep(self._backoff.next_delay_s())
+            try:
+                await self._session.connections.client(self.storage)
+            except (WaltzError, OSError) as error:
+                logger.info("partition %d, replica %s: %s", self._session.partition_id, self.storage, error)
+            else:
+                self._session.barred_replica_reachable(self.storage)
+
+    # Recovery
+
+    async def _recover(self, client: StorageRpc) -> int:
+        """Carry out the machine's effects until the replica has joined; the id up to which it holds the log."""
+        session, machine = self._session, self._session.machine
+        ids, timeout_s = (session.session_id, session.partition_id), session.options.change_timeout_s
+        while True:
+            effect = await self._next_effect()
+            match effect:
+                case Join(position=position):
+                    return position
+                case Refuse(reason=reason):
+                    raise ReplicaRefusedError(f"the storage {reason}")
+                case GetMaximum():
+                    maximum = await client.max_transaction_id(*ids, timeout_s=session.options.rpc_timeout_s)
+                    session.execute(machine.maximum_known(self.replica_id, maximum))
+                case Truncate(transaction_id=transaction_id):
+                    with self._changing():
+                        maximum = await client.truncate(*ids, transaction_id, timeout_s=timeout_s)
+                    session.execute(machine.maximum_known(self.replica_id, maximum))
+                case SetLowWaterMark(low_water_mark=mark):
+                    with self._changing():
+                        await client.set_low_water_mark(*ids, mark, timeout_s=timeout_s)
+                    session.execute(machine.low_water_mark_set(self.replica_id))
+                case Copy():
+                    await self._copy(client, effect)
+
+    @contextlib.contextmanager
+    def _changing(self) -> Iterator[None]:
+        """Around a request that changes the storage: without an answer it may still be carried out later."""
+        self._change_unanswered = True
+        try:
+            yield
+        except RemoteStorageError:
+            self._change_unanswered = False
+            raise
+        self._change_unanswered = False
+
+    async def _next_effect(self) -> ReplicaEffect | None:
+        """The machine's next effect; a connection that breaks meanwhile is noticed."""
+        effect = await self._mailbox.get()
+        if self._failure is not None:
+            raise self._failure
+        return effect
+
+    async def _copy(self, client: StorageRpc, effect: Copy) -> None:
+        session = self._session
+        ids = (session.session_id, session.partition_id)
+        source = (effect.source, session.machine.connections_of(effect.source))
+        try:
+            records = await self._copies.take(source, effect.first, effect.last)
+        except (WaltzError, OSError) as error:
+            session.noticed(error)
+            self._log_failure(error)
+            await asyncio.sleep(self._backoff.next_delay_s())
+            session.execute(session.machine.copy_failed(self.replica_id, effect.source))
+            return
+        with self._changing():
+            await client.append(*ids, records, timeout_s=session.options.change_timeout_s)
+        self._backoff.reset()
+        session.execute(session.machine.copied(self.replica_id, records[-1].transaction_id))
+
+    async def _read_from(self, source: tuple[ReplicaId, int], first: int, count: int) -> list[Record]:
+        session = self._session
+        storage = source[0].connect_string
+        async with asyncio.timeout(session.options.rpc_timeout_s):
+            reading = await session.connections.client(storage, Lane.READ)
+        ids = (session.session_id, session.partition_id)
+        records = await reading.records(*ids, first, count, timeout_s=session.options.read_timeout_s)
+        if not records:
+            raise ReadFailedError(f"storage {storage} does not have transaction {first}")
+        return records
+
+    # Serving
+
+    async def _begin_to_serve(self, position: int) -> None:
+        """Wait until the others have committed what this replica holds.
+
+        A member that comes back may hold records whose acknowledgement was lost. They are not voted for again, and an
+        acknowledgement of later records would cover them.
+        """
+        await self._session.wait_committed(position)
+        self._enter(StageEvent.FOLLOWING)
+        self._session.replica_joined(self.storage)
+        self.pump()
+
+    async def _serve(self, client: StorageRpc) -> None:
+        """Follow the session until something fails, which is raised."""
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            if self._failure is not None:
+                raise self._failure
+            if self._stage is _LAGGING and self._in_flight_bytes == 0:
+                await self._catch_up(client)
+
+    def pump(self) -> None:
+        """Send what the window admits; called when there is something new and when acknowledgements came.
+
+        While the connection, which all partitions share, has much unsent, one batch is in flight: the others wait in
+        the ring, whose bytes are accounted for. The acknowledgement of that one brings the next call.
+        """
+        session, client = self._session, self._client
+        ring = session.ring
+        if self._stage is not _SERVING or client is None or ring is None:
+            return
+        window_bytes = self._window_size_bytes
+        while (
+            self.next_id < ring.next_id
+            and self._in_flight_bytes < window_bytes
+            and self._in_flight_count < MAX_IN_FLIGHT_REQUESTS
+        ):
+            if self._in_flight_count and not client.writable:
+                return
+            batch = ring.by_first_id.get(self.next_id) or ring.get(self.next_id)
+            if batch is None:
+                self._enter(StageEvent.FELL_BEHIND)
+                self._wake.set()
+                return
+            size_bytes = len(batch.payload)
+            if not self._in_flight_bytes:
+                self._last_progress_s = self._loop.time()
+            self._in_flight_bytes += size_bytes
+            self._in_flight_count += 1
+            self.next_id = batch.last_id + 1
+            done = partial(self._appended, self._life, batch.last_id, size_bytes, batch.given_s)
+            self._sent_position = client.append_encoded(
+                session.session_id, session.partition_id, batch.payload, batch.count, done
+            )
+
+    def _appended(self, life: int, last_id: int, size_bytes: int, given_s: float, error: Exception | None) -> None:
+        if error is not None:
+            self._session.noticed(error)
+            if life == self._life:
+                self.fail(error)
+            return
+        self._acknowledgement.observe(self._clock() - given_s)
+        if life == self._life:
+            self._in_flight_bytes -= size_bytes
+            self._in_flight_count -= 1
+            self._last_progress_s = self._loop.time()
+            self._watched_position = None
+            if self._stage is _LAGGING and self._in_flight_bytes == 0:
+                self._wake.set()
+        # An acknowledgement that arrives after the replica was given up is as true as any other.
+        session = self._session
+        if last_id > self.acked:
+            self.acked = last_id
+            session.acknowledged()
+        ring = session.ring
+        if ring is not None and self.next_id < ring.next_id:
+            self.pump()
+
+    def fail(self, error: Exception) -> None:
+        """Give the replica up: it has to join again from the beginning."""
+        if self._failure is None:
+            self._failure = error
+            was_live = self.live
+            self._enter(StageEvent.FAILED)
+            self._wake.set()
+            self._mailbox.put_nowait(None)
+            if self._copy_written is not None:
+                _settle(self._copy_written, error)
+            if was_live:
+                self._session.replica_left()
+
+    def forgive(self, time_s: float) -> None:
+        """Do not count so much time against the replica: nobody listened to it."""
+        self._last_progress_s += time_s
+
+    def check_progress(self, now_s: float, limit_s: float, *, needed: bool) -> None:
+        """Give the replica up if nothing has moved for it for so long although something should (rules L1, L2).
+
+        ``needed``: commitment stands still, so that a copy which does not succeed is no reason to wait either.
+        """
+        if needed and self._copy_failing_since_s is not None and now_s - self._copy_failing_since_s > limit_s:
+            self.fail(ReplicaStalledError(f"storage {self.storage} lags, and what it lacks cannot be read anywhere"))
+        client = self._client
+        if client is None or not self.owes:
+            return
+        if self._watched_position is None:
+            # From early on, so that what has moved is known when the limit becomes a short one.
+            if now_s - self._last_progress_s < self._session.options.stall_timeout_s / 4:
+                return
+            self._watched_position = self._sent_position
+            self._watched_bytes = client.transfer(self._sent_position).moved_bytes
+        moved_bytes, allowance_s = client.transfer(self._watched_position)
+        if moved_bytes != self._watched_bytes:
+            self._watched_bytes, self._last_progress_s = moved_bytes, now_s
+        waiting_s = now_s - self._last_progress_s
+        if waiting_s > limit_s + allowance_s:
+            self.fail(ReplicaStalledError(f"storage {self.storage} left appends unanswered for {waiting_s:.1f} s"))
+
+    def _connection_closed(self, life: int, error: Exception | None) -> None:
+        if life == self._life and self._client is not None:
+            self.fail(error or WaltzError(f"the connection to storage {self.storage} closed"))
+
+    async def _catch_up(self, client: StorageRpc) -> None:
+        """Copy committed records from other replicas until the next one needed is in the ring."""
+        session, ring = self._session, self._session.ring
+        if ring is None:
+            return
+        self._log_state(f"lags at {self.next_id - 1}, copying from others")
+        copies = ReadAhead(self._read_from_others, session.options.copy_size_bytes)
+        try:
+            while self.next_id < ring.first_id:
+                await self._catch_up_step(client, copies, ring.first_id - 1)
+        finally:
+            await copies.close()
+        self._log_state("is current again")
+        self._enter(StageEvent.CAUGHT_UP)
+        self.pump()
+
+    async def _catch_up_step(self, client: StorageRpc, copies: ReadAhead[None], last: int) -> None:
+        session = self._session
+        try:
+            records = await copies.take(None, self.next_id, last)
+        except ReadFailedError as error:
+            if self._copy_failing_since_s is None:
+                self._copy_failing_since_s = self._loop.time()
+            self._log_failure(error)
+            await asyncio.sleep(self._backoff.next_delay_s())
+        else:
+            self._copy_failing_since_s = None
+            await self._write_copy(client, records)
+            self._backoff.reset()
+            self.next_id = records[-1].transaction_id + 1
+            self.acked = max(self.acked, self.next_id - 1)
+            session.acknowledged()
+        if self._failure is not None:
+            raise self._failure
+
+    async def _write_copy(self, client: StorageRpc, records: list[Record]) -> None:
+        """Append copied records, watched for progress like everything that is in flight."""
+        session = self._session
+        payload = encode_records(records)
+        written = self._copy_written = self._loop.create_future()
+        self._in_flight_bytes = len(payload)
+        self._last_progress_s, self._watched_position = self._loop.time(), None
+        try:
+            self._sent_position = client.append_encoded(
+                session.session_id, session.partition_id, payload, len(records), partial(_settle, written)
+            )
+            await written
+        finally:
+            self._copy_written = None
+            self._in_flight_bytes = 0
+
+    async def _read_from_others(self, _: None, first: int, count: int) -> list[Record]:
+        return await self._session.read(first, count, except_from=self.replica_id)
+
+
+def _settle(future: asyncio.Future[None], error: Exception | None) -> None:
+    if future.done():
+        return
+    if error is None:
+        future.set_result(None)
+    else:
+        future.set_exception(error)

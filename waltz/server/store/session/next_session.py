@@ -1,0 +1,96 @@
+"""The number of a partition's next session, taken when it is needed, or while the present session goes on."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from typing import NamedTuple
+
+from waltz.common.errors import WaltzError
+from waltz.common.zk.znodes import PartitionMetadata
+from waltz.server.store.interface import SessionEndedError, SupersededError
+from waltz.server.store.metadata_node import MetadataNode
+from waltz.server.store.session.continuity import Continuity
+from waltz.server.store.session.session import StoreSession
+
+logger = logging.getLogger(__name__)
+
+
+class Begun(NamedTuple):
+    """The metadata with the number of a session that nobody has opened yet, and their version."""
+
+    metadata: PartitionMetadata
+    version: int
+
+
+class NextSession:
+    """Keeps a number that was taken ahead until it is used.
+
+    Storages do not know of a session before its recovery, so taking its number disturbs nothing. Were the present
+    session given up first, appends would have to wait for as long as ZooKeeper is away.
+    """
+
+    def __init__(self, node: MetadataNode, wake: asyncio.Event, timeout_s: float) -> None:
+        """``wake`` is set whenever the present session may have become one that has to end in any case."""
+        self._node = node
+        self._wake = wake
+        self._timeout_s = timeout_s
+        self._ahead: Begun | None = None
+        self.continuity = Continuity()
+
+    async def begin(self, generation: int) -> Begun:
+        """Take a number. Raises :class:`SupersededError` when a newer generation has been here, ``ZooKeeperError``,
+        and ``ProtocolError`` when the metadata cannot be decoded."""
+        begun = Begun(*await self._node.begin_session(generation))
+        self.continuity.session_taken(begun.metadata.session_id, generation)
+        return begun
+
+    async def take(self, generation: int) -> Begun:
+        """The number that was taken ahead for an owner of this generation, or another; raises as :meth:`begin`."""
+        begun, self._ahead = self._ahead, None
+        if begun is None or begun.metadata.generation != generation:
+            return await self.begin(generation)
+        return begun
+
+    async def take_ahead(self, session: StoreSession, superfluous: Callable[[], bool]) -> bool:
+        """Take the number of the session that follows ``session``; false when that has to be tried again.
+
+        ``superfluous`` tells whether the session has to end in any case; then ZooKeeper is not waited for. A session
+        that another owner has superseded ends.
+        """
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                self._ahead = await self._unless(superfluous, self.begin(session.generation))
+        except SupersededError as error:
+            session.end(error)
+        except SessionEndedError:
+            return False
+        except (WaltzError, OSError) as error:
+            logger.warning(
+                "partition %d: session %d goes on, its renewal is postponed: %s",
+                session.partition_id,
+                session.session_id,
+                str(error) or "ZooKeeper does not answer",
+            )
+            return False
+        return True
+
+    async def _unless(self, superfluous: Callable[[], bool], beginning: Coroutine[object, object, Begun]) -> Begun:
+        loop = asyncio.get_running_loop()
+        task = loop.create_task(beginning)
+        woken = loop.create_task(self._wake.wait())
+        try:
+            while not task.done():
+                await asyncio.wait((task, woken), return_when=asyncio.FIRST_COMPLETED)
+                if not woken.done():
+                    continue
+                if superfluous():
+                    break
+                self._wake.clear()
+                woken = loop.create_task(self._wake.wait())
+            if not task.done():
+                raise SessionEndedError("the session has ended")
+            return task.result()
+        finally:
+            task.cancel()
+            woken.cancel()
+            await asyncio.gather(task, woken, return_exceptions=True)

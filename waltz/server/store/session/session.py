@@ -1,0 +1,484 @@
+"""One store session: the period in which one server, under one session id, writes one partition.
+
+A session starts with a recovery (:mod:`waltz.server.store.recovery.recovery`), then takes batches, hands each to all
+replicas at once, several in flight, and commits them in order as soon as a quorum of the *assigned* replicas has made
+them durable. The failure of one replica leaves the others' work alone; the session ends when a quorum cannot be reached
+any more, when any storage says that it has seen a newer session (rule S2), or when the metadata say so. A session never
+comes back: what was undecided is settled by its successor (rule S5).
+"""
+
+import asyncio
+import logging
+from collections.abc import Coroutine, Iterable, Sequence
+from typing import Protocol
+
+from waltz.common.cluster.quorum import can_reach, committed_mark, quorum_of
+from waltz.common.errors import ProtocolError, WaltzError
+from waltz.common.ids import NO_TRANSACTION
+from waltz.common.net.backoff import Backoff
+from waltz.common.records import Record, RecordHeader
+from waltz.common.zk.client import NoNodeError, ZooKeeperError
+from waltz.common.zk.znodes import PartitionMetadata, ReplicaId
+from waltz.server.store.connections import StorageConnections
+from waltz.server.store.interface import Append, ReadFailedError, SessionEndedError, StoreOptions, SupersededError
+from waltz.server.store.metadata_node import MetadataNode
+from waltz.server.store.recovery.recovery import RecoveryMachine
+from waltz.server.store.recovery.recovery_effects import Abort, Effect, Open, Renew, WriteMetadata
+from waltz.server.store.replica.reader import ReplicaReader
+from waltz.server.store.replica.replica import Replica
+from waltz.server.store.replica.replica_view import ReplicaView
+from waltz.server.store.ring import BatchRing, Committed
+from waltz.storage.remote.errors import RemoteStorageError
+
+logger = logging.getLogger(__name__)
+
+OPENING_REPORT_INTERVAL_S = 10.0
+"""How often a recovery that takes long says what it is waiting for."""
+
+
+class SessionOwner(Protocol):
+    """What a session tells the log; every call is made on the loop."""
+
+    def session_committed(self, committed: Committed, high_water_mark: int) -> None:
+        """The next batches, in order, are committed."""
+        ...
+
+    def session_over(self) -> None:
+        """The session has ended by itself; :attr:`StoreSession.ended` says why."""
+        ...
+
+    def renewal_wanted(self) -> None:
+        """This session should be followed by another."""
+        ...
+
+    def readmission_wanted(self, storage: str) -> None:
+        """Another session could take in the replica at a storage, which this one must leave out."""
+        ...
+
+    def replica_joined(self, storage: str) -> None:
+        """The replica at a storage follows the session."""
+        ...
+
+
+class StoreSession:
+    """One session of one partition: :meth:`open` once, then :meth:`append`; :meth:`close` in any case."""
+
+    def __init__(
+        self,
+        partition_id: int,
+        metadata: PartitionMetadata,
+        version: int,
+        replicas: Iterable[str],
+        *,
+        node: MetadataNode,
+        connections: StorageConnections,
+        owner: SessionOwner,
+        options: StoreOptions,
+    ) -> None:
+        """``metadata`` and ``version`` are those of the write that began the session; ``replicas`` are the connect
+        strings of the assigned storages."""
+        assigned = frozenset(ReplicaId(partition_id, storage) for storage in replicas)
+        self.partition_id = partition_id
+        self.session_id = metadata.session_id
+        self.generation = metadata.generation
+        self.machine = RecoveryMachine(metadata, version, assigned)
+        self.connections = connections
+        self.options = options
+        self._timings = options.timings
+        self.ended: SessionEndedError | None = None
+        """Why the session is over; ``None`` while it is not."""
+        self._assigned = assigned
+        self._quorum = quorum_of(len(assigned))
+        self._node = node
+        self._owner = owner
+        self._loop = asyncio.get_running_loop()
+        self.ring: BatchRing | None = None
+        """The batches; ``None`` until the session has opened and once it has ended."""
+        self._ring: BatchRing | None = None
+        self._high_water_mark: int | None = None
+        self._low_water_mark = NO_TRANSACTION
+        self._replicas = {replica_id: Replica(self, replica_id) for replica_id in self.machine.members}
+        self._members = [self._replicas[replica_id] for replica_id in sorted(assigned)]
+        self._reader = ReplicaReader(self, self._members)
+        self._writes: asyncio.Queue[WriteMetadata] = asyncio.Queue()
+        self._tasks: dict[ReplicaId | None, asyncio.Task[None]] = {}
+        self._waiters: set[asyncio.Future[None]] = set()
+        self._stall_timer: asyncio.TimerHandle | None = None
+        self._stall_due_s = 0.0
+        self._last_commit_s = 0.0
+        self._dismissed: set[asyncio.Task[None]] = set()
+        self._confirmed_s = 0.0
+        self._unconfirmed_s = -1.0
+        self._looked_at = False
+        self._confirmation: asyncio.Task[None] | None = None
+
+    # State
+
+    @property
+    def high_water_mark(self) -> int:
+        """What is committed, as far as this session knows."""
+        if self._high_water_mark is not None:
+            return self._high_water_mark
+        decided = self.machine.high_water_mark
+        return NO_TRANSACTION if decided is None else decided
+
+    @property
+    def low_water_mark(self) -> int:
+        """The mark with which the session opened."""
+        return self._low_water_mark
+
+    @property
+    def undecided_bytes(self) -> int:
+        """Bytes of the batches that are not committed yet."""
+        return 0 if self._ring is None else self._ring.undecided_bytes
+
+    @property
+    def undecided_batches(self) -> int:
+        """Number of batches that are not committed yet."""
+        return 0 if self._ring is None else self._ring.undecided_count
+
+    @property
+    def replica_views(self) -> tuple[ReplicaView, ...]:
+        """Every assigned replica, in order of the storages' names."""
+        return tuple(replica.view for replica in self._members)
+
+    def undecided(self) -> list[Append]:
+        """The appends that were given to replicas and are not committed, in order."""
+        return [] if self._ring is None else self._ring.undecided()
+
+    # Life
+
+    async def open(self) -> int:
+        """Recover; the high-water mark from which the session goes on. Raises :class:`SessionEndedError`."""
+        self._spawn(None, self._write_metadata())
+        for replica_id, replica in self._replicas.items():
+            self._spawn(replica_id, replica.run())
+        while self._high_water_mark is None:
+            self._raise_if_ended()
+            if not await self._wait_change(OPENING_REPORT_INTERVAL_S):
+                logger.warning(
+                    "partition %d: recovery of session %d is waiting: %s",
+                    self.partition_id,
+                    self.session_id,
+                    self.machine.describe(),
+                )
+        self._raise_if_ended()
+        return self._high_water_mark
+
+    async def close(self) -> None:
+        """Stop everything; idempotent. What was undecided remains in :meth:`undecided`."""
+        self.end(SessionEndedError("the session was closed"), tell=False)
+        tasks = list(self._tasks.values())
+        if self._confirmation is not None:
+            tasks.append(self._confirmation)
+        for task in tasks:
+            self._dismiss(task)
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def end(self, error: SessionEndedError, *, tell: bool = True) -> None:
+        """The session is over; nothing is committed by it any more."""
+        if self.ended is not None:
+            return
+        self.ended = error
+        self.ring = None
+        if self._stall_timer is not None:
+            self._stall_timer.cancel()
+            self._stall_timer = None
+        self._notify()
+        if tell:
+            logger.warning("partition %d: session %d ends: %s", self.partition_id, self.session_id, error)
+            self._owner.session_over()
+
+    async def drain(self, timeout_s: float | None = None) -> bool:
+        """Wait until everything that was given is committed; false if the session ended or the time was over.
+
+        Without ``timeout_s`` it is waited for as long as that makes progress; a session that makes none ends.
+        """
+        deadline_s = None if timeout_s is None else self._loop.time() + timeout_s
+        while self.ended is None and self.undecided_batches:
+            if not await self._wait_change(None if deadline_s is None else deadline_s - self._loop.time()):
+                break
+        return self.ended is None and not self.undecided_batches
+
+    # Writing
+
+    def append(self, payload: bytes, appends: Sequence[Append]) -> None:
+        """Hand a batch of the next ids to all replicas."""
+        ring = self._ring
+        assert ring is not None
+        assert appends[0].transaction_id == ring.next_id
+        if not ring.undecided_bytes:
+            self._last_commit_s = self._loop.time()
+        ring.add(payload, appends, self._timings.clock())
+        for replica in self._members:
+            replica.pump()
+        if self._stall_timer is None and self.ended is None:
+            self._watch_for_stall()
+
+    def acknowledged(self) -> None:
+        """See whether more is committed now."""
+        ring = self.ring
+        if ring is None:
+            return
+        members = self._members
+        committed = None
+        if ring.undecided_bytes:
+            committed = ring.commit(committed_mark([replica.acked for replica in members], self._quorum))
+        if committed is None and not ring.kept_bytes:
+            return  # as after two of three acknowledgements, while nobody lags
+        live_positions = [replica.next_id for replica in members if replica.live]
+        ring.trim(min(live_positions, default=ring.next_id))
+        if committed is None:
+            return
+        timings = self._timings
+        timings.quorum.observe(timings.clock() - committed.given_s)
+        self._high_water_mark = committed.appends[-1].transaction_id
+        self._last_commit_s = self._confirmed_s = self._loop.time()
+        if self._waiters:
+            self._notify()
+        self._owner.session_committed(committed, self._high_water_mark)
+        if len(live_positions) < self._quorum:
+            self._check_quorum()
+
+    def replica_left(self) -> None:
+        """See whether a quorum is still possible."""
+        self._check_quorum()
+
+    def _check_quorum(self) -> None:
+        ring = self._ring
+        if ring is None or self.ended is not None:
+            return
+        positions = [replica.acked for replica in self._members]
+        live = [replica.live for replica in self._members]
+        if not can_reach(ring.decision_wanted, positions, live, self._quorum):
+            self.end(SessionEndedError(f"{sum(live)} of {len(live)} replicas are left, {self._quorum} are needed"))
+
+    def _watch_for_stall(self) -> None:
+        self._stall_due_s = self._loop.time() + self.options.stall_timeout_s / 4
+        self._stall_timer = self._loop.call_at(self._stall_due_s, self._check_stall)
+
+    def _check_stall(self) -> None:
+        """Give up replicas that owe acknowledgements: soon if commitment stands still, later if it goes on without."""
+        self._stall_timer = None
+        now_s = self._loop.time()
+        options = self.options
+        late_s = now_s - self._stall_due_s
+        if late_s > options.stall_timeout_s / 4:
+            # This process itself stood still; what the storages answered meanwhile has not been read yet.
+            self._last_commit_s += late_s
+            for replica in self._members:
+                replica.forgive(late_s)
+        stalled = bool(self.undecided_batches) and now_s - self._last_commit_s > options.stall_timeout_s
+        limit_s = options.stall_timeout_s if stalled else options.replica_timeout_s
+        for replica in self._members:
+            replica.check_progress(now_s, limit_s, needed=stalled)
+        owing = self.undecided_batches or any(replica.owes for replica in self._members)
+        if owing and self.ended is None:
+            self._watch_for_stall()
+
+    # Reading
+
+    async def read(self, first_id: int, max_count: int, *, except_from: ReplicaId | None = None) -> list[Record]:
+        """Committed records from any replica but one, at least one record. Raises :class:`ReadFailedError`."""
+        if first_id > self.high_water_mark:
+            raise ReadFailedError(f"transaction {first_id} is not committed")
+        count = min(max_count, self.high_water_mark - first_id + 1)
+        return await self._reader.records(first_id, count, except_from)
+
+    async def read_headers(self, first_id: int, max_count: int) -> list[RecordHeader]:
+        """Headers of committed records, at least one. Raises :class:`ReadFailedError`."""
+        if first_id > self.high_water_mark:
+            raise ReadFailedError(f"transaction {first_id} is not committed")
+        return await self._reader.headers(first_id, min(max_count, self.high_water_mark - first_id + 1))
+
+    async def confirm(self, timeout_s: float) -> bool:
+        """Ask a quorum of the replicas whether this is still their session.
+
+        A newer session has been to a quorum before it commits anything, so one of those asked would know of it.
+        """
+        answers = await asyncio.gather(*(self._confirm_at(replica, timeout_s) for replica in self._members))
+        confirmed = self.ended is None and sum(answers) >= self._quorum
+        if confirmed:
+            self._confirmed_s = self._loop.time()
+        return confirmed
+
+    @property
+    def healthy(self) -> bool:
+        """Whether the session, when it had something to commit or was asked last, has proved that it can (rule L5).
+
+        Who looks has :meth:`confirm_if_idle` ask again.
+        """
+        self._looked_at = True
+        now_s = self._loop.time()
+        standing_still = self.undecided_batches and now_s - self._last_commit_s > self.options.commit_limit_s
+        return not standing_still and self._unconfirmed_s <= self._confirmed_s
+
+    def confirm_if_idle(self, *, unasked: bool) -> None:
+        """Have a quorum asked whether the session is :attr:`healthy`, if nothing has proved it lately.
+
+        That is done for those who have looked since the last call, or ``unasked``.
+        """
+        if not (unasked or self._looked_at):
+            return
+        self._looked_at = False
+        idle = self._loop.time() - self._confirmed_s > self.options.confirm_interval_s
+        if idle and self._confirmation is None and not self.ended:
+            self._confirmation = self._loop.create_task(self._find_out())
+            self._confirmation.add_done_callback(self._found_out)
+
+    async def _find_out(self) -> None:
+        if not await self.confirm(self.options.rpc_timeout_s):
+            self._unconfirmed_s = self._loop.time()
+
+    def _found_out(self, task: asyncio.Task[None]) -> None:
+        self._confirmation = None
+        if task not in self._dismissed:
+            self._task_failed(task)
+
+    async def _confirm_at(self, replica: Replica, timeout_s: float) -> bool:
+        if not replica.live:
+            return False
+        try:
+            client = await self.connections.client(replica.storage)
+            await client.max_transaction_id(self.session_id, self.partition_id, timeout_s=timeout_s)
+        except (WaltzError, OSError) as error:
+            self.noticed(error)
+            return False
+        return True
+
+    # The recovery machine
+
+    def execute(self, effects: list[Effect]) -> None:
+        """Carry out what the machine wants."""
+        for effect in effects:
+            if self.ended is not None:
+                return
+            match effect:
+                case WriteMetadata():
+                    self._writes.put_nowait(effect)
+                case Open(high_water_mark=mark):
+                    self._opened(mark)
+                case Abort(reason=reason, superseded=superseded):
+                    self.end(SupersededError(reason) if superseded else SessionEndedError(reason))
+                case Renew():
+                    self._owner.renewal_wanted()
+                case _:
+                    self._replicas[effect.replica_id].deliver(effect)
+
+    def noticed(self, error: Exception) -> bool:
+        """A request to a storage has failed; if the storage has seen a newer session, this one is over (rule S2).
+
+        Returns whether it has.
+        """
+        fenced = isinstance(error, RemoteStorageError) and error.is_session_fenced
+        if fenced:
+            self.end(SupersededError(str(error)))
+        return fenced
+
+    def barred_replica_reachable(self, storage: str) -> None:
+        """Begin another session for the sake of that replica, unless that costs others their progress."""
+        if self._ring is None:
+            if not self.machine.copying:
+                self.end(SessionEndedError("a replica that this recovery had to leave out can be reached again"))
+        elif not self.machine.joining:
+            self._owner.readmission_wanted(storage)
+
+    def replica_joined(self, storage: str) -> None:
+        self._owner.replica_joined(storage)
+
+    async def wait_committed(self, transaction_id: int) -> None:
+        """Wait for the others; a standstill in which the waiting replica is needed ends the session."""
+        while self.high_water_mark < transaction_id and self.ended is None:
+            known = self.high_water_mark
+            moved = await self._wait_change(self.options.stall_timeout_s) or known != self.high_water_mark
+            # One that owes acknowledgements makes progress, or else is given up by the watch for stalls.
+            if not moved and not any(replica.owes for replica in self._members):
+                self.end(
+                    SessionEndedError(f"transaction {transaction_id} is not committed without a returning replica")
+                )
+
+    def _opened(self, mark: int) -> None:
+        self.ring = self._ring = BatchRing(mark + 1, self.options.ring_size_bytes)
+        self._high_water_mark = self._low_water_mark = mark
+        for replica_id, task in list(self._tasks.items()):
+            if replica_id is not None and replica_id not in self._assigned:
+                # A removed replica was a witness of the previous session, and has told what it knows.
+                self._dismiss(task)
+        self._confirmed_s = self._loop.time()
+        for replica in self._members:
+            replica.pump()
+        self._check_quorum()
+        self._notify()
+
+    async def _write_metadata(self) -> None:
+        options = self.options
+        backoff = Backoff(options.initial_retry_interval_s, options.max_retry_interval_s, options.random_source)
+        while True:
+            effect = await self._writes.get()
+            try:
+                version = await self._node.write(effect.metadata, effect.version)
+            except ZooKeeperError as error:
+                logger.warning("partition %d: writing the metadata failed: %s", self.partition_id, error)
+                metadata, version = await self._read_metadata(backoff)
+                self.execute(self.machine.metadata_read(metadata, version))
+            else:
+                backoff.reset()
+                self.execute(self.machine.metadata_written(version))
+
+    async def _read_metadata(self, backoff: Backoff) -> tuple[PartitionMetadata, int]:
+        """Read until it succeeds; without metadata the session can neither go on nor end, so it waits."""
+        while True:
+            try:
+                return await self._node.read()
+            except NoNodeError as error:
+                self.end(SessionEndedError(f"the partition's metadata are gone: {error}"))
+            except (ZooKeeperError, ProtocolError) as error:
+                logger.warning("partition %d: reading the metadata failed: %s", self.partition_id, error)
+            await asyncio.sleep(backoff.next_delay_s())
+
+    # Helpers
+
+    def _spawn(self, key: ReplicaId | None, work: Coroutine[object, object, None]) -> None:
+        task = self._loop.create_task(work)
+        self._tasks[key] = task
+        task.add_done_callback(self._task_done)
+
+    def _dismiss(self, task: asyncio.Task[None]) -> None:
+        self._dismissed.add(task)
+        task.cancel()
+
+    def _task_done(self, task: asyncio.Task[None]) -> None:
+        """None of the tasks ends by itself; a session without one of them would linger (rule L6)."""
+        if not self._task_failed(task) and task not in self._dismissed:
+            logger.error("partition %d: a task of the store session has ended", self.partition_id)
+            self.end(SessionEndedError("defect: a task has ended"))
+
+    def _task_failed(self, task: asyncio.Task[None]) -> bool:
+        error = None if task.cancelled() else task.exception()
+        if error is None:
+            return False
+        logger.error("partition %d: a task of the store session failed", self.partition_id, exc_info=error)
+        self.end(SessionEndedError(f"defect: {error!r}"))
+        return True
+
+    def _raise_if_ended(self) -> None:
+        if self.ended is not None:
+            raise self.ended
+
+    async def _wait_change(self, timeout_s: float | None) -> bool:
+        """Wait until the mark moves, the session opens or ends; false when the time is over."""
+        waiter = self._loop.create_future()
+        self._waiters.add(waiter)
+        try:
+            async with asyncio.timeout(None if timeout_s is None else max(timeout_s, 0)):
+                await waiter
+        except TimeoutError:
+            return False
+        finally:
+            self._waiters.discard(waiter)
+        return True
+
+    def _notify(self) -> None:
+        for waiter in self._waiters:
+            if not waiter.done():
+                waiter.set_result(None)

@@ -1,0 +1,395 @@
+"""The narrow interface to files that all code of the storage node uses, and the operating system behind it.
+
+Everything here but :meth:`Files.run` blocks and is meant to be called inside a function given to ``run``. A simulator
+implements the same two protocols over memory and virtual time.
+"""
+
+import errno
+import fcntl
+import os
+import threading
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+from waltz.storage.disk.files.disk_pace import DiskPace
+from waltz.storage.disk.files.disk_threads import DiskThreads
+
+T = TypeVar("T")
+
+READ_THREADS = 4
+"""So many reads run side by side."""
+
+_JOIN_LIMIT_BYTES = 256 * 1024
+_MAX_CHUNKS_PER_CALL = 1024  # IOV_MAX of Linux
+
+
+class File(Protocol):
+    """One open file. Positions and sizes are in bytes; every method may raise ``OSError``."""
+
+    def read(self, offset: int, size: int) -> bytes:
+        """Up to ``size`` bytes from ``offset``; fewer only at the end of the file."""
+
+    def write(self, offset: int, chunks: Sequence[bytes]) -> None:
+        """Write the chunks one behind the other from ``offset``: all of them, or ``OSError`` (some may be written)."""
+
+    def size(self) -> int:
+        """Current size."""
+
+    def truncate(self, size: int) -> None:
+        """Cut the file, or extend it with zeros, to ``size``."""
+
+    def sync(self) -> None:
+        """Return when contents and all metadata are durable (fsync). After an error durability is unknown for ever."""
+
+    def datasync(self) -> None:
+        """Return when contents and size are durable (fdatasync)."""
+
+    def discard_cache(self) -> None:
+        """Forget clean cached contents, so that the next read sees what the medium holds.
+
+        After a failed sync the operating system may keep pages that never reached the medium and call them clean.
+        """
+
+    def try_lock(self, size: int) -> bool:
+        """Lock the first ``size`` bytes against other processes and nodes; ``False`` when another holds them.
+
+        The lock ends with :meth:`close`.
+        """
+
+    def close(self) -> None:
+        """Close without syncing. Closing again does nothing."""
+
+
+class Files(Protocol):
+    """A file system. Paths are strings; every method may raise ``OSError``."""
+
+    def open(self, path: str, *, create: bool) -> File:
+        """Open for reading and writing, creating an empty file if asked to.
+
+        ``FileNotFoundError`` when it does not exist and ``create`` is false; ``BlockingIOError`` when this process
+        holds the lock of the file (a second descriptor would drop a POSIX lock when closed).
+        """
+
+    def exists(self, path: str) -> bool:
+        """Whether there is a file or directory of that name."""
+
+    def list_directory(self, path: str) -> list[str]:
+        """Names in a directory, sorted."""
+
+    def make_directory(self, path: str) -> None:
+        """Create one directory; ``FileExistsError`` when the name is taken."""
+
+    def remove(self, path: str) -> None:
+        """Remove a file; durable after :meth:`sync_directory`."""
+
+    def rename(self, source: str, target: str) -> None:
+        """Rename atomically, replacing ``target``; durable after :meth:`sync_directory`."""
+
+    def link(self, source: str, target: str) -> None:
+        """Give a file a second name, durable after :meth:`sync_directory`; ``FileExistsError`` when it is taken."""
+        raise OSError(errno.ENOTSUP, "this file system has no links", target)
+
+    def sync_directory(self, path: str) -> None:
+        """Return when creations, removals and renames in the directory are durable."""
+
+    def free_bytes(self, path: str) -> int | None:
+        """How much more the file system of ``path`` takes; ``None`` when that is not known."""
+        return None
+
+    def time_ms(self) -> int:
+        """Milliseconds since the epoch: the stamp of new files, never used for a decision."""
+
+    async def run(self, function: Callable[[], T]) -> T:
+        """Call a blocking function without blocking the event loop.
+
+        Ends only when the function has ended, also when cancelled: what it did to the files is then complete.
+        """
+
+    async def run_read(self, function: Callable[[], T]) -> T:
+        """Like :meth:`run`, for what only reads: reads never take the places of writes and syncs."""
+        return await self.run(function)
+
+    async def run_brief(self, function: Callable[[], T]) -> T:
+        """Like :meth:`run`, for a small write and its sync when nobody else needs the event loop: it may be blocked.
+
+        On a fast disk handing such a call to a thread and back costs as much processor as the call.
+        """
+        return await self.run(function)
+
+
+def see_the_medium(file: File) -> None:
+    """Make what an earlier process wrote durable, and read from now on what is.
+
+    Pages that a failed write-back left in memory must not pass for durable.
+    """
+    file.sync()
+    file.discard_cache()
+
+
+class GroupSync:
+    """One datasync at a time, serving everybody who wrote before it began.
+
+    Two threads must not sync one descriptor side by side: the operating system reports a failed write-back to only one
+    of them. After a failure every later call fails: durability of what was written is unknown, a retry would lie.
+    """
+
+    def __init__(self, file: File) -> None:
+        self._file = file
+        self._counter_lock = threading.Lock()
+        self._sync_lock = threading.Lock()
+        self._written = 0
+        self._synced = 0
+        self.failure: str | None = None
+
+    @property
+    def unsynced_writes(self) -> int:
+        """Number of writes that no completed sync covers yet."""
+        return self._written - self._synced
+
+    def write_and_sync(self, offset: int, chunks: Sequence[bytes]) -> None:
+        """Write and return when durable. ``OSError`` when this or any earlier write or sync failed."""
+        if self.failure is not None:
+            raise OSError(errno.EROFS, self.failure)
+        try:
+            self._file.write(offset, chunks)
+        except OSError as error:
+            self.failure = f"read-only since a write failed: {error}"
+            raise
+        with self._counter_lock:
+            self._written += 1
+            ticket = self._written
+        self._sync_to(ticket)
+
+    def write(self, offset: int, chunks: Sequence[bytes]) -> None:
+        """Write what need not be durable before the next sync; a failure shows at the next :meth:`write_and_sync`."""
+        if self.failure is None:
+            try:
+                self._file.write(offset, chunks)
+            except OSError as error:
+                self.failure = f"read-only since a write failed: {error}"
+
+    def _sync_to(self, ticket: int) -> None:
+        with self._sync_lock:
+            if self.failure is not None:
+                raise OSError(errno.EROFS, self.failure)
+            if self._synced >= ticket:
+                return
+            covered = self._written
+            try:
+                self._file.datasync()
+            except OSError as error:
+                self.failure = f"read-only since a sync failed: {error}"
+                raise
+            self._synced = covered
+
+
+def replace_file(files: Files, path: str, chunks: Sequence[bytes], *, lock_size: int | None = None) -> File:
+    """Put a new file with durable contents in the place of ``path``, atomically; it stays open, locked if asked to.
+
+    That it is in its place is durable after ``sync_directory`` only. Raises ``OSError``; nothing was replaced then.
+    """
+    new_path = path + ".new"
+    if files.exists(new_path):
+        files.remove(new_path)
+    file = files.open(new_path, create=True)
+    try:
+        if lock_size is not None and not file.try_lock(lock_size):
+            raise BlockingIOError(errno.EAGAIN, "locked by another process", new_path)
+        file.write(0, chunks)
+        file.sync()
+        files.rename(new_path, path)
+    except BaseException:
+        file.close()
+        raise
+    return file
+
+
+class _LockRegistry:
+    """Files locked by this process: POSIX locks do not exclude two nodes inside one process."""
+
+    def __init__(self) -> None:
+        self._mutex = threading.Lock()
+        self._held: set[tuple[int, int]] = set()
+
+    def claim(self, identity: tuple[int, int]) -> bool:
+        with self._mutex:
+            if identity in self._held:
+                return False
+            self._held.add(identity)
+            return True
+
+    def release(self, identity: tuple[int, int]) -> None:
+        with self._mutex:
+            self._held.discard(identity)
+
+    def holds(self, identity: tuple[int, int]) -> bool:
+        with self._mutex:
+            return identity in self._held
+
+
+_locks = _LockRegistry()
+
+
+class OsFile(File):
+    """A file of the operating system, addressed by position only, so several threads may read it at once."""
+
+    __slots__ = ("_descriptor", "_lock_identity", "_path")
+
+    def __init__(self, path: str, descriptor: int) -> None:
+        self._path = path
+        self._descriptor = descriptor
+        self._lock_identity: tuple[int, int] | None = None
+
+    def read(self, offset: int, size: int) -> bytes:
+        data = os.pread(self._descriptor, size, offset)
+        if len(data) == size or not data:
+            return data
+        pieces = [data]
+        missing = size - len(data)
+        while missing:
+            data = os.pread(self._descriptor, missing, offset + size - missing)
+            if not data:
+                break
+            pieces.append(data)
+            missing -= len(data)
+        return b"".join(pieces)
+
+    def write(self, offset: int, chunks: Sequence[bytes]) -> None:
+        # Joining small chunks is cheaper than describing each of them to the system; big ones are not copied.
+        if sum(map(len, chunks)) <= _JOIN_LIMIT_BYTES:
+            self._write_rest(b"".join(chunks), offset)
+            return
+        for start in range(0, len(chunks), _MAX_CHUNKS_PER_CALL):
+            some = chunks[start : start + _MAX_CHUNKS_PER_CALL]
+            size = sum(map(len, some))
+            written = os.pwritev(self._descriptor, some, offset)
+            if written < size:  # the rest again as one piece
+                self._write_rest(memoryview(b"".join(some))[written:], offset + written)
+            offset += size
+
+    def _write_rest(self, data: bytes | memoryview, offset: int) -> None:
+        """Write one piece until it is all there or the system says why not."""
+        written = os.pwrite(self._descriptor, data, offset)
+        while written < len(data):
+            count = os.pwrite(self._descriptor, memoryview(data)[written:], offset + written)
+            if count == 0:
+                raise OSError(errno.EIO, "nothing was written", self._path)
+            written += count
+
+    def size(self) -> int:
+        return os.fstat(self._descriptor).st_size
+
+    def truncate(self, size: int) -> None:
+        os.ftruncate(self._descriptor, size)
+
+    def sync(self) -> None:
+        os.fsync(self._descriptor)
+
+    def datasync(self) -> None:
+        os.fdatasync(self._descriptor)
+
+    def discard_cache(self) -> None:
+        os.posix_fadvise(self._descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+
+    def try_lock(self, size: int) -> bool:
+        status = os.fstat(self._descriptor)
+        identity = (status.st_dev, status.st_ino)
+        if not _locks.claim(identity):
+            return False
+        try:
+            fcntl.lockf(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, size, 0, os.SEEK_SET)
+        except (BlockingIOError, PermissionError):
+            _locks.release(identity)
+            return False
+        except OSError:
+            _locks.release(identity)
+            raise
+        self._lock_identity = identity
+        return True
+
+    def close(self) -> None:
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor < 0:
+            return
+        os.close(descriptor)
+        if self._lock_identity is not None:
+            _locks.release(self._lock_identity)
+
+
+class OsFiles(Files):
+    """The operating system's files. Whoever makes one closes it after everything that uses it."""
+
+    def __init__(self, *, max_threads: int = 16, max_read_threads: int = READ_THREADS) -> None:
+        """``max_threads``: how many blocking calls may run side by side, so how many partitions sync at once."""
+        self._threads = DiskThreads(max_threads, "waltz-disk")
+        self._readers = DiskThreads(max_read_threads, "waltz-read")
+        self._pace = DiskPace()
+
+    def open(self, path: str, *, create: bool) -> OsFile:
+        try:
+            status = os.stat(path)  # noqa: PTH116 - strings are the paths of this interface
+        except FileNotFoundError:
+            pass
+        else:
+            if _locks.holds((status.st_dev, status.st_ino)):
+                raise BlockingIOError(errno.EAGAIN, "locked by this process", path)
+        flags = os.O_RDWR | (os.O_CREAT if create else 0)
+        return OsFile(path, os.open(path, flags, 0o666))
+
+    def exists(self, path: str) -> bool:
+        return Path(path).exists()
+
+    def list_directory(self, path: str) -> list[str]:
+        return sorted(entry.name for entry in Path(path).iterdir())
+
+    def make_directory(self, path: str) -> None:
+        Path(path).mkdir()
+
+    def remove(self, path: str) -> None:
+        Path(path).unlink()
+
+    def rename(self, source: str, target: str) -> None:
+        Path(source).replace(target)
+
+    def link(self, source: str, target: str) -> None:
+        Path(target).hardlink_to(source)
+
+    def sync_directory(self, path: str) -> None:
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def free_bytes(self, path: str) -> int | None:
+        status = os.statvfs(path)
+        return status.f_bavail * status.f_frsize
+
+    def time_ms(self) -> int:
+        return time.time_ns() // 1_000_000
+
+    async def run(self, function: Callable[[], T]) -> T:
+        return await self._threads.run(function)
+
+    async def run_read(self, function: Callable[[], T]) -> T:
+        return await self._readers.run(function)
+
+    async def run_brief(self, function: Callable[[], T]) -> T:
+        if self._threads.running or self._readers.running or not self._pace.brief:
+            return await self._threads.run(partial(self._timed, function))
+        return self._timed(function)
+
+    def _timed(self, function: Callable[[], T]) -> T:
+        began_s = time.perf_counter()
+        try:
+            return function()
+        finally:
+            self._pace.took(time.perf_counter() - began_s)
+
+    def close(self) -> None:
+        """Wait for running calls and end the threads."""
+        self._threads.close()
+        self._readers.close()

@@ -1,0 +1,210 @@
+"""A file with an entry of two slots for each partition, under the control file and the session fences.
+
+Layout (big-endian): a 128-byte header (format version, time of creation, cluster key, number of partitions), then the
+entries: a head of fixed bytes and two slots. The slot with the larger sequence number counts. An update is written into
+the other one and synced, so that a torn write never harms the state before it.
+
+A write or sync that failed says nothing about what is on the medium, and is not tried again: the next update puts a new
+file with all that is known to be durable in the place of the old one.
+"""
+
+import logging
+import struct
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Generic, TypeVar
+from uuid import UUID
+
+from waltz.storage.disk.files.files import File, Files, GroupSync, replace_file
+from waltz.storage.errors import ReadOnlyError, StorageError
+
+logger = logging.getLogger(__name__)
+
+Value = TypeVar("Value")
+
+HEADER_SIZE_BYTES = 128
+
+_HEADER = struct.Struct(">iq16si")
+_FORMAT_VERSION = 0
+
+
+@dataclass(slots=True)
+class Entry(Generic[Value]):
+    """One entry in memory."""
+
+    head: bytes
+    written: list[bytes]
+    """Both slots as they are durable, or were found."""
+    value: Value
+    current: int
+    """The slot (0 or 1) that counts, from which ``value`` was read."""
+    sequence_number: int
+    """The last one that was used."""
+    damage: StorageError | None = None
+    """Why there is no value, if there is none."""
+    half_damaged: bool = False
+    """One of the slots was damaged when the file was opened, and has not been written since."""
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    """Held by whoever updates the entry."""
+
+    def take_over(self, value: Value, slot: int, sequence_number: int) -> None:
+        """From here on the value counts that was written into a slot."""
+        self.value, self.current, self.sequence_number = value, slot, sequence_number
+        self.damage, self.half_damaged = None, False
+
+
+class SlotFile(Generic[Value]):
+    """The open file. Methods that write block until the update is durable; different entries may be written at once."""
+
+    def __init__(
+        self,
+        files: Files,
+        path: str,
+        file: File,
+        *,
+        name: str,
+        header: bytes,
+        entries: list[Entry[Value]],
+        lock_size: int | None = None,
+        given_up: Sequence[File] = (),
+    ) -> None:
+        """Take over an open file, whose first ``lock_size`` bytes are locked.
+
+        ``name`` says in texts what it is. ``given_up`` are files that stay open for as long as this one.
+        """
+        self.path = path
+        self.entries = entries
+        self._files = files
+        self._file = file
+        self._name = name
+        self._header = header
+        self._lock_size = lock_size
+        self._sync = GroupSync(file)
+        self._renewal = threading.Lock()
+        self._given_up = list(given_up)
+        self._closed = False
+
+    @property
+    def failure(self) -> str | None:
+        """The failed write or sync after which the file could not be replaced yet."""
+        return self._sync.failure
+
+    @property
+    def half_damaged(self) -> list[int]:
+        """Partitions of which one of the two slots was damaged at open: by an interrupted update, or later.
+
+        The other one counts; the next update writes the damaged one anew.
+        """
+        return [number for number, entry in enumerate(self.entries) if entry.half_damaged]
+
+    def entry(self, partition_id: int) -> Entry[Value]:
+        """The entry of a partition. Raises ``StorageError`` when there is none, or the file is closed."""
+        if self._closed:
+            raise StorageError(f"{self._name.capitalize()} is already closed.")
+        if not 0 <= partition_id < len(self.entries):
+            raise StorageError(f"no such partition: {partition_id} is not in 0..{len(self.entries) - 1}")
+        return self.entries[partition_id]
+
+    def get(self, partition_id: int) -> Value:
+        """The value that counts. Raises ``StorageError`` as :meth:`entry` does, and when the entry is damaged."""
+        entry = self.entry(partition_id)
+        if entry.damage is not None:
+            raise entry.damage
+        return entry.value
+
+    def write(self, partition_id: int, slot: int, data: bytes, *, other: bytes | None = None) -> None:
+        """Write a slot durably, into the file that replaced a failed one if need be; the caller holds the entry's lock.
+
+        ``other`` is written into the other slot after that, and need not be durable before the next sync. What is in
+        the slots counts only when the caller has called :meth:`Entry.take_over`. Raises ``OSError``, and
+        ``ReadOnlyError`` when a file that failed cannot be replaced; the entry is as before then.
+        """
+        entry = self.entries[partition_id]
+        offsets = [self._offset(partition_id) + number * len(data) for number in (0, 1)]
+        while True:
+            with self._renewal:
+                if self._sync.failure is not None:
+                    self._renew()
+                sync = self._sync
+            try:
+                sync.write_and_sync(offsets[slot], [data])
+            except OSError as error:
+                logger.critical("%s %s could not be written: %s", self._name, self.path, error)
+                raise
+            if other is not None:
+                sync.write(offsets[1 - slot], [other])
+            with self._renewal:
+                if sync is self._sync:
+                    # Only now would a new file hold it too.
+                    entry.written[slot] = data
+                    if other is not None:
+                        entry.written[1 - slot] = other
+                    return
+
+    def close(self) -> None:
+        """Sync (unless a sync failed before), unlock and close. Closing again does nothing."""
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            if self._sync.failure is None:
+                self._file.sync()
+        finally:
+            for file in (self._file, *self._given_up):
+                file.close()
+
+    def _offset(self, partition_id: int) -> int:
+        """Where the first slot of a partition is."""
+        entry = self.entries[partition_id]
+        size_bytes = len(entry.head) + sum(map(len, entry.written))
+        return HEADER_SIZE_BYTES + partition_id * size_bytes + len(entry.head)
+
+    def _renew(self) -> None:
+        """Put a new file with all that is known to be durable in the place of one that failed.
+
+        A failed sync says nothing about the other entries either: nothing of the old file is relied on. It stays open,
+        because its lock keeps away who had opened it before, and another thread may just be failing with it.
+        """
+        failure = self._sync.failure
+        content = [self._header]
+        for entry in self.entries:
+            content += (entry.head, *entry.written)
+        try:
+            file = replace_file(self._files, self.path, content, lock_size=self._lock_size)
+            self._given_up.append(self._file)
+            self._file, self._sync = file, GroupSync(file)
+            self._sync.failure = failure
+            self._files.sync_directory(str(Path(self.path).parent))
+        except OSError as error:
+            raise ReadOnlyError(
+                f"{self._name} {self.path} is {failure}, and cannot be replaced ({error}); check the disk, then restart"
+            ) from error
+        self._sync.failure = None
+        logger.warning("%s %s was replaced by a new one, because it was %s", self._name, self.path, failure)
+
+
+def encode_header(time_ms: int, cluster_key: UUID, partition_count: int) -> bytes:
+    """The header of a new file."""
+    fields = _HEADER.pack(_FORMAT_VERSION, time_ms, cluster_key.bytes, partition_count)
+    return fields.ljust(HEADER_SIZE_BYTES, b"\0")
+
+
+def read_header(name: str, path: str, file: File) -> tuple[bytes, UUID, int]:
+    """The header, and the cluster key and number of partitions in it. Raises ``StorageError``, ``OSError``."""
+    header = file.read(0, HEADER_SIZE_BYTES)
+    if len(header) < HEADER_SIZE_BYTES:
+        raise StorageError(f"not a {name}: {path}")
+    version, _creation_time_ms, key_bytes, partition_count = _HEADER.unpack_from(header)
+    if version != _FORMAT_VERSION:
+        logger.error("%s %s has a format version other than 0; going on as with version 0", name, path)
+    return header, UUID(bytes=key_bytes), partition_count
+
+
+def read_entry(file: File, partition_id: int, head_size_bytes: int, slot_size_bytes: int) -> tuple[bytes, list[bytes]]:
+    """Head and slots of an entry as they stand in the file; what is missing of them is zeros. ``OSError``."""
+    size_bytes = head_size_bytes + 2 * slot_size_bytes
+    data = file.read(HEADER_SIZE_BYTES + partition_id * size_bytes, size_bytes).ljust(size_bytes, b"\0")
+    middle = head_size_bytes + slot_size_bytes
+    return data[:head_size_bytes], [data[head_size_bytes:middle], data[middle:]]

@@ -1,0 +1,454 @@
+"""The log of one partition on disk: ordered segments, of which the last one grows.
+
+Life of a group of appends: ``prepare`` checks the order and encodes, ``write_and_sync`` makes it durable in a thread,
+``publish`` makes it visible. A large group may be written while the one before it is being synced: ``write``, then
+``sync``. Readers work on an immutable view, so they need no lock against the writer and never see
+what is not durable.
+
+A new segment begins with the record after the one that passed the size threshold. Everything in the old segment is
+durable before the new one exists, so no crash leaves a gap between two segments.
+"""
+
+import logging
+import time
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TypeVar
+from uuid import UUID
+
+from waltz.common.records import Record, RecordHeader
+from waltz.storage.disk.files.descriptors import DescriptorCache, SegmentFiles
+from waltz.storage.disk.files.files import Files
+from waltz.storage.disk.log.damage import LogDamage
+from waltz.storage.disk.log.group_encoder import GroupEncoder, LogEnd
+from waltz.storage.disk.log.log_opening import open_segments
+from waltz.storage.disk.log.log_view import LogView
+from waltz.storage.disk.segment.segment import (
+    Converter,
+    ReadLimit,
+    Segment,
+    SegmentWrite,
+    StoredRecords,
+    as_headers,
+    as_records,
+    as_stored,
+    as_wire_pieces,
+)
+from waltz.storage.disk.segment.segment_format import WIRE_PIECES
+from waltz.storage.disk.segment.segment_opening import create_segment
+from waltz.storage.errors import CorruptionError, ReadOnlyError, StorageError
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+_MAX_READ_ATTEMPTS = 8
+
+
+@dataclass(slots=True)
+class Prepared:
+    """Encoded appends, ready to be written as one group.
+
+    ``errors[i]`` tells why batch ``i`` was refused at one of its records, ``None`` when all of it was accepted.
+    """
+
+    start: LogEnd
+    end: LogEnd
+    errors: list[StorageError | None]
+    writes: list[SegmentWrite]
+    view: LogView | None = field(default=None, repr=False)
+    sync_s: float | None = None
+    """How long the syncs took; ``None`` when there was nothing to sync."""
+
+    def sync(self, segment: Segment, handles: SegmentFiles, write: SegmentWrite) -> None:
+        """Make one of the writes durable. Blocking."""
+        started_s = time.monotonic()
+        segment.sync(handles, write)
+        self.sync_s = time.monotonic() - started_s + (self.sync_s or 0.0)
+
+    @property
+    def first_transaction_id(self) -> int:
+        """Id of the first accepted record, if there is one."""
+        return self.start.next_transaction_id
+
+    @property
+    def record_count(self) -> int:
+        """Number of accepted records."""
+        return self.end.next_transaction_id - self.start.next_transaction_id
+
+
+class PartitionLog:
+    """All records of a partition.
+
+    Blocking methods are called inside ``files.run``. Of those that change files only one runs at a time (the caller's
+    duty); reads may run beside it, and beside each other, in other threads.
+    """
+
+    def __init__(
+        self,
+        files: Files,
+        directory: str,
+        cluster_key: UUID,
+        partition_id: int,
+        *,
+        segments: tuple[Segment, ...],
+        descriptors: DescriptorCache,
+        segment_size_threshold_bytes: int,
+    ) -> None:
+        """Use :meth:`open`."""
+        self.directory = directory
+        self.partition_id = partition_id
+        self.read_only_reason: str | None = None
+        """Why nothing is written any more: the failed write or sync. Lasts until the log is opened again."""
+        self._files = files
+        self._cluster_key = cluster_key
+        self._threshold_bytes = segment_size_threshold_bytes
+        self._descriptors = descriptors
+        self._view = LogView(segments, _end_of(segments[-1]), 0)
+        self._closed = False
+        self.damage = LogDamage(lambda: self._view, self._pinned, self._change)
+        """What is damaged, although the log could be opened."""
+
+    @classmethod
+    def open(
+        cls,
+        files: Files,
+        directory: str,
+        cluster_key: UUID,
+        partition_id: int,
+        *,
+        local_low_water_mark: int,
+        segment_size_threshold_bytes: int,
+        segment_cache_capacity: int,
+        clean_end: LogEnd | None = None,
+    ) -> "PartitionLog":
+        """Open and recover the log in its directory, which is created when missing. Blocking.
+
+        ``clean_end`` is where it ended when the node was stopped in order, ``None`` when that is not known.
+
+        Raises ``StorageError`` when the files belong to another cluster or partition, ``CorruptionError`` when records
+        are damaged or missing that must not be, ``OSError``.
+        """
+        descriptors = DescriptorCache(segment_cache_capacity)
+        try:
+            segments = open_segments(
+                files,
+                directory,
+                cluster_key,
+                partition_id,
+                local_low_water_mark=local_low_water_mark,
+                clean_end=clean_end,
+                descriptors=descriptors,
+            )
+        except BaseException:
+            descriptors.close()
+            raise
+        log = cls(
+            files,
+            directory,
+            cluster_key,
+            partition_id,
+            segments=segments,
+            descriptors=descriptors,
+            segment_size_threshold_bytes=segment_size_threshold_bytes,
+        )
+        if log.max_transaction_id < local_low_water_mark:
+            logger.error(
+                "partition %d in %s ends with transaction %d, below its local low-water mark %d",
+                partition_id,
+                directory,
+                log.max_transaction_id,
+                local_low_water_mark,
+            )
+        return log
+
+    @property
+    def max_transaction_id(self) -> int:
+        """The highest id that is durable and published; -1 when there is no record."""
+        return self._view.end.next_transaction_id - 1
+
+    @property
+    def first_transaction_id(self) -> int:
+        """Id with which the first segment begins; 0 unless old segments were taken away."""
+        return self._view.segments[0].first_transaction_id
+
+    @property
+    def end(self) -> LogEnd:
+        """Where the next record goes."""
+        return self._view.end
+
+    @property
+    def segment_count(self) -> int:
+        """Number of segments."""
+        return len(self._view.segments)
+
+    @property
+    def open_segment_count(self) -> int:
+        """Number of segments with open descriptors; at most the cache's capacity and one, and those being read."""
+        return self._descriptors.open_count
+
+    # Writing
+
+    def prepare(self, batches: Sequence[Sequence[Record]], after: Prepared | None = None) -> Prepared:
+        """Check the order of appends and encode them as one group. Changes nothing; does not block.
+
+        Every batch is one request. At a record that is not the next one its batch is refused, with ``transaction out of
+        order``; the records before it stay accepted, and the next batch goes on behind them. ``after`` is a prepared
+        group still being written behind which these appends go, ``None``: behind what is published.
+        """
+        start = self._view.end if after is None else after.end
+        encoder = GroupEncoder(start, self._threshold_bytes)
+        errors = [self._refusal(batch) or encoder.add(batch) for batch in batches]
+        return Prepared(start, encoder.end, errors, encoder.finish())
+
+    def _refusal(self, batch: Sequence[Record]) -> StorageError | None:
+        return self._read_only_error() if batch and self.read_only_reason is not None else None
+
+    def write_and_sync(self, prepared: Prepared) -> None:
+        """Make a group durable. Blocking.
+
+        Any failure makes the log read-only: nothing of the group is published and nothing is ever tried again.
+
+        Raises ``OSError``, ``ReadOnlyError`` when the log is read-only already, ``StorageError`` when the group does
+        not go on behind what is published.
+        """
+        view = self._view
+        if prepared.writes:
+            self._check_order(prepared, view)
+            segments = self._change("write", partial(self._write_and_sync, view.segments, prepared))
+            view = LogView(segments, prepared.end, view.epoch)
+        prepared.view = view
+
+    def write(self, prepared: Prepared, after: Prepared | None = None) -> bool:
+        """Write a group, and leave it to :meth:`sync` to make it durable. Blocking; may run beside another's sync.
+
+        ``after`` is the written group behind which it goes, ``None``: what is published. False when it begins another
+        segment; then nothing was written, and it is one for :meth:`write_and_sync` once the others are published.
+
+        Raises as :meth:`write_and_sync`.
+        """
+        self._check_writable()
+        view = self._view if after is None or after.view is None else after.view
+        if prepared.writes:
+            if len(prepared.writes) > 1 or prepared.writes[0].starts_segment:
+                return False
+            self._check_order(prepared, view)
+            self._change("write", partial(self._write, view.segments[-1], prepared.writes[0]))
+            view = LogView(view.segments, prepared.end, view.epoch)
+        prepared.view = view
+        return True
+
+    def sync(self, prepared: Prepared) -> None:
+        """Make a group durable that was written; groups in the order of their writes. Blocking.
+
+        Raises ``OSError``, ``ReadOnlyError`` when any write or sync has failed before; it is not tried again then.
+        """
+        assert prepared.view is not None, "it has to be written first"
+        if prepared.writes:
+            self._change("sync", partial(self._sync, prepared.view.segments[-1], prepared))
+
+    def _check_order(self, prepared: Prepared, view: LogView) -> None:
+        self._check_writable()
+        if prepared.start != view.end:
+            raise StorageError("transaction out of order")
+
+    def _write_and_sync(self, segments: tuple[Segment, ...], prepared: Prepared) -> tuple[Segment, ...]:
+        for write in prepared.writes:
+            if write.starts_segment:
+                segments = (*segments, self._roll(segments[-1], write.first_transaction_id))
+            with self._pinned(segments[-1]) as handles:
+                segments[-1].write(handles, write)
+                prepared.sync(segments[-1], handles, write)
+        return segments
+
+    def _write(self, segment: Segment, write: SegmentWrite) -> None:
+        with self._pinned(segment) as handles:
+            segment.write(handles, write)
+
+    def _sync(self, segment: Segment, prepared: Prepared) -> None:
+        with self._pinned(segment) as handles:
+            prepared.sync(segment, handles, prepared.writes[0])
+
+    def _roll(self, full: Segment, first_transaction_id: int) -> Segment:
+        with self._pinned(full) as handles:
+            full.flush(handles)
+        segment, handles = create_segment(
+            self._files, self.directory, self._cluster_key, self.partition_id, first_transaction_id
+        )
+        self._descriptors.set_current(segment, handles)
+        return segment
+
+    def publish(self, prepared: Prepared) -> None:
+        """Make a group visible that :meth:`write_and_sync` has written: its records can be read, the maximum moves."""
+        assert prepared.view is not None, "only what is durable may be published"
+        self._view = prepared.view
+
+    def truncate(self, transaction_id: int) -> int:
+        """Remove all records behind ``transaction_id``, durably. Returns the new maximum. Blocking.
+
+        Raises ``StorageError`` when the id is out of range or the place to cut is damaged (nothing has changed then),
+        ``OSError`` (the log may be read-only then).
+        """
+        view = self._view
+        self._check_writable()
+        if self.max_transaction_id <= transaction_id:
+            return self.max_transaction_id
+        first = view.segments[0]
+        kept = tuple(s for s in view.segments if s is first or s.first_transaction_id <= transaction_id + 1)
+        last = kept[-1]
+        with self._pinned(last) as handles:
+            offset = last.cut_offset(handles, transaction_id)
+        end = LogEnd(transaction_id + 1, last.first_transaction_id, offset)
+        # Readers stop seeing the records before they go; the changed epoch tells those who are just reading them.
+        self._view = LogView(kept, end, view.epoch + 1)
+        self._change("truncation", partial(self._cut, view.segments[len(kept) :], last, end))
+        return self.max_transaction_id
+
+    def _cut(self, dropped: tuple[Segment, ...], last: Segment, end: LogEnd) -> None:
+        # From the end backwards, each removal durable before the next: no crash leaves a gap between segments.
+        for segment in reversed(dropped):
+            self._remove(segment)
+        handles = self._descriptors.make_current(last, partial(last.open_files, self._files))
+        last.truncate(handles, end.next_transaction_id - 1, end.offset)
+
+    def _remove(self, segment: Segment) -> None:
+        for path in (segment.path, segment.index_path):
+            if self._files.exists(path):
+                self._files.remove(path)
+        self._files.sync_directory(self.directory)
+        self._descriptors.discard(segment)
+        self.damage.forget(segment)
+
+    def flush(self) -> None:
+        """Make index and data of the current segment durable, as a low-water mark wants it. Blocking; ``OSError``."""
+        self._change("flush", self._flush)
+
+    def _flush(self) -> None:
+        segment = self._view.segments[-1]
+        with self._pinned(segment) as handles:
+            segment.flush(handles)
+
+    def close(self) -> None:
+        """Flush, unless the log is read-only, and close all files; again does nothing. Blocking; ``OSError``."""
+        if self._closed:
+            return
+        try:
+            if self.read_only_reason is None:
+                self.flush()
+        finally:
+            self._closed = True
+            self._descriptors.close()
+
+    def delete_files(self) -> None:
+        """Close, and remove the files of all segments, durably; the directory stays. Blocking; ``OSError``."""
+        self._closed = True
+        self._descriptors.close()
+        for segment in reversed(self._view.segments):
+            self._remove(segment)
+
+    def _check_writable(self) -> None:
+        if self._closed:
+            raise StorageError("segment closed")
+        if self.read_only_reason is not None:
+            raise self._read_only_error()
+
+    def _read_only_error(self) -> ReadOnlyError:
+        return ReadOnlyError(
+            f"segment not writable: partition {self.partition_id} is read-only since a {self.read_only_reason}; "
+            "check the disk, then restart the storage node"
+        )
+
+    def _change(self, what: str, function: Callable[[], T]) -> T:
+        """Do something to the files; if it fails in any way, their state is uncertain and nothing more is written."""
+        self._check_writable()
+        try:
+            return function()
+        except BaseException as error:
+            self.read_only_reason = f"{what} failed: {error}"
+            logger.critical(
+                "partition %d in %s is read-only: %s", self.partition_id, self.directory, self.read_only_reason
+            )
+            raise
+
+    # Reading
+
+    def read(self, first: int, max_count: int, max_bytes: int | None = None) -> list[Record]:
+        """The records ``first``, ``first + 1``, ... as far as there are any, at most ``max_count``. Blocking.
+
+        Stops before the records' size on disk would pass ``max_bytes``, but not before one record was read. Empty when
+        ``first`` is out of range.
+
+        Raises ``CorruptionError`` when one of them is damaged, ``StorageError`` when the log is closed, ``OSError``.
+        """
+        return [record for block in self._read(first, max_count, max_bytes, as_records) for record in block]
+
+    def read_encoded(self, first: int, max_count: int, max_bytes: int | None = None) -> tuple[int, list[bytes]]:
+        """Like :meth:`read`: how many records, and their encoding in a list on the wire in pieces."""
+        pieces: list[bytes] = []
+        for block in self._read(first, max_count, max_bytes, as_wire_pieces):
+            pieces += block
+        return len(pieces) // WIRE_PIECES, pieces
+
+    def read_stored(self, first: int, max_count: int, max_bytes: int | None = None) -> list[StoredRecords]:
+        """Like :meth:`read`, but the records as they are on disk, checked, in blocks that follow each other."""
+        return self._read(first, max_count, max_bytes, as_stored)
+
+    def read_headers(self, first: int, max_count: int, max_bytes: int | None = None) -> tuple[list[RecordHeader], int]:
+        """Like :meth:`read`, without the payloads (which are checked all the same), and how many bytes were read.
+
+        ``max_bytes`` limits what is read, payloads and all; of these no more than a block is in memory at a time.
+        """
+        blocks = self._read(first, max_count, max_bytes, as_headers)
+        return [header for headers, _ in blocks for header in headers], sum(size_bytes for _, size_bytes in blocks)
+
+    def _read(self, first: int, max_count: int, max_bytes: int | None, convert: Converter[T]) -> list[T]:
+        """Blocks of records from the present view; once more if a truncation took the ground away meanwhile."""
+        for _ in range(_MAX_READ_ATTEMPTS):
+            view = self._view
+            try:
+                blocks = list(self._blocks(view, first, max_count, max_bytes, convert))
+            except (StorageError, OSError):
+                if self._view.epoch == view.epoch:
+                    raise
+            else:
+                if self._view.epoch == view.epoch:
+                    return blocks
+        raise StorageError("truncated again and again while it was read")
+
+    def _blocks(
+        self, view: LogView, first: int, max_count: int, max_bytes: int | None, convert: Converter[T]
+    ) -> Iterator[T]:
+        stop = min(first + max_count, view.end.next_transaction_id)
+        position = bisect_right(view.segments, first, key=_first_id) - 1
+        if position < 0:
+            return
+        limit = ReadLimit(max_bytes)
+        for segment in view.segments[position:]:
+            if first >= stop or limit.reached:
+                return
+            visible = view.visible(segment)
+            segment_stop = min(stop, visible.next_transaction_id)
+            with self._pinned(segment) as handles:
+                try:
+                    yield from segment.read_blocks(handles, first, segment_stop, visible, limit, convert)
+                except (CorruptionError, OSError) as error:
+                    if self._view.epoch == view.epoch:
+                        self.damage.suspect(
+                            segment, error.transaction_id if isinstance(error, CorruptionError) else None
+                        )
+                    raise
+            first = segment_stop
+
+    def _pinned(self, segment: Segment) -> AbstractContextManager[SegmentFiles]:
+        return self._descriptors.pinned(segment, partial(segment.open_files, self._files))
+
+
+def _end_of(segment: Segment) -> LogEnd:
+    return LogEnd(segment.next_transaction_id, segment.first_transaction_id, segment.end_offset)
+
+
+def _first_id(segment: Segment) -> int:
+    return segment.first_transaction_id

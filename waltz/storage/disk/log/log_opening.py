@@ -1,0 +1,97 @@
+"""Opening the segments of a log: which files they are, in which order, and what each of them holds."""
+
+import logging
+from itertools import pairwise
+from pathlib import Path
+from uuid import UUID
+
+from waltz.common.ids import NO_TRANSACTION
+from waltz.storage.disk.files.descriptors import DescriptorCache
+from waltz.storage.disk.files.files import Files
+from waltz.storage.disk.log.group_encoder import LogEnd
+from waltz.storage.disk.segment.segment import Segment
+from waltz.storage.disk.segment.segment_format import DATA_SUFFIX, SegmentHeader, index_path
+from waltz.storage.disk.segment.segment_opening import create_segment, open_segment, read_header
+from waltz.storage.disk.segment.segment_recovery import Known, SegmentEnd
+from waltz.storage.errors import CorruptionError
+
+logger = logging.getLogger(__name__)
+
+
+def open_segments(
+    files: Files,
+    directory: str,
+    cluster_key: UUID,
+    partition_id: int,
+    *,
+    local_low_water_mark: int,
+    clean_end: LogEnd | None,
+    descriptors: DescriptorCache,
+) -> tuple[Segment, ...]:
+    """Open and recover all segments of a directory, which is created when missing, as is a first segment. Blocking.
+
+    ``clean_end`` is where the log ended when the node was stopped in order, ``None`` when that is not known. The files
+    stay open in ``descriptors``.
+
+    Raises ``StorageError`` when files belong to another cluster or partition, ``CorruptionError`` when records are
+    damaged or missing that must not be, ``OSError``.
+    """
+    if not files.exists(directory):
+        files.make_directory(directory)
+    segments: list[Segment] = []
+    headers = _segment_headers(files, directory, cluster_key, partition_id, local_low_water_mark)
+    for position, (path, header) in enumerate(headers):
+        following = headers[position + 1][1].first_transaction_id if position + 1 < len(headers) else None
+        known = Known(local_low_water_mark, following)
+        if following is None and clean_end is not None:
+            known = known._replace(clean_end=_segment_end(header, clean_end))
+        segment, handles = open_segment(files, path, header, known)
+        descriptors.set_current(segment, handles)
+        segments.append(segment)
+    if not segments:
+        segment, handles = create_segment(files, directory, cluster_key, partition_id, 0)
+        descriptors.set_current(segment, handles)
+        segments.append(segment)
+    # What an earlier process created or removed is only known to be durable after this.
+    files.sync_directory(directory)
+    files.sync_directory(str(Path(directory).parent))
+    return tuple(segments)
+
+
+def _segment_end(last: SegmentHeader, clean_end: LogEnd) -> SegmentEnd | None:
+    """The clean end as that of the last segment; ``None`` when another program has begun another segment since."""
+    if last.first_transaction_id != clean_end.segment_first_id:
+        return None
+    return SegmentEnd(clean_end.next_transaction_id, clean_end.offset)
+
+
+def _segment_headers(
+    files: Files, directory: str, cluster_key: UUID, partition_id: int, local_low_water_mark: int
+) -> list[tuple[str, SegmentHeader]]:
+    """Paths and headers of all segments in the order of their first ids."""
+    paths = [str(Path(directory) / name) for name in files.list_directory(directory) if name.endswith(DATA_SUFFIX)]
+    found = [(path, read_header(files, path, cluster_key, partition_id)) for path in paths]
+    headers = [(path, header) for path, header in found if header is not None]
+    headers.sort(key=lambda item: item[1].first_transaction_id)
+    for (path, header), (_, following) in pairwise(headers):
+        if header.first_transaction_id == following.first_transaction_id:
+            raise CorruptionError(partition_id, header.first_transaction_id, path, "two segments begin with this id")
+    beyond = max([local_low_water_mark, *(header.first_transaction_id for _, header in headers)])
+    for path in (path for path, header in found if header is None):
+        _discard_unfinished(files, directory, path, partition_id, beyond)
+    if not headers and local_low_water_mark > NO_TRANSACTION:
+        reason = f"there is no segment, but the local low-water mark is {local_low_water_mark}"
+        raise CorruptionError(partition_id, None, directory, reason)
+    return headers
+
+
+def _discard_unfinished(files: Files, directory: str, path: str, partition_id: int, beyond: int) -> None:
+    """Remove a segment whose creation was interrupted; it never held a record. Anywhere but at the end it is damage."""
+    stem = Path(path).stem
+    if not stem.isdecimal() or int(stem) <= beyond:
+        raise CorruptionError(partition_id, None, path, "the header of the segment is missing")
+    logger.warning("partition %d: discarding %s, whose creation was interrupted", partition_id, path)
+    files.remove(path)
+    if files.exists(index_path(path)):
+        files.remove(index_path(path))
+    files.sync_directory(directory)

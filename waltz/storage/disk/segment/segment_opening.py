@@ -1,0 +1,196 @@
+"""The files of a segment as they are created, told apart, and opened again after whatever has happened to them."""
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from uuid import UUID
+
+from waltz.storage.disk.files.descriptors import SegmentFiles
+from waltz.storage.disk.files.files import File, Files, see_the_medium
+from waltz.storage.disk.segment.segment import Segment
+from waltz.storage.disk.segment.segment_format import (
+    HEADER_SIZE_BYTES,
+    SegmentHeader,
+    data_file_name,
+    encode_index,
+    index_offset,
+    valid_record_size,
+)
+from waltz.storage.disk.segment.segment_recovery import Known, Recovered, SegmentContents, recover
+from waltz.storage.disk.segment.torn_write import Bit
+from waltz.storage.errors import CorruptionError, StorageError
+
+logger = logging.getLogger(__name__)
+
+
+def create_segment(
+    files: Files, directory: str, cluster_key: UUID, partition_id: int, first_transaction_id: int
+) -> tuple[Segment, SegmentFiles]:
+    """Create both files of an empty segment, durably; the index file first, as in the original.
+
+    What an interrupted creation or deletion left under the same names is discarded: an index file without its data
+    file, or a data file without a complete header.
+
+    Raises ``StorageError`` when there is a data file already, ``OSError``.
+    """
+    header = SegmentHeader(0, files.time_ms(), cluster_key, partition_id, first_transaction_id)
+    segment = Segment(str(Path(directory) / data_file_name(first_transaction_id)), header)
+    if files.exists(segment.path):
+        if read_header(files, segment.path, cluster_key, partition_id) is not None:
+            raise StorageError(f"segment file not empty: {segment.path}")
+        files.remove(segment.path)
+    if files.exists(segment.index_path):
+        logger.warning("discarding %s: it has no data file", segment.index_path)
+        files.remove(segment.index_path)
+    index = _create_file(files, segment.index_path, header)
+    try:
+        data = _create_file(files, segment.path, header)
+    except BaseException:
+        index.close()
+        raise
+    handles = SegmentFiles(data, index)
+    try:
+        files.sync_directory(directory)
+    except BaseException:
+        handles.close()
+        raise
+    return segment, handles
+
+
+def _create_file(files: Files, path: str, header: SegmentHeader) -> File:
+    file = files.open(path, create=True)
+    try:
+        file.write(0, [header.encode()])
+        file.sync()
+    except BaseException:
+        file.close()
+        raise
+    return file
+
+
+def read_header(files: Files, path: str, cluster_key: UUID, partition_id: int) -> SegmentHeader | None:
+    """The header of a data file; ``None`` when its creation was interrupted, so that it never held a record.
+
+    The header tells the first transaction id. Where the name of the file tells another one, the first record decides.
+
+    Raises ``StorageError`` when it is not a segment of this partition, ``CorruptionError`` when it cannot be told which
+    records it should hold, ``OSError``.
+    """
+    file = files.open(path, create=False)
+    try:
+        see_the_medium(file)
+        size = file.size()
+        data = file.read(0, HEADER_SIZE_BYTES)
+        if len(data) < HEADER_SIZE_BYTES or (size == HEADER_SIZE_BYTES and not any(data)):
+            return None
+        header = SegmentHeader.decode(data)
+        if header.cluster_key != cluster_key or header.partition_id != partition_id:
+            raise StorageError(f"failed to open segment file: {path}")
+        first_id, stem = header.first_transaction_id, Path(path).stem
+        if (
+            stem.isdecimal()
+            and int(stem) != first_id
+            and valid_record_size(file, HEADER_SIZE_BYTES, size, first_id) is None
+        ):
+            reason = f"its header tells {first_id} as the first transaction, its name {int(stem)}"
+            raise CorruptionError(partition_id, None, path, reason)
+        return header
+    finally:
+        file.close()
+
+
+def open_segment(
+    files: Files,
+    path: str,
+    header: SegmentHeader,
+    known: Known,
+) -> tuple[Segment, SegmentFiles]:
+    """Open a segment and recover it: rebuild the index where needed, cut a torn tail, make the rest durable.
+
+    ``header`` is what :func:`read_header` found.
+
+    Raises ``StorageError`` when the index file belongs elsewhere, ``CorruptionError`` (the files are then as they
+    were), ``OSError``.
+    """
+    segment = Segment(path, header)
+    data = files.open(path, create=False)
+    try:
+        index = files.open(segment.index_path, create=True)
+    except BaseException:
+        data.close()
+        raise
+    handles = SegmentFiles(data, index)
+    try:
+        see_the_medium(index)
+        index_size = _usable_index_size(segment, index)
+        contents = SegmentContents(
+            header.partition_id, path, header.first_transaction_id, data, data.size(), index, index_size
+        )
+        recovered = recover(contents, known)
+        _settle(segment, handles, recovered, index_size)
+    except BaseException:
+        handles.close()
+        raise
+    return segment, handles
+
+
+def _usable_index_size(segment: Segment, index: File) -> int:
+    """Size of the index file, 0 when its header never became complete: the index is then rebuilt."""
+    data = index.read(0, HEADER_SIZE_BYTES)
+    if len(data) < HEADER_SIZE_BYTES or not any(data):
+        logger.warning("%s has no header; rebuilding it", segment.index_path)
+        return 0
+    header = SegmentHeader.decode(data)
+    if header.cluster_key != segment.header.cluster_key:
+        raise StorageError(f"the cluster key does not match: {segment.index_path}")
+    if header.partition_id != segment.header.partition_id:
+        raise StorageError(f"partition id does not match: {segment.index_path}")
+    if header.first_transaction_id != segment.first_transaction_id:
+        logger.error("%s: the header tells a wrong first transaction; mending it", segment.index_path)
+        index.write(0, [segment.header.encode()])
+    return index.size()
+
+
+def _settle(segment: Segment, handles: SegmentFiles, recovered: Recovered, index_size: int) -> None:
+    """Leave the files as recovery decided, touching only what differs, and make them durable."""
+    data, index = handles.data, handles.index
+    if recovered.lost_bits:
+        _set_lost_bits(segment, data, recovered.lost_bits)
+    if index_size == 0:
+        index.truncate(0)
+        index.write(0, [segment.header.encode()])
+    start = index_offset(segment.first_transaction_id, recovered.start_transaction_id)
+    entries = encode_index(recovered.entries)
+    if index.read(start, len(entries)) != entries:
+        index.write(start, [entries])
+    if index.size() > start + len(entries):
+        index.truncate(start + len(entries))
+    index.sync()
+    torn = data.size() - recovered.end_offset
+    if torn > 0:
+        logger.warning(
+            "partition %d: cutting a torn write of %d bytes behind transaction %d from %s",
+            segment.header.partition_id,
+            torn,
+            recovered.next_transaction_id - 1,
+            segment.path,
+        )
+        data.truncate(recovered.end_offset)
+        segment.cut_bytes = torn
+    data.sync()
+    segment.next_transaction_id = recovered.next_transaction_id
+    segment.end_offset = recovered.end_offset
+    segment.damaged = recovered.damaged
+
+
+def _set_lost_bits(segment: Segment, data: File, bits: Sequence[Bit]) -> None:
+    for bit in bits:
+        logger.warning(
+            "partition %d: setting bit %#04x at offset %d of %s, which a loss of power or the medium has cleared",
+            segment.header.partition_id,
+            bit.mask,
+            bit.offset,
+            segment.path,
+        )
+        data.write(bit.offset, [bytes([data.read(bit.offset, 1)[0] | bit.mask])])
+    data.sync()

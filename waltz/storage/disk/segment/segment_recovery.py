@@ -1,0 +1,257 @@
+"""What is found in a segment when it is opened. It only reads and decides: the segment acts on the decision.
+
+Trusted without looking are the records before a start point: the last record where the end is known (a later segment
+follows, or the node was stopped in order), else the last index entry, or when the index reaches beyond the local
+low-water mark, the checkpoint (multiple of 1000) before it. From there every record is checked (all the others by a
+scan in the background). Where one is not intact,
+
+- a later intact record at the very place that the index tells: damage in the middle, because index entries are written
+  behind synced records. The segment opens with all its records, and reading the damaged ones fails; they have to come
+  from another replica;
+- at or below the local low-water mark, or before a known end: damage as well. Where records go on is found by
+  searching; where nothing follows and the end is not known, the segment is refused. Only an index that ends before the
+  mark tells otherwise: it reached the mark when that was set, so the log was cut since, and what is there was written
+  after that;
+- one bit of it is missing that a lost sector explains as well as a flipped bit: the bit is set, so that it is intact;
+- it is what an interrupted write leaves, and nothing but that: nobody was told of it, nor of anything behind it, even
+  of records that are intact because pieces of the write reached the medium in another order. It is cut from there on;
+- else it may have been acknowledged, although the index does not know it: the segment is refused (rule S9).
+"""
+
+import logging
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from waltz.storage.disk.segment.segment_format import (
+    HEADER_SIZE_BYTES,
+    INDEX_ENTRY_SIZE_BYTES,
+    Reader,
+    decode_index,
+    find_later_record,
+    index_offset,
+    scan_records,
+    valid_record_size,
+)
+from waltz.storage.disk.segment.torn_write import Bit, WithBits, is_torn, lost_bit
+from waltz.storage.errors import CorruptionError
+
+logger = logging.getLogger(__name__)
+
+CHECKPOINT_INTERVAL = 1000
+"""Index and data are synced whenever the next transaction id is a multiple of this."""
+
+_INDEX_BLOCK_ENTRIES = 8192
+
+
+@dataclass(slots=True, frozen=True)
+class SegmentContents:
+    """The two files of a segment as they were found. Sizes in bytes; an index that is missing has size 0."""
+
+    partition_id: int
+    path: str
+    first_transaction_id: int
+    data: Reader
+    data_size: int
+    index: Reader
+    index_size: int
+
+    @property
+    def index_max(self) -> int:
+        """The last transaction id that has an index entry."""
+        entries = max(self.index_size - HEADER_SIZE_BYTES, 0) // INDEX_ENTRY_SIZE_BYTES
+        return self.first_transaction_id + entries - 1
+
+    def was_cut_before(self, transaction_id: int) -> bool:
+        """Whether the index, which a low-water mark makes durable up to itself, ends before a record below the mark.
+
+        Then the log was cut there after the mark was set. An index without its header tells nothing.
+        """
+        return self.index_size >= HEADER_SIZE_BYTES and self.index_max < transaction_id
+
+    def index_entries(self, first_id: int, end_id: int) -> Sequence[int]:
+        """The index entries of ids that are known to have one."""
+        start = index_offset(self.first_transaction_id, first_id)
+        return decode_index(self.index.read(start, INDEX_ENTRY_SIZE_BYTES * (end_id - first_id)))
+
+    def later_indexed_record(self, offset: int, transaction_id: int, end: int, end_id: int) -> tuple[int, int] | None:
+        """The first later record that is intact where its index entry tells, before the offset and the id ``end``."""
+        end_id = min(end_id, self.index_max + 1)
+        for block_id in range(transaction_id + 1, end_id, _INDEX_BLOCK_ENTRIES):
+            block_end = min(block_id + _INDEX_BLOCK_ENTRIES, end_id)
+            for later_id, later_offset in enumerate(self.index_entries(block_id, block_end), block_id):
+                if offset < later_offset < end and valid_record_size(self.data, later_offset, end, later_id):
+                    return later_id, later_offset
+        return None
+
+
+class SegmentEnd(NamedTuple):
+    """Where a segment ends."""
+
+    next_transaction_id: int
+    offset: int
+
+
+class Known(NamedTuple):
+    """What is known of a segment before it is read.
+
+    ``following_first_id``: where the next segment begins, ``None`` for the last one. ``clean_end``: where the last
+    segment ended when the node was stopped in order, ``None`` after a crash.
+    """
+
+    local_low_water_mark: int
+    following_first_id: int | None = None
+    clean_end: SegmentEnd | None = None
+
+    @property
+    def next_transaction_id(self) -> int | None:
+        """Behind the last record that was durable for certain, if that is known."""
+        if self.following_first_id is not None:
+            return self.following_first_id
+        return None if self.clean_end is None else self.clean_end.next_transaction_id
+
+    def was_durable(self, transaction_id: int) -> bool:
+        """Whether the record was durable once for certain."""
+        end_id = self.next_transaction_id
+        return transaction_id <= self.local_low_water_mark or (end_id is not None and transaction_id < end_id)
+
+
+class Recovered(NamedTuple):
+    """The state in which a segment has to be left.
+
+    ``entries`` are the index entries from ``start_transaction_id`` on; the entries before stay as they are. Everything
+    behind ``end_offset`` is to be cut.
+    """
+
+    next_transaction_id: int
+    end_offset: int
+    start_transaction_id: int
+    entries: Sequence[int]
+    damaged: tuple[tuple[int, int], ...]
+    lost_bits: tuple[Bit, ...]
+    """They are to be set, durably, before the index tells of the records that they are missing from."""
+
+
+def recover(contents: SegmentContents, known: Known) -> Recovered:
+    """Decide what a segment holds.
+
+    Raises ``CorruptionError`` when records are gone that must not be, ``OSError`` when the files cannot be read.
+    """
+    start_id, offset = _start(contents, known)
+    data = contents.data
+    entries: array[int] = array("q")
+    damaged: list[tuple[int, int]] = []
+    lost_bits: list[Bit] = []
+    next_id, index_end = start_id, contents.index_max + 1
+    while True:
+        offsets = scan_records(contents.data, offset, contents.data_size, next_id)
+        entries.extend(offsets[:-1])
+        next_id += len(offsets) - 1
+        offset = offsets[-1]
+        if offset == contents.data_size or next_id == known.following_first_id:
+            break
+        later = contents.later_indexed_record(offset, next_id, contents.data_size, index_end)
+        if later is None:
+            index_end = next_id  # it leads nowhere from here on, so it is not read again behind the next damage
+            bit = lost_bit(contents.data, offset, contents.data_size, next_id)
+            if bit is not None:
+                lost_bits.append(bit)
+                contents = replace(contents, data=WithBits(data, lost_bits))
+                continue
+            later = _after_damage(contents, known, offset, next_id)
+        if later is None:
+            break
+        later_id, later_offset = later
+        damaged.append((next_id, later_id - 1))
+        _report(contents, offset, next_id, later_id - 1)
+        # Where the damage begins is known for certain; what lies inside it only the index can tell.
+        entries.append(offset)
+        inside_end = max(min(later_id, contents.index_max + 1), next_id + 1)
+        entries.extend(contents.index_entries(next_id + 1, inside_end))
+        entries.extend([offset] * (later_id - inside_end))
+        next_id, offset = later_id, later_offset
+    _check_complete(contents, next_id, known)
+    return Recovered(next_id, offset, start_id, entries, tuple(damaged), tuple(lost_bits))
+
+
+def _start(contents: SegmentContents, known: Known) -> tuple[int, int]:
+    """Transaction id and offset from which records are checked; the very first when the index is of no use."""
+    first_id, index_max = contents.first_transaction_id, contents.index_max
+    if index_max <= known.local_low_water_mark or index_max + 1 == known.next_transaction_id:
+        start_id = index_max
+    else:
+        checkpoint = (index_max - 1) // CHECKPOINT_INTERVAL * CHECKPOINT_INTERVAL
+        start_id = max(checkpoint, known.local_low_water_mark)
+    if start_id > first_id:
+        # A log that was cut below the mark may have got entries again that no sync has followed: a crash can leave
+        # later ones without those before.
+        unsynced_from = max(first_id, (start_id - 1) // CHECKPOINT_INTERVAL * CHECKPOINT_INTERVAL)
+        entries = contents.index_entries(unsynced_from, start_id + 1)
+        offset = entries[-1]
+        intact = valid_record_size(contents.data, offset, contents.data_size, start_id) is not None
+        if intact and min(entries) >= HEADER_SIZE_BYTES:
+            return start_id, offset
+        logger.warning("%s: no intact record %d where the index tells; scanning all", contents.path, start_id)
+    return first_id, HEADER_SIZE_BYTES
+
+
+def _after_damage(contents: SegmentContents, known: Known, offset: int, transaction_id: int) -> tuple[int, int] | None:
+    """Where records go on behind one that is not intact, if the index does not tell; ``None`` for a torn tail."""
+    size = contents.data_size
+    if known.was_durable(transaction_id):
+        later = find_later_record(contents.data, offset, size, transaction_id)
+        later = later or _known_end(contents, known, offset, transaction_id)
+        if later is not None:
+            return later
+        if known.following_first_id is not None:
+            return None  # the segment turns out not to reach the next one
+        if contents.was_cut_before(transaction_id) and is_torn(contents.data, offset, size, transaction_id):
+            return None
+        raise CorruptionError(
+            contents.partition_id,
+            transaction_id,
+            contents.path,
+            f"no intact record at offset {offset}, but the local low-water mark is {known.local_low_water_mark}",
+        )
+    if is_torn(contents.data, offset, size, transaction_id):
+        return None
+    raise CorruptionError(
+        contents.partition_id,
+        transaction_id,
+        contents.path,
+        f"no intact record at offset {offset}, and what is there is not what an interrupted write leaves: "
+        "it may have been acknowledged",
+    )
+
+
+def _known_end(contents: SegmentContents, known: Known, offset: int, transaction_id: int) -> tuple[int, int] | None:
+    """The end of a segment whose last records are damaged, if all of them have their bytes and their index entries."""
+    end_id = known.next_transaction_id
+    if end_id is None or transaction_id >= end_id or contents.index_max + 1 < end_id:
+        return None
+    end_offset = contents.data_size if known.clean_end is None else known.clean_end.offset
+    return (end_id, end_offset) if offset < end_offset <= contents.data_size else None
+
+
+def _report(contents: SegmentContents, offset: int, first: int, last: int) -> None:
+    text = "partition %d: %s is damaged at offset %d; transactions %d to %d have to come from another replica"
+    logger.error(text, contents.partition_id, contents.path, offset, first, last)
+
+
+def _check_complete(contents: SegmentContents, next_id: int, known: Known) -> None:
+    following_first_id, low_water_mark = known.following_first_id, known.local_low_water_mark
+    if following_first_id is not None and next_id != following_first_id:
+        raise CorruptionError(
+            contents.partition_id,
+            next_id,
+            contents.path,
+            f"the segment ends before transaction {next_id}, the next one begins with {following_first_id}",
+        )
+    if next_id <= min(low_water_mark, contents.index_max):
+        raise CorruptionError(
+            contents.partition_id,
+            next_id,
+            contents.path,
+            f"the data file ends before transaction {next_id}, but the local low-water mark is {low_water_mark}",
+        )
