@@ -29,6 +29,17 @@ def test_every_room_is_listed() -> None:
     assert sorted(named) == sorted(map(architecture.name_of, ARROWS))
 
 
+def test_reading_orders_are_complete() -> None:
+    """The docstring of a package names every module and folder in it, as ``name`` or :mod:`name`."""
+    for path in PACKAGE.rglob("__init__.py"):
+        folder = path.parent
+        names = {each.stem for each in folder.glob("*.py") if not each.stem.startswith("__")}
+        names |= {each.parent.name for each in folder.glob("*/__init__.py")}
+        words = re.findall(r"``([\w.]+)``|:\w+:`~?([\w.]+)`", documentation(path))
+        mentioned = {part for pair in words for part in "".join(pair).split(".")}
+        assert folder == PACKAGE or names <= mentioned, f"{folder.relative_to(ROOT)}: {sorted(names - mentioned)}"
+
+
 def test_arrows_are_exactly_those_listed() -> None:
     real = architecture.real_arrows()
     for room, targets in real.items():

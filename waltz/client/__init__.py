@@ -2,10 +2,12 @@
 
 One engine, and faces on top of it that know nothing of each other's ways; another face would be a folder beside them.
 
-1. ``engine``: a member of the cluster that appends what faces submit and follows the partitions; begin there.
-2. ``context``, ``builder``, ``transaction``, ``callbacks``: the face of the original. ``database`` keeps a database up
-   to date with it.
-3. ``plain``: the face without callbacks, which ``waltz.blocking`` offers to threads.
-4. ``awaited``, ``decisions``: what faces share: appends whose outcome is awaited, and decisions that are made again.
-5. ``mock``: stands in for a cluster, below the engine.
+1. ``engine``: a member of the cluster that appends the submissions of faces and follows partitions; begin there.
+2. The face of the original: ``context``, ``builder``, ``transaction``, ``callbacks``, ``retry_policy``. ``database``
+   keeps a database up to date with it, over ``databases`` (the kinds of databases) and ``database_batches``.
+3. ``plain``: the face without callbacks, which ``waltz.blocking`` offers to threads. ``positions`` and ``sharing``:
+   stored progress of its consumers, and partitions shared by several of them.
+4. Common to faces: ``configuration`` and ``options``, ``locks``, ``events``, ``errors``, ``arguments`` (checks),
+   ``awaited`` (appends with a deadline), ``decisions`` (decisions that are made again), ``opening``.
+5. ``mock``: stands in for a cluster, below the engine; ``pytest_plugin``: a fixture with it.
 """

@@ -1,7 +1,10 @@
-"""What two processes of a cluster must agree on: identities, records, wire formats, ZooKeeper layouts.
+"""Agreements between the processes of a cluster: identities, records, wire formats, ZooKeeper layouts.
 
-Begin with ``ids`` and ``records``, which everything else speaks of, and ``errors``, the root of what is raised on
-purpose. ``config`` holds the settings of every process, ``daemon`` and ``tasks`` what long-lived processes and tasks
-owe their owners, ``metrics``, ``exposition`` and ``quiet_log`` what operators see. The folders: ``wire`` (bytes without
-I/O), ``net`` (connections, HTTP endpoints), ``zk`` (ZooKeeper), ``cluster`` (who owns what).
+1. ``ids``, ``records`` and ``checksum``; ``errors``: the root of all errors that are raised on purpose; ``keys``: the
+   partition of a key; ``serializers``: values as bytes.
+2. ``config``: the settings of every process; ``metrics``: its measurements.
+3. ``wire``: bytes without I/O; ``net``: connections and HTTP endpoints; ``zk``: ZooKeeper; ``cluster``: owners of
+   partitions.
+4. Life of a process: ``daemon``, ``loops``, ``tasks``; its logs: ``json_log``, ``quiet_log``; ``version``.
+5. Texts and pieces: ``brief``, ``java_text``, ``pieces``.
 """

@@ -1,5 +1,7 @@
 """A whole cluster on this machine, for development, tests and the demo.
 
-``cluster`` starts and stops it, as ``layout`` describes it; ``zookeeper`` is a real one. ``processes`` (with
-``reaper``) sees that nothing outlives its owner, ``keeper`` keeps a cluster in the background for the command line.
+1. ``cluster`` starts and stops it, as ``layout`` describes it, on free ``ports``; ``zookeeper`` is a real one, on the
+   ``java`` of the machine or of a package.
+2. ``processes`` (with ``reaper``) make sure that no process outlives its owner; ``keeper`` keeps a cluster in the
+   background for the command line.
 """

@@ -5,8 +5,14 @@
         async with client.table(0) as table:
             await table.put(b"key", b"value")
 
-Servers and storages know nothing of it; a table works on any cluster, the original's included. What applications need
-can be imported from here, and is loaded when it is first used.
+Servers and storages know nothing of it; a table works on any cluster, the original's included. The names that
+applications need can be imported from here; each is loaded at its first use.
+
+1. ``envelope`` (pure) with ``codecs``: rows in the data of a transaction; ``limits`` (pure): the rows that may be
+   written; ``properties``: the properties of a partition.
+2. ``rows`` (pure): the order of rows and the row that wins; ``ages`` (pure): hidden and removed rows; ``view`` (pure):
+   the state after a prefix of the log; ``taking`` (pure): rows in the order of the log.
+3. ``stores``: the rows of a view. ``face``: the calls of applications. ``errors``.
 """
 
 import importlib

@@ -1,8 +1,9 @@
-"""What a client counts, as JSON with the original's names, for Prometheus and for OpenTelemetry.
+"""The metrics of a client: as JSON with the original's names, for Prometheus and for OpenTelemetry.
 
 ``client.metrics`` of every face is the registry that all functions here take. It may be read by any thread, also when
 the client is closed. :mod:`waltz.telemetry.prometheus` needs the extra ``prometheus``,
-:mod:`waltz.telemetry.opentelemetry` the extra ``opentelemetry``; :func:`document` needs none.
+:mod:`waltz.telemetry.opentelemetry` the extra ``opentelemetry``; :func:`document` needs none. ``help`` explains each
+metric.
 """
 
 from waltz.common.metrics.exposition import http_document

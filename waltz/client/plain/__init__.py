@@ -1,6 +1,9 @@
 """The plain face: append and wait for the outcome, read feeds in a loop.
 
-``client`` is what applications call, ``append`` the submissions that it makes, ``feed`` what its loops read, and
-``reader`` where that comes from (for servers that have no bulk reads an engine that applies), ``transact`` the steps of
-a decision that rests on feeds.
+1. ``client``: the calls of applications; ``append``: the submissions that it makes; ``values``: the same for values
+   that a serializer turns into bytes.
+2. ``feed``: one partition in a loop; ``merged``: several; ``consumer``: several, behind stored positions;
+   ``to_database``: feeds that are applied to a database.
+3. ``reader``: the source of feeds (for servers without bulk reads, an engine that applies).
+4. ``transact``: the steps of a decision that rests on feeds.
 """

@@ -1,1 +1,8 @@
-"""What travels between processes: frames, the hello, and one module per family of messages. No I/O."""
+"""Protocols without I/O.
+
+1. ``fields``, ``frames``, ``structures``: the elements; ``catalogue``: the messages of one version of a protocol;
+   ``connection``: hello and frames of one connection.
+2. Clients and servers: ``client_server``, ``append_request``, ``version5``, ``write_sessions``; ``versions``: the first
+   version with each feature.
+3. Servers and storages: ``storage``, ``fencing``. Tools and storages: ``admin``, ``admin_version1``.
+"""

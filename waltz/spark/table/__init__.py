@@ -1,10 +1,11 @@
 """Tables on the log in Apache Spark: their state, all their versions, their changes, and rows written into them.
 
-``format("waltz-table")`` finds :class:`waltz.spark.table.source.WaltzTableDataSource` by way of the package
-``pyspark_waltz_table``. What is read, from whom, and how rows get into the log exactly once is :mod:`waltz.spark`; here
-is what the bytes mean.
+``format("waltz-table")`` finds :class:`waltz.spark.table.source.WaltzTableDataSource` (module ``source``) by way of the
+package ``pyspark_waltz_table``. Sources, replicas and exactly-once appends are those of :mod:`waltz.spark`; here is the
+meaning of the bytes.
 
-1. Reading: ``envelopes`` makes columns of the envelopes of a chunk, ``fold`` keeps the rows that win, ``output`` hides
-   what readers do not see and makes the columns that Spark asked for; ``filters`` and ``planning`` say what is read.
-2. The sink: ``rows`` makes envelopes of the rows of a DataFrame.
+1. Reading: ``options`` and ``filters`` define a read, ``planning`` splits it, ``reading`` fetches a split,
+   ``envelopes`` makes ``columns`` of the envelopes of a chunk, ``fold`` keeps the rows that win, ``output`` drops
+   hidden rows and makes the requested columns. ``batch`` and ``stream`` are Spark's interfaces.
+2. The sink: ``write_options``; ``rows`` makes envelopes of the rows of a DataFrame; ``writers`` is Spark's interface.
 """

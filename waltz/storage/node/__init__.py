@@ -1,6 +1,8 @@
-"""What serves a storage directory: a process with a data port for servers and an admin port for operators.
+"""The process that serves a storage directory, with a data port for servers and an admin port for operators.
 
-To be read in this order: ``session_rule`` (whom a partition listens to), ``request_queue``, ``partition`` (where
-appends are gathered, synced and acknowledged), ``replies``; then ``manager``, the two ports and ``node``; ``scrubber``
-and ``findings`` last.
+1. ``session_rule`` (pure): the requests that a partition accepts; ``request_queue``; ``partition``: appends are
+   gathered, synced and acknowledged; ``replies``.
+2. ``manager``: all partitions of the directory; ``data_port`` and ``admin_port``; ``node``: the process.
+3. ``scrubber``: background scans; ``findings``: known damage, for health and metrics.
+4. ``partition_metrics`` and ``descriptions``: measurements.
 """

@@ -1,1 +1,10 @@
-"""What applications use of tables: over a client of the log, with a view beside the process."""
+"""The tables of applications: over a client of the log, with a view beside the process.
+
+1. ``table``: writes through the log, reads from the view; ``partition``: one partition that is a table; ``follower``
+   keeps the view up with the log; ``configured``: properties of the partition.
+2. ``several``: several tables in a partition, and one table in several partitions; ``values``: values that are not
+   bytes.
+3. ``transaction`` (pure) with ``transacting``; ``locks`` (pure): the locks of rows.
+4. ``sweeping``: removal of old rows. ``cursors`` and ``positions``: stored progress of readers.
+5. For threads: ``threads``, ``blocking``, ``blocking_parts``, ``blocking_several``.
+"""

@@ -1,1 +1,7 @@
-"""Where views keep their rows. A store knows bytes and their order, and nothing of clients."""
+"""Stores of views. A store knows bytes and their order, and nothing of clients.
+
+1. ``interface``: the contract; ``registry``: stores by name; ``limits``: keys and values that stores refuse.
+2. ``memory`` and ``noop``: stores without files.
+3. ``ordered``: a store over an ``engine``; the engines ``sqlite``, ``lmdb`` and ``rocksdb``; ``sealing``: checksums
+   around them; ``directory``: the directory of a store.
+"""
