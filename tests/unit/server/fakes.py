@@ -4,6 +4,7 @@ import asyncio
 import random
 from collections.abc import Sequence
 
+from waltz.common.access import ANONYMOUS
 from waltz.common.checksum import checksum
 from waltz.common.errors import WaltzError
 from waltz.common.ids import ReqId
@@ -38,6 +39,7 @@ class FakeChannel:
         self.writable = True
         self.closed = False
         self.peer = "client:1"
+        self.principal = ANONYMOUS
         self.reading = True
         self.error: Exception | None = None
         self.unsent_bytes = 0

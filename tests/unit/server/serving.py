@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 
 from tests.unit.server.fakes import FakeLog
+from waltz.common.access import ALLOW_ALL
 from waltz.common.ids import Endpoint
 from waltz.common.metrics.registry import Registry
 from waltz.common.net.limits import ListenerLimits
@@ -77,6 +78,7 @@ async def serving(
         question_timeout_s=10,
         check_storages=check_storages,
         set_preferred=set_preferred,
+        access=ALLOW_ALL,
     )
     family = CLIENT_SERVER._replace(versions=tuple(range(version + 1)))
     limits = ListenerLimits(max_payload_bytes=2 * MAX_TRANSACTION_BYTES, abridged_type=APPEND_REQUEST_TYPE)

@@ -12,6 +12,7 @@ from pathlib import Path
 from uuid import UUID
 
 from tests.memory_zookeeper import MemoryZooKeeperServer
+from waltz.common.access import ALLOW_ALL, Access
 from waltz.common.checksum import checksum
 from waltz.common.config.schemas import StorageConfig, TlsConfig
 from waltz.common.ids import Endpoint, ReqId
@@ -320,6 +321,7 @@ async def running_node(
     files: ObservedFiles | None = None,
     key: UUID = KEY,
     partition_count: int = PARTITION_COUNT,
+    access: Access = ALLOW_ALL,
     **settings: object,
 ) -> AsyncIterator[RunningNode]:
     own_files = files if files is not None else ObservedFiles()
@@ -327,7 +329,7 @@ async def running_node(
     config = make_config(directory, **settings)
     zookeeper = await (await make_zookeeper(key, partition_count)).connect()
     try:
-        node = await StorageNode.start(config, files=own_files, zookeeper=zookeeper, metrics=registry)
+        node = await StorageNode.start(config, files=own_files, zookeeper=zookeeper, metrics=registry, access=access)
         running = RunningNode(node, own_files, registry, config)
         try:
             await node.manager.assign(assign)

@@ -18,6 +18,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol, cast
 
+from waltz.common.access import principal_of
 from waltz.common.errors import (
     ConnectFailedError,
     ConnectionClosedError,
@@ -333,6 +334,11 @@ class Channel(asyncio.Protocol):
     def connected(self) -> bool:
         """Whether there is, or was, a connection: with TLS one whose handshake was completed."""
         return self._transport is not None
+
+    @property
+    def principal(self) -> str:
+        """The subject of the peer's certificate if TLS has verified it, else :data:`~waltz.common.access.ANONYMOUS`."""
+        return principal_of(None if self._transport is None else self._transport.get_extra_info("peercert"))
 
     @property
     def answered(self) -> bool:

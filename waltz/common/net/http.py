@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple, Self, cast
 from urllib.parse import parse_qs, urlsplit
 
+from waltz.common.access import ALLOW_ALL, ANONYMOUS, Access, Right, not_permitted
 from waltz.common.metrics.exposition import http_pieces, prometheus_pieces, to_json
 from waltz.common.metrics.registry import Json, Registry
 from waltz.common.net.listener import bound_port, start_server
@@ -37,6 +38,7 @@ _PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
 _REASONS = {
     200: "OK",
     400: "Bad Request",
+    403: "Forbidden",
     404: "Not Found",
     405: "Method Not Allowed",
     431: "Request Header Fields Too Large",
@@ -235,12 +237,13 @@ def _pretty(request: Request) -> bool:
 class HttpServer:
     """Serves the pages of one node until it is closed."""
 
-    def __init__(self, pages: Pages) -> None:
+    def __init__(self, pages: Pages, access: Access) -> None:
         self.port: int = 0
         """The port listened on; the one the operating system chose when 0 was asked for."""
         self.pieces = Pieces()
         """Puts responses together that are made piece by piece."""
         self._pages = pages
+        self._access = access
         self._server: asyncio.Server | None = None
         self._connections: dict[_Connection, None] = {}
         self._closed = False
@@ -254,12 +257,14 @@ class HttpServer:
         *,
         health: Health | None = None,
         more: Mapping[str, Page] | None = None,
+        access: Access = ALLOW_ALL,
     ) -> Self:
         """Listen on all addresses that ``host`` resolves to. Raises ``WaltzError`` when the port cannot be had.
 
-        ``more`` are further pages by method and path, such as ``POST /reset``.
+        ``more`` are further pages by method and path, such as ``POST /reset``. ``access`` decides about all pages but
+        ``/ping``; their readers are anonymous.
         """
-        server = cls(Pages(registry, health, installed_version(), more))
+        server = cls(Pages(registry, health, installed_version(), more), access)
         server._server = await start_server(lambda: _Connection(server), host, port)
         server.port = bound_port(server._server)
         return server
@@ -292,6 +297,9 @@ class HttpServer:
 
     def answer(self, request: Request) -> Response:
         """The response to a request."""
+        right = Right.DESCRIBE if request.method == "GET" else Right.ADMIN
+        if request.path.rstrip("/") != "/ping" and not self._access.rights_of(ANONYMOUS).allows(right, None):
+            raise HttpError(403, not_permitted(ANONYMOUS, right, None))
         return self._pages.answer(request)
 
 

@@ -6,6 +6,7 @@ import logging
 import random
 from collections.abc import Callable, Mapping, Sequence
 
+from waltz.common.access import ALLOW_ALL, Access
 from waltz.common.cluster.manager import ClusterManager
 from waltz.common.config.schemas import ServerConfig
 from waltz.common.daemon import calm_garbage_collection, close_step, stop_signals, unless_stopped
@@ -71,6 +72,7 @@ class WaltzServer:
     """One server. The cluster manager tells it which partitions it owns.
 
     ``make_connector`` makes the function that connects to storages; tests and simulations put their own in its place.
+    ``access`` decides about the requests of all its ports.
     """
 
     def __init__(
@@ -81,6 +83,7 @@ class WaltzServer:
         registry: Registry | None = None,
         random_source: random.Random | None = None,
         make_connector: Callable[[StoreParams, ServerConfig], ConnectFunction] = _storage_connector,
+        access: Access = ALLOW_ALL,
     ) -> None:
         self.endpoint = Endpoint(config.server_host, config.server_port)
         self.cluster_name: str | None = None
@@ -92,6 +95,7 @@ class WaltzServer:
         self._zookeeper = zookeeper
         self._random = random.Random() if random_source is None else random_source
         self._make_connector = make_connector
+        self._access = access
         self._feed_cache = FeedCache(config.feed_cache_size_bytes)
         self._transaction_cache = TransactionCache(config.transaction_data_cache_size_bytes)
         self._memory = MemoryBudget(config.append_memory_bytes)
@@ -161,6 +165,7 @@ class WaltzServer:
             question_timeout_s=self._partition_options.answer_timeout_s,
             check_storages=self._check_storages,
             set_preferred=self._set_preferred,
+            access=self._access,
         )
         self._service.set_disabled(self._disabled)
         await self._listen(self._service)
@@ -203,6 +208,7 @@ class WaltzServer:
                 self.registry,
                 health=self.health,
                 more=None if self._console is None else self._console.pages,
+                access=self._access,
             )
             self.http_port = self._http.port
         logger.info("listening on %s", self.endpoint)

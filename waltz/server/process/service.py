@@ -4,8 +4,9 @@ import asyncio
 import itertools
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
+from waltz.common.access import EVERYTHING, Access, Right, not_permitted
 from waltz.common.errors import ProtocolError, WaltzError
 from waltz.common.ids import LONG_MIN, PARTITION_PART, ReqId
 from waltz.common.net.channel import Channel
@@ -63,8 +64,17 @@ SetPreferred = Callable[[Sequence[int]], Awaitable[None]]
 """Tells the cluster which partitions this server prefers, in order of preference; raises ``WaltzError``."""
 
 
-_PartitionRequest = tuple[Callable[[ServerPartition, ClientLink, Any], None], Callable[[ClientLink, Any], None]]
-"""Who handles a request to a partition that is here, and to one that is not."""
+class _PartitionRequest(NamedTuple):
+    """A kind of request to a partition."""
+
+    right: Right
+    """A request for the last transaction that also fences needs :attr:`~Right.FENCE` instead."""
+    here: Callable[[ServerPartition, ClientLink, Any], None]
+    """Handles it at its partition."""
+    elsewhere: Callable[[ClientLink, Any], None]
+    """Answers it when the partition is not at this server."""
+    refused: Callable[[ClientLink, Any], None]
+    """Answers it when the client lacks the right: as clients of the original know it from a partition elsewhere."""
 
 
 class ServerService:
@@ -79,12 +89,14 @@ class ServerService:
         question_timeout_s: float,
         check_storages: CheckStorages,
         set_preferred: SetPreferred,
+        access: Access,
     ) -> None:
         self.partitions: dict[int, ServerPartition] = {}
         self.closed = False
         self._partition_factory = partition_factory
         self._partition_count = partition_count
         self._append_limits = append_limits
+        self._access = access
         self._log_quietly = QuietLog(logger)
         self._check_storages = check_storages
         self._set_preferred = set_preferred
@@ -98,22 +110,29 @@ class ServerService:
         self._closing: dict[int, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._parked = Deadlines(question_timeout_s, self._question_expired)
+        kind = _PartitionRequest
         self._at_partition: dict[type[Message], _PartitionRequest] = {
-            MountRequest: (ServerPartition.mount, self._refuse_mount),
-            FeedRequest: (ServerPartition.feed, self._drop),
-            FlushRequest: (ServerPartition.flush, self._drop),
-            TransactionDataRequest: (ServerPartition.transaction_data, self._refuse_data),
-            TransactionDataListRequest: (ServerPartition.transaction_list, refuse_list),
-            HighWaterMarkRequest: (ServerPartition.ask_high_water_mark, self._park_question),
-            HeartbeatRequest: (ServerPartition.heartbeat, refuse_heartbeat),
-            LastTransactionIdRequest: (ServerPartition.last_transaction_id, refuse_last),
+            MountRequest: kind(Right.METADATA, ServerPartition.mount, self._refuse_mount, self._refuse_mount),
+            FeedRequest: kind(Right.METADATA, ServerPartition.feed, self._drop, self._drop),
+            FlushRequest: kind(Right.METADATA, ServerPartition.flush, self._drop, self._drop),
+            TransactionDataRequest: kind(
+                Right.READ, ServerPartition.transaction_data, self._refuse_data, self._refuse_data
+            ),
+            TransactionDataListRequest: kind(Right.READ, ServerPartition.transaction_list, refuse_list, refuse_list),
+            HighWaterMarkRequest: kind(
+                Right.DESCRIBE, ServerPartition.ask_high_water_mark, self._park_question, self._tell_unknown
+            ),
+            HeartbeatRequest: kind(Right.APPEND, ServerPartition.heartbeat, refuse_heartbeat, refuse_heartbeat),
+            LastTransactionIdRequest: kind(
+                Right.DESCRIBE, ServerPartition.last_transaction_id, refuse_last, refuse_last
+            ),
         }
-        self._at_server: dict[type[Message], Callable[[ClientLink, Any], None]] = {
-            ServerPartitionsAssignmentRequest: self._tell_assignment,
-            ServerPartitionsHealthStatRequest: self._tell_health,
-            CheckStorageConnectivityRequest: self._check_connectivity,
-            AddPreferredPartitionRequest: self._add_preferred,
-            RemovePreferredPartitionRequest: self._remove_preferred,
+        self._at_server: dict[type[Message], tuple[Right, Callable[[ClientLink, Any], None]]] = {
+            ServerPartitionsAssignmentRequest: (Right.DESCRIBE, self._tell_assignment),
+            ServerPartitionsHealthStatRequest: (Right.DESCRIBE, self._tell_health),
+            CheckStorageConnectivityRequest: (Right.DESCRIBE, self._check_connectivity),
+            AddPreferredPartitionRequest: (Right.ADMIN, self._add_preferred),
+            RemovePreferredPartitionRequest: (Right.ADMIN, self._remove_preferred),
         }
 
     def connection(self) -> ClientConnection:
@@ -202,7 +221,8 @@ class ServerService:
 
     def link_opened(self, channel: Channel) -> ClientLink:
         """A client has connected."""
-        link = ClientLink(channel, next(self._link_numbers))
+        principal = channel.principal
+        link = ClientLink(channel, next(self._link_numbers), principal, self._access.rights_of(principal))
         self.links[link] = 0
         return link
 
@@ -214,7 +234,12 @@ class ServerService:
         link.mounts.clear()
 
     def append(self, link: ClientLink, requests: Sequence[AppendCall], write_session: int = NO_WRITE_SESSION) -> None:
-        """Appends to one partition; when it is not here, or disabled, they are refused, silently before version 5."""
+        """Appends to one partition; when it is not here, disabled, or the client lacks the right, they are refused,
+        silently before version 5."""
+        if link.rights is not EVERYTHING and self._refused(link, Right.APPEND, requests[0].req_id):
+            text = not_permitted(link.principal, Right.APPEND, _partition_of(requests[0].req_id))
+            tell_failed(link, [request.req_id for request in requests], AppendFailure.MOVED, None, text)
+            return
         partition = self._taking_appends.get(requests[0].req_id[PARTITION_PART])
         if partition is not None:
             partition.append(link, requests, write_session)
@@ -244,16 +269,33 @@ class ServerService:
         """Any other message. Raises ``ProtocolError`` when the connection is to be closed for it."""
         kind = type(message)
         if kind in self._at_partition:
-            to_partition, not_here = self._at_partition[kind]
+            right, here, elsewhere, refused = self._at_partition[kind]
+            if isinstance(message, LastTransactionIdRequest) and message.fence:
+                right = Right.FENCE
             partition = self._by_key.get(message.req_id[PARTITION_PART])
-            if partition is None:
-                not_here(link, message)
+            if link.rights is not EVERYTHING and self._refused(link, right, message.req_id):
+                refused(link, message)
+            elif partition is None:
+                elsewhere(link, message)
             else:
-                to_partition(partition, link, message)
+                here(partition, link, message)
         elif kind in self._at_server:
-            self._at_server[kind](link, message)
+            right, answer = self._at_server[kind]
+            if not link.rights.allows(right, None):
+                raise ProtocolError(not_permitted(link.principal, right, None))
+            answer(link, message)
         else:
             self._ignore(link, message)
+
+    def _refused(self, link: ClientLink, right: Right, req_id: bytes) -> bool:
+        """Whether the client lacks a right at a partition; operators are told."""
+        partition_id = _partition_of(req_id)
+        if link.rights.allows(right, partition_id):
+            return False
+        self._log_quietly.warning(
+            "refused a request of %s: %s", link.channel.peer, not_permitted(link.principal, right, partition_id)
+        )
+        return True
 
     def _ignore(self, link: ClientLink, message: Message) -> None:
         """Something that only servers send: ignored, as by the original, unless it is for a partition that is here."""
@@ -278,6 +320,9 @@ class ServerService:
             self._question_expired(pending)
         else:
             self._parked.add(pending)
+
+    def _tell_unknown(self, link: ClientLink, request: HighWaterMarkRequest) -> None:
+        link.send(HighWaterMarkResponse(request.req_id, LONG_MIN))
 
     def _ask_parked(self) -> None:
         """Questions for marks of partitions that have come."""
@@ -362,6 +407,10 @@ class ServerService:
         task = owned(work, what, defect)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+
+def _partition_of(req_id: bytes) -> int:
+    return ReqId(req_id).partition_id
 
 
 def _key(partition_id: int) -> bytes:

@@ -4,6 +4,7 @@ from collections import deque
 from collections.abc import Hashable
 from typing import Protocol
 
+from waltz.common.access import ANONYMOUS, EVERYTHING, Rights
 from waltz.common.errors import WaltzError
 from waltz.common.wire.client_server import Message, TransactionDataRequest, encode
 from waltz.common.wire.version5 import TransactionDataListRequest
@@ -80,13 +81,21 @@ class ClientLink:
         "parked_lists",
         "paused",
         "postponed",
+        "principal",
+        "rights",
         "seq_num",
     )
 
-    def __init__(self, channel: LinkChannel, number: int) -> None:
+    def __init__(
+        self, channel: LinkChannel, number: int, principal: str = ANONYMOUS, rights: Rights = EVERYTHING
+    ) -> None:
         self.channel = channel
         self.number = number
         """Grows with every connection that the server accepts."""
+        self.principal = principal
+        """The verified identity of the client."""
+        self.rights = rights
+        """The rights of the principal."""
         self.client_id: int | None = None
         """From the first message of the connection, and then from its first mount request."""
         self.seq_num: int | None = None

@@ -8,10 +8,11 @@ import asyncio
 import logging
 import struct
 from collections import deque
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from waltz.common.access import ANONYMOUS, EVERYTHING, Access, Right, Rights, not_permitted
 from waltz.common.errors import DeadlineExceededError, ProtocolError
 from waltz.common.metrics.exposition import admin_pieces
 from waltz.common.metrics.registry import Registry
@@ -39,6 +40,21 @@ WRITABLE_TIMEOUT_S = 60.0
 SIGN_OF_LIFE_INTERVAL_S = 5.0
 """While a request is executed its peer gets a keep-alive this often, which tells long work from a dead connection."""
 
+RIGHTS: Mapping[type[admin_wire.Message], Right | None] = {
+    wire.AdminOpenRequest: None,
+    wire.PartitionAvailableRequest: Right.ADMIN,
+    wire.PartitionAssignmentRequest: Right.ADMIN,
+    wire.LastSessionInfoRequest: Right.DESCRIBE,
+    wire.MetricsRequest: Right.DESCRIBE,
+    wire.AssignedPartitionStatusRequest: Right.DESCRIBE,
+    wire.RecordListRequest: Right.READ,
+    admin_wire.RecordRangeRequest: Right.READ,
+    admin_wire.RepairSurveyRequest: Right.ADMIN,
+    admin_wire.RepairRecordsRequest: Right.ADMIN,
+    admin_wire.RepairCommitRequest: Right.ADMIN,
+}
+"""The right that each request needs; none is needed to open a connection."""
+
 Answering = Callable[[Any], Coroutine[None, None, admin_wire.Message]]
 """Does what a request asks for; returns the answer."""
 
@@ -49,8 +65,9 @@ Reading = Callable[[Any, int], Coroutine[None, None, Sequence[bytes]]]
 class AdminService:
     """Makes the handlers of the admin port's connections and owns the tasks that work for them."""
 
-    def __init__(self, manager: StorageManager, registry: Registry) -> None:
+    def __init__(self, manager: StorageManager, registry: Registry, access: Access) -> None:
         self._manager = manager
+        self._access = access
         self._registry = registry
         self._pieces = Pieces()
         self._workers: set[asyncio.Task[None]] = set()
@@ -70,6 +87,10 @@ class AdminService:
             admin_wire.RecordRangeRequest: self._read_range,
         }
 
+    def rights_of(self, principal: str) -> Rights:
+        """The rights of a peer."""
+        return self._access.rights_of(principal)
+
     def connection(self) -> "AdminConnection":
         """The handler of a new connection."""
         return AdminConnection(self)
@@ -88,9 +109,12 @@ class AdminService:
         """Whether :meth:`execute` takes it."""
         return type(message) in self._answering or type(message) in self._reading
 
-    async def execute(self, request: admin_wire.Message, version: int) -> Sequence[bytes]:
-        """The frame, in a version of the protocol and in pieces, that answers a request."""
+    async def execute(
+        self, request: admin_wire.Message, version: int, principal: str = ANONYMOUS, rights: Rights = EVERYTHING
+    ) -> Sequence[bytes]:
+        """The frame, in a version of the protocol and in pieces, that answers a request of a principal."""
         try:
+            _check_permission(request, principal, rights)
             if type(request) in self._reading:
                 return await self._reading[type(request)](request, version)
             return [admin_wire.encode(await self._answering[type(request)](request), version)]
@@ -163,6 +187,16 @@ class AdminService:
         return wire.AdminSuccessResponse(request.seq_num)
 
 
+def _check_permission(request: admin_wire.Message, principal: str, rights: Rights) -> None:
+    right = RIGHTS[type(request)]
+    if right is None:
+        return
+    listed: Sequence[int | None] | None = getattr(request, "partition_ids", None)
+    for partition_id in [getattr(request, "partition_id", None)] if listed is None else listed:
+        if not rights.allows(right, partition_id):
+            raise StorageError(not_permitted(principal, right, partition_id))
+
+
 def _listed(partition_ids: tuple[int, ...] | None) -> tuple[int, ...]:
     """The list of a request, which may be null on the wire."""
     if partition_ids is None:
@@ -176,6 +210,8 @@ class AdminConnection:
     def __init__(self, service: AdminService) -> None:
         self._service = service
         self._channel: Channel | None = None
+        self._principal = ANONYMOUS
+        self._rights = EVERYTHING
         self._requests: deque[admin_wire.Message] = deque()
         self._changed = asyncio.Event()
         self._sign_timer: asyncio.TimerHandle | None = None
@@ -204,7 +240,7 @@ class AdminConnection:
         if channel.version >= admin_wire.OUR_VERSION:  # a peer of the original never gets any
             self._sign_later(channel)
         try:
-            for piece in await self._service.execute(request, channel.version):
+            for piece in await self._service.execute(request, channel.version, self._principal, self._rights):
                 channel.send(piece)
         finally:
             if self._sign_timer is not None:
@@ -231,6 +267,8 @@ class AdminConnection:
 
     def channel_ready(self, channel: Channel) -> None:
         self._channel = channel
+        self._principal = channel.principal
+        self._rights = self._service.rights_of(self._principal)
         self._service.start_worker(self)
 
     def frames_received(self, channel: Channel, buffer: bytes, bounds: Bounds) -> None:

@@ -8,11 +8,13 @@ requests are served whether or not one was sent.
 import asyncio
 from collections import deque
 
+from waltz.common.access import Access, Right, not_permitted
 from waltz.common.errors import DeadlineExceededError
 from waltz.common.net.channel import Channel
 from waltz.common.wire import storage as wire
 from waltz.common.wire.frames import Bounds
 from waltz.common.wire.structures import RpcException
+from waltz.storage.errors import StorageError
 from waltz.storage.node.manager import StorageManager
 from waltz.storage.node.replies import failure_frame
 from waltz.storage.node.request_queue import PartitionRequest
@@ -31,10 +33,12 @@ LATE_S = 1.0
 class DataConnection:
     """One connection to the data port; the ``ChannelHandler`` of its channel and the ``Requester`` of its requests."""
 
-    __slots__ = ("_channel", "_deadline", "_due_s", "_held_back", "_manager", "_unsent_bytes")
+    __slots__ = ("_access", "_channel", "_deadline", "_due_s", "_held_back", "_manager", "_refusal", "_unsent_bytes")
 
-    def __init__(self, manager: StorageManager) -> None:
+    def __init__(self, manager: StorageManager, access: Access) -> None:
         self._manager = manager
+        self._access = access
+        self._refusal: StorageError | None = None
         self._channel: Channel | None = None
         self._held_back: deque[PartitionRequest] = deque()
         self._deadline: asyncio.TimerHandle | None = None
@@ -45,6 +49,9 @@ class DataConnection:
 
     def channel_ready(self, channel: Channel) -> None:
         self._channel = channel
+        principal = channel.principal
+        if not self._access.rights_of(principal).allows(Right.CLUSTER, None):
+            self._refusal = StorageError(not_permitted(principal, Right.CLUSTER, None))
 
     def frames_received(self, channel: Channel, buffer: bytes, bounds: Bounds) -> None:
         """Every frame is one request."""
@@ -90,7 +97,7 @@ class DataConnection:
     # Internals
 
     def _open(self, message: wire.OpenRequest) -> bytes:
-        error = self._manager.check_cluster(message.key, message.partition_count)
+        error = self._refusal or self._manager.check_cluster(message.key, message.partition_count)
         if error is None:
             if self._channel is not None:
                 self._channel.allow_large_frames()
@@ -98,6 +105,9 @@ class DataConnection:
         return wire.encode(wire.FailureResponse(-1, -1, -1, RpcException(error.wire_text())))
 
     def _dispatch(self, request: PartitionRequest) -> None:
+        if self._refusal is not None:
+            self.answer(failure_frame(request.message, self._refusal.wire_text()))
+            return
         partition_id = request.message.partition_id
         partition = self._manager.partitions.get(partition_id)
         if partition is None:

@@ -7,6 +7,7 @@ import ssl
 import sys
 from dataclasses import replace
 
+from waltz.common.access import ALLOW_ALL, Access
 from waltz.common.config.schemas import StorageConfig
 from waltz.common.daemon import calm_garbage_collection, stop_signals, unless_stopped
 from waltz.common.errors import WaltzError
@@ -48,11 +49,12 @@ CLOSE_TIMEOUT_S = 30.0
 class StorageNode:
     """A running storage node. It reads the cluster's identity from ZooKeeper once and never writes there."""
 
-    def __init__(self, manager: StorageManager, registry: Registry) -> None:
+    def __init__(self, manager: StorageManager, registry: Registry, access: Access) -> None:
         """Use :meth:`start`."""
         self.manager = manager
         self._registry = registry
-        self._admin_service = AdminService(manager, registry)
+        self._access = access
+        self._admin_service = AdminService(manager, registry, access)
         self._data_listener: Listener | None = None
         self._admin_listener: Listener | None = None
         self._http_server: HttpServer | None = None
@@ -67,8 +69,11 @@ class StorageNode:
         zookeeper: ZooKeeper,
         metrics: Registry,
         limits: QueueLimits = DEFAULT_LIMITS,
+        access: Access = ALLOW_ALL,
     ) -> "StorageNode":
         """Open the storage directory and listen; serves when it returns. ``files`` must outlive the node.
+
+        ``access`` decides about the requests of all its ports.
 
         Raises ``WaltzError``, one line that says what to do: no cluster in ZooKeeper, a directory that cannot be used
         or belongs to another cluster, a port that cannot be had, a key store that cannot be read.
@@ -92,7 +97,7 @@ class StorageNode:
             )
         except (StorageError, OSError) as error:
             raise WaltzError(_explain(config, store, error)) from error
-        node = cls(manager, metrics)
+        node = cls(manager, metrics, access)
         try:
             await node._listen(config, tls)
         except BaseException:
@@ -121,7 +126,7 @@ class StorageNode:
             config.storage_port,
             STORAGE,
             data_service.HELLO_TEXT,
-            lambda: DataConnection(manager),
+            lambda: DataConnection(manager, self._access),
             tls=tls,
             limits=limits,
             guard=self._guard,
@@ -141,7 +146,9 @@ class StorageNode:
             logger.warning("storage.jetty.port is not set: there are no HTTP endpoints")
         else:
             port = config.storage_jetty_port
-            self._http_server = await HttpServer.open(host, port, self._registry, health=self.health)
+            self._http_server = await HttpServer.open(
+                host, port, self._registry, health=self.health, access=self._access
+            )
 
     @property
     def port(self) -> int:

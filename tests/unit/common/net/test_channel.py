@@ -5,8 +5,10 @@ from contextlib import asynccontextmanager, suppress
 
 import pytest
 
+from tests.unit.common.net.certificates import Authority
 from tests.unit.common.net.peers import FAMILY, Recorder, bare_client, bare_server, frame
 from tests.unit.relay import relay
+from waltz.common.access import ANONYMOUS
 from waltz.common.config.schemas import TlsConfig
 from waltz.common.errors import ConnectFailedError, DeadlineExceededError, ProtocolError
 from waltz.common.ids import Endpoint
@@ -105,6 +107,18 @@ async def test_frames_go_both_ways_in_order(tls: TlsConfig) -> None:
         assert client.payloads == [payload.upper() for payload in sent]
     assert await client.until_closed() is None
     assert await server.until_closed() is None
+
+
+async def test_the_principal_is_the_subject_of_the_verified_certificate(
+    authority: Authority, node_pem: str, trust_pem: str
+) -> None:
+    async with pair() as (_, channel, _, accepted):
+        assert (channel.principal, accepted.principal) == (ANONYMOUS, ANONYMOUS)
+    async with pair(TlsConfig(key_store_location=node_pem)) as (_, channel, _, accepted):
+        assert (channel.principal, accepted.principal) == (ANONYMOUS, ANONYMOUS), "nothing is verified"
+    both = TlsConfig(key_store_location=node_pem, trust_store_location=trust_pem, check_hostname=False)
+    async with pair(both) as (_, channel, _, accepted):
+        assert (channel.principal, accepted.principal) == ("CN=127.0.0.1", "CN=127.0.0.1")
 
 
 @pytest.mark.parametrize("tls", [PLAINTEXT, TlsConfig()], ids=["plaintext", "TLS"])

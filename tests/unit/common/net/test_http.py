@@ -9,11 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.unit.rules import Only
 from waltz.common import pieces
+from waltz.common.access import Right
 from waltz.common.errors import WaltzError
 from waltz.common.metrics.registry import Description, Json, Readings, Registry
 from waltz.common.net import http
-from waltz.common.net.http import Health, HttpError, HttpServer, RequestParser, prefers_prometheus
+from waltz.common.net.http import Health, HttpError, HttpServer, Request, RequestParser, Response, prefers_prometheus
 
 
 async def exchange(port: int, request: bytes) -> bytes:
@@ -324,3 +326,26 @@ async def test_a_page_for_somebody_who_has_left_is_given_up(monkeypatch: pytest.
         await asyncio.sleep(0)
     assert made == made_until_then
     writer.transport.abort()
+
+
+async def test_pages_of_readers_who_lack_the_right() -> None:
+    rule = Only(Right.DESCRIBE)
+    reset: list[str] = []
+
+    def page(request: Request) -> Response:
+        reset.append(request.path)
+        return Response(200, "text/plain", "done")
+
+    server = await HttpServer.open("127.0.0.1", 0, Registry(), more={"POST /reset": page}, access=rule)
+    assert (await get(server.port, "/metrics"))[0] == 200
+    answer = await exchange(server.port, b"POST /reset HTTP/1.1\r\n\r\n")
+    assert answer.startswith(b"HTTP/1.1 403 Forbidden\r\n")
+    assert answer.endswith(b"principal 'anonymous' may not administer this node\n")
+    assert reset == []
+    await server.close()
+    closed = await HttpServer.open("127.0.0.1", 0, Registry(), access=Only())
+    assert (await get(closed.port, "/ping"))[0] == 200
+    for path in ("/metrics", "/metrics/prometheus", "/health", "/health/", "/buildinfo", "/elsewhere"):
+        status, _, body = await get(closed.port, path)
+        assert (status, body) == (403, "principal 'anonymous' may not describe this node\n")
+    await closed.close()

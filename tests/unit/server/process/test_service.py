@@ -6,6 +6,7 @@ from typing import cast, get_args
 
 import pytest
 
+from tests.unit.rules import Only
 from tests.unit.server.fakes import (
     GENERATION,
     FakeChannel,
@@ -17,6 +18,7 @@ from tests.unit.server.fakes import (
     req_id,
     take,
 )
+from waltz.common.access import ALLOW_ALL, ANONYMOUS, Access, Right
 from waltz.common.errors import ProtocolError, WaltzError
 from waltz.common.ids import LONG_MIN, ReqId
 from waltz.common.metrics.registry import Registry
@@ -31,6 +33,7 @@ from waltz.common.wire.client_server import (
     FlushResponse,
     HighWaterMarkRequest,
     HighWaterMarkResponse,
+    Message,
     MountResponse,
     PartitionState,
     RemovePreferredPartitionRequest,
@@ -50,6 +53,18 @@ from waltz.common.wire.version5 import (
     TransactionDataListRequest,
     TransactionDataListResponse,
 )
+from waltz.common.wire.write_sessions import (
+    FenceOption,
+    HeartbeatOption,
+    HeartbeatRequest,
+    HeartbeatResponse,
+    HeartbeatState,
+    LastTransactionIdRequest,
+    LastTransactionIdResponse,
+    LastTransactionStatus,
+    SessionFlag,
+)
+from waltz.server.feeding.transaction_data import NOT_READY_TEXT
 from waltz.server.partition.partition import ServerPartition
 from waltz.server.process.service import MAX_ADMIN_REQUESTS, ServerService
 from waltz.server.requests.appends import AppendLimits, Unacceptable
@@ -57,7 +72,7 @@ from waltz.server.requests.link import ClientLink
 
 
 class Setup:
-    def __init__(self, timeout_s: float = 1000.0) -> None:
+    def __init__(self, timeout_s: float = 1000.0, access: Access = ALLOW_ALL) -> None:
         self.made: list[PartitionSetup] = []
         self.preferred: list[tuple[int, ...]] = []
         self.cluster_error: WaltzError | None = None
@@ -70,6 +85,7 @@ class Setup:
             question_timeout_s=timeout_s,
             check_storages=self.check_storages,
             set_preferred=self.set_preferred,
+            access=access,
         )
 
     def make_partition(self, partition_id: int, generation: int) -> ServerPartition:
@@ -88,8 +104,8 @@ class Setup:
             raise self.cluster_error
         self.preferred.append(tuple(partition_ids))
 
-    def link(self) -> ClientLink:
-        channel = FakeChannel()
+    def link(self, version: int = 4) -> ClientLink:
+        channel = FakeChannel(version)
         link = self.service.link_opened(channel)  # type: ignore[arg-type]  # what a link needs of a channel is there
         link.client_id, link.seq_num = 1, 0
         return link
@@ -423,3 +439,103 @@ async def test_every_request_has_its_handler(setup: Setup) -> None:
     requests = {kind for kind in get_args(client_server.Message) if kind.__name__.endswith("Request")}
     handled = {*setup.service._at_partition, *setup.service._at_server}
     assert handled == requests - {AppendRequest}
+
+
+PARTITION_REQUESTS: Sequence[tuple[Right, Message, Message | None]] = [
+    (Right.METADATA, mount(1, -1), MountResponse(req_id(1), PartitionState.NOT_READY)),
+    (Right.METADATA, feed(2, -1), None),
+    (Right.METADATA, flush(3), None),
+    (
+        Right.READ,
+        TransactionDataRequest(req_id(4), 0),
+        TransactionDataResponse(req_id(4), 0, None, 0, NOT_READY_TEXT),
+    ),
+    (
+        Right.READ,
+        TransactionDataListRequest(req_id(5), 0, 1, 1),
+        TransactionDataListResponse(req_id(5), 0, DataListStatus.NOT_READY, LONG_MIN, [], None),
+    ),
+    (Right.DESCRIBE, HighWaterMarkRequest(req_id(6)), HighWaterMarkResponse(req_id(6), LONG_MIN)),
+    (
+        Right.APPEND,
+        HeartbeatRequest(req_id(7), HeartbeatOption.GET_SESSION),
+        HeartbeatResponse(req_id(7), HeartbeatState.NOT_READY, -1, -1, SessionFlag(0)),
+    ),
+    (
+        Right.DESCRIBE,
+        LastTransactionIdRequest(req_id(8), FenceOption(0), -1),
+        LastTransactionIdResponse(req_id(8), LastTransactionStatus.NOT_READY, -1, -1),
+    ),
+    (
+        Right.FENCE,
+        LastTransactionIdRequest(req_id(9), FenceOption.FENCE, -1),
+        LastTransactionIdResponse(req_id(9), LastTransactionStatus.NOT_READY, -1, -1),
+    ),
+]
+
+
+@pytest.mark.parametrize(("right", "request_", "refusal"), PARTITION_REQUESTS)
+async def test_a_request_to_a_partition_needs_its_right(
+    right: Right, request_: Message, refusal: Message | None
+) -> None:
+    """The partition is here and has all other rights; the client hears what it would of a partition elsewhere."""
+    rule = Only(*(set(Right) - {right}))
+    setup = Setup(access=rule)
+    setup.service.set_partitions({0: GENERATION})
+    setup.made[0].log.open_session()
+    link = setup.link(version=5)
+    setup.service.received(link, request_)
+    await settle()
+    assert take(link) == ([] if refusal is None else [refusal])
+    assert rule.asked == [(right, 0)]
+    assert link.mounts == {}
+    await setup.service.close()
+
+
+def test_the_rights_of_all_requests_to_partitions_are_tested() -> None:
+    setup = Setup()
+    assert {type(request) for _, request, _ in PARTITION_REQUESTS} == setup.service._at_partition.keys()
+
+
+async def test_appends_need_their_right() -> None:
+    rule = Only(*(set(Right) - {Right.APPEND}))
+    setup = Setup(access=rule)
+    setup.service.set_partitions({0: GENERATION})
+    setup.made[0].log.open_session()
+    link = setup.link(version=5)
+    assert (link.principal, rule.principals) == (ANONYMOUS, [ANONYMOUS])
+    setup.service.append(link, [append(1), append(2)])
+    text = "principal 'anonymous' may not append to partition 0"
+    assert take(link) == [AppendFailed(req_id(each), AppendFailure.MOVED, LONG_MIN, text) for each in (1, 2)]
+    assert setup.made[0].log.batches == []
+    await setup.service.close()
+
+
+@pytest.mark.parametrize(
+    ("right", "request_"),
+    [
+        (Right.DESCRIBE, ServerPartitionsAssignmentRequest(req_id(1))),
+        (Right.DESCRIBE, ServerPartitionsHealthStatRequest(req_id(1))),
+        (Right.DESCRIBE, CheckStorageConnectivityRequest(req_id(1))),
+        (Right.ADMIN, AddPreferredPartitionRequest(req_id(1), (0,))),
+        (Right.ADMIN, RemovePreferredPartitionRequest(req_id(1), (0,))),
+    ],
+)
+async def test_a_request_to_the_server_needs_its_right(right: Right, request_: Message) -> None:
+    setup = Setup(access=Only(*(set(Right) - {right})))
+    link = setup.link()
+    with pytest.raises(ProtocolError, match=f"'anonymous' may not {right} this node"):
+        setup.service.received(link, request_)
+    await settle()
+    assert (take(link), setup.preferred) == ([], [])
+
+
+async def test_a_right_may_hold_for_one_partition() -> None:
+    setup = Setup(access=Only(Right.METADATA, partition_ids=[1]))
+    setup.service.set_partitions({0: GENERATION, 1: GENERATION})
+    link = setup.link()
+    setup.service.received(link, mount(1, -1))
+    assert take(link) == [MountResponse(req_id(1), PartitionState.NOT_READY)]
+    setup.service.received(link, mount(2, -1)._replace(req_id=ReqId.of(1, 0, 1, 2)))
+    assert list(link.mounts) == [setup.made[1].partition]
+    await setup.service.close()

@@ -9,6 +9,7 @@ from zlib import crc32
 import pytest
 
 from tests.unit.server.fakes import FakeChannel, PartitionSetup, record
+from waltz.common.access import ALLOW_ALL
 from waltz.common.net.guard import TrafficGuard
 from waltz.common.net.limits import ListenerLimits, TrafficLimits
 from waltz.common.net.listener import Listener
@@ -113,6 +114,7 @@ class Server:
             question_timeout_s=1000,
             check_storages=self.check_storages,
             set_preferred=self.set_preferred,
+            access=ALLOW_ALL,
         )
         self.port = 0
         self.writers: list[asyncio.StreamWriter] = []

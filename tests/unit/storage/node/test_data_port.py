@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.unit.rules import Only
 from tests.unit.storage.node_support import (
     CUE,
     DISABLED,
@@ -20,6 +21,7 @@ from tests.unit.storage.node_support import (
     records,
     running_node,
 )
+from waltz.common.access import Right
 from waltz.common.net.channel import Channel
 from waltz.common.wire import storage as wire
 from waltz.common.wire.structures import RpcException, SessionInfo
@@ -291,3 +293,17 @@ async def until_stalled(node: RunningNode) -> None:
         await asyncio.sleep(0)
     while unsent != (unsent := sum(channel.unsent_bytes for channel in data_channels(node))):
         await node.files.run(lambda: None)
+
+
+async def test_only_servers_of_the_cluster_are_served(tmp_path: Path) -> None:
+    """Whether or not the connection is opened first, nothing is executed."""
+    async with running_node(tmp_path, access=Only(*(set(Right) - {Right.CLUSTER}))) as node:
+        peer = await node.raw()
+        failure = RpcException(f"{SE}principal 'anonymous' may not replicate this node")
+        opened = await peer.ask(wire.OpenRequest(-1, -1, -1, KEY, PARTITION_COUNT))
+        assert opened == wire.FailureResponse(-1, -1, -1, failure)
+        appended = await peer.ask(wire.AppendRequest(1, 2, 0, [record(0)], False))
+        assert appended == wire.FailureResponse(1, 2, 0, failure)
+        admin = await node.admin()
+        assert (await admin.last_session_info(0)).session_id == -1
+        assert await admin.records(0, 0, 1) == []

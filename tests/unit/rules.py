@@ -1,0 +1,23 @@
+"""A rule that permits what a test lists, and notes what it was asked."""
+
+from collections.abc import Collection
+
+from waltz.common.access import Access, Right, Rights
+
+
+class Only(Access, Rights):
+    """Every principal has exactly these rights, at all partitions or those that are listed."""
+
+    def __init__(self, *rights: Right, partition_ids: Collection[int | None] | None = None) -> None:
+        self.asked: list[tuple[Right, int | None]] = []
+        self.principals: list[str] = []
+        self._rights = rights
+        self._partition_ids = partition_ids
+
+    def rights_of(self, principal: str) -> Rights:
+        self.principals.append(principal)
+        return self
+
+    def allows(self, right: Right, partition_id: int | None) -> bool:
+        self.asked.append((right, partition_id))
+        return right in self._rights and (self._partition_ids is None or partition_id in self._partition_ids)

@@ -1,0 +1,103 @@
+"""The permissions of peers: the question that every port asks, and the rule that answers it. Pure.
+
+A *principal* is the subject of the certificate that a peer has proved to hold, or :data:`ANONYMOUS`. A port asks for
+the rights of a principal once for each connection, and consults them at each request. Where they are
+:data:`EVERYTHING`, an append costs no call.
+"""
+
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from typing import Final, Protocol
+
+ANONYMOUS: Final = "anonymous"
+"""The principal of a peer without a verified certificate."""
+
+
+class Right(StrEnum):
+    """A kind of request; the value completes the sentence "may not ...\""""
+
+    APPEND = "append to"
+    READ = "read data of"
+    METADATA = "follow the ids and headers of"
+    """Part of :attr:`APPEND` and of :attr:`READ`: appends and feeds need a mount."""
+    DESCRIBE = "describe"
+    """Marks, assignments, health, metrics."""
+    FENCE = "fence"
+    ADMIN = "administer"
+    CLUSTER = "replicate"
+    """Requests of servers to storages."""
+
+
+class Rights(Protocol):
+    """The rights of one principal."""
+
+    def allows(self, right: Right, partition_id: int | None) -> bool:
+        """Whether a request is permitted; a request that concerns no partition has ``None``."""
+
+
+class Access(Protocol):
+    """The rule of a node."""
+
+    def rights_of(self, principal: str) -> Rights:
+        """The rights of a principal."""
+
+
+class _Everything:
+    def allows(self, right: Right, partition_id: int | None) -> bool:
+        return True
+
+
+EVERYTHING: Final[Rights] = _Everything()
+"""All rights."""
+
+
+class _AllowAll:
+    def rights_of(self, principal: str) -> Rights:
+        return EVERYTHING
+
+
+ALLOW_ALL: Final[Access] = _AllowAll()
+"""Every principal has every right, as at nodes of the original."""
+
+
+def not_permitted(principal: str, right: Right, partition_id: int | None) -> str:
+    """The refusal, as a sentence for the peer and for the log."""
+    place = "this node" if partition_id is None else f"partition {partition_id}"
+    return f"principal {principal!r} may not {right} {place}"
+
+
+_SHORT_NAMES = {
+    "commonName": "CN",
+    "organizationalUnitName": "OU",
+    "organizationName": "O",
+    "localityName": "L",
+    "stateOrProvinceName": "ST",
+    "streetAddress": "STREET",
+    "countryName": "C",
+    "domainComponent": "DC",
+    "userId": "UID",
+}
+
+_ESCAPED = frozenset(',+"\\<>;')
+
+
+def principal_of(certificate: Mapping[str, object] | None) -> str:
+    """The subject of a verified certificate, in the notation and order of RFC 2253.
+
+    Args:
+        certificate: As :meth:`ssl.SSLSocket.getpeercert` describes it; empty or ``None`` if none was verified.
+    """
+    subject = (certificate or {}).get("subject")
+    if not isinstance(subject, Sequence) or not subject:
+        return ANONYMOUS
+    names = ["+".join(f"{_SHORT_NAMES.get(key, key)}={_escaped(value)}" for key, value in name) for name in subject]
+    return ",".join(reversed(names))
+
+
+def _escaped(value: str) -> str:
+    text = "".join(f"\\{character}" if character in _ESCAPED else character for character in value)
+    if text.startswith((" ", "#")):
+        text = f"\\{text}"
+    if text.endswith(" ") and len(text) > 1 and not text.endswith("\\ "):
+        text = f"{text[:-1]}\\ "
+    return text
