@@ -1,7 +1,8 @@
 """Agreements between the processes of a cluster: identities, records, wire formats, ZooKeeper layouts.
 
 1. ``ids``, ``records`` and ``checksum``; ``errors``: the root of all errors that are raised on purpose; ``keys``: the
-   partition of a key; ``serializers``: values as bytes; ``access``: the permissions of peers.
+   partition of a key; ``serializers``: values as bytes; ``access``: the permissions of peers; ``machine``: tables of
+   states and events.
 2. ``config``: the settings of every process; ``metrics``: its measurements.
 3. ``wire``: bytes without I/O; ``net``: connections and HTTP endpoints; ``zk``: ZooKeeper; ``cluster``: owners of
    partitions.
