@@ -29,7 +29,7 @@ from waltz.server.store.interface import (
 )
 from waltz.server.store.log.batching import PendingAppends, size_of
 from waltz.server.store.log.log_reader import LogReader
-from waltz.server.store.log.log_states import LogEvent, LogState, next_state
+from waltz.server.store.log.log_states import FAILING_STATES, LOG, OPEN_STATES, LogEvent, LogState
 from waltz.server.store.log.pacing import Readmissions
 from waltz.server.store.memory import MemoryAccount
 from waltz.server.store.metadata_node import MetadataNode
@@ -107,7 +107,7 @@ class ReplicatedLog:
     @property
     def open(self) -> bool:
         """Whether appends may be given: between ``session_opened`` and ``session_ended``, in the present generation."""
-        return self._state.open and self._opened_generation == self._generation
+        return self._state in OPEN_STATES and self._opened_generation == self._generation
 
     @property
     def generation(self) -> int:
@@ -144,7 +144,9 @@ class ReplicatedLog:
             return False
         if self._session is not None:
             return self._session.healthy
-        return not self._state.failing and self._loop.time() - self._without_session_since_s < UNHEALTHY_AFTER_S
+        return (
+            self._state not in FAILING_STATES and self._loop.time() - self._without_session_since_s < UNHEALTHY_AFTER_S
+        )
 
     def confirm_if_idle(self, *, unasked: bool) -> None:
         """Have the session that runs find out whether it is :attr:`healthy`, if nothing was committed lately.
@@ -226,7 +228,7 @@ class ReplicatedLog:
     # Sessions
 
     def _enter(self, event: LogEvent) -> None:
-        self._state = next_state(self._state, event)
+        self._state = LOG.after(self._state, event)
 
     async def _run(self) -> None:
         """Have one session after the other, whatever happens (rule L6)."""
@@ -307,10 +309,10 @@ class ReplicatedLog:
         """The session has opened: go on with it. Its metadata are written, so what it decided is final (S5)."""
         mark, known_mark = session.high_water_mark, self._high_water_mark
         unbroken = self._next_session.continuity.session_opened()
-        if self._state.open and (mark != known_mark or not unbroken):
+        if self._state in OPEN_STATES and (mark != known_mark or not unbroken):
             # What another owner has told its clients of the end of the log must stay true.
             self._end_visibly()
-        continued = self._state.open
+        continued = self._state in OPEN_STATES
         self._enter(LogEvent.CONTINUED if continued else LogEvent.RECOVERED)
         self._cancel_give_up_timer()
         self._session = session
@@ -394,7 +396,7 @@ class ReplicatedLog:
     def _end_visibly(self) -> None:
         """Tell the listener that provisional ids are void, and give back what no replica was given."""
         self._cancel_give_up_timer()
-        if not self._state.open:
+        if self._state not in OPEN_STATES:
             return
         self._enter(LogEvent.VOIDED)
         unwritten = self._pending.take_all()
@@ -468,7 +470,7 @@ class ReplicatedLog:
 
         Raises :class:`LogClosedError` when no session is open; then nothing was taken.
         """
-        if not self._state.open:
+        if self._state not in OPEN_STATES:
             raise LogClosedError(f"partition {self.partition_id}: no store session is open")
         first_id, self._next_id = self._next_id, self._next_id + len(appends)
         assert appends[0].transaction_id == first_id, "ids are dense"

@@ -8,9 +8,11 @@ one ended. Only when it does not, or takes too long, are the ids void, and the u
 
 import enum
 
+from waltz.common.machine import Machine, Row
+
 
 class LogState(enum.Enum):
-    """What the log is doing; ``open``: appends are taken, ``failing``: the last attempt to open a session failed."""
+    """What the log is doing. The values are meant for people."""
 
     SEEKING = "seeking"
     """No session runs, and the user knows: the first attempts to open one are under way, or the log is closed."""
@@ -27,12 +29,11 @@ class LogState(enum.Enum):
     STRANDED = "stranded"
     """The same, and an attempt to open the next session has failed."""
 
-    open: bool
-    failing: bool
 
-    def __init__(self, text: str) -> None:
-        self.open = text in ("serving", "draining", "bridging", "stranded")
-        self.failing = text in ("failing", "stranded")
+OPEN_STATES = (LogState.SERVING, LogState.DRAINING, LogState.BRIDGING, LogState.STRANDED)
+"""Appends are taken."""
+FAILING_STATES = (LogState.FAILING, LogState.STRANDED)
+"""The last attempt to open a session failed."""
 
 
 class LogEvent(enum.Enum):
@@ -54,28 +55,20 @@ class LogEvent(enum.Enum):
     """The ids that are not committed are void, and the user is told."""
 
 
-_TRANSITIONS = {
-    (LogState.SEEKING, LogEvent.RECOVERED): LogState.SETTLING,
-    (LogState.SEEKING, LogEvent.FAILED): LogState.FAILING,
-    (LogState.FAILING, LogEvent.RECOVERED): LogState.SETTLING,
-    (LogState.FAILING, LogEvent.FAILED): LogState.FAILING,
-    (LogState.SETTLING, LogEvent.SETTLED): LogState.SERVING,
-    (LogState.SETTLING, LogEvent.LOST): LogState.SEEKING,
-    (LogState.SERVING, LogEvent.RENEWED): LogState.DRAINING,
-    (LogState.SERVING, LogEvent.LOST): LogState.BRIDGING,
-    (LogState.DRAINING, LogEvent.RENEWED): LogState.DRAINING,
-    (LogState.DRAINING, LogEvent.LOST): LogState.BRIDGING,
-    (LogState.BRIDGING, LogEvent.CONTINUED): LogState.SERVING,
-    (LogState.BRIDGING, LogEvent.FAILED): LogState.STRANDED,
-    (LogState.BRIDGING, LogEvent.VOIDED): LogState.SEEKING,
-    (LogState.STRANDED, LogEvent.CONTINUED): LogState.SERVING,
-    (LogState.STRANDED, LogEvent.FAILED): LogState.STRANDED,
-    (LogState.STRANDED, LogEvent.VOIDED): LogState.FAILING,
-}
-
-
-def next_state(state: LogState, event: LogEvent) -> LogState:
-    """The state after an event. Raises ``AssertionError`` for an event that is impossible in that state."""
-    after = _TRANSITIONS.get((state, event))
-    assert after is not None, f"a log that is {state.value} cannot be {event.value}"
-    return after
+LOG = Machine[LogState, LogEvent, None](
+    "a log",
+    (
+        Row(LogEvent.RECOVERED, (LogState.SEEKING, LogState.FAILING), LogState.SETTLING),
+        Row(LogEvent.CONTINUED, (LogState.BRIDGING, LogState.STRANDED), LogState.SERVING),
+        Row(LogEvent.SETTLED, (LogState.SETTLING,), LogState.SERVING),
+        Row(LogEvent.RENEWED, (LogState.SERVING,), LogState.DRAINING),
+        Row(LogEvent.LOST, (LogState.SETTLING,), LogState.SEEKING),
+        Row(LogEvent.LOST, (LogState.SERVING, LogState.DRAINING), LogState.BRIDGING),
+        Row(LogEvent.FAILED, (LogState.SEEKING,), LogState.FAILING),
+        Row(LogEvent.FAILED, (LogState.BRIDGING,), LogState.STRANDED),
+        Row(LogEvent.VOIDED, (LogState.BRIDGING,), LogState.SEEKING),
+        Row(LogEvent.VOIDED, (LogState.STRANDED,), LogState.FAILING),
+    ),
+    ignored=((LogEvent.RENEWED, (LogState.DRAINING,)), (LogEvent.FAILED, FAILING_STATES)),
+)
+"""The states of a log, and the events that lead from one to another."""

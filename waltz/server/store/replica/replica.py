@@ -30,7 +30,7 @@ from waltz.server.store.recovery.recovery_effects import (
 )
 from waltz.server.store.replica.copying import ReadAhead
 from waltz.server.store.replica.replica_session import ReplicaSession
-from waltz.server.store.replica.replica_stages import Stage, StageEvent, next_stage
+from waltz.server.store.replica.replica_stages import LIVE_STAGES, REPLICA, WRITTEN_STAGES, Stage, StageEvent
 from waltz.server.store.replica.replica_view import ReplicaStatus, ReplicaView
 from waltz.storage.remote.errors import RemoteStorageError
 
@@ -109,12 +109,12 @@ class Replica:
     @property
     def live(self) -> bool:
         """Joined and not failed since: its votes can be expected."""
-        return self._stage.live
+        return self._stage in LIVE_STAGES
 
     @property
     def owes(self) -> bool:
         """Whether acknowledgements are outstanding."""
-        return self._stage.writes and self._in_flight_bytes > 0
+        return self._stage in WRITTEN_STAGES and self._in_flight_bytes > 0
 
     @property
     def view(self) -> ReplicaView:
@@ -155,7 +155,7 @@ class Replica:
     # One connection's worth
 
     def _enter(self, event: StageEvent) -> None:
-        self._stage = next_stage(self._stage, event)
+        self._stage = REPLICA.after(self._stage, event)
 
     async def _one_life(self) -> None:
         self._begin_life()

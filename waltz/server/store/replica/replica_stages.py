@@ -6,9 +6,11 @@ need to know. A replica is *live* while its vote can be expected.
 
 import enum
 
+from waltz.common.machine import Machine, Row
+
 
 class Stage(enum.Enum):
-    """What a replica is doing; ``live``: it has joined and not failed since, so its vote can be expected."""
+    """What a replica is doing. The values are meant for people."""
 
     AWAY = "away"
     """Not connected, or the storage has not answered the session's first request."""
@@ -23,13 +25,11 @@ class Stage(enum.Enum):
     GIVEN_UP = "given up"
     """Something has failed: it has to join again from the beginning."""
 
-    live: bool
-    writes: bool
-    """Whether records are sent to it."""
 
-    def __init__(self, text: str) -> None:
-        self.live = text in ("member", "serving", "lagging")
-        self.writes = text in ("serving", "lagging")
+LIVE_STAGES = (Stage.SERVING, Stage.LAGGING, Stage.MEMBER)
+"""The replica has joined and not failed since, so its vote can be expected."""
+WRITTEN_STAGES = (Stage.SERVING, Stage.LAGGING)
+"""Records are sent to the replica."""
 
 
 class StageEvent(enum.Enum):
@@ -51,25 +51,23 @@ class StageEvent(enum.Enum):
     """The connection is not used any more; the machine has forgotten what it told."""
 
 
-_TRANSITIONS: dict[tuple[Stage, StageEvent], Stage] = {
-    (Stage.AWAY, StageEvent.CONNECTED): Stage.RECOVERING,
-    (Stage.AWAY, StageEvent.FAILED): Stage.AWAY,
-    (Stage.RECOVERING, StageEvent.JOINED): Stage.MEMBER,
-    (Stage.MEMBER, StageEvent.FOLLOWING): Stage.SERVING,
-    (Stage.SERVING, StageEvent.FELL_BEHIND): Stage.LAGGING,
-    (Stage.LAGGING, StageEvent.CAUGHT_UP): Stage.SERVING,
-    **{(stage, StageEvent.FAILED): Stage.GIVEN_UP for stage in Stage if stage is not Stage.AWAY},
-    **{(stage, StageEvent.ENDED): Stage.AWAY for stage in Stage},
-    # Between a failure and its notice by the replica's task, what was under way may still come to its end.
-    **{
-        (Stage.GIVEN_UP, event): Stage.GIVEN_UP
-        for event in (StageEvent.JOINED, StageEvent.FOLLOWING, StageEvent.CAUGHT_UP)
-    },
-}
-
-
-def next_stage(stage: Stage, event: StageEvent) -> Stage:
-    """The stage after an event. Raises ``AssertionError`` for an event that is impossible at that stage."""
-    after = _TRANSITIONS.get((stage, event))
-    assert after is not None, f"a replica that is {stage.value} cannot be {event.value}"
-    return after
+REPLICA = Machine[Stage, StageEvent, None](
+    "a replica",
+    (
+        Row(StageEvent.CONNECTED, (Stage.AWAY,), Stage.RECOVERING),
+        Row(StageEvent.JOINED, (Stage.RECOVERING,), Stage.MEMBER),
+        Row(StageEvent.FOLLOWING, (Stage.MEMBER,), Stage.SERVING),
+        Row(StageEvent.FELL_BEHIND, (Stage.SERVING,), Stage.LAGGING),
+        Row(StageEvent.CAUGHT_UP, (Stage.LAGGING,), Stage.SERVING),
+        Row(StageEvent.FAILED, (Stage.RECOVERING, *LIVE_STAGES), Stage.GIVEN_UP),
+        Row(StageEvent.ENDED, tuple(Stage), Stage.AWAY),
+    ),
+    ignored=(
+        (StageEvent.FAILED, (Stage.AWAY, Stage.GIVEN_UP)),
+        # Between a failure and its notice by the replica's task, work that is under way may still end.
+        (StageEvent.JOINED, (Stage.GIVEN_UP,)),
+        (StageEvent.FOLLOWING, (Stage.GIVEN_UP,)),
+        (StageEvent.CAUGHT_UP, (Stage.GIVEN_UP,)),
+    ),
+)
+"""The stages of a replica, and the events that lead from one to another."""
