@@ -7,6 +7,8 @@ STAMP := $(VENV)/.installed
 UNIT_STAMP := $(VENV)/.installed-for-units
 TRANSACTIONS ?= 100000
 SEEDS ?= 100
+WORKERS ?= 3
+PYTEST = $(BIN)/python -m pytest -q -n $(WORKERS) --dist loadscope
 SMOKE_TRANSACTIONS ?= 1000000
 SMOKE_RATE ?= 2000
 FUZZ_SECONDS ?= 60
@@ -14,7 +16,7 @@ RESULTS ?= bench.json
 CURVES := log-length idle-partitions idle-clients readers
 
 .DEFAULT_GOAL := help
-.PHONY: help install java demo test unit coverage lint format types bench bench-full bench-curves bench-page \
+.PHONY: help install java demo test test-deep test-all test-budget unit coverage lint format types bench bench-full bench-curves bench-page \
 	bench-storage bench-client bench-table bench-spark bench-availability bench-peers simulate simulate-mutants smoke docs package wheel fuzz lock clean
 
 help: ## list the targets
@@ -44,8 +46,18 @@ java: $(STAMP)
 demo: java ## the bank on an embedded cluster, then Spark over its log
 	@$(BIN)/waltz demo --transactions $(TRANSACTIONS)
 
-test: java ## all tests
-	@$(BIN)/python -m pytest -q
+test: java ## the tests that every change needs, in about 6 minutes on two cores
+	@echo "running the tests on $(WORKERS) processes; it takes about 6 minutes on two cores"
+	@$(PYTEST) -m "not deep" --junitxml build/test.xml
+
+test-deep: java ## the rest: more seeds, more planted bugs, more kills of real processes, in about 12 minutes
+	@echo "running the long tests on $(WORKERS) processes; it takes about 12 minutes on two cores"
+	@$(PYTEST) -m deep --junitxml build/test-deep.xml
+
+test-all: test test-deep ## all tests
+
+test-budget: $(STAMP) ## folders whose tests have become slower, by the last reports of both
+	@$(BIN)/python -m tests.budget --check $(wildcard build/test.xml build/test-deep.xml)
 
 unit: $(if $(wildcard $(STAMP)),$(STAMP),$(UNIT_STAMP)) ## unit tests; they need neither Java nor Spark
 	@$(BIN)/python -m pytest -q tests/unit tests/examples

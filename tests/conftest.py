@@ -7,13 +7,63 @@ from collections.abc import Callable, Iterator, Mapping
 
 import pytest
 import uvloop
+from xdist.remote import Producer
+from xdist.scheduler import LoadScopeScheduling
 
+from tests import budget
+from waltz.local.ports import PORTS_VARIABLE
 from waltz.local.zookeeper import LocalZooKeeper
+
+WORKER_PORTS = range(15_000, 32_000)
+"""Divided among the processes that run tests side by side, so that a cluster's ports stay its own while it is down."""
 
 
 def pytest_configure() -> None:
     """A shell starts programs in the background with SIGINT ignored, and what they start would ignore it as well."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    worker = os.environ.get("PYTEST_XDIST_WORKER")
+    if worker is not None:
+        size = len(WORKER_PORTS) // int(os.environ["PYTEST_XDIST_WORKER_COUNT"])
+        first = WORKER_PORTS[int(worker.removeprefix("gw")) * size]
+        os.environ[PORTS_VARIABLE] = f"{first}-{first + size - 1}"
+
+
+class ByGroup(LoadScopeScheduling):  # type: ignore[misc]  # a class of a package without types
+    """Each group of tests goes to one process, the longest first."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return budget.group_of(nodeid)
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> ByGroup:
+    """Where tests run side by side, those that share a cluster or Spark stay together."""
+    config.option.loadscopereorder = False
+    return ByGroup(config, log)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The longest begin first, where tests run side by side."""
+    if os.environ.get("PYTEST_XDIST_WORKER") is None:
+        return
+    groups: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        groups.setdefault(budget.group_of(item.nodeid), []).append(item)
+    seconds = budget.expected_by_group(item.nodeid for item in items if item.get_closest_marker("deep") is None)
+    items[:] = [item for group in sorted(groups, key=lambda group: -seconds.get(group, 0.0)) for item in groups[group]]
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """How long each folder took, beside what is expected."""
+    reports = [
+        report
+        for outcome in ("passed", "failed", "error")
+        for report in terminalreporter.stats.get(outcome, [])
+        if isinstance(report, pytest.TestReport)
+    ]
+    if len(reports) > budget.WORTH_A_TABLE:
+        terminalreporter.section("seconds by folder")
+        for line in budget.table(reports, budget.read()):
+            terminalreporter.write_line(line)
 
 
 LOOPS: Mapping[str, Callable[[], asyncio.AbstractEventLoop]] = {

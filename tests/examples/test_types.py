@@ -33,10 +33,12 @@ def reference(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.deep
 def test_mypy(notebook: Path, reference: Path) -> None:
     check(sys.executable, "-m", "mypy", "--strict", notebook, reference)
 
 
+@pytest.mark.deep
 def test_pyright(notebook: Path, reference: Path, tmp_path: Path) -> None:
     """Strictly the programs, and as it is by default the documentation, whose programs have no annotations."""
     documented = tmp_path / "documented"

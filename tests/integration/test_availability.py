@@ -43,6 +43,7 @@ async def test_a_server_is_killed_and_comes_back(tmp_path: Path) -> None:
         await trial.finish()
 
 
+@pytest.mark.deep
 async def test_servers_are_stopped_one_after_the_other(tmp_path: Path) -> None:
     async with LocalCluster(tmp_path, servers=3, partitions=4) as cluster, Trial.running(cluster) as trial:
         await trial.progress(50)
@@ -53,6 +54,7 @@ async def test_servers_are_stopped_one_after_the_other(tmp_path: Path) -> None:
         await trial.finish()
 
 
+@pytest.mark.deep
 async def test_a_server_that_was_paused_does_no_harm_when_it_wakes_up(tmp_path: Path) -> None:
     """Longer than its ZooKeeper session: another one has the partitions then, which it does not know yet."""
     async with LocalCluster(tmp_path, partitions=2) as cluster, Trial.running(cluster) as trial:
@@ -67,6 +69,7 @@ async def test_a_server_that_was_paused_does_no_harm_when_it_wakes_up(tmp_path: 
         await trial.finish()
 
 
+@pytest.mark.deep
 async def test_one_of_three_storages_is_killed_and_comes_back(tmp_path: Path) -> None:
     async with LocalCluster(tmp_path, partitions=2) as cluster, Trial.running(cluster) as trial:
         await trial.progress()
@@ -79,6 +82,7 @@ async def test_one_of_three_storages_is_killed_and_comes_back(tmp_path: Path) ->
         await trial.finish()
 
 
+@pytest.mark.deep
 async def test_a_paused_storage_costs_the_server_no_memory_and_catches_up(tmp_path: Path) -> None:
     """Its backlog is a multiple of what the server may grow by."""
     caches = {"server.feedCacheSize": MIB, "server.transactionDataCacheSize": 4 * MIB}
@@ -100,6 +104,7 @@ async def test_a_paused_storage_costs_the_server_no_memory_and_catches_up(tmp_pa
         await trial.finish()
 
 
+@pytest.mark.deep
 async def test_appends_wait_while_two_of_three_storages_are_gone(tmp_path: Path) -> None:
     async with LocalCluster(tmp_path, partitions=2) as cluster, Trial.running(cluster) as trial:
         await trial.progress()
@@ -129,6 +134,7 @@ async def test_all_storages_are_killed_at_once(tmp_path: Path) -> None:
         await trial.finish()
 
 
+@pytest.mark.deep
 async def test_a_storage_with_an_uncommitted_tail_comes_back_late(tmp_path: Path) -> None:
     """Whatever it alone has was decided without it, so its tail goes before it takes part again."""
     async with LocalCluster(tmp_path, partitions=2) as cluster, Trial.running(cluster) as trial:
@@ -161,6 +167,7 @@ async def test_appends_go_on_without_zookeeper(tmp_path: Path) -> None:
         await trial.finish()
 
 
+@pytest.mark.deep
 async def test_checkpoints_wait_for_zookeeper(tmp_path: Path) -> None:
     """A session is not renewed without ZooKeeper, and appends go on in it; a renewal that has begun has to wait."""
     often, slowly = {"storage.checkpointInterval": 1000}, Load(rate=150)

@@ -4,6 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from benchmarks.cluster.report import LEAN, WALTZ, from_json
 from benchmarks.cluster.scenarios import AWAIT, Scenario
 from benchmarks.cluster.summary import P50_RATIO, RATE, SHARE
@@ -11,6 +13,7 @@ from benchmarks.cluster.summary import P50_RATIO, RATE, SHARE
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.deep
 def test_a_closed_and_an_open_loop_beside_the_lean_pipeline(tmp_path: Path) -> None:
     results = tmp_path / "results.json"
     command = [sys.executable, "-m", "benchmarks.cluster", "--in-flight", "16", "--rate", "200", "--face", AWAIT]

@@ -57,6 +57,7 @@ def journal(name: str, found: list[Deviation], history: HistoryFile | None = Non
     return Journal(name, "local", 0, history, found.append)
 
 
+@pytest.mark.deep
 async def test_killed_nodes_are_no_deviations(tmp_path: Path) -> None:
     """A bot of random operations and a bank, while servers and storages are killed and started again."""
     found: list[Deviation] = []

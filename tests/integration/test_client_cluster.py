@@ -108,6 +108,7 @@ async def test_administration(cluster: LocalCluster) -> None:
         assert all(len(storages) == 3 and all(storages.values()) for storages in connected.values())
 
 
+@pytest.mark.deep
 async def test_a_thousand_disturbances(cluster: LocalCluster) -> None:
     """Connections are cut, half-closed, stalled, and their bytes arrive late; everything is applied exactly once."""
     path = cluster.layout.client_config_path

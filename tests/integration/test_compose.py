@@ -103,6 +103,7 @@ def test_a_container_may_take_as_long_as_its_daemon_to_close() -> None:
         assert float(SERVICES[service]["stop_grace_period"].removesuffix("s")) > needed_s
 
 
+@pytest.mark.deep
 async def test_the_commands_make_a_working_cluster(engine: Engine) -> None:
     engine.start_cluster()
     application = Application()

@@ -78,6 +78,7 @@ async def next_connection_dies(line: Proxy) -> AsyncIterator[None]:
         line.shape(Shape())
 
 
+@pytest.mark.deep
 async def test_tools_and_readers_come_to_an_end(tmp_path: Path) -> None:
     async with Lines.running(tmp_path, servers=1) as lines:
         async with Trial.running(lines.cluster, clients=1, load=Load(in_flight=8, rate=200)) as trial:

@@ -52,6 +52,7 @@ bob,alice,1,yesterday,no time
 """
 
 
+@pytest.mark.deep
 def test_a_file_with_good_bad_and_refused_transfers(tmp_path: Path) -> None:
     file = tmp_path / "transfers.csv"
     file.write_text(CSV)
@@ -124,6 +125,7 @@ def owner(directory: Path) -> str:
     )
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("victim", ["storage", "server"])
 def test_the_demo_survives_a_killed_node(tmp_path: Path, victim: str) -> None:
     demo = start_demo(tmp_path, "--transactions", "6000", "--accounts", "500", "--no-pipeline")

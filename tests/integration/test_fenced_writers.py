@@ -74,6 +74,7 @@ def held(client: waltz.Client, partition: int) -> int:
 # Clients
 
 
+@pytest.mark.deep
 @pytest.mark.timeout(180 + LOST_ACKNOWLEDGEMENTS)
 async def test_after_a_fence_there_is_no_doubt_about_appends_whose_outcome_got_lost(
     plain_cluster: LocalCluster, two: waltz.Client, partition: int
@@ -196,6 +197,7 @@ async def settled(cluster: LocalCluster) -> None:
         await zookeeper.close()
 
 
+@pytest.mark.deep
 async def test_a_fence_without_a_quorum_of_storages_ends_at_its_deadline(
     plain_cluster: LocalCluster, one: waltz.Client, partition: int
 ) -> None:
@@ -234,6 +236,7 @@ async def test_a_fence_without_a_quorum_of_storages_ends_at_its_deadline(
 # Servers
 
 
+@pytest.mark.deep
 async def test_every_server_that_gets_the_partition_begins_a_session(
     plain_cluster: LocalCluster, one: waltz.Client, two: waltz.Client, partition: int
 ) -> None:
@@ -263,6 +266,7 @@ async def test_every_server_that_gets_the_partition_begins_a_session(
     assert await log_of(two, partition) == expected
 
 
+@pytest.mark.deep
 async def test_an_exclusive_session_is_left_while_all_servers_are_down(
     plain_cluster: LocalCluster, partition: int, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -192,6 +192,7 @@ def first_append(program: str) -> None:
     asyncio.run(namespace["main"]())
 
 
+@pytest.mark.deep
 def test_the_pages(tmp_path: Path) -> None:
     network = f"127.{os.getpid() // 250 % 250 + 1}.{os.getpid() % 250}"
     with Hosts(tmp_path, network) as hosts, Application(hosts.directory(HOME) / "etc/waltz/orders.yml") as application:

@@ -80,6 +80,7 @@ def has_ended(directory: Path, node: str) -> bool:
     return node not in running_nodes(directory)
 
 
+@pytest.mark.deep
 def test_a_killed_node_is_shown_and_brought_back(tmp_path: Path) -> None:
     directory = tmp_path / "cluster"
     options = ("--directory", str(directory))

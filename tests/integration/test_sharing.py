@@ -50,6 +50,7 @@ def done(path: Path) -> Counter[tuple[int, int]]:
         return Counter(database.execute(f"SELECT partition, id FROM {TABLE}").fetchall())
 
 
+@pytest.mark.deep
 async def test_each_transaction_is_done_once_whatever_becomes_of_the_instances(tmp_path: Path) -> None:
     database = tmp_path / "application.sqlite"
     with closing(sqlite3.connect(database)) as connection:

@@ -67,6 +67,7 @@ async def at_work(
             await trial.finish()
 
 
+@pytest.mark.deep
 async def test_a_large_transaction_commits_over_slow_lines_while_others_append(tmp_path: Path) -> None:
     async with at_work(tmp_path) as (lines, trial):
         before = await sessions(lines.cluster)
@@ -77,6 +78,7 @@ async def test_a_large_transaction_commits_over_slow_lines_while_others_append(t
         assert await sessions(lines.cluster) == before
 
 
+@pytest.mark.deep
 async def test_a_large_transaction_commits_over_long_lines_in_one_session(tmp_path: Path) -> None:
     async with at_work(tmp_path) as (lines, trial):
         before = await sessions(lines.cluster)
@@ -87,6 +89,7 @@ async def test_a_large_transaction_commits_over_long_lines_in_one_session(tmp_pa
         assert await sessions(lines.cluster) == before
 
 
+@pytest.mark.deep
 async def test_appends_go_on_with_a_storage_that_has_to_get_a_large_transaction_over_a_slow_line(
     tmp_path: Path,
 ) -> None:
@@ -100,6 +103,7 @@ async def test_appends_go_on_with_a_storage_that_has_to_get_a_large_transaction_
         lines.cluster.start_storage(victim)
 
 
+@pytest.mark.deep
 async def test_a_storage_comes_back_and_catches_up_over_a_slow_and_long_line(tmp_path: Path) -> None:
     async with at_work(tmp_path) as (lines, trial):
         late = lines.cluster.layout.storages[0]
@@ -123,6 +127,7 @@ async def test_a_client_appends_large_transactions_to_its_server_over_a_slow_lin
         assert links == {each for node in lines.cluster.layout.servers for each in lines.to(node).connections}
 
 
+@pytest.mark.deep
 async def test_dead_connections_are_replaced(tmp_path: Path) -> None:
     """One kind after the other: whoever waits on it makes another."""
     options = ClientOptions(silence_limit_s=2.0, mount_timeout_s=2.0)

@@ -23,7 +23,7 @@ from waltz.local.layout import ROOT, Node
 from waltz.operations.storages import connection
 from waltz.storage.remote.admin_client import StorageAdminClient
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(300), pytest.mark.deep]
 
 PARTITIONS = 2
 EAGER = {"storage.maxRetryInterval": 1000}

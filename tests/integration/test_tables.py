@@ -27,6 +27,7 @@ def increment(transaction: TableTransaction) -> None:
     transaction.put(COUNTER, b"%d" % (1 if row is None else int(row.value or b"") + 1))
 
 
+@pytest.mark.deep
 async def test_eight_writers_of_one_counter_lose_no_update_while_nodes_are_killed(tmp_path: Path) -> None:
     """What was appended are the numbers from 1 on, each once, and as many as were acknowledged."""
     async with LocalCluster(tmp_path / "cluster", partitions=1, plaintext=True) as cluster:

@@ -1,11 +1,17 @@
 """Whole simulations: no seed may fail. A failure shows the seed, the faults that matter, and how to see it again."""
 
 import pytest
+from _pytest.mark import ParameterSet
 
 from tests.simulation.options import CONDITIONS
 from tests.simulation.processes import simulate, simulate_side_by_side
 
-SEEDS = 100
+
+def deep(*values: int) -> ParameterSet:
+    """Values that only the deep tests have."""
+    return pytest.param(*values, marks=pytest.mark.deep)
+
+
 COURSES = (
     "bit-rot",
     "roll-back-disk",
@@ -89,29 +95,34 @@ REGRESSIONS = (
 """Seeds that once found a defect, and which. Their courses have changed with the code; they still cost little."""
 
 
+def seeds(*arguments: str, start: int = 0, count: int) -> None:
+    """Run consecutive seeds, none of which may fail."""
+    exit_code, output = simulate("--start", str(start), "--seeds", str(count), "--jobs", "1", *arguments)
+    assert exit_code == 0, output
+    assert output.count(" ok ") == count
+
+
 @pytest.mark.timeout(900)
-def test_no_seed_fails() -> None:
-    exit_code, output = simulate("--seeds", str(SEEDS))
-    assert exit_code == 0, output
-    assert output.count(" ok ") == SEEDS
+@pytest.mark.parametrize(("start", "count"), [(0, 12), (12, 12), *(deep(start, 19) for start in range(24, 100, 19))])
+def test_no_seed_fails(start: int, count: int) -> None:
+    seeds(start=start, count=count)
 
 
 @pytest.mark.timeout(300)
+@pytest.mark.parametrize(("start", "count"), [(0, 1), deep(1, 2)])
 @pytest.mark.parametrize("conditions", CONDITIONS)
-def test_no_seed_fails_under_special_conditions(conditions: str) -> None:
-    exit_code, output = simulate("--seeds", "3", "--set", conditions)
-    assert exit_code == 0, output
-    assert output.count(" ok ") == 3
+def test_no_seed_fails_under_special_conditions(conditions: str, start: int, count: int) -> None:
+    seeds("--set", conditions, start=start, count=count)
 
 
 @pytest.mark.timeout(300)
+@pytest.mark.parametrize(("start", "count"), [(0, 1), deep(1, 2)])
 @pytest.mark.parametrize("kinds", COURSES)
-def test_no_seed_fails_in_courses_that_seeds_do_not_draw(kinds: str) -> None:
-    exit_code, output = simulate("--seeds", "3", "--faults", kinds, "--set", "fault_count=10")
-    assert exit_code == 0, output
-    assert output.count(" ok ") == 3
+def test_no_seed_fails_in_courses_that_seeds_do_not_draw(kinds: str, start: int, count: int) -> None:
+    seeds("--faults", kinds, "--set", "fault_count=10", start=start, count=count)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(("seed", "arguments", "found"), REGRESSIONS)
 def test_seeds_that_once_failed(seed: int, arguments: tuple[str, ...], found: str) -> None:
     exit_code, output = simulate("--start", str(seed), "--seeds", "1", *arguments)

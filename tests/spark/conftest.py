@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 import os
+import signal
 import sys
 import threading
 from collections.abc import Coroutine, Iterator
@@ -41,6 +42,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """A local session with two task slots whose workers run this very Python."""
     directory = tmp_path_factory.mktemp("spark")
     before = dict(os.environ)
+    on_interrupt = signal.getsignal(signal.SIGINT)
     lend_java_to_spark()
     os.environ.update(PYSPARK_PYTHON=sys.executable, PYSPARK_DRIVER_PYTHON=sys.executable, SPARK_LOCAL_IP="127.0.0.1")
     session = (
@@ -53,6 +55,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         .config("spark.local.dir", str(directory / "local"))
         .getOrCreate()
     )
+    signal.signal(signal.SIGINT, on_interrupt)  # Spark's own would be that of all tests after it
     session.sparkContext.setLogLevel("ERROR")
     yield session
     session.stop()

@@ -314,6 +314,7 @@ def expected_rows(count: int) -> list[tuple[int, str]]:
     return [(number, f"text {number}") for number in range(count)]
 
 
+@pytest.mark.deep
 def test_the_server_is_killed_under_a_stream_that_is_restarted(
     spark: SparkSession, cluster: Cluster, tmp_path: Path
 ) -> None:
@@ -363,6 +364,7 @@ def restart_servers(cluster: Cluster) -> None:
         cluster.local.start_server(node)
 
 
+@pytest.mark.deep
 def test_a_damaged_record_is_read_elsewhere_or_named(spark: SparkSession, cluster: Cluster) -> None:
     cluster.append(DAMAGED, texts(0, 40))
     restart_servers(cluster)
@@ -382,6 +384,7 @@ def test_a_damaged_record_is_read_elsewhere_or_named(spark: SparkSession, cluste
     assert payloads(read(spark, cluster, DAMAGED, endingOffsets=f'{{"{DAMAGED}": 17}}')) == texts(0, 17)
 
 
+@pytest.mark.deep
 def test_a_dirty_tail_is_never_read(spark: SparkSession, cluster: Cluster) -> None:
     """One storage has records of a server that died before their commit; others were committed in their place."""
     cluster.append(DIRTY, texts(0, 30))

@@ -34,6 +34,7 @@ def once(label: str, count: int) -> Counter[tuple[int, int, str]]:
     return Counter((number % 3, number, f"{label}-{number}") for number in range(count))
 
 
+@pytest.mark.deep
 def test_without_staging(spark: SparkSession, real_cluster: dict[str, str], label: str) -> None:
     make_rows(spark, label, 1000).write.format("waltz").options(**real_cluster).mode("append").save()
     assert read_back(spark, real_cluster, label) == once(label, 1000)

@@ -1,19 +1,31 @@
 """Free loopback ports for the nodes of a local cluster."""
 
+import os
 import random
 import socket
+
+from waltz.common.errors import ConfigError
 
 HOST = "127.0.0.1"
 _RANGE = range(15_000, 32_000)
 """Below the range from which the kernel takes ports for outgoing connections, so that none of those takes one first."""
 
+PORTS_VARIABLE = "WALTZ_LOCAL_PORTS"
+"""Another range, such as ``20000-20999``, for machines on which several users start clusters at the same time."""
+
 
 def free_ports(count: int) -> list[int]:
-    """``count`` different ports on the loopback interface that nobody listens on at the moment."""
+    """``count`` different ports on the loopback interface that nobody listens on at the moment.
+
+    Raises:
+        ConfigError: The variable ``WALTZ_LOCAL_PORTS`` is no range.
+        OSError: Fewer ports are free.
+    """
     held: list[socket.socket] = []
     ports: list[int] = []
+    candidates = _range()
     try:
-        for port in random.sample(_RANGE, len(_RANGE)):
+        for port in random.sample(candidates, len(candidates)):
             probe = socket.socket()
             held.append(probe)
             try:
@@ -26,4 +38,14 @@ def free_ports(count: int) -> list[int]:
     finally:
         for probe in held:
             probe.close()
-    raise OSError(f"no {count} free ports between {_RANGE.start} and {_RANGE.stop} on {HOST}")
+    raise OSError(f"no {count} free ports between {candidates.start} and {candidates.stop} on {HOST}")
+
+
+def _range() -> range:
+    text = os.environ.get(PORTS_VARIABLE)
+    if text is None:
+        return _RANGE
+    first, separator, last = text.partition("-")
+    if not (separator and first.isdecimal() and last.isdecimal() and 0 < int(first) <= int(last) < 65_536):
+        raise ConfigError(f"{PORTS_VARIABLE} is {text!r}; it has to be a range of ports such as 20000-20999")
+    return range(int(first), int(last) + 1)

@@ -33,6 +33,7 @@ def test_example(heading: str, written_before: int, caplog: pytest.LogCaptureFix
     assert [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING] == []
 
 
+@pytest.mark.deep
 def test_type_checkers_accept_the_examples(tmp_path: Path) -> None:
     """As strictly as that can be done with functions that have no annotations."""
     for number, source in enumerate([*EXAMPLES.values(), *PROGRAMS.values(), *TESTS.values()]):

@@ -190,11 +190,14 @@ class LineChaos(Chaos):
         await super().heal(servers)
 
 
-@pytest.mark.parametrize("seed", range(12))
+SEEDS = [*range(3), *(pytest.param(seed, marks=pytest.mark.deep) for seed in range(3, 12))]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
 async def test_chaos_on_lines(seed: int) -> None:
     await LineChaos(seed).run()
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", SEEDS)
 async def test_chaos(seed: int) -> None:
     await Chaos(seed).run()

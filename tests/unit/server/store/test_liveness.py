@@ -207,6 +207,7 @@ async def test_little_is_handed_to_a_connection_that_takes_nothing(world: LineWo
     assert world.metadata.session_id == 0
 
 
+@pytest.mark.deep
 async def test_small_records_are_caught_up_with_over_a_long_line(small_ring_world: LineWorld) -> None:
     """Half a second of round trip: steps are large, and the next one is read while one is written."""
     world = small_ring_world
@@ -299,6 +300,7 @@ async def test_storages_whose_changes_take_long_are_waited_for(world: LineWorld)
     assert world.metadata.session_id == 0
 
 
+@pytest.mark.deep
 async def test_a_storage_that_always_takes_too_long_does_not_renew_sessions_for_ever(world: LineWorld) -> None:
     world.storages[C].stop()
     server = await serving(world)
