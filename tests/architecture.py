@@ -172,10 +172,12 @@ ARROWS: dict[str, tuple[str, ...]] = {
         "operations.survey",
     ),
     "operations": (
+        "client.engine",
         "common",
         "common.cluster",
         "common.wire",
         "common.zk",
+        "operations.survey",
         "storage.remote",
     ),
     "operations.survey": (
@@ -340,6 +342,7 @@ ARROWS: dict[str, tuple[str, ...]] = {
     ),
     "local": (
         "common",
+        "common.cluster",
         "common.config",
         "common.net",
         "common.zk",

@@ -228,4 +228,4 @@ def test_a_partition_of_somebody_else_is_refused(old: LocalCluster) -> None:
     command = [*COMMAND, "bank", "-c", str(old.layout.cli_config_path), "-p", "9"]
     refused = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert refused.returncode == 1
-    assert refused.stderr == "Error: there is no partition 9; the cluster has 4\n"
+    assert refused.stderr == "Error: there is no partition 9; the cluster has 4 (0 to 3)\n"

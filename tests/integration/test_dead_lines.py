@@ -18,6 +18,7 @@ from tests.smoke.trial import Trial
 from tests.smoke.workload import Load
 from waltz.cli.main import main
 from waltz.common.cluster import marks
+from waltz.common.cluster.handle import ClusterHandle
 from waltz.common.config.schemas import CliConfig, load
 from waltz.common.net.tls import client_context
 from waltz.local.layout import ROOT
@@ -127,7 +128,7 @@ async def marks_are_told(lines: Lines) -> int:
     try:
         deadline_s = asyncio.get_running_loop().time() + DEADLINE_S
         async with next_connection_dies(lines.to(layout.servers[0])):
-            told = await marks.read_committed_marks(zookeeper, ROOT, [0], tls=tls, deadline_s=deadline_s)
+            told = await marks.read_committed_marks(ClusterHandle(zookeeper, ROOT, tls), [0], deadline_s=deadline_s)
         return told[0]
     finally:
         await zookeeper.close()

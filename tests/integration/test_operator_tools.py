@@ -217,7 +217,7 @@ def test_partitions_move_to_the_server_that_prefers_them(cluster: LocalCluster) 
         until_owned(cluster, {server})
         assert done("server", "remove-preferred-partition", "-s", server, "-p", "0-3").endswith(f" from {server}\n")
     until_owned(cluster, {ours, old})
-    assert failed("server", "add-preferred-partition", "-s", ours, "-p", "4").endswith("the cluster has 4")
+    assert failed("server", "add-preferred-partition", "-s", ours, "-p", "4").endswith("the cluster has 4 (0 to 3)")
     assert "there is no server localhost:1 in" in failed(
         "server", "add-preferred-partition", "-s", "localhost:1", "-p", "0"
     )

@@ -14,6 +14,7 @@ from tests.integration.test_operator_tools import Writer, start
 from tests.integration.test_storage_tools import TIMEOUT_S, done, failed
 from tests.integration.test_storage_tools import waltz as run
 from waltz.cli.session import CONFIG_VARIABLE
+from waltz.common.cluster.handle import ClusterHandle
 from waltz.common.config.schemas import CliConfig, load
 from waltz.common.ids import Endpoint
 from waltz.common.net.tls import client_context
@@ -79,7 +80,7 @@ async def sequences(cluster: LocalCluster, nodes: list[Node], partition_id: int)
     for node in nodes:
         records: list[Record] = []
         async with connection(
-            StorageAdminClient, zookeeper, ROOT, Endpoint("localhost", node.admin_port), tls
+            StorageAdminClient, ClusterHandle(zookeeper, ROOT, tls), Endpoint("localhost", node.admin_port)
         ) as admin:
             while more := await admin.records(partition_id, len(records), 1000):
                 records += more

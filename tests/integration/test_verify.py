@@ -12,6 +12,7 @@ from tests.integration.spare import SpareCluster
 from tests.integration.test_storage_tools import Result, done
 from tests.integration.test_storage_tools import waltz as run
 from waltz.cli.session import CONFIG_VARIABLE
+from waltz.common.cluster.handle import ClusterHandle
 from waltz.common.ids import Endpoint
 from waltz.common.zk.client import ZooKeeper
 from waltz.common.zk.paths import ClusterPaths
@@ -179,10 +180,11 @@ def test_a_replica_that_lags(cluster: LocalCluster) -> None:
 
     async def cut() -> None:
         zookeeper = await cluster.zookeeper()
+        handle = ClusterHandle(zookeeper, ROOT, None)
         admin_port, port = Endpoint("localhost", node.admin_port), Endpoint("localhost", node.port)
         async with (
-            connection(StorageAdminClient, zookeeper, ROOT, admin_port, None) as admin,
-            connection(StorageClient, zookeeper, ROOT, port, None) as data,
+            connection(StorageAdminClient, handle, admin_port) as admin,
+            connection(StorageClient, handle, port) as data,
         ):
             session_id = (await admin.last_session_info(0)).session_id
             last_id = await data.max_transaction_id(session_id, 0, timeout_s=TIMEOUT_S)

@@ -12,6 +12,7 @@ from tests.simulation.cluster import ADMIN_PORT, DIRECTORY, ROOT, StorageHost
 from tests.simulation.faults import operate
 from tests.simulation.loop import Process
 from tests.simulation.target import Fault, Target
+from waltz.common.cluster.handle import ClusterHandle
 from waltz.common.cluster.marks import read_committed_marks
 from waltz.common.errors import WaltzError
 from waltz.common.ids import Endpoint
@@ -122,13 +123,14 @@ async def _repair(target: Target, storage: StorageHost, partition_id: int) -> bo
     async def work(process: Process) -> None:
         zookeeper = await world.ensemble.connect(process, 30.0)
         try:
+            cluster = ClusterHandle(zookeeper, ROOT, None)
             deadline_s = world.loop.time() + MARK_TIMEOUT_S
             try:
-                marks = await read_committed_marks(zookeeper, ROOT, [partition_id], tls=None, deadline_s=deadline_s)
+                marks = await read_committed_marks(cluster, [partition_id], deadline_s=deadline_s)
             except WaltzError:
                 marks = {}
             node = Endpoint(storage.name, ADMIN_PORT)
-            repair = Repair(zookeeper, ROOT, None, node, partition_id, lambda line: world.trace.line("operator", line))
+            repair = Repair(cluster, node, partition_id, lambda line: world.trace.line("operator", line))
             done = await repair.run(marks.get(partition_id))
             world.trace.line("operator", f"has repaired partition {partition_id} of {storage.name}: {done}")
         finally:

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import ssl
 from collections.abc import Iterable, Iterator
 from unittest import mock
 
@@ -10,8 +9,8 @@ from tests.simulation.checker import Checker
 from tests.simulation.cluster import ROOT, Host
 from tests.simulation.loop import Process, running_process
 from waltz.common.cluster import marks
+from waltz.common.cluster.handle import ClusterHandle
 from waltz.common.errors import WaltzError
-from waltz.common.zk.client import ZooKeeper
 
 PATIENCE_S = 3.0
 
@@ -30,7 +29,7 @@ class MarkReaderHost(Host):
             deadline_s = self.world.loop.time() + PATIENCE_S
             try:
                 found, _ = await marks.ask_committed_marks(
-                    zookeeper, ROOT, partition_ids, tls=None, deadline_s=deadline_s
+                    ClusterHandle(zookeeper, ROOT, None), partition_ids, deadline_s=deadline_s
                 )
             except WaltzError as error:
                 self.world.trace.line(self.name, f"learns no marks: {error}")
@@ -44,10 +43,10 @@ def answers_are_checked(checker: Checker) -> Iterator[None]:
     ask = marks.ask_committed_marks
 
     async def asked(
-        zookeeper: ZooKeeper, root: str, partition_ids: Iterable[int], *, tls: ssl.SSLContext | None, deadline_s: float
+        cluster: ClusterHandle, partition_ids: Iterable[int], *, deadline_s: float
     ) -> tuple[dict[int, int], dict[int, str]]:
         committed_before = list(checker.marks)
-        found, reasons = await ask(zookeeper, root, partition_ids, tls=tls, deadline_s=deadline_s)
+        found, reasons = await ask(cluster, partition_ids, deadline_s=deadline_s)
         process = running_process()
         for partition_id, mark in found.items():
             who = "-" if process is None else process.host

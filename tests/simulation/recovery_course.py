@@ -9,6 +9,7 @@ from tests.simulation.courses import around_storage, end_servers
 from tests.simulation.faults import operate
 from tests.simulation.loop import Process
 from tests.simulation.target import Fault, Target
+from waltz.common.cluster.handle import ClusterHandle
 from waltz.common.ids import NO_TRANSACTION, Endpoint
 from waltz.operations.storages import PartitionCopy, connection
 from waltz.storage.remote.admin_client import StorageAdminClient
@@ -115,16 +116,16 @@ async def _recover(
 
     async def work(process: Process) -> None:
         zookeeper = await world.ensemble.connect(process, 30.0)
+        cluster = ClusterHandle(zookeeper, ROOT, None)
         from_port, to_port = (Endpoint(storage.name, ADMIN_PORT) for storage in (source, destination))
         try:
             async with (
-                connection(StorageAdminClient, zookeeper, ROOT, from_port, None) as source_admin,
-                connection(StorageAdminClient, zookeeper, ROOT, to_port, None) as destination_admin,
-                connection(StorageClient, zookeeper, ROOT, Endpoint(destination.name, STORAGE_PORT), None) as data,
+                connection(StorageAdminClient, cluster, from_port) as source_admin,
+                connection(StorageAdminClient, cluster, to_port) as destination_admin,
+                connection(StorageClient, cluster, Endpoint(destination.name, STORAGE_PORT)) as data,
             ):
                 recovery = PartitionCopy(
-                    zookeeper,
-                    ROOT,
+                    cluster,
                     source_admin,
                     destination_admin,
                     data,

@@ -48,6 +48,20 @@ def test_arrows_are_exactly_those_listed() -> None:
         assert set(ARROWS[room]) == set(targets), f"nobody in {room} imports {set(ARROWS[room]) - set(targets)}"
 
 
+def test_operations_know_no_command_line() -> None:
+    for path in PACKAGE.glob("operations/**/*.py"):
+        commands = {name for name in imports_of(path) if name == "argparse" or f"{name}.".startswith("waltz.cli.")}
+        assert not commands, f"{path.relative_to(ROOT)} imports {commands}"
+
+
+def test_no_class_of_the_command_line_holds_parsed_options() -> None:
+    """A class with ``argparse.Namespace`` cannot be used by a program: its work belongs into ``operations``."""
+    for path in PACKAGE.glob("cli/*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef):
+                assert "Namespace" not in ast.unparse(node), f"{path.relative_to(ROOT)}: {node.name}"
+
+
 def test_no_modules_import_each_other() -> None:
     assert architecture.circles() == []
 

@@ -10,6 +10,7 @@ from waltz.cli.output import counted, show
 from waltz.cli.progress import progress
 from waltz.cli.session import Nouns, Session, client_of, cluster_command, noun, number
 from waltz.common.errors import WaltzError
+from waltz.common.partition_ids import check_partition
 from waltz.common.zk.store_admin import read_store_params
 
 
@@ -96,18 +97,17 @@ async def _validate(options: argparse.Namespace, session: Session) -> None:
 
 
 async def _mark(options: argparse.Namespace, session: Session) -> None:
-    await check_partition(session, options.partition)
+    await check_partition_ids(session, options.partition)
     async with client_of(session) as client:
         mark = await client.high_water_mark(options.partition)
     line = f"Partition {options.partition} current high watermark: {mark}"
     show(options, {"partition": options.partition, "high_water_mark": mark}, [line])
 
 
-async def check_partition(session: Session, *partition_ids: int) -> None:
-    """Raises ``WaltzError`` when the cluster has no such partition."""
+async def check_partition_ids(session: Session, *partition_ids: int) -> None:
+    """Raise ``WaltzError`` unless the cluster has all these partitions."""
     count = (await read_store_params(session.zookeeper, session.root)).partition_count
-    if max(partition_ids) >= count:
-        raise WaltzError(f"there is no partition {max(partition_ids)}; the cluster has {count}")
+    check_partition(max(partition_ids), count)
 
 
 async def _create_producer(options: argparse.Namespace, session: Session) -> None:

@@ -8,17 +8,18 @@ from collections.abc import Collection
 
 from waltz.cli.moving import carry_out, moving_options
 from waltz.cli.output import counted, logger_option, show
-from waltz.cli.replica_moving import read_moves
 from waltz.cli.server_metrics import add_http_option, read_metrics
 from waltz.cli.session import Nouns, Session, cluster_command, noun, number, partition_ranges
 from waltz.common.cluster.marks import ask_committed_marks
 from waltz.common.errors import WaltzError
 from waltz.common.metrics.registry import Json
+from waltz.common.partition_ids import check_partition
 from waltz.common.zk.client import NoNodeError
 from waltz.common.zk.ensure import StorageAddress, ensure_cluster
 from waltz.common.zk.paths import ClusterPaths
 from waltz.common.zk.store_admin import read_server_descriptors, read_store_params
-from waltz.operations.moves import plan_rebalance
+from waltz.operations.partition_moves import plan_rebalance
+from waltz.operations.replica_moving import read_moves
 from waltz.operations.survey.checks import (
     Check,
     find_disabled_warnings,
@@ -152,11 +153,9 @@ async def _check_connectivity(options: argparse.Namespace, session: Session) -> 
 async def _verify(options: argparse.Namespace, session: Session) -> None:
     count = (await read_store_params(session.zookeeper, session.root)).partition_count
     partition_ids = range(count) if options.partition is None else [options.partition]
-    if unknown := [each for each in (*partition_ids, *options.session_partitions) if each >= count]:
-        raise WaltzError(f"there is no partition {unknown[0]}; the cluster has {count}")
-    survey = await read_survey(
-        session.zookeeper, session.root, partition_ids, tls=session.tls, timeout_s=options.timeout
-    )
+    for partition_id in (*partition_ids, *options.session_partitions):
+        check_partition(partition_id, count)
+    survey = await read_survey(session.cluster, partition_ids, timeout_s=options.timeout)
     stragglers, unknown_marks = await _stragglers(session, survey, partition_ids, options.timeout)
     failures: list[Json] = []
     failing: set[int] = set()
@@ -173,7 +172,7 @@ async def _verify(options: argparse.Namespace, session: Session) -> None:
             lines += [f"  {reason}" for reason in reasons]
     warnings = await _session_warnings(options, survey, partition_ids)
     warnings += find_disabled_warnings(survey, await _disabled(session, partition_ids))
-    moves = await read_moves(session.zookeeper, session.root)
+    moves = await read_moves(session.cluster)
     warnings += [
         f"a replica of partition {partition_id} is on its way {moves[partition_id]}: finish it by waltz storage move "
         "--apply, or take it back by --cancel"
@@ -200,17 +199,13 @@ async def _stragglers(
     What is only late is given a moment.
     """
     marks, unknown_marks = await ask_committed_marks(
-        session.zookeeper,
-        session.root,
+        session.cluster,
         partition_ids,
-        tls=session.tls,
         deadline_s=asyncio.get_running_loop().time() + min(timeout_s, MARK_TIMEOUT_S),
     )
 
     async def find() -> dict[int, list[str]]:
-        reports = await ask_replicas(
-            session.zookeeper, session.root, survey, partition_ids, marks, tls=session.tls, timeout_s=timeout_s
-        )
+        reports = await ask_replicas(session.cluster, survey, partition_ids, marks, timeout_s=timeout_s)
         return {each: find_stragglers(survey, each, reports) for each in partition_ids}
 
     if any((found := await find()).values()):

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from waltz.cli.session import Nouns, Session, cluster_command, noun, partition_ranges
 from waltz.common.errors import WaltzError
+from waltz.common.partition_ids import check_partition
 from waltz.common.zk.store_admin import read_store_params, sync_cluster
 from waltz.table.errors import PropertiesError
 from waltz.table.properties import CHANGE, PartitionProperties, StoredProperties, change_properties, read_properties
@@ -63,8 +64,8 @@ def assignment(text: str) -> Assignment:
 async def _partitions(options: argparse.Namespace, session: Session) -> list[int]:
     count = (await read_store_params(session.zookeeper, session.root)).partition_count
     wanted = list(range(count)) if options.partition is None else options.partition
-    if unknown := [partition_id for partition_id in wanted if partition_id >= count]:
-        raise WaltzError(f"there is no partition {unknown[0]}; the cluster has {count}")
+    for partition_id in wanted:
+        check_partition(partition_id, count)
     return wanted
 
 

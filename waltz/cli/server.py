@@ -14,8 +14,9 @@ from waltz.client.engine.rpc import RpcClient
 from waltz.common.errors import WaltzError
 from waltz.common.ids import Endpoint
 from waltz.common.metrics.registry import Json
+from waltz.common.partition_ids import check_partition
 from waltz.common.zk.store_admin import read_server_descriptors, read_store_params, sync_cluster
-from waltz.operations.moves import plan_drain
+from waltz.operations.partition_moves import plan_drain
 
 HTTP_TIMEOUT_S = 10.0
 
@@ -100,8 +101,7 @@ async def _change(
     await sync_cluster(session.zookeeper, session.root)
     await check_server(session, server)
     count = (await read_store_params(session.zookeeper, session.root)).partition_count
-    if partition_ids[-1] >= count:
-        raise WaltzError(f"there is no partition {partition_ids[-1]}; the cluster has {count}")
+    check_partition(partition_ids[-1], count)
     what = f"preferred partitions {partition_ids} were not {done} {server}"
     async with RpcClient(tls=session.tls) as rpc:
         try:

@@ -11,6 +11,7 @@ from typing import NamedTuple, TypeAlias
 
 from waltz.asynchronous import Client, connect
 from waltz.cli.output import json_option
+from waltz.common.cluster.handle import ClusterHandle
 from waltz.common.config.command import setting_options
 from waltz.common.config.reader import settle
 from waltz.common.config.schemas import CliConfig, ClientConfig
@@ -38,6 +39,11 @@ class Session(NamedTuple):
     tls: ssl.SSLContext | None
     config: CliConfig | None = None
     """From which it was made."""
+
+    @property
+    def cluster(self) -> ClusterHandle:
+        """The connected cluster."""
+        return ClusterHandle(self.zookeeper, self.root, self.tls)
 
 
 ClientCommand = Callable[[argparse.Namespace, Client], Awaitable[None]]

@@ -7,7 +7,7 @@ import json
 import sys
 from collections.abc import Mapping
 
-from waltz.cli.client import check_partition
+from waltz.cli.client import check_partition_ids
 from waltz.cli.output import counted, show, table, terminal_width
 from waltz.cli.session import Nouns, Session, cluster_command, number, partition_ranges
 from waltz.cli.write_sessions import Told, ask_owners
@@ -15,7 +15,7 @@ from waltz.common.cluster.owners import Owner
 from waltz.common.errors import WaltzError
 from waltz.common.version import with_extra
 from waltz.common.zk.store_admin import read_store_params
-from waltz.operations.survey.cluster_state import ClusterState, PartitionState, ReplicaState, StorageState, read_state
+from waltz.operations.survey.cluster_state import ClusterState, PartitionState, ReplicaState, read_state
 
 UNKNOWN = "-"
 
@@ -56,7 +56,7 @@ def _options(parser: argparse.ArgumentParser) -> None:
 async def _wanted(options: argparse.Namespace, session: Session) -> list[int]:
     if options.partition is None:
         return list(range((await read_store_params(session.zookeeper, session.root)).partition_count))
-    await check_partition(session, *options.partition)
+    await check_partition_ids(session, *options.partition)
     return list(options.partition)
 
 
@@ -74,10 +74,8 @@ async def look(
         }
 
     return await read_state(
-        session.zookeeper,
-        session.root,
+        session.cluster,
         partition_ids,
-        tls=session.tls,
         timeout_s=timeout_s,
         before=before,
         ask_write_sessions=ask,
@@ -168,10 +166,6 @@ def lines_of(state: ClusterState, width: int | None, height: int | None = None) 
     if left_out:
         lines.append(f"and {left_out} more")
     return lines
-
-
-def _online(storage: StorageState) -> str:
-    return f"{storage.online} of {counted(storage.assigned, 'partition')} online"
 
 
 def _row(partition: PartitionState) -> tuple[object, ...]:

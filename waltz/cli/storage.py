@@ -16,6 +16,7 @@ from waltz.common.errors import WaltzError
 from waltz.common.ids import Endpoint
 from waltz.common.metrics.registry import Json
 from waltz.common.net.tls import client_context
+from waltz.common.partition_ids import check_partition
 from waltz.common.zk.store_admin import read_connections, read_store_params
 from waltz.operations.repair import Repair
 from waltz.operations.storages import (
@@ -129,7 +130,7 @@ def _node_and_partition(parser: argparse.ArgumentParser) -> None:
 
 
 def _admin(session: Session, node: Endpoint) -> AbstractAsyncContextManager[StorageAdminClient]:
-    return connection(StorageAdminClient, session.zookeeper, session.root, node, session.tls)
+    return connection(StorageAdminClient, session.cluster, node)
 
 
 async def _add(options: argparse.Namespace, session: Session) -> None:
@@ -161,22 +162,20 @@ async def _availability(options: argparse.Namespace, session: Session) -> None:
 
 async def _sync(_options: argparse.Namespace, session: Session) -> None:
     try:
-        await sync_partitions(session.zookeeper, session.root, session.tls)
+        await sync_partitions(session.cluster)
     except WaltzError as error:
         raise failed("Partition assignment cannot be fully synced", error) from error
 
 
 async def _validate(options: argparse.Namespace, session: Session) -> None:
-    await validate(session.zookeeper, session.root, session.tls)
+    await validate(session.cluster)
     show(options, {"valid": True}, ["all storage nodes answer on both ports"])
 
 
 async def _max_id(options: argparse.Namespace, session: Session) -> None:
     try:
         found = await max_transaction_id(
-            session.zookeeper,
-            session.root,
-            session.tls,
+            session.cluster,
             options.storage,
             options.storage_port,
             options.partition,
@@ -188,7 +187,7 @@ async def _max_id(options: argparse.Namespace, session: Session) -> None:
 
 
 async def _recover(options: argparse.Namespace, session: Session) -> None:
-    zookeeper, root, partition_id = session.zookeeper, session.root, options.partition
+    cluster, partition_id = session.cluster, options.partition
     destination = options.destination_storage
     data_port = Endpoint(destination.host, options.destination_storage_port)
     if options.truncate:
@@ -196,15 +195,15 @@ async def _recover(options: argparse.Namespace, session: Session) -> None:
             options, f"remove what {destination} has of partition {partition_id} above its low-water mark, if anything?"
         )
     try:
-        source_tls = _tls_of(options.source_ssl_config_path, session)
-        destination_tls = _tls_of(options.destination_ssl_config_path, session)
+        from_cluster = cluster._replace(tls=_tls_of(options.source_ssl_config_path, session))
+        to_cluster = cluster._replace(tls=_tls_of(options.destination_ssl_config_path, session))
         async with (
-            connection(StorageAdminClient, zookeeper, root, options.source_storage, source_tls) as source,
-            connection(StorageAdminClient, zookeeper, root, destination, destination_tls) as destination_admin,
-            connection(StorageClient, zookeeper, root, data_port, destination_tls) as data,
+            connection(StorageAdminClient, from_cluster, options.source_storage) as source,
+            connection(StorageAdminClient, to_cluster, destination) as destination_admin,
+            connection(StorageClient, to_cluster, data_port) as data,
         ):
             copy = PartitionCopy(
-                zookeeper, root, source, destination_admin, data, partition_id, functools.partial(tell, options)
+                cluster, source, destination_admin, data, partition_id, functools.partial(tell, options)
             )
             reached = await copy.run(options.batch_size, truncate=options.truncate)
     except WaltzError as error:
@@ -222,12 +221,9 @@ async def _repair(options: argparse.Namespace, session: Session) -> None:
     node, partition_id = options.storage, options.partition
     try:
         count = (await read_store_params(session.zookeeper, session.root)).partition_count
-        if not 0 <= partition_id < count:
-            raise WaltzError(f"there is no such partition; the cluster has {count}")
+        check_partition(partition_id, count)
         mark = await _committed_mark(options, session, partition_id)  # first the mark, then the metadata (rule S6)
-        repair = Repair(
-            session.zookeeper, session.root, session.tls, node, partition_id, functools.partial(tell, options)
-        )
+        repair = Repair(session.cluster, node, partition_id, functools.partial(tell, options))
         done = await repair.run(mark)
     except WaltzError as error:
         raise failed(f"Partition {partition_id} on {node} was not repaired", error) from error
@@ -247,9 +243,7 @@ async def _committed_mark(options: argparse.Namespace, session: Session, partiti
     """The mark of the server that owns the partition; ``None`` when there is none to be asked."""
     deadline_s = asyncio.get_running_loop().time() + MARK_TIMEOUT_S
     try:
-        marks = await read_committed_marks(
-            session.zookeeper, session.root, [partition_id], tls=session.tls, deadline_s=deadline_s
-        )
+        marks = await read_committed_marks(session.cluster, [partition_id], deadline_s=deadline_s)
     except WaltzError as error:
         tell(options, f"going on with what was committed when the current session began: {error}")
         return None
@@ -262,7 +256,7 @@ async def _list(options: argparse.Namespace, session: Session) -> None:
         nodes = [options.storage]
     else:
         known = (await read_connections(session.zookeeper, session.root)).admin_ports
-        nodes = [await admin_endpoint(session.zookeeper, session.root, storage) for storage in sorted(known)]
+        nodes = [await admin_endpoint(session.cluster, storage) for storage in sorted(known)]
     document: dict[str, Json] = {}
     lines: list[str] = []
     failures = 0

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Collection, Coroutine, Iterator, Sequence
 from pathlib import Path
 
-from waltz.cli.client import check_partition
+from waltz.cli.client import check_partition_ids
 from waltz.cli.output import counted, record_document, show, standard_input, terminal_width
 from waltz.cli.session import Nouns, Session, client_of, cluster_command, number, partition_ranges
 from waltz.client.builder import Append
@@ -16,8 +16,8 @@ from waltz.client.locks import PartitionLocalLock
 from waltz.client.plain.client import APPEND_TIMEOUT_S, Client
 from waltz.common.errors import WaltzError
 from waltz.common.metrics.registry import Json
+from waltz.common.partition_ids import id_ranges
 from waltz.common.records import Record
-from waltz.operations.moves import ranges
 
 _LINES_AT_ONCE = 1000
 
@@ -91,7 +91,7 @@ def _ids(text: str) -> tuple[int, int]:
 
 async def _append(options: argparse.Namespace, session: Session) -> None:
     partition_id = options.partition
-    await check_partition(session, partition_id)
+    await check_partition_ids(session, partition_id)
     async with client_of(session) as client:
         if options.lines:
             ids: list[int] = []
@@ -173,7 +173,7 @@ def _failed(error: AppendManyError, lines: Sequence[int]) -> str:
 
 
 def _named(lines: Collection[int]) -> str:
-    return f"{'line' if len(lines) == 1 else 'lines'} {','.join(ranges(lines))}"
+    return f"{'line' if len(lines) == 1 else 'lines'} {id_ranges(lines, ',')}"
 
 
 def _before(lines: Sequence[int]) -> str:
@@ -218,7 +218,7 @@ def _portions(options: argparse.Namespace, size: int) -> Iterator[list[Append]]:
 
 async def _get(options: argparse.Namespace, session: Session) -> None:
     partition_id, (first, last) = options.partition, options.ids
-    await check_partition(session, partition_id)
+    await check_partition_ids(session, partition_id)
     async with client_of(session) as client:
         mark = await client.high_water_mark(partition_id)
         if last > mark:
@@ -236,7 +236,7 @@ async def _get(options: argparse.Namespace, session: Session) -> None:
 
 
 async def _tail(options: argparse.Namespace, session: Session) -> None:
-    await check_partition(session, *options.partition)
+    await check_partition_ids(session, *options.partition)
     async with client_of(session) as client:
         await _all_of([_tail_of(options, client, partition_id) for partition_id in options.partition])
 

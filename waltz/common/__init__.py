@@ -1,11 +1,11 @@
 """Agreements between the processes of a cluster: identities, records, wire formats, ZooKeeper layouts.
 
-1. ``ids``, ``records`` and ``checksum``; ``errors``: the root of all errors that are raised on purpose; ``keys``: the
-   partition of a key; ``serializers``: values as bytes; ``access``: the permissions of peers; ``machine``: tables of
-   states and events.
+1. ``ids``, ``records`` and ``checksum``; ``errors``: the root of all errors that are raised on purpose;
+   ``partition_ids``: the check of a partition's id; ``keys``: the partition of a key; ``serializers``: values as bytes;
+   ``access``: the permissions of peers; ``machine``: tables of states and events.
 2. ``config``: the settings of every process; ``metrics``: its measurements.
 3. ``wire``: bytes without I/O; ``net``: connections and HTTP endpoints; ``zk``: ZooKeeper; ``cluster``: owners of
    partitions.
-4. Life of a process: ``daemon``, ``loops``, ``tasks``; its logs: ``json_log``, ``quiet_log``; ``version``.
+4. Life of a process: ``daemon``, ``loops``, ``tasks``, ``polling``; its logs: ``json_log``, ``quiet_log``; ``version``.
 5. Texts and pieces: ``brief``, ``java_text``, ``pieces``.
 """

@@ -1,9 +1,10 @@
 """What is wrong with a cluster, in words, the worst first. Pure."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Set
 from typing import NamedTuple
 
+from waltz.common.partition_ids import id_ranges
 from waltz.operations.survey.checks import Check
 from waltz.operations.survey.cluster_state import NO_REPLICA, ClusterState, PartitionState
 
@@ -117,7 +118,7 @@ def find_problems(state: ClusterState) -> list[Problem]:
             detail = "; ".join(first.reasons.get(name, ()))
             if not only and detail:
                 detail = f"partition {first.partition_id}, for example: {detail}"
-            ids = ranges(partition.partition_id for partition in concerned)
+            ids = shortened(id_ranges((partition.partition_id for partition in concerned), ","))
             found.append(Problem(words.severity, text, ids, shortened(detail)))
     held = Counter(replica.storage for partition in state.partitions for replica in partition.replicas)
     for server in state.servers:
@@ -136,19 +137,3 @@ def find_problems(state: ClusterState) -> list[Problem]:
 def shortened(text: str) -> str:
     """As much of a text as a line takes."""
     return text if len(text) <= _MAX_TEXT else f"{text[: _MAX_TEXT - 1]}…"
-
-
-def ranges(partition_ids: Iterable[int]) -> str:
-    """Ascending ids as ``0-6,9``."""
-    found: list[list[int]] = []
-    for each in partition_ids:
-        if found and found[-1][1] == each - 1:
-            found[-1][1] = each
-        else:
-            found.append([each, each])
-    return shortened(",".join(_range(each) for each in found))
-
-
-def _range(ends: Sequence[int]) -> str:
-    first, last = ends
-    return str(first) if first == last else f"{first}-{last}"

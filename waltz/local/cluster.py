@@ -15,6 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from waltz.common.cluster.handle import ClusterHandle
 from waltz.common.config.schemas import CliConfig, load
 from waltz.common.errors import WaltzError
 from waltz.common.net.tls import client_context
@@ -208,7 +209,8 @@ class LocalCluster:
         await self._until_none(self._count_deaf_storages, "the storages do not listen")
         zookeeper = await self.zookeeper()
         try:
-            await sync_partitions(zookeeper, ROOT, client_context(load(self.layout.cli_config_path, CliConfig).tls))
+            tls = client_context(load(self.layout.cli_config_path, CliConfig).tls)
+            await sync_partitions(ClusterHandle(zookeeper, ROOT, tls))
         finally:
             await zookeeper.close()
 

@@ -3,5 +3,6 @@
 1. ``survey``: the state of a cluster, as all its nodes report it.
 2. ``storages``: assignment, validation, copies; ``copying``: records from one storage to another; ``filling``: a new
    replica; ``repair``: damaged records restored from other replicas.
-3. ``moves`` (pure): partitions between servers; ``replica_moves`` (pure): replicas between storages.
+3. ``partition_moves`` (pure) plans which partitions move between servers, ``partition_moving`` moves them.
+4. ``replica_moves`` (pure) decides the next step of a replica that moves between storages, ``replica_moving`` takes it.
 """

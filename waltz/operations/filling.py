@@ -2,16 +2,15 @@
 
 import asyncio
 import contextlib
-import ssl
 from collections.abc import Callable
 from typing import NamedTuple
 
+from waltz.common.cluster.handle import ClusterHandle
 from waltz.common.cluster.marks import read_committed_marks
 from waltz.common.cluster.replicas import read_replicas
 from waltz.common.errors import ConnectFailedError, WaltzError
 from waltz.common.ids import NO_TRANSACTION, Endpoint
 from waltz.common.wire.structures import SessionInfo
-from waltz.common.zk.client import ZooKeeper
 from waltz.operations.copying import Pace, SourceError, copy_records
 from waltz.operations.storages import TIMEOUT_S, admin_endpoint, connection
 from waltz.storage.remote.admin_client import StorageAdminClient
@@ -48,9 +47,7 @@ class ReplicaFilling:
 
     def __init__(
         self,
-        zookeeper: ZooKeeper,
-        root: str,
-        tls: ssl.SSLContext | None,
+        cluster: ClusterHandle,
         partition_id: int,
         storage: str,
         options: FillOptions,
@@ -58,9 +55,7 @@ class ReplicaFilling:
         progress: Progress,
     ) -> None:
         """``storage`` is the connect string of the node; ``report`` takes lines for the operator."""
-        self._zookeeper = zookeeper
-        self._root = root
-        self._tls = tls
+        self._cluster = cluster
         self._partition_id = partition_id
         self._storage = storage
         self._options = options
@@ -75,10 +70,10 @@ class ReplicaFilling:
         What an earlier run has copied stays. Raises ``WaltzError``; what was copied until then is there.
         """
         partition_id, data_port = self._partition_id, Endpoint.parse(self._storage)
-        admin_port = await admin_endpoint(self._zookeeper, self._root, self._storage)
+        admin_port = await admin_endpoint(self._cluster, self._storage)
         async with (
-            connection(StorageAdminClient, self._zookeeper, self._root, admin_port, self._tls) as admin,
-            connection(StorageClient, self._zookeeper, self._root, data_port, self._tls) as data,
+            connection(StorageAdminClient, self._cluster, admin_port) as admin,
+            connection(StorageClient, self._cluster, data_port) as data,
         ):
             await admin.set_available([partition_id], False)
             if partition_id not in await admin.assigned_partition_status():
@@ -123,20 +118,18 @@ class ReplicaFilling:
 
     async def _mark(self) -> int:
         deadline_s = asyncio.get_running_loop().time() + self._options.mark_timeout_s
-        marks = await read_committed_marks(
-            self._zookeeper, self._root, [self._partition_id], tls=self._tls, deadline_s=deadline_s
-        )
+        marks = await read_committed_marks(self._cluster, [self._partition_id], deadline_s=deadline_s)
         return marks[self._partition_id]
 
     async def _copy(self, admin: StorageAdminClient, data: StorageClient, info: SessionInfo, mark: int) -> None:
         """Copy up to a committed mark, from one replica or another."""
         # The metadata are read after the mark (rule S6).
-        replicas = await read_replicas(self._zookeeper, self._root, [self._partition_id])
+        replicas = await read_replicas(self._cluster.zookeeper, self._cluster.root, [self._partition_id])
         sources = replicas.choose(self._partition_id).sources
         reasons = []
         for storage, endpoint in sorted(sources, key=lambda each: each.storage != self._options.preferred_source):
             try:
-                async with connection(StorageAdminClient, self._zookeeper, self._root, endpoint, self._tls) as source:
+                async with connection(StorageAdminClient, self._cluster, endpoint) as source:
                     await self._compare(admin, source)
                     if self._current < mark:
                         first = self._current + 1

@@ -1,16 +1,15 @@
 """What ``waltz storage repair`` does: damaged records of one node come from the other replicas of the partition."""
 
 import logging
-import ssl
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from typing import NamedTuple
 
+from waltz.common.cluster.handle import ClusterHandle
 from waltz.common.cluster.replicas import Source, read_replicas
 from waltz.common.errors import WaltzError
 from waltz.common.ids import Endpoint
 from waltz.common.records import Record
-from waltz.common.zk.client import ZooKeeper
 from waltz.operations.storages import connection
 from waltz.storage.remote.admin_client import StorageAdminClient
 
@@ -35,15 +34,17 @@ class Repaired(NamedTuple):
     uncommitted: tuple[tuple[int, int], ...]
 
 
-async def read_roles(zookeeper: ZooKeeper, root: str, partition_id: int, node: Endpoint) -> Roles:
+async def read_roles(cluster: ClusterHandle, partition_id: int, node: Endpoint) -> Roles:
     """Judge the replicas by rule S6, to be called after the committed mark was read.
 
     ``node`` is the damaged node's admin port. Raises ``WaltzError``.
     """
-    replicas = await read_replicas(zookeeper, root, [partition_id])
+    replicas = await read_replicas(cluster.zookeeper, cluster.root, [partition_id])
     storage = replicas.name_of(node)
     if storage not in replicas.assignments.storages_of(partition_id):
-        raise WaltzError(f"partition {partition_id} has no replica whose admin port is {node} in the cluster at {root}")
+        raise WaltzError(
+            f"partition {partition_id} has no replica whose admin port is {node} in the cluster at {cluster.root}"
+        )
     sources = replicas.choose(partition_id).sources
     return Roles(
         tuple(source for source in sources if source.storage != storage), replicas.may_vote(partition_id, storage)
@@ -55,17 +56,13 @@ class Repair:
 
     def __init__(
         self,
-        zookeeper: ZooKeeper,
-        root: str,
-        tls: ssl.SSLContext | None,
+        cluster: ClusterHandle,
         node: Endpoint,
         partition_id: int,
         report: Callable[[str], None],
     ) -> None:
         """``report`` takes lines for the operator."""
-        self._zookeeper = zookeeper
-        self._root = root
-        self._tls = tls
+        self._cluster = cluster
         self._node = node
         self._partition_id = partition_id
         self._report = report
@@ -76,8 +73,8 @@ class Repair:
 
         Raises ``WaltzError``; the node's files are then as before, or the repair has to be repeated.
         """
-        roles = await read_roles(self._zookeeper, self._root, self._partition_id, self._node)
-        async with connection(StorageAdminClient, self._zookeeper, self._root, self._node, self._tls) as client:
+        roles = await read_roles(self._cluster, self._partition_id, self._node)
+        async with connection(StorageAdminClient, self._cluster, self._node) as client:
             missing, last_id, whole = await client.repair_survey(self._partition_id)
             if whole:
                 return Repaired((), 0, ())
@@ -89,12 +86,12 @@ class Repair:
             if mark is None:
                 mark = await self._mark_of_session(roles)
                 # Those that told it may be in a newer session, which left others of them behind.
-                roles = await read_roles(self._zookeeper, self._root, self._partition_id, self._node)
+                roles = await read_roles(self._cluster, self._partition_id, self._node)
             wanted = [(first, min(last, mark)) for first, last in missing if first <= mark]
             uncommitted = tuple((max(first, mark + 1), last) for first, last in missing if last > mark)
             if uncommitted and roles.node_may_vote:
                 raise WaltzError(
-                    f"partition {self._partition_id}, transactions {_listed(uncommitted)} are damaged and not known "
+                    f"partition {self._partition_id}, transactions {_id_pairs(uncommitted)} are damaged and not known "
                     f"to be committed (the mark is {mark}): repeat the repair when the servers have begun a new session"
                 )
             restored = 0
@@ -108,7 +105,7 @@ class Repair:
         marks = []
         for storage, endpoint in roles.sources:
             try:
-                async with connection(StorageAdminClient, self._zookeeper, self._root, endpoint, self._tls) as source:
+                async with connection(StorageAdminClient, self._cluster, endpoint) as source:
                     marks.append((await source.last_session_info(self._partition_id)).low_water_mark)
             except WaltzError as error:
                 self._report(f"{storage} does not tell its mark: {error}")
@@ -120,7 +117,7 @@ class Repair:
         """Bring the records ``first`` to ``last``, from one source or another; their number."""
         next_id = first
         for storage, endpoint in roles.sources:
-            connecting = connection(StorageAdminClient, self._zookeeper, self._root, endpoint, self._tls)
+            connecting = connection(StorageAdminClient, self._cluster, endpoint)
             async with AsyncExitStack() as stack:
                 source: StorageAdminClient | None = None
                 while next_id <= last:
@@ -150,5 +147,5 @@ class Repair:
         return records
 
 
-def _listed(ranges: tuple[tuple[int, int], ...]) -> str:
+def _id_pairs(ranges: tuple[tuple[int, int], ...]) -> str:
     return ", ".join(f"{first} to {last}" for first, last in ranges)

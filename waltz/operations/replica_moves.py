@@ -9,10 +9,11 @@ import json
 from collections.abc import Mapping
 from typing import NamedTuple, Self
 
+from waltz.common.cluster.quorum import quorum_of
 from waltz.common.errors import ProtocolError, WaltzError
 
 
-class Move(NamedTuple):
+class ReplicaMove(NamedTuple):
     """A replica that is on its way, as ZooKeeper keeps it from before the first step until after the last one."""
 
     source: str
@@ -20,7 +21,7 @@ class Move(NamedTuple):
     destination: str
 
     def encode(self) -> bytes:
-        """It as JSON."""
+        """The move as JSON."""
         return json.dumps(self._asdict()).encode()
 
     @classmethod
@@ -37,7 +38,7 @@ class Move(NamedTuple):
         return f"from {self.source} to {self.destination}"
 
 
-class View(NamedTuple):
+class PartitionView(NamedTuple):
     """What ZooKeeper and the storages say of a partition."""
 
     assigned: frozenset[str]
@@ -49,11 +50,11 @@ class View(NamedTuple):
     holding: Mapping[str, bool | None]
     """Whether source and destination have it; None of one that does not answer."""
     groups: Mapping[str, int]
-    move: Move | None
+    move: ReplicaMove | None
     """What is on its way already."""
 
 
-class Step(enum.Enum):
+class ReplicaStep(enum.Enum):
     """What is to be done next. The values are meant for people, and speak of the storage that is concerned."""
 
     FILL = "what is committed is copied to {joining}, which is then assigned to the partition"
@@ -64,79 +65,74 @@ class Step(enum.Enum):
     CLEAR = "the partition's files on {leaving} are deleted"
 
 
-class Refused(WaltzError):
+class StepRefused(WaltzError):
     """A step that must not be done as things are."""
 
 
-class Unsettled(Refused):
+class NotYetSettled(StepRefused):
     """The same, where waiting may help."""
 
 
-def majority(count: int) -> int:
-    """So many of them."""
-    return count // 2 + 1
-
-
-def next_step(view: View, move: Move) -> Step | None:
+def next_step(view: PartitionView, move: ReplicaMove) -> ReplicaStep | None:
     """The step that follows what has been done; None when all has.
 
-    Raises :class:`Refused` where the partition is not on this way.
+    Raises :class:`StepRefused` where the partition is not on this way.
     """
     _check_other(view, move)
     source, destination = move
     if source in view.assigned:
         if destination not in view.assigned:
-            return Step.FILL
+            return ReplicaStep.FILL
         if view.move is None:
-            raise Refused(f"both storages hold it, and nothing was being moved {move}")
-        return Step.UNASSIGN if destination in view.current else Step.JOIN
+            raise StepRefused(f"both storages hold it, and nothing was being moved {move}")
+        return ReplicaStep.UNASSIGN if destination in view.current else ReplicaStep.JOIN
     if destination not in view.assigned:
-        raise Refused(f"neither {source} nor {destination} is to hold it")
+        raise StepRefused(f"neither {source} nor {destination} is to hold it")
     return _next_of_leaving(view, source)
 
 
-def next_step_back(view: View, move: Move) -> Step | None:
+def next_step_back(view: PartitionView, move: ReplicaMove) -> ReplicaStep | None:
     """The same for a move that is taken back: its destination leaves."""
     _check_other(view, move)
     if view.move is None:
         return None
     if move.source not in view.assigned:
         if move.source in view.listed:  # what it has still counts, and may be what is missing to a majority
-            return Step.RETURN
-        raise Refused(f"{move.source} has left it already: finish the move, and move the replica back")
+            return ReplicaStep.RETURN
+        raise StepRefused(f"{move.source} has left it already: finish the move, and move the replica back")
     if move.destination in view.assigned:
-        return Step.UNASSIGN
+        return ReplicaStep.UNASSIGN
     return _next_of_leaving(view, move.destination)
 
 
-def _check_other(view: View, move: Move) -> None:
+def _check_other(view: PartitionView, move: ReplicaMove) -> None:
     if view.move not in (None, move):
-        raise Refused(f"a replica of it is being moved {view.move}: finish that, or cancel it")
+        raise StepRefused(f"a replica of it is being moved {view.move}: finish that, or cancel it")
 
 
-def _next_of_leaving(view: View, leaving: str) -> Step | None:
+def _next_of_leaving(view: PartitionView, leaving: str) -> ReplicaStep | None:
     if leaving in view.listed:
-        return Step.LEAVE
-    return Step.CLEAR if view.holding.get(leaving) or view.move is not None else None
+        return ReplicaStep.LEAVE
+    return ReplicaStep.CLEAR if view.holding.get(leaving) or view.move is not None else None
 
 
-def check_filling(view: View, source: str, destination: str) -> None:
-    """Raises :class:`Refused` unless the partition keeps a majority while the destination joins."""
+def check_filling(view: PartitionView, source: str, destination: str) -> None:
+    """Raises :class:`StepRefused` unless the partition keeps a majority while the destination joins."""
     _check_settled(view)
     old, new = view.groups.get(source), view.groups.get(destination)
     if old != new:
-        raise Refused(
+        raise StepRefused(
             f"{destination} is in group {new}, {source} in group {old}, and replicas stay in their group: make it "
             f"known with that group (waltz zookeeper remove-storage-node, then add-storage-node -g {old})"
         )
     if len(view.assigned) < 2:
-        raise Refused("it has only one replica, which cannot be replaced: assign it to a second storage node first")
+        raise StepRefused("it has only one replica, which cannot be replaced: assign it to a second storage node first")
     _check_majority(view.current, len(view.listed), "now")
     _check_majority(view.current | {destination}, len(view.assigned) + 1, f"with {destination}")
 
 
-def check_leaving(view: View, leaving: str) -> None:
-    """Raises :class:`Refused` unless the partition keeps a majority without that storage.
+def check_leaving(view: PartitionView, leaving: str) -> None:
+    """Raises :class:`StepRefused` unless the partition keeps a majority without that storage.
 
     Servers of the original do not ask a replica that was unassigned what it holds, so those that stay must be a
     majority of those before.
@@ -146,27 +142,27 @@ def check_leaving(view: View, leaving: str) -> None:
     _check_majority(staying, len(view.listed), f"without {leaving}")
     group = view.groups.get(leaving)
     if not any(view.groups.get(each) == group for each in view.assigned - {leaving}):
-        raise Refused(f"no other storage node of group {group} would hold it")
+        raise StepRefused(f"no other storage node of group {group} would hold it")
 
 
-def _check_settled(view: View) -> None:
+def _check_settled(view: PartitionView) -> None:
     if not view.listed:
-        raise Refused("it never had a store session: start a server")
+        raise StepRefused("it never had a store session: start a server")
     if view.listed != view.assigned:
         others = ", ".join(sorted(view.listed ^ view.assigned))
-        raise Unsettled(f"another change of its replicas ({others}) is under way: no session has begun with it yet")
+        raise NotYetSettled(f"another change of its replicas ({others}) is under way: no session has begun with it yet")
 
 
 def _check_majority(well: frozenset[str], count: int, when: str) -> None:
-    needed = majority(count)
+    needed = quorum_of(count)
     if len(well) < needed:
         names = ", ".join(sorted(well)) or "none"
-        raise Unsettled(f"{when} {needed} of {count} replicas must take full part and be online; these do: {names}")
+        raise NotYetSettled(f"{when} {needed} of {count} replicas must take full part and be online; these do: {names}")
 
 
-def check_move(view: View, move: Move) -> list[Step]:
-    """All steps that are left. Raises :class:`Refused` if one of them could not be done as things are."""
-    steps: list[Step] = []
+def check_move(view: PartitionView, move: ReplicaMove) -> list[ReplicaStep]:
+    """All steps that are left. Raises :class:`StepRefused` if one of them could not be done as things are."""
+    steps: list[ReplicaStep] = []
     while (step := next_step(view, move)) is not None:
         check_step(view, step, leaving=move.source, joining=move.destination)
         steps.append(step)
@@ -174,9 +170,9 @@ def check_move(view: View, move: Move) -> list[Step]:
     return steps
 
 
-def check_back(view: View, move: Move) -> list[Step]:
+def check_back(view: PartitionView, move: ReplicaMove) -> list[ReplicaStep]:
     """The same for a move that is taken back."""
-    steps: list[Step] = []
+    steps: list[ReplicaStep] = []
     while (step := next_step_back(view, move)) is not None:
         check_step(view, step, leaving=move.destination, joining=move.source)
         steps.append(step)
@@ -184,26 +180,28 @@ def check_back(view: View, move: Move) -> list[Step]:
     return steps
 
 
-def check_step(view: View, step: Step, *, leaving: str, joining: str) -> None:
-    """Raises :class:`Refused` if the step must not be done as things are."""
-    if step is Step.FILL:
+def check_step(view: PartitionView, step: ReplicaStep, *, leaving: str, joining: str) -> None:
+    """Raises :class:`StepRefused` if the step must not be done as things are."""
+    if step is ReplicaStep.FILL:
         check_filling(view, leaving, joining)
-    elif step is Step.UNASSIGN:
+    elif step is ReplicaStep.UNASSIGN:
         check_leaving(view, leaving)
 
 
-def after(view: View, step: Step, *, leaving: str, joining: str) -> View:
+def after(view: PartitionView, step: ReplicaStep, *, leaving: str, joining: str) -> PartitionView:
     """What the step makes of it when nothing else happens."""
-    if step is Step.FILL:
+    if step is ReplicaStep.FILL:
         return view._replace(
-            assigned=view.assigned | {joining}, holding={**view.holding, joining: True}, move=Move(leaving, joining)
+            assigned=view.assigned | {joining},
+            holding={**view.holding, joining: True},
+            move=ReplicaMove(leaving, joining),
         )
-    if step is Step.JOIN:
+    if step is ReplicaStep.JOIN:
         return view._replace(listed=view.listed | {joining}, current=view.current | {joining})
-    if step is Step.UNASSIGN:
+    if step is ReplicaStep.UNASSIGN:
         return view._replace(assigned=view.assigned - {leaving})
-    if step is Step.LEAVE:
+    if step is ReplicaStep.LEAVE:
         return view._replace(listed=view.listed - {leaving}, current=view.current - {leaving})
-    if step is Step.RETURN:
+    if step is ReplicaStep.RETURN:
         return view._replace(assigned=view.assigned | {joining})
     return view._replace(holding={**view.holding, leaving: False}, move=None)

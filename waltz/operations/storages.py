@@ -1,15 +1,14 @@
 """What operators do to storage nodes, one or several at once."""
 
 import asyncio
-import ssl
 from collections.abc import AsyncIterator, Callable, Iterator, Set
 from contextlib import asynccontextmanager
 from typing import TypeVar
 
+from waltz.common.cluster.handle import ClusterHandle
 from waltz.common.cluster.replicas import read_replicas
 from waltz.common.errors import WaltzError
 from waltz.common.ids import NO_TRANSACTION, Endpoint
-from waltz.common.zk.client import ZooKeeper
 from waltz.common.zk.store_admin import (
     read_connections,
     read_groups,
@@ -34,13 +33,11 @@ Client = TypeVar("Client", StorageAdminClient, StorageClient)
 
 
 @asynccontextmanager
-async def connection(
-    kind: type[Client], zookeeper: ZooKeeper, root: str, endpoint: Endpoint, tls: ssl.SSLContext | None
-) -> AsyncIterator[Client]:
-    """A client of that kind for the port ``endpoint`` of a storage node of the cluster, closed in the end."""
-    params = await read_store_params(zookeeper, root)
+async def connection(kind: type[Client], cluster: ClusterHandle, endpoint: Endpoint) -> AsyncIterator[Client]:
+    """A client of that kind for the port ``endpoint`` of a storage node of the cluster, closed at the end."""
+    params = await read_store_params(cluster.zookeeper, cluster.root)
     client = await kind.connect(
-        endpoint, cluster_key=params.key, partition_count=params.partition_count, tls=tls, timeout_s=TIMEOUT_S
+        endpoint, cluster_key=params.key, partition_count=params.partition_count, tls=cluster.tls, timeout_s=TIMEOUT_S
     )
     try:
         yield client
@@ -48,27 +45,27 @@ async def connection(
         await client.close()
 
 
-async def admin_endpoint(zookeeper: ZooKeeper, root: str, storage: str) -> Endpoint:
+async def admin_endpoint(cluster: ClusterHandle, storage: str) -> Endpoint:
     """The administration port of the storage node known as ``storage``. Raises :class:`WaltzError` if there is none."""
-    admin_port = (await read_connections(zookeeper, root)).admin_ports.get(storage)
+    admin_port = (await read_connections(cluster.zookeeper, cluster.root)).admin_ports.get(storage)
     if admin_port is None:
-        raise WaltzError(f"storage node {storage} is not known to the cluster at {root}; add it first")
+        raise WaltzError(f"storage node {storage} is not known to the cluster at {cluster.root}; add it first")
     return Endpoint(Endpoint.parse(storage).host, admin_port)
 
 
-async def sync_partitions(zookeeper: ZooKeeper, root: str, tls: ssl.SSLContext | None) -> None:
+async def sync_partitions(cluster: ClusterHandle) -> None:
     """Make every storage node hold exactly the partitions that the cluster's assignment gives it.
 
     Partitions that are offline are assigned once more, which opens those anew that a disk failure had put out of
     service. Files of partitions that are taken away are kept. Nodes are told side by side, and one that does not answer
     keeps no other from being told; the error is that of the first one then.
     """
-    await sync_cluster(zookeeper, root)
-    assignments = await read_replica_assignments(zookeeper, root)
+    await sync_cluster(cluster.zookeeper, cluster.root)
+    assignments = await read_replica_assignments(cluster.zookeeper, cluster.root)
 
     async def sync_storage(storage: str, partitions: Set[int]) -> None:
-        endpoint = await admin_endpoint(zookeeper, root, storage)
-        async with connection(StorageAdminClient, zookeeper, root, endpoint, tls) as client:
+        endpoint = await admin_endpoint(cluster, storage)
+        async with connection(StorageAdminClient, cluster, endpoint) as client:
             status = await client.assigned_partition_status()
             online = {partition_id for partition_id, is_online in status.items() if is_online}
             for portion in _portions(partitions - online):
@@ -89,27 +86,25 @@ def _portions(partition_ids: Set[int]) -> Iterator[list[int]]:
         yield ordered[first : first + ASSIGNED_AT_ONCE]
 
 
-async def validate(zookeeper: ZooKeeper, root: str, tls: ssl.SSLContext | None) -> None:
+async def validate(cluster: ClusterHandle) -> None:
     """Open both ports of every storage node that the cluster knows. Raises ``WaltzError`` naming the first bad one."""
-    for storage in sorted((await read_groups(zookeeper, root)).groups):
+    for storage in sorted((await read_groups(cluster.zookeeper, cluster.root)).groups):
         try:
-            async with connection(StorageClient, zookeeper, root, Endpoint.parse(storage), tls):
+            async with connection(StorageClient, cluster, Endpoint.parse(storage)):
                 pass
         except (WaltzError, ValueError) as error:
             raise WaltzError(f"the data port of storage {storage} does not answer as it should: {error}") from error
-    for storage in sorted((await read_connections(zookeeper, root)).admin_ports):
+    for storage in sorted((await read_connections(cluster.zookeeper, cluster.root)).admin_ports):
         try:
-            endpoint = await admin_endpoint(zookeeper, root, storage)
-            async with connection(StorageAdminClient, zookeeper, root, endpoint, tls):
+            endpoint = await admin_endpoint(cluster, storage)
+            async with connection(StorageAdminClient, cluster, endpoint):
                 pass
         except (WaltzError, ValueError) as error:
             raise WaltzError(f"the admin port of storage {storage} does not answer as it should: {error}") from error
 
 
 async def max_transaction_id(
-    zookeeper: ZooKeeper,
-    root: str,
-    tls: ssl.SSLContext | None,
+    cluster: ClusterHandle,
     admin: Endpoint,
     storage_port: int,
     partition_id: int,
@@ -120,9 +115,9 @@ async def max_transaction_id(
 
     ``offline``: the partition is switched off. Raises ``WaltzError``.
     """
-    async with connection(StorageAdminClient, zookeeper, root, admin, tls) as client:
+    async with connection(StorageAdminClient, cluster, admin) as client:
         session_id = (await client.last_session_info(partition_id)).session_id
-    async with connection(StorageClient, zookeeper, root, Endpoint(admin.host, storage_port), tls) as storage:
+    async with connection(StorageClient, cluster, Endpoint(admin.host, storage_port)) as storage:
         await storage.last_session_info(session_id, partition_id, offline=offline, timeout_s=TIMEOUT_S)
         return await storage.max_transaction_id(session_id, partition_id, offline=offline, timeout_s=TIMEOUT_S)
 
@@ -137,8 +132,7 @@ class PartitionCopy:
 
     def __init__(
         self,
-        zookeeper: ZooKeeper,
-        root: str,
+        cluster: ClusterHandle,
         source: StorageAdminClient,
         destination_admin: StorageAdminClient,
         destination: StorageClient,
@@ -146,8 +140,7 @@ class PartitionCopy:
         report: Callable[[str], None],
     ) -> None:
         """``report`` takes lines for the operator."""
-        self._zookeeper = zookeeper
-        self._root = root
+        self._cluster = cluster
         self._source = source
         self._destination_admin = destination_admin
         self._destination = destination
@@ -203,12 +196,12 @@ class PartitionCopy:
     async def _check_no_member(self) -> None:
         """Refuse a destination whose records the next recovery counts, or of which that cannot be told."""
         partition_id, node = self._partition_id, self._destination_admin.endpoint
-        replicas = await read_replicas(self._zookeeper, self._root, [partition_id])
+        replicas = await read_replicas(self._cluster.zookeeper, self._cluster.root, [partition_id])
         storage = replicas.name_of(node)
         if storage is None:
             raise WaltzError(
-                f"the cluster at {self._root} knows no storage node whose admin port is {node}, so whether it is a "
-                "member of the partition cannot be told; name it as waltz zookeeper list does, or add it first"
+                f"the cluster at {self._cluster.root} knows no storage node whose admin port is {node}, so whether it "
+                "is a member of the partition cannot be told; name it as waltz zookeeper list does, or add it first"
             )
         if replicas.may_vote(partition_id, storage):
             raise WaltzError(

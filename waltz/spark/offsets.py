@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from waltz.common.errors import ConfigError
+from waltz.common.partition_ids import check_partition
 from waltz.spark.errors import DataLossError, PlanningError
 
 FIRST_TRANSACTION_ID = 0
@@ -76,11 +77,7 @@ def select_partitions(intervals: Sequence[Interval] | None, partition_count: int
     if intervals is None:
         return list(range(partition_count))
     for interval in intervals:
-        if interval.last >= partition_count:
-            raise PlanningError(
-                f"option partitions: there is no partition {interval.last}; "
-                f"the cluster has {partition_count} (0 to {partition_count - 1})"
-            )
+        check_partition(interval.last, partition_count, lambda text: PlanningError(f"option partitions: {text}"))
     return sorted({partition for interval in intervals for partition in range(interval.first, interval.last + 1)})
 
 

@@ -5,17 +5,20 @@ ports from ZooKeeper, none of them older than the marks.
 """
 
 import asyncio
+import operator
 import random
 import ssl
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 from uuid import UUID
 
+from waltz.common.cluster.handle import ClusterHandle
 from waltz.common.cluster.marks import MarkUnknownError, read_committed_marks
 from waltz.common.cluster.owners import RETRY_INITIAL_S, RETRY_MAXIMUM_S
 from waltz.common.cluster.replicas import Choice, Source, read_replicas
 from waltz.common.net.backoff import Backoff
 from waltz.common.net.tls import client_context
+from waltz.common.polling import poll_until
 from waltz.common.zk.client import ZooKeeper
 from waltz.common.zk.kazoo_client import connect
 from waltz.common.zk.store_admin import StoreAdminError, read_store_params
@@ -150,7 +153,7 @@ async def committed_marks(
     """
     try:
         return await read_committed_marks(
-            zookeeper, options.cluster_root, partition_ids, tls=tls, deadline_s=deadline_s
+            ClusterHandle(zookeeper, options.cluster_root, tls), partition_ids, deadline_s=deadline_s
         )
     except MarkUnknownError as error:
         raise PlanningError(str(error)) from None
@@ -163,19 +166,20 @@ async def read_sources(
 
     While a new session recovers there may be none for a moment: asked again until the deadline.
     """
-    loop = asyncio.get_running_loop()
     backoff = Backoff(RETRY_INITIAL_S, RETRY_MAXIMUM_S, random.Random())
     sources: dict[int, tuple[Source, ...]] = {}
     missing = set(partition_ids)
-    while missing:
-        choices = await _choose(zookeeper, root, missing)
+
+    async def look() -> dict[int, Choice]:
+        choices = await _choose(zookeeper, root, missing) if missing else {}
         sources.update({partition_id: choice.sources for partition_id, choice in choices.items() if choice.sources})
-        missing -= sources.keys()
-        if missing:
-            delay_s = backoff.next_delay_s()
-            if loop.time() + delay_s >= deadline_s:
-                raise _no_source(min(missing), choices[min(missing)])
-            await asyncio.sleep(delay_s)
+        missing.difference_update(sources)
+        return {partition_id: choices[partition_id] for partition_id in missing}
+
+    refused = await poll_until(look, operator.not_, deadline_s=deadline_s, next_delay_s=backoff.next_delay_s)
+    if refused:
+        partition_id = min(refused)
+        raise _no_source(partition_id, refused[partition_id])
     return sources
 
 

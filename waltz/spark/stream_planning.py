@@ -8,6 +8,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TypeVar
 
+from waltz.common.cluster.handle import ClusterHandle
 from waltz.common.cluster.marks import ask_committed_marks
 from waltz.common.net.tls import client_context
 from waltz.common.zk.client import ZooKeeper, ZooKeeperError
@@ -151,7 +152,7 @@ class StreamPlanner:
         try:
             zookeeper, _ = await self._connected()
             marks, reasons = await ask_committed_marks(
-                zookeeper, options.cluster_root, places, tls=self._tls, deadline_s=deadline_s
+                ClusterHandle(zookeeper, options.cluster_root, self._tls), places, deadline_s=deadline_s
             )
         except ZooKeeperError as error:
             await self.close()

@@ -306,7 +306,7 @@ def test_partitions_that_are_no_tables(shell: Shell, capsys: pytest.CaptureFixtu
         assert error.startswith("Error: partition 2 is not a table: its format is raw.")
         assert error.endswith("waltz partition configure -p 2 format=table\n")
     assert shell("get", "k", partition="9") == 1
-    assert capsys.readouterr().err == "Error: there is no partition 9; the cluster has 3\n"
+    assert capsys.readouterr().err == "Error: there is no partition 9; the cluster has 3 (0 to 2)\n"
     shell.configure({"disabled": True})
     assert shell("put", "k", "v") == 1
     assert capsys.readouterr().err.startswith("Error: partition 0 is disabled")

@@ -69,7 +69,7 @@ def shell(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Shell:
     made = Shell(config, monkeypatch)
     monkeypatch.setattr("waltz.cli.session.connect_configured", zookeeper)
     monkeypatch.setattr("waltz.cli.session.connect", made.connect)
-    monkeypatch.setattr(transactions, "check_partition", check)
+    monkeypatch.setattr(transactions, "check_partition_ids", check)
     return made
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.unit.console.fakes import cluster, in_trouble
-from waltz.console.problems import CRITICAL, WARNING, WORDS, failed_checks, find_problems, ranges, shortened
+from waltz.console.problems import CRITICAL, WARNING, WORDS, failed_checks, find_problems, shortened
 from waltz.operations.survey.checks import Check
 from waltz.operations.survey.cluster_state import NO_REPLICA
 
@@ -70,12 +70,3 @@ def test_every_check_has_words() -> None:
 def test_long_texts_are_cut() -> None:
     assert shortened("a" * 300) == "a" * 300
     assert shortened("a" * 301) == "a" * 299 + "…"
-    assert len(ranges(range(0, 2000, 2))) == 300
-
-
-@pytest.mark.parametrize(
-    ("partition_ids", "text"),
-    [([], ""), ([7], "7"), ([0, 1, 2], "0-2"), ([0, 2, 3, 9], "0,2-3,9")],
-)
-def test_ranges(partition_ids: list[int], text: str) -> None:
-    assert ranges(partition_ids) == text

@@ -9,6 +9,7 @@ import pytest
 
 from tests.unit.operations.test_repair import LOG, Cluster, cluster, storage_name
 from tests.unit.storage.node_support import ROOT, TIMEOUT_S, records
+from waltz.common.cluster.handle import ClusterHandle
 from waltz.common.errors import WaltzError
 from waltz.common.records import RECORD_OVERHEAD_BYTES, Record
 from waltz.common.zk.znodes import ReplicaAssignments
@@ -49,7 +50,7 @@ class Filled:
         options = FillOptions(bytes_per_s, TIMEOUT_S, storage_name(self.made.nodes[preferred]))
         report = self.made.lines.append
         try:
-            await ReplicaFilling(zookeeper, ROOT, None, 0, new, options, report, self.progress).run()
+            await ReplicaFilling(ClusterHandle(zookeeper, ROOT, None), 0, new, options, report, self.progress).run()
         finally:
             await zookeeper.close()
 

@@ -24,6 +24,7 @@ from tests.unit.storage.node_support import (
     records,
     running_node,
 )
+from waltz.common.cluster.handle import ClusterHandle
 from waltz.common.errors import DeadlineExceededError, WaltzError
 from waltz.common.ids import Endpoint
 from waltz.common.metrics.registry import Registry
@@ -307,7 +308,7 @@ class Cluster:
         zookeeper = await self.server.connect()
         try:
             node = Endpoint("127.0.0.1", self.admin_ports[number])
-            return await Repair(zookeeper, ROOT, None, node, 0, self.lines.append).run(mark)
+            return await Repair(ClusterHandle(zookeeper, ROOT, None), node, 0, self.lines.append).run(mark)
         finally:
             await zookeeper.close()
 
@@ -524,7 +525,7 @@ async def test_a_partition_that_is_not_there_is_not_repaired(tmp_path: Path) -> 
     async with cluster(tmp_path, lambda _directory: None) as made:
         with pytest.raises(WaltzError, match="has no replica whose admin port is"):
             zookeeper = await made.server.connect()
-            await Repair(zookeeper, ROOT, None, Endpoint("127.0.0.1", 1), 0, made.lines.append).run(3)
+            await Repair(ClusterHandle(zookeeper, ROOT, None), Endpoint("127.0.0.1", 1), 0, made.lines.append).run(3)
         admin = await made.nodes[0].admin()
         for call in (admin.repair_survey(1), admin.repair_records(1, []), admin.repair_commit(1, 5)):
             with pytest.raises(WaltzError, match="Partition:1 is not assigned"):

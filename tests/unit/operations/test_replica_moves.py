@@ -4,23 +4,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from waltz.common.cluster.quorum import quorum_of
 from waltz.common.errors import ProtocolError
 from waltz.operations.replica_moves import (
-    Move,
-    Refused,
-    Step,
-    View,
+    PartitionView,
+    ReplicaMove,
+    ReplicaStep,
+    StepRefused,
     after,
     check_back,
     check_move,
     check_step,
-    majority,
     next_step,
     next_step_back,
 )
 
 SOURCE, DESTINATION = "s0:1", "d:1"
-MOVE = Move(SOURCE, DESTINATION)
+MOVE = ReplicaMove(SOURCE, DESTINATION)
 
 
 class Cluster:
@@ -32,13 +32,13 @@ class Cluster:
         self.members = set(self.assigned)
         self.files = set(self.assigned)
         self.down = down
-        self.move: Move | None = None
+        self.move: ReplicaMove | None = None
 
     def can_recover(self) -> bool:
         """Whether a session could begin: the last replicas decide by majority, the present ones complete it."""
         up = self.assigned - self.down
         deciding = up & self.listed & self.files
-        return len(deciding) >= majority(len(self.listed)) and len(up) >= majority(len(self.assigned))
+        return len(deciding) >= quorum_of(len(self.listed)) and len(up) >= quorum_of(len(self.assigned))
 
     def recover(self) -> None:
         """A session begins, if one can; who comes later joins it."""
@@ -46,9 +46,9 @@ class Cluster:
             self.listed = set(self.assigned)
             self.members = self.assigned - self.down
 
-    def view(self) -> View:
+    def view(self) -> PartitionView:
         everyone = self.assigned | self.listed | {SOURCE, DESTINATION}
-        return View(
+        return PartitionView(
             frozenset(self.assigned),
             frozenset(self.listed),
             frozenset((self.members & self.listed & self.files) - self.down),
@@ -57,19 +57,19 @@ class Cluster:
             self.move,
         )
 
-    def do(self, step: Step, leaving: str, joining: str) -> bool:
+    def do(self, step: ReplicaStep, leaving: str, joining: str) -> bool:
         """Whether it could be done."""
-        if step is Step.FILL:
+        if step is ReplicaStep.FILL:
             if joining in self.down:
                 return False
-            self.move = Move(leaving, joining)
+            self.move = ReplicaMove(leaving, joining)
             self.files.add(joining)
             self.assigned.add(joining)
-        elif step is Step.UNASSIGN:
+        elif step is ReplicaStep.UNASSIGN:
             self.assigned.remove(leaving)
-        elif step is Step.RETURN:
+        elif step is ReplicaStep.RETURN:
             self.assigned.add(joining)
-        elif step is Step.CLEAR:
+        elif step is ReplicaStep.CLEAR:
             assert leaving not in self.listed
             assert leaving not in self.assigned
             if leaving not in self.down:
@@ -87,7 +87,7 @@ def run(cluster: Cluster, *, back: bool, limit: int) -> bool:
             if step is None:
                 return True
             check_step(cluster.view(), step, leaving=leaving, joining=joining)
-        except Refused:
+        except StepRefused:
             return False
         could = cluster.can_recover()
         if not cluster.do(step, leaving, joining):
@@ -125,10 +125,10 @@ def test_what_is_planned_is_what_is_done(replicas: int, down: set[str]) -> None:
     cluster.recover()
     try:
         planned = check_move(cluster.view(), MOVE)
-    except Refused:
+    except StepRefused:
         assert replicas == 1 or len(down) >= 1
         return
-    assert planned == [Step.FILL, Step.JOIN, Step.UNASSIGN, Step.LEAVE, Step.CLEAR]
+    assert planned == [ReplicaStep.FILL, ReplicaStep.JOIN, ReplicaStep.UNASSIGN, ReplicaStep.LEAVE, ReplicaStep.CLEAR]
     assert run(cluster, back=False, limit=20) is (DESTINATION not in down)
 
 
@@ -136,7 +136,7 @@ def test_what_is_planned_is_what_is_done(replicas: int, down: set[str]) -> None:
 def test_a_cluster_that_is_well(replicas: int, possible: bool) -> None:
     cluster = Cluster(replicas, set())
     if not possible:
-        with pytest.raises(Refused, match="only one replica"):
+        with pytest.raises(StepRefused, match="only one replica"):
             check_move(cluster.view(), MOVE)
         return
     assert run(cluster, back=False, limit=10)
@@ -163,57 +163,57 @@ def test_what_is_dead_stands_in_the_way_where_a_majority_would_be_lost(
     if reason is None:
         assert check_move(view, MOVE)
     else:
-        with pytest.raises(Refused, match=f"^{reason}"):
+        with pytest.raises(StepRefused, match=f"^{reason}"):
             check_move(view, MOVE)
 
 
-def well() -> View:
+def well() -> PartitionView:
     return Cluster(3, set()).view()
 
 
 def test_what_is_in_no_move_is_left_alone() -> None:
     view = well()
     both = view._replace(assigned=view.assigned | {DESTINATION})
-    with pytest.raises(Refused, match="both storages hold it, and nothing was being moved"):
+    with pytest.raises(StepRefused, match="both storages hold it, and nothing was being moved"):
         check_move(both, MOVE)
     neither = view._replace(assigned=view.assigned - {SOURCE})
-    with pytest.raises(Refused, match=f"neither {SOURCE} nor {DESTINATION} is to hold it"):
+    with pytest.raises(StepRefused, match=f"neither {SOURCE} nor {DESTINATION} is to hold it"):
         check_move(neither, MOVE)
     assert check_back(view, MOVE) == []
-    other = view._replace(move=Move(SOURCE, "e:1"))
+    other = view._replace(move=ReplicaMove(SOURCE, "e:1"))
     for check in (check_move, check_back):
-        with pytest.raises(Refused, match=f"a replica of it is being moved from {SOURCE} to e:1: finish that"):
+        with pytest.raises(StepRefused, match=f"a replica of it is being moved from {SOURCE} to e:1: finish that"):
             check(other, MOVE)
-    with pytest.raises(Refused, match="never had a store session"):
+    with pytest.raises(StepRefused, match="never had a store session"):
         check_move(view._replace(listed=frozenset()), MOVE)
     changing = view._replace(listed=view.listed | {"x:1"})
-    with pytest.raises(Refused, match=r"another change of its replicas \(x:1\) is under way"):
+    with pytest.raises(StepRefused, match=r"another change of its replicas \(x:1\) is under way"):
         check_move(changing, MOVE)
 
 
 def test_a_replica_stays_in_its_group() -> None:
     view = well()._replace(groups={SOURCE: 1, DESTINATION: 2})
-    with pytest.raises(Refused, match=r"d:1 is in group 2, s0:1 in group 1, .* add-storage-node -g 1"):
+    with pytest.raises(StepRefused, match=r"d:1 is in group 2, s0:1 in group 1, .* add-storage-node -g 1"):
         check_move(view, MOVE)
-    alone = after(view, Step.FILL, leaving=SOURCE, joining=DESTINATION)
-    alone = after(alone, Step.JOIN, leaving=SOURCE, joining=DESTINATION)
-    with pytest.raises(Refused, match="no other storage node of group 1 would hold it"):
-        check_step(alone, Step.UNASSIGN, leaving=SOURCE, joining=DESTINATION)
+    alone = after(view, ReplicaStep.FILL, leaving=SOURCE, joining=DESTINATION)
+    alone = after(alone, ReplicaStep.JOIN, leaving=SOURCE, joining=DESTINATION)
+    with pytest.raises(StepRefused, match="no other storage node of group 1 would hold it"):
+        check_step(alone, ReplicaStep.UNASSIGN, leaving=SOURCE, joining=DESTINATION)
 
 
 def test_a_move_is_taken_back_from_wherever_it_is_and_what_was_lost_is_assigned_again() -> None:
     cluster = Cluster(3, set())
     steps = []
-    while (step := next_step(cluster.view(), MOVE)) is not Step.LEAVE:
+    while (step := next_step(cluster.view(), MOVE)) is not ReplicaStep.LEAVE:
         assert step is not None
         cluster.do(step, *MOVE)
-        cluster.recover() if step is not Step.UNASSIGN else None
+        cluster.recover() if step is not ReplicaStep.UNASSIGN else None
         steps.append(step)
-    assert steps == [Step.FILL, Step.UNASSIGN]
+    assert steps == [ReplicaStep.FILL, ReplicaStep.UNASSIGN]
     cluster.down = {"s2:1"}  # in the moment in which it is unassigned
     assert not cluster.can_recover()
-    assert next_step_back(cluster.view(), MOVE) is Step.RETURN
-    cluster.do(Step.RETURN, DESTINATION, SOURCE)
+    assert next_step_back(cluster.view(), MOVE) is ReplicaStep.RETURN
+    cluster.do(ReplicaStep.RETURN, DESTINATION, SOURCE)
     cluster.recover()
     assert cluster.members == {SOURCE, "s1:1", DESTINATION}
     assert not run(cluster, back=True, limit=10)
@@ -223,13 +223,13 @@ def test_a_move_is_taken_back_from_wherever_it_is_and_what_was_lost_is_assigned_
     assert cluster.view() == well()
     gone = cluster.view()._replace(assigned=frozenset({"s1:1", "s2:1", DESTINATION}), move=MOVE)
     gone = gone._replace(listed=gone.assigned)
-    with pytest.raises(Refused, match=f"{SOURCE} has left it already"):
+    with pytest.raises(StepRefused, match=f"{SOURCE} has left it already"):
         check_back(gone, MOVE)
 
 
 def test_what_zookeeper_keeps_of_a_move() -> None:
-    assert Move.decode(MOVE.encode(), "/m") == MOVE
+    assert ReplicaMove.decode(MOVE.encode(), "/m") == MOVE
     assert str(MOVE) == f"from {SOURCE} to {DESTINATION}"
     for data in (None, b"", b"{}", b"[]", b"\xff"):
         with pytest.raises(ProtocolError, match="^/m does not say what is being moved"):
-            Move.decode(data, "/m")
+            ReplicaMove.decode(data, "/m")

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from tests.memory_zookeeper import MemoryZooKeeperServer
+from waltz.common.cluster.handle import ClusterHandle
 from waltz.common.errors import ConnectFailedError
 from waltz.common.ids import Endpoint
 from waltz.common.zk.ensure import StorageAddress, ensure_cluster
@@ -41,19 +42,17 @@ async def test_no_request_is_for_more_than_can_be_opened_in_time(count: int, mon
     node = Node(online={0, *range(count, 2 * count)}, offline={count // 2} - {0})
 
     @asynccontextmanager
-    async def connection(
-        _kind: object, _zookeeper: object, _root: str, endpoint: Endpoint, _tls: object
-    ) -> AsyncIterator[Node]:
+    async def connection(_kind: object, _cluster: object, endpoint: Endpoint) -> AsyncIterator[Node]:
         assert endpoint == Endpoint("storage", 2)
         yield node
 
     monkeypatch.setattr(operations, "connection", connection)
-    await sync_partitions(zookeeper, ROOT, None)
+    await sync_partitions(ClusterHandle(zookeeper, ROOT, None))
     assert node.status == dict.fromkeys(range(count), True)
     assert all(0 < len(partition_ids) <= ASSIGNED_AT_ONCE for partition_ids, _ in node.requests)
     assert sorted(each for partition_ids, _ in node.requests for each in partition_ids) == list(range(1, 2 * count))
     node.requests.clear()
-    await sync_partitions(zookeeper, ROOT, None)
+    await sync_partitions(ClusterHandle(zookeeper, ROOT, None))
     assert not node.requests
 
 
@@ -64,14 +63,12 @@ async def test_a_node_that_does_not_answer_keeps_no_other_from_being_told(monkey
     nodes = {name: Node(online=(), offline=()) for name in ("b", "c")}
 
     @asynccontextmanager
-    async def connection(
-        _kind: object, _zookeeper: object, _root: str, endpoint: Endpoint, _tls: object
-    ) -> AsyncIterator[Node]:
+    async def connection(_kind: object, _cluster: object, endpoint: Endpoint) -> AsyncIterator[Node]:
         if endpoint.host == "a":
             raise ConnectFailedError("a:2: is it running?")
         yield nodes[endpoint.host]
 
     monkeypatch.setattr(operations, "connection", connection)
     with pytest.raises(ConnectFailedError, match="a:2: is it running"):
-        await sync_partitions(zookeeper, ROOT, None)
+        await sync_partitions(ClusterHandle(zookeeper, ROOT, None))
     assert [node.status for node in nodes.values()] == [dict.fromkeys(range(3), True)] * 2

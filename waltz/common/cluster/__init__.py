@@ -1,8 +1,9 @@
 """Membership of a cluster, and the owner of each partition.
 
 1. ``policy`` (assignment of partitions), ``decisions`` (reactions to changes) and ``quorum`` are pure.
-2. ``manager`` carries decisions out for the servers and clients of a process, which are ``managed``; ``server_nodes``
+2. ``handle``: all that is needed to reach a cluster.
+3. ``manager`` carries decisions out for the servers and clients of a process, which are ``managed``; ``server_nodes``
    follows the servers in ZooKeeper.
-3. ``marks`` and ``replicas`` are rule S6, for everyone who reads the log in bulk: first the committed marks, from the
+4. ``marks`` and ``replicas`` are rule S6, for everyone who reads the log in bulk: first the committed marks, from the
    ``owners`` of the partitions, and only after that the replicas that may serve.
 """

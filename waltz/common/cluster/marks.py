@@ -5,16 +5,18 @@ storage above that mark may still be truncated. The second half is :mod:`waltz.c
 """
 
 import asyncio
+import operator
 import random
 import ssl
 from collections.abc import Iterable, Mapping
 
+from waltz.common.cluster.handle import ClusterHandle
 from waltz.common.cluster.owners import RETRY_INITIAL_S, RETRY_MAXIMUM_S, Answer, Owner, OwnerConnection, read_owners
 from waltz.common.errors import ConnectFailedError, ConnectionClosedError, ProtocolError, WaltzError
 from waltz.common.ids import NO_TRANSACTION, Endpoint
 from waltz.common.net.backoff import Backoff
+from waltz.common.polling import poll_until
 from waltz.common.wire.client_server import HighWaterMarkRequest, HighWaterMarkResponse
-from waltz.common.zk.client import ZooKeeper
 from waltz.common.zk.store_admin import sync_cluster
 
 ATTEMPT_TIMEOUT_S = 5.0
@@ -26,7 +28,7 @@ class MarkUnknownError(WaltzError):
 
 
 async def read_committed_marks(
-    zookeeper: ZooKeeper, root: str, partition_ids: Iterable[int], *, tls: ssl.SSLContext | None, deadline_s: float
+    cluster: ClusterHandle, partition_ids: Iterable[int], *, deadline_s: float
 ) -> dict[int, int]:
     """The committed high-water mark of every partition; -1 for an empty one.
 
@@ -34,14 +36,14 @@ async def read_committed_marks(
     ZooKeeper.
     """
     began_s = asyncio.get_running_loop().time()
-    marks, reasons = await ask_committed_marks(zookeeper, root, partition_ids, tls=tls, deadline_s=deadline_s)
+    marks, reasons = await ask_committed_marks(cluster, partition_ids, deadline_s=deadline_s)
     if reasons:
         raise _unknown(reasons, deadline_s - began_s)
     return marks
 
 
 async def ask_committed_marks(
-    zookeeper: ZooKeeper, root: str, partition_ids: Iterable[int], *, tls: ssl.SSLContext | None, deadline_s: float
+    cluster: ClusterHandle, partition_ids: Iterable[int], *, deadline_s: float
 ) -> tuple[dict[int, int], dict[int, str]]:
     """The marks that servers tell until ``deadline_s``, and why those of the other partitions are missing.
 
@@ -52,22 +54,19 @@ async def ask_committed_marks(
     A server that has just taken a partition over may not know the mark yet, and an owner may change while it is asked:
     then the assignment is read again and the new owner asked. Raises ``WaltzError`` of ZooKeeper.
     """
-    loop = asyncio.get_running_loop()
     backoff = Backoff(RETRY_INITIAL_S, RETRY_MAXIMUM_S, random.Random())
     missing = set(partition_ids)
-    if missing:
-        await sync_cluster(zookeeper, root)
     marks: dict[int, int] = {}
     reasons: dict[int, str] = {}
-    while missing:
-        reasons = await _ask_owners(zookeeper, root, missing, marks, tls, deadline_s)
-        missing -= marks.keys()
-        delay_s = backoff.next_delay_s()
-        if not missing or loop.time() + delay_s >= deadline_s:
-            break
-        await asyncio.sleep(delay_s)
-        if loop.time() >= deadline_s:
-            break  # the loop was late; an attempt without any time would only hide the true reason
+
+    async def ask() -> set[int]:
+        await _ask_owners(cluster, missing, marks, reasons, deadline_s)
+        missing.difference_update(marks)
+        return missing
+
+    if missing:
+        await sync_cluster(cluster.zookeeper, cluster.root)
+        await poll_until(ask, operator.not_, deadline_s=deadline_s, next_delay_s=backoff.next_delay_s)
     return marks, {partition_id: reasons[partition_id] for partition_id in sorted(missing)}
 
 
@@ -81,16 +80,10 @@ def _unknown(reasons: dict[int, str], waited_s: float) -> MarkUnknownError:
 
 
 async def _ask_owners(
-    zookeeper: ZooKeeper,
-    root: str,
-    missing: set[int],
-    marks: dict[int, int],
-    tls: ssl.SSLContext | None,
-    deadline_s: float,
-) -> dict[int, str]:
-    """Ask every owner once, side by side; add to ``marks``, and say why the rest is missing."""
-    reasons = dict.fromkeys(missing, "no server owns it; is a server running?")
-    owners = await read_owners(zookeeper, root)
+    cluster: ClusterHandle, missing: set[int], marks: dict[int, int], reasons: dict[int, str], deadline_s: float
+) -> None:
+    """Ask every owner once, all at the same time; add to ``marks``, and update ``reasons`` of the rest."""
+    owners = await read_owners(cluster.zookeeper, cluster.root)
     wanted: dict[Endpoint, dict[int, Owner]] = {}
     for partition_id, owner in owners.items():
         if partition_id in missing:
@@ -98,10 +91,10 @@ async def _ask_owners(
                 reasons[partition_id] = f"its owner, server {owner.server_id}, is gone"
             else:
                 wanted.setdefault(owner.endpoint, {})[partition_id] = owner
+    reasons.update(dict.fromkeys(missing - owners.keys(), "no server owns it; is a server running?"))
     async with asyncio.TaskGroup() as group:
         for endpoint, owned in wanted.items():
-            group.create_task(_ask_owner(endpoint, owned, marks, reasons, tls, deadline_s))
-    return reasons
+            group.create_task(_ask_owner(endpoint, owned, marks, reasons, cluster.tls, deadline_s))
 
 
 async def _ask_owner(
@@ -112,15 +105,28 @@ async def _ask_owner(
     tls: ssl.SSLContext | None,
     deadline_s: float,
 ) -> None:
-    """Ask one server for all marks it should know; never raises for what the server does."""
+    """Ask one server for all marks it should know; never raises for what the server does.
+
+    The reason of an earlier attempt stays where ``deadline_s`` cuts this one off: it is the truer one.
+    """
     loop = asyncio.get_running_loop()
     timeout_s = max(0.001, min(ATTEMPT_TIMEOUT_S, deadline_s - loop.time()))
     give_up_s = loop.time() + timeout_s
-    reasons.update(dict.fromkeys(wanted, f"its owner {endpoint} did not answer within {timeout_s:g} s"))
+    is_cut_off = timeout_s < ATTEMPT_TIMEOUT_S
+
+    def set_late_reason(partition_id: int, reason: str) -> None:
+        if not (is_cut_off and partition_id in reasons):
+            reasons[partition_id] = reason
+
     try:
         connection = await OwnerConnection.open(endpoint, tls=tls, timeout_s=timeout_s)
     except ConnectFailedError as error:
-        reasons.update(dict.fromkeys(wanted, f"its owner: {error}"))
+        is_late = loop.time() >= give_up_s
+        for partition_id in wanted:
+            if is_late:
+                set_late_reason(partition_id, f"its owner: {error}")
+            else:
+                reasons[partition_id] = f"its owner: {error}"
         return
     try:
         answers = {
@@ -130,6 +136,7 @@ async def _ask_owner(
         await asyncio.wait(answers.values(), timeout=give_up_s - loop.time())
         for partition_id, answer in answers.items():
             if answer.cancel():
+                set_late_reason(partition_id, f"its owner {endpoint} did not answer within {timeout_s:g} s")
                 continue
             try:
                 mark = _mark(answer.result())

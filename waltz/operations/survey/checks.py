@@ -4,6 +4,7 @@ from collections.abc import Collection, Iterator, Mapping
 from enum import Enum
 from typing import NamedTuple
 
+from waltz.common.cluster.quorum import quorum_of
 from waltz.common.errors import WaltzError
 from waltz.common.wire.versions import FIRST_WITH_APPEND_FAILED, FIRST_WITH_WRITE_SESSION
 from waltz.common.zk.znodes import UNRESOLVED
@@ -120,7 +121,7 @@ def _quorum_faults(survey: Survey, partition_id: int) -> Iterator[str]:
         for storage, report in sorted(reports.items())
         if not isinstance(report, str) and report.get(partition_id, False)
     ]
-    if 2 * len(online) <= len(assigned):
+    if len(online) < quorum_of(len(assigned)):
         yield f"{len(online)} of {len(assigned)} replicas are online: {', '.join(online) or 'none'}"
 
 

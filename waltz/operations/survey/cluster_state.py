@@ -3,16 +3,15 @@
 import asyncio
 import json
 import re
-import ssl
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import NamedTuple
 
+from waltz.common.cluster.handle import ClusterHandle
 from waltz.common.cluster.marks import ask_committed_marks
 from waltz.common.cluster.owners import Owner, read_owners
 from waltz.common.errors import WaltzError
 from waltz.common.metrics.registry import Json
-from waltz.common.zk.client import ZooKeeper
 from waltz.common.zk.store_admin import read_cluster_params
 from waltz.operations.storages import admin_endpoint, connection
 from waltz.operations.survey.checks import find_failures
@@ -141,11 +140,9 @@ AskWriteSessions = Callable[[Mapping[int, Owner]], Awaitable[Mapping[int, int]]]
 
 
 async def read_state(
-    zookeeper: ZooKeeper,
-    root: str,
+    cluster: ClusterHandle,
     partition_ids: Sequence[int],
     *,
-    tls: ssl.SSLContext | None,
     timeout_s: float,
     before: ClusterState | None = None,
     ask_write_sessions: AskWriteSessions | None = None,
@@ -161,9 +158,9 @@ async def read_state(
     again, however many partitions there are.
     """
     loop = asyncio.get_running_loop()
-    survey = await read_survey(zookeeper, root, partition_ids, tls=tls, timeout_s=timeout_s)
-    owners = await read_owners(zookeeper, root)
-    name = (await read_cluster_params(zookeeper, root)).name
+    survey = await read_survey(cluster, partition_ids, timeout_s=timeout_s)
+    owners = await read_owners(cluster.zookeeper, cluster.root)
+    name = (await read_cluster_params(cluster.zookeeper, cluster.root)).name
     owned = {each: owners[each] for each in partition_ids if each in owners}
     asked = [
         storage
@@ -171,13 +168,11 @@ async def read_state(
         if not isinstance(report, str) and (max_metrics_partitions is None or len(report) <= max_metrics_partitions)
     ]
     facts, write_sessions = await asyncio.gather(
-        _ask_storages(zookeeper, root, tls, asked, timeout_s),
+        _ask_storages(cluster, asked, timeout_s),
         _no_write_sessions(owned) if ask_write_sessions is None else ask_write_sessions(owned),
     )
     # After the storages: what they have is committed by then, or it is counted as lag.
-    marks, _ = await ask_committed_marks(
-        zookeeper, root, partition_ids, tls=tls, deadline_s=loop.time() + min(timeout_s, 1.0)
-    )
+    marks, _ = await ask_committed_marks(cluster, partition_ids, deadline_s=loop.time() + min(timeout_s, 1.0))
     at_s = loop.time()
     rates = {} if before is None else _rates(before, marks, at_s)
     partitions = []
@@ -215,7 +210,7 @@ async def read_state(
         )
         for storage, report in sorted(survey.storage_reports.items())
     )
-    return ClusterState(name, root, at_s, servers, storages, tuple(partitions))
+    return ClusterState(name, cluster.root, at_s, servers, storages, tuple(partitions))
 
 
 def _silence(report: ServerReport) -> str | None:
@@ -281,21 +276,17 @@ def _replica(partition_id: int, storage: str, survey: Survey, mark: int | None, 
     return ReplicaState(storage, "current" if is_member else "behind", lag)
 
 
-async def _ask_storages(
-    zookeeper: ZooKeeper, root: str, tls: ssl.SSLContext | None, storages: Sequence[str], timeout_s: float
-) -> dict[str, StorageFacts]:
+async def _ask_storages(cluster: ClusterHandle, storages: Sequence[str], timeout_s: float) -> dict[str, StorageFacts]:
     """What the metrics of storages tell; nothing of those that do not tell."""
-    answers = await asyncio.gather(*(_ask_storage(zookeeper, root, tls, storage, timeout_s) for storage in storages))
+    answers = await asyncio.gather(*(_ask_storage(cluster, storage, timeout_s) for storage in storages))
     return dict(zip(storages, answers, strict=True))
 
 
-async def _ask_storage(
-    zookeeper: ZooKeeper, root: str, tls: ssl.SSLContext | None, storage: str, timeout_s: float
-) -> StorageFacts:
+async def _ask_storage(cluster: ClusterHandle, storage: str, timeout_s: float) -> StorageFacts:
     try:
         async with asyncio.timeout(timeout_s):
-            admin = await admin_endpoint(zookeeper, root, storage)
-            async with connection(StorageAdminClient, zookeeper, root, admin, tls) as client:
+            admin = await admin_endpoint(cluster, storage)
+            async with connection(StorageAdminClient, cluster, admin) as client:
                 return parse_storage_metrics(await client.metrics())
     except (WaltzError, TimeoutError, ValueError):
         return _NO_FACTS

@@ -1,12 +1,11 @@
 """What storages hold of partitions, beside what the metadata in ZooKeeper say that they take part in."""
 
 import asyncio
-import ssl
 from collections.abc import Collection, Mapping
 
+from waltz.common.cluster.handle import ClusterHandle
 from waltz.common.errors import WaltzError
 from waltz.common.ids import NO_TRANSACTION
-from waltz.common.zk.client import ZooKeeper
 from waltz.operations.storages import admin_endpoint, connection
 from waltz.operations.survey.checks import ReplicaReport
 from waltz.operations.survey.survey import Survey
@@ -15,13 +14,11 @@ from waltz.storage.remote.errors import RemoteStorageError
 
 
 async def ask_replicas(
-    zookeeper: ZooKeeper,
-    root: str,
+    cluster: ClusterHandle,
     survey: Survey,
     partition_ids: Collection[int],
     marks: Mapping[int, int],
     *,
-    tls: ssl.SSLContext | None,
     timeout_s: float,
 ) -> dict[str, dict[int, ReplicaReport | str]]:
     """What each storage says of those of the partitions that it has online, or why it does not.
@@ -40,8 +37,8 @@ async def ask_replicas(
         told = reports[storage]
         try:
             async with asyncio.timeout(timeout_s) as limit:
-                admin = await admin_endpoint(zookeeper, root, storage)
-                async with connection(StorageAdminClient, zookeeper, root, admin, tls) as client:
+                admin = await admin_endpoint(cluster, storage)
+                async with connection(StorageAdminClient, cluster, admin) as client:
                     for partition_id in wanted[storage]:
                         limit.reschedule(asyncio.get_running_loop().time() + timeout_s)
                         told[partition_id] = await _ask_replica(client, partition_id, marks.get(partition_id))

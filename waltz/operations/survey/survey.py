@@ -5,6 +5,7 @@ import ssl
 from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple, TypeVar
 
+from waltz.common.cluster.handle import ClusterHandle
 from waltz.common.cluster.owners import OwnerConnection
 from waltz.common.cluster.replicas import Replicas, read_replicas
 from waltz.common.errors import ConnectFailedError, ProtocolError, WaltzError
@@ -18,7 +19,6 @@ from waltz.common.wire.client_server import (
     ServerPartitionsHealthStatRequest,
     ServerPartitionsHealthStatResponse,
 )
-from waltz.common.zk.client import ZooKeeper
 from waltz.common.zk.store_admin import (
     read_partition_assignment,
     read_server_descriptors,
@@ -65,10 +65,9 @@ class Survey(NamedTuple):
     """By connect string, of those that hold replicas or have an admin port."""
 
 
-async def read_survey(
-    zookeeper: ZooKeeper, root: str, partition_ids: Collection[int], *, tls: ssl.SSLContext | None, timeout_s: float
-) -> Survey:
+async def read_survey(cluster: ClusterHandle, partition_ids: Collection[int], *, timeout_s: float) -> Survey:
     """Ask everybody; ``timeout_s`` is for each connection and each answer. Raises ``WaltzError`` of ZooKeeper."""
+    zookeeper, root, tls = cluster
     await sync_cluster(zookeeper, root)
     params = await read_store_params(zookeeper, root)
     assignment = await read_partition_assignment(zookeeper, root)

@@ -6,6 +6,7 @@ import ssl
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
+from waltz.common.cluster.handle import ClusterHandle
 from waltz.common.metrics.registry import Json
 from waltz.common.net.http import Page
 from waltz.common.tasks import owned, restarting
@@ -166,10 +167,8 @@ class ServerConsole:
     async def _look(self, before: ClusterState | None) -> ClusterState:
         count = (await read_store_params(self._zookeeper, self._root)).partition_count
         return await read_state(
-            self._zookeeper,
-            self._root,
+            ClusterHandle(self._zookeeper, self._root, self._tls),
             range(count),
-            tls=self._tls,
             timeout_s=ANSWER_TIMEOUT_S,
             before=before,
             max_metrics_partitions=MAX_METRICS_PARTITIONS,

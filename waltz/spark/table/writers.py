@@ -10,6 +10,7 @@ from uuid import UUID
 
 from pyspark.sql.types import StructType
 
+from waltz.common.partition_ids import check_partition
 from waltz.spark.errors import PlanningError
 from waltz.spark.options import PARTITIONS
 from waltz.spark.planning import connect_zookeeper, read_store
@@ -57,10 +58,7 @@ async def read_written_tables(options: TableWriteOptions) -> tuple[UUID, dict[in
             found = await read_all_properties(zookeeper, options.cluster_root, range(count))
             return key, {partition_id: known for partition_id, known in found.items() if known.format == "table"}
         wanted = ordered(options.partitions)
-        if max(wanted) >= count:
-            raise PlanningError(
-                f"option {PARTITIONS}: there is no partition {max(wanted)}; the cluster has {count} (0 to {count - 1})"
-            )
+        check_partition(max(wanted), count, lambda text: PlanningError(f"option {PARTITIONS}: {text}"))
         tables = await read_properties_of_tables(zookeeper, options.cluster_root, wanted)
         for partition_id, properties in tables.items():
             check_enabled(properties, partition_id)

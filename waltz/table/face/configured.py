@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from waltz.client.errors import ClientClosedError
 from waltz.client.plain.client import Client
+from waltz.common.partition_ids import check_partition
 from waltz.common.tasks import owned
 from waltz.common.zk.client import ZooKeeperError
 from waltz.table.ages import NO_AGES, Ages
@@ -32,7 +33,7 @@ async def configure(client: Client, partition_id: int, changes: Mapping[str, obj
             await table.put(b"alice", b"100")
         ```
     """
-    _check_partition(client, partition_id)
+    check_partition(partition_id, client.partition_count, PropertiesError)
     nodes, root = client.directory
     return (await change_properties(nodes, root, partition_id, changes)).properties
 
@@ -46,14 +47,9 @@ async def properties_of(client: Client, partition_id: int) -> PartitionPropertie
         print(properties.format, properties.codec, properties.disabled)
         ```
     """
-    _check_partition(client, partition_id)
+    check_partition(partition_id, client.partition_count, PropertiesError)
     nodes, root = client.directory
     return (await read_properties(nodes, root, partition_id)).properties
-
-
-def _check_partition(client: Client, partition_id: int) -> None:
-    if not 0 <= partition_id < client.partition_count:
-        raise PropertiesError(f"there is no partition {partition_id}; the cluster has {client.partition_count}")
 
 
 def check_table(properties: PartitionProperties, partition_id: int) -> None:
@@ -121,7 +117,7 @@ class Configured:
             await asyncio.wait([self._task])
 
     async def _read(self) -> PartitionProperties:
-        _check_partition(self._client, self._partition_id)
+        check_partition(self._partition_id, self._client.partition_count, PropertiesError)
         nodes, root = self._client.directory
         return (await read_properties(nodes, root, self._partition_id, self._changed.set)).properties
 

@@ -9,6 +9,7 @@ from uuid import uuid4
 
 from waltz.client.plain.client import Client
 from waltz.common.ids import NO_TRANSACTION
+from waltz.common.partition_ids import check_partition
 from waltz.common.zk.client import BadVersionError, NodeExistsError, NoNodeError
 from waltz.common.zk.paths import ClusterPaths
 from waltz.table.errors import CursorConflict, TableError
@@ -33,8 +34,7 @@ class NamedCursor:
         """Raises ``ValueError`` when the name of the group cannot be that of a node, or there is no such partition."""
         if not group or group in (".", "..") or "/" in group or not group.isprintable():
             raise ValueError(f"the name of a group is printable, without slashes, and not empty: {group!r}")
-        if not 0 <= partition_id < client.partition_count:
-            raise ValueError(f"there is no partition {partition_id}; the cluster has {client.partition_count}")
+        check_partition(partition_id, client.partition_count, ValueError)
         nodes, root = client.directory
         self._nodes = nodes
         self._path = ClusterPaths.of(root).cursor(group, partition_id)

@@ -5,6 +5,7 @@ import pytest
 from tests.unit.common.cluster.fakes import GENERATION, FakeCluster, FakeOwner
 from tests.unit.relay import HOST, relay
 from waltz.common.cluster import marks
+from waltz.common.cluster.handle import ClusterHandle
 from waltz.common.cluster.marks import MarkUnknownError, read_committed_marks
 from waltz.common.ids import Endpoint, ReqId
 from waltz.common.zk.znodes import PartitionAssignment
@@ -12,7 +13,9 @@ from waltz.common.zk.znodes import PartitionAssignment
 
 async def ask(cluster: FakeCluster, *partition_ids: int, timeout_s: float = 30.0) -> dict[int, int]:
     deadline_s = asyncio.get_running_loop().time() + timeout_s
-    return await read_committed_marks(cluster.zookeeper, cluster.root, partition_ids, tls=None, deadline_s=deadline_s)
+    return await read_committed_marks(
+        ClusterHandle(cluster.zookeeper, cluster.root, None), partition_ids, deadline_s=deadline_s
+    )
 
 
 async def test_marks_come_from_the_owner(cluster: FakeCluster) -> None:
@@ -62,26 +65,36 @@ async def test_silence_is_explained(cluster: FakeCluster) -> None:
         await ask(cluster, 0, 1, 2, timeout_s=0.3)
 
 
+@pytest.fixture
+def only_one_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next attempt would be behind the deadline."""
+    monkeypatch.setattr(marks, "RETRY_INITIAL_S", 1000.0)
+    monkeypatch.setattr(marks, "RETRY_MAXIMUM_S", 1000.0)
+
+
+@pytest.mark.usefixtures("only_one_attempt")
 async def test_an_owner_that_is_down_is_explained(cluster: FakeCluster) -> None:
     await cluster.owner.stop()
     with pytest.raises(MarkUnknownError, match=r"cannot connect to 127.0.0.1:\d+: connection refused"):
-        await ask(cluster, 0, timeout_s=0.2)
+        await ask(cluster, 0)
 
 
+@pytest.mark.usefixtures("only_one_attempt")
 async def test_nobody_owns_it(cluster: FakeCluster) -> None:
     await cluster.zookeeper.set(cluster.paths.server_descriptors, PartitionAssignment(1, 3, {}).encode())
     with pytest.raises(MarkUnknownError, match="partition 1 .*: no server owns it"):
-        await ask(cluster, 1, timeout_s=0.1)
+        await ask(cluster, 1)
     await cluster.assign_to(9)
     with pytest.raises(MarkUnknownError, match="partition 1 .*: its owner, server 9, is gone"):
-        await ask(cluster, 1, timeout_s=0.1)
+        await ask(cluster, 1)
 
 
+@pytest.mark.usefixtures("only_one_attempt")
 async def test_not_a_server(cluster: FakeCluster) -> None:
     await cluster.register_server(2, Endpoint("127.0.0.1", cluster.storages[0].admin_port))
     await cluster.assign_to(2)
     with pytest.raises(MarkUnknownError, match=r"its owner: server 127.0.0.1:\d+ closed the connection"):
-        await ask(cluster, 1, timeout_s=0.1)
+        await ask(cluster, 1)
 
 
 async def test_a_connection_that_goes_dead_is_replaced(cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,3 +127,17 @@ async def test_a_line_that_stays_dead_is_explained(cluster: FakeCluster, monkeyp
         with pytest.raises(MarkUnknownError, match=rf"cannot connect to {HOST}:{line.port}: not ready within"):
             await ask(cluster, 0, timeout_s=2.5)
         assert len(cluster.owner.requests) == 1
+
+
+async def test_an_attempt_that_the_deadline_cuts_off_hides_no_earlier_reason(cluster: FakeCluster) -> None:
+    """First the mark is not known yet, then the owner falls silent until it is too late."""
+    cluster.owner.unknown_at_first[0] = 1
+
+    async def fall_silent() -> None:
+        if len(cluster.owner.requests) == 2:
+            cluster.owner.silent = {0}
+
+    cluster.owner.before_answer = fall_silent
+    with pytest.raises(MarkUnknownError, match=r"its owner 127.0.0.1:\d+ does not know it yet"):
+        await ask(cluster, 0, timeout_s=1.0)
+    assert len(cluster.owner.requests) == 2

@@ -1,7 +1,7 @@
 """What nodes of every version tell, and what is said of those that tell nothing."""
 
 from tests.unit.client.fake_server import Connection
-from tests.unit.operations.survey.nodes import ORIGINAL, OURS, ROOT, STORAGES, Nodes, running
+from tests.unit.operations.survey.nodes import ORIGINAL, OURS, STORAGES, Nodes, running
 from waltz.common.cluster.owners import OwnerConnection
 from waltz.common.wire.client_server import (
     CheckStorageConnectivityRequest,
@@ -16,7 +16,7 @@ TIMEOUT_S = 30.0
 
 
 async def survey_of(nodes: Nodes) -> Survey:
-    return await read_survey(nodes.zookeeper, ROOT, range(2), tls=None, timeout_s=TIMEOUT_S)
+    return await read_survey(nodes.session.cluster, range(2), timeout_s=TIMEOUT_S)
 
 
 async def test_everything_is_told() -> None:

@@ -10,6 +10,7 @@ from tests.unit.common.zk.lagging import LaggingZooKeeper
 from tests.unit.operations.test_repair import LOG, Cluster, cluster
 from tests.unit.storage.log_testing import KEY
 from tests.unit.storage.node_support import PARTITION_COUNT, ROOT, TIMEOUT_S
+from waltz.common.cluster.handle import ClusterHandle
 from waltz.common.errors import WaltzError
 from waltz.common.ids import Endpoint
 from waltz.common.zk.client import ZooKeeper
@@ -42,7 +43,7 @@ async def recover(
     )
     try:
         source, data = await made.nodes[1].admin(), await made.nodes[0].client()
-        recovery = PartitionCopy(connected, ROOT, source, destination, data, 0, made.lines.append)
+        recovery = PartitionCopy(ClusterHandle(connected, ROOT, None), source, destination, data, 0, made.lines.append)
         return await recovery.run(7, truncate=truncate)
     finally:
         await destination.close()
@@ -108,8 +109,7 @@ async def test_an_online_destination_and_an_empty_batch_are_refused(tmp_path: Pa
             await recover(made)
         with pytest.raises(WaltzError, match="at least 1 record"):
             await PartitionCopy(
-                await made.server.connect(),
-                ROOT,
+                ClusterHandle(await made.server.connect(), ROOT, None),
                 await made.nodes[1].admin(),
                 await made.nodes[0].admin(),
                 await made.nodes[0].client(),

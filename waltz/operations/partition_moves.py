@@ -5,15 +5,16 @@ evenly. So whoever wants to move some has to say what becomes of the others, too
 """
 
 import math
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from waltz.common.cluster.policy import assign
 from waltz.common.errors import WaltzError
+from waltz.common.partition_ids import id_ranges
 from waltz.common.zk.znodes import PartitionAssignment, ServerDescriptor
 
 
-class Step(NamedTuple):
+class PreferenceChange(NamedTuple):
     """A change of what one server prefers."""
 
     server_id: int
@@ -22,7 +23,7 @@ class Step(NamedTuple):
     partition_ids: tuple[int, ...]
 
 
-class Move(NamedTuple):
+class PartitionMove(NamedTuple):
     """A partition that gets another owner."""
 
     partition_id: int
@@ -43,22 +44,24 @@ class Ownership(NamedTuple):
             partition_id: server_id for server_id, owned in self.assignment.servers.items() for partition_id, _ in owned
         }
 
-    def after(self, steps: Iterable[Step]) -> "Ownership":
+    def after(self, changes: Iterable[PreferenceChange]) -> "Ownership":
         """What the policy makes of them, one after the other."""
         now = self
-        for step in steps:
-            servers = tuple(_changed(server, step) for server in now.servers)
+        for change in changes:
+            servers = tuple(_changed(server, change) for server in now.servers)
             assignment = assign(now.assignment.cversion, now.assignment, now.partition_count, servers)
             now = now._replace(assignment=assignment, servers=servers)
         return now
 
-    def follows(self, step: Step) -> bool:
+    def follows(self, change: PreferenceChange) -> bool:
         """Whether the server, if it is there, has changed what it prefers."""
         for server in self.servers:
-            if server.server_id == step.server_id:
+            if server.server_id == change.server_id:
                 preferred = set(server.preferred_partitions)
                 return (
-                    preferred.issuperset(step.partition_ids) if step.add else preferred.isdisjoint(step.partition_ids)
+                    preferred.issuperset(change.partition_ids)
+                    if change.add
+                    else preferred.isdisjoint(change.partition_ids)
                 )
         return True
 
@@ -68,25 +71,25 @@ class Ownership(NamedTuple):
         return {server.server_id: owners.count(server.server_id) for server in self.servers}
 
 
-def _changed(server: ServerDescriptor, step: Step) -> ServerDescriptor:
-    if server.server_id != step.server_id:
+def _changed(server: ServerDescriptor, change: PreferenceChange) -> ServerDescriptor:
+    if server.server_id != change.server_id:
         return server
     preferred = set(server.preferred_partitions)
-    preferred = preferred.union(step.partition_ids) if step.add else preferred.difference(step.partition_ids)
+    preferred = preferred.union(change.partition_ids) if change.add else preferred.difference(change.partition_ids)
     return server._replace(preferred_partitions=tuple(sorted(preferred)))
 
 
-def moves_between(before: Ownership, after: Ownership) -> list[Move]:
+def moves_between(before: Ownership, after: Ownership) -> list[PartitionMove]:
     """What gets another owner."""
     old, new = before.owners(), after.owners()
     return [
-        Move(partition_id, old.get(partition_id), new.get(partition_id))
+        PartitionMove(partition_id, old.get(partition_id), new.get(partition_id))
         for partition_id in range(before.partition_count)
         if old.get(partition_id) != new.get(partition_id)
     ]
 
 
-def plan_drain(now: Ownership, server_id: int) -> list[Step]:
+def plan_drain(now: Ownership, server_id: int) -> list[PreferenceChange]:
     """Take all partitions from a server, as evenly as it can be, and leave the others where they are.
 
     The others are made preferred ones of the servers that have them: else the policy would give them to the empty one.
@@ -97,11 +100,11 @@ def plan_drain(now: Ownership, server_id: int) -> list[Step]:
     if not others:
         raise WaltzError(f"server {server_id} is the only one: nobody could take its partitions")
     owners = now.owners()
-    steps = []
+    changes = []
     for other, preferred in sorted(others.items()):
         kept = tuple(sorted({each for each, owner in owners.items() if owner == other} - preferred))
         if kept:
-            steps.append(Step(other, True, kept))
+            changes.append(PreferenceChange(other, True, kept))
     counts = {other: count for other, count in now.counts().items() if other in others}
     for partition_id in range(now.partition_count):
         if owners.get(partition_id, server_id) == server_id:
@@ -110,14 +113,14 @@ def plan_drain(now: Ownership, server_id: int) -> list[Step]:
             if takers:  # of two that prefer it the one with the smaller id gets it
                 target = min(takers)
             else:
-                steps.append(Step(target, True, (partition_id,)))
+                changes.append(PreferenceChange(target, True, (partition_id,)))
             counts[target] += 1
         if partition_id in preferred_here:
-            steps.append(Step(server_id, False, (partition_id,)))
-    return steps
+            changes.append(PreferenceChange(server_id, False, (partition_id,)))
+    return changes
 
 
-def plan_rebalance(now: Ownership) -> list[Step]:
+def plan_rebalance(now: Ownership) -> list[PreferenceChange]:
     """Give each server as many partitions as every other, or one more, by taking back as few preferences as that needs.
 
     The policy spreads by itself what nobody prefers. Raises ``WaltzError`` when there is no server.
@@ -125,24 +128,26 @@ def plan_rebalance(now: Ownership) -> list[Step]:
     if not now.servers:
         raise WaltzError("there is no server")
     preferred = {server.server_id: set(server.preferred_partitions) for server in now.servers}
-    steps: list[Step] = []
+    changes: list[PreferenceChange] = []
     for _ in range(sum(map(len, preferred.values()))):
-        after = now.after(steps[-1:])
+        after = now.after(changes[-1:])
         now = after
         counts = after.counts()
         most, fewest = max(counts.values()), min(counts.values())
         if most - fewest <= 1:
             break
         owners = after.owners()
-        step = _take_back(counts, owners, preferred)
-        if step is None:
+        change = _take_back(counts, owners, preferred)
+        if change is None:
             break
-        steps.append(step)
-        preferred[step.server_id].difference_update(step.partition_ids)
-    return steps
+        changes.append(change)
+        preferred[change.server_id].difference_update(change.partition_ids)
+    return changes
 
 
-def _take_back(counts: dict[int, int], owners: dict[int, int], preferred: dict[int, set[int]]) -> Step | None:
+def _take_back(
+    counts: dict[int, int], owners: dict[int, int], preferred: dict[int, set[int]]
+) -> PreferenceChange | None:
     """One preference of the server that has the most, among those that have more than their share because of it."""
     share = math.floor(sum(counts.values()) / len(counts))
     for server_id in sorted(counts, key=lambda each: (-counts[each], each)):
@@ -150,24 +155,14 @@ def _take_back(counts: dict[int, int], owners: dict[int, int], preferred: dict[i
             return None
         held = [each for each in preferred[server_id] if owners[each] == server_id]
         if held:
-            return Step(server_id, False, (max(held),))
+            return PreferenceChange(server_id, False, (max(held),))
     return None
 
 
-def described(step: Step, names: dict[int, str]) -> str:
-    """It in words."""
-    partitions = ", ".join(ranges(step.partition_ids))
-    name = f"server {step.server_id} ({names[step.server_id]})"
+def describe_change(change: PreferenceChange, names: dict[int, str]) -> str:
+    """The change as a sentence; ``names`` are the endpoints of the servers by id."""
+    partitions = id_ranges(change.partition_ids)
+    name = f"server {change.server_id} ({names[change.server_id]})"
     return (
-        f"{name} prefers partitions {partitions}" if step.add else f"{name} no longer prefers partitions {partitions}"
+        f"{name} prefers partitions {partitions}" if change.add else f"{name} no longer prefers partitions {partitions}"
     )
-
-
-def ranges(numbers: Collection[int]) -> Iterator[str]:
-    """Ascending numbers, those in a row together: ``0-3``, ``7``."""
-    ordered = sorted(numbers)
-    first = 0
-    for last in range(len(ordered)):
-        if last + 1 == len(ordered) or ordered[last + 1] != ordered[last] + 1:
-            yield str(ordered[first]) if first == last else f"{ordered[first]}-{ordered[last]}"
-            first = last + 1

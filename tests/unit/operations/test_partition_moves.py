@@ -8,7 +8,14 @@ from waltz.common.cluster.policy import assign
 from waltz.common.errors import WaltzError
 from waltz.common.ids import Endpoint
 from waltz.common.zk.znodes import PartitionAssignment, ServerDescriptor
-from waltz.operations.moves import Move, Ownership, Step, moves_between, plan_drain, plan_rebalance, ranges
+from waltz.operations.partition_moves import (
+    Ownership,
+    PartitionMove,
+    PreferenceChange,
+    moves_between,
+    plan_drain,
+    plan_rebalance,
+)
 
 
 @st.composite
@@ -89,8 +96,8 @@ def test_moves() -> None:
             stored = assign(0, stored, 2, (wanted,)) if len(owned) == 2 else stored
         return Ownership(stored, 2, ())
 
-    assert moves_between(at({1: [0, 1]}), at({2: [0, 1]})) == [Move(0, 1, 2), Move(1, 1, 2)]
-    assert moves_between(at({}), at({2: [0, 1]})) == [Move(0, None, 2), Move(1, None, 2)]
+    assert moves_between(at({1: [0, 1]}), at({2: [0, 1]})) == [PartitionMove(0, 1, 2), PartitionMove(1, 1, 2)]
+    assert moves_between(at({}), at({2: [0, 1]})) == [PartitionMove(0, None, 2), PartitionMove(1, None, 2)]
 
 
 def test_nobody_to_balance() -> None:
@@ -98,22 +105,13 @@ def test_nobody_to_balance() -> None:
         plan_rebalance(Ownership(PartitionAssignment(0, 2, {}), 2, ()))
 
 
-@given(st.sets(st.integers(0, 40)))
-def test_ranges_name_each_once(numbers: set[int]) -> None:
-    named: list[int] = []
-    for text in ranges(numbers):
-        first, _, last = text.partition("-")
-        named += range(int(first), int(last or first) + 1)
-    assert named == sorted(numbers)
-
-
 def test_steps_change_what_a_server_prefers() -> None:
     servers = tuple(ServerDescriptor(each, Endpoint("server", each), (3,)) for each in (1, 2))
     now = Ownership(assign(0, PartitionAssignment(-1, 4, {}), 4, servers), 4, servers)
-    after = now.after([Step(2, True, (0, 1)), Step(2, False, (3,))])
+    after = now.after([PreferenceChange(2, True, (0, 1)), PreferenceChange(2, False, (3,))])
     assert [server.preferred_partitions for server in after.servers] == [(3,), (0, 1)]
-    assert after.follows(Step(2, True, (0, 1)))
-    assert after.follows(Step(2, False, (3,)))
-    assert after.follows(Step(9, True, (3,)))
-    assert not now.follows(Step(2, True, (0, 3)))
-    assert not now.follows(Step(1, False, (3, 2)))
+    assert after.follows(PreferenceChange(2, True, (0, 1)))
+    assert after.follows(PreferenceChange(2, False, (3,)))
+    assert after.follows(PreferenceChange(9, True, (3,)))
+    assert not now.follows(PreferenceChange(2, True, (0, 3)))
+    assert not now.follows(PreferenceChange(1, False, (3, 2)))

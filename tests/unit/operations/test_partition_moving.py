@@ -10,7 +10,7 @@ import pytest
 
 from tests.unit.client.fake_server import Connection
 from tests.unit.operations.survey.nodes import ORIGINAL, Nodes, running
-from waltz.cli import cluster, moving, server
+from waltz.cli import cluster, server
 from waltz.cli.main import parser
 from waltz.common.cluster.policy import assign
 from waltz.common.errors import WaltzError
@@ -25,7 +25,8 @@ from waltz.common.wire.client_server import (
 )
 from waltz.common.zk.paths import ClusterPaths
 from waltz.common.zk.store_admin import read_partition_assignment, read_server_descriptors
-from waltz.operations.moves import Step
+from waltz.operations import partition_moving
+from waltz.operations.partition_moves import PreferenceChange
 
 
 class Coordinator:
@@ -41,9 +42,9 @@ class Coordinator:
         self.served: list[int] = []
         for server_id, each in enumerate(nodes.servers, 1):
             each.filter = functools.partial(self._take, server_id)
-        monkeypatch.setattr(moving, "read_committed_marks", self._marks)
+        monkeypatch.setattr(partition_moving, "read_committed_marks", self._marks)
 
-    async def _marks(self, _zookeeper: object, _root: str, partition_ids: Iterable[int], **_: object) -> dict[int, int]:
+    async def _marks(self, _cluster: object, partition_ids: Iterable[int], **_: object) -> dict[int, int]:
         self.served += partition_ids
         return {}
 
@@ -52,10 +53,10 @@ class Coordinator:
             connection.send(ServerPartitionsHealthStatResponse(message.req_id, tuple(self.health.items())))
             return True
         if isinstance(message, AddPreferredPartitionRequest):
-            step = Step(server_id, True, tuple(message.partition_ids))
+            step = PreferenceChange(server_id, True, tuple(message.partition_ids))
             connection.send(AddPreferredPartitionResponse(message.req_id, not self.refuses))
         elif isinstance(message, RemovePreferredPartitionRequest):
-            step = Step(server_id, False, tuple(message.partition_ids))
+            step = PreferenceChange(server_id, False, tuple(message.partition_ids))
             connection.send(RemovePreferredPartitionResponse(message.req_id, not self.refuses))
         else:
             return False
@@ -63,8 +64,8 @@ class Coordinator:
             self._tasks.append(asyncio.ensure_future(self._change(step)))
         return True
 
-    async def _change(self, step: Step) -> None:
-        now = await moving.read_ownership(self._nodes.session)
+    async def _change(self, step: PreferenceChange) -> None:
+        now = await partition_moving.read_ownership(self._nodes.session.cluster)
         after = now.after([step])
         zookeeper, paths = self._nodes.zookeeper, ClusterPaths.of(self._nodes.session.root)
         for name in await zookeeper.children(paths.server_descriptors):
@@ -79,7 +80,7 @@ def options(*arguments: str) -> argparse.Namespace:
 
 
 async def owners(nodes: Nodes) -> dict[int, int]:
-    return (await moving.read_ownership(nodes.session)).owners()
+    return (await partition_moving.read_ownership(nodes.session.cluster)).owners()
 
 
 async def test_drained_and_balanced_again(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,16 @@
+"""What a program needs to reach the nodes of one cluster, as one value."""
+
+import ssl
+from typing import NamedTuple
+
+from waltz.common.zk.client import ZooKeeper
+
+
+class ClusterHandle(NamedTuple):
+    """A cluster that a program works on. The program owns the ZooKeeper session and closes it."""
+
+    zookeeper: ZooKeeper
+    root: str
+    """The cluster's root znode."""
+    tls: ssl.SSLContext | None
+    """For connections to servers and storages; ``None`` where they use no TLS."""

@@ -1,0 +1,22 @@
+"""Ids of partitions: the check that the cluster has one, and lists of ids as text."""
+
+from collections.abc import Callable, Iterable
+
+from waltz.common.errors import WaltzError
+
+
+def check_partition(partition_id: int, count: int, error: Callable[[str], Exception] = WaltzError) -> None:
+    """Raise ``error`` unless the cluster, which has ``count`` partitions, has this one."""
+    if not 0 <= partition_id < count:
+        raise error(f"there is no partition {partition_id}; the cluster has {count} (0 to {count - 1})")
+
+
+def id_ranges(ids: Iterable[int], separator: str = ", ") -> str:
+    """Ids as text, in ascending order, consecutive ones as a range: ``0-3, 7``."""
+    ranges: list[list[int]] = []
+    for each in sorted(ids):
+        if ranges and ranges[-1][1] == each - 1:
+            ranges[-1][1] = each
+        else:
+            ranges.append([each, each])
+    return separator.join(str(first) if first == last else f"{first}-{last}" for first, last in ranges)

@@ -1,0 +1,439 @@
+"""Moves replicas from one storage node to another, step by step, partition by partition.
+
+Each step is decided from the present state of the cluster, so a further run finishes an interrupted one, or takes it
+back.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+from typing import NamedTuple
+
+from waltz.common.cluster.handle import ClusterHandle
+from waltz.common.cluster.marks import read_committed_marks
+from waltz.common.cluster.replicas import Replicas, read_replicas
+from waltz.common.errors import ConnectFailedError, WaltzError
+from waltz.common.ids import NO_TRANSACTION, Endpoint
+from waltz.common.partition_ids import check_partition, id_ranges
+from waltz.common.polling import poll_until
+from waltz.common.zk import store_admin
+from waltz.common.zk.client import NodeExistsError, NoNodeError
+from waltz.common.zk.mutex import mutex
+from waltz.common.zk.paths import ClusterPaths
+from waltz.operations.filling import FillOptions, Progress, ReplicaFilling
+from waltz.operations.replica_moves import (
+    NotYetSettled,
+    PartitionView,
+    ReplicaMove,
+    ReplicaStep,
+    StepRefused,
+    check_back,
+    check_move,
+    check_step,
+    next_step,
+    next_step_back,
+)
+from waltz.operations.storages import admin_endpoint, connection
+from waltz.operations.survey.survey import StorageReport, ask_storage
+from waltz.storage.remote.admin_client import StorageAdminClient
+
+ANSWER_TIMEOUT_S = 5.0
+"""How long a storage may take to report its partitions."""
+
+LOOK_AGAIN_S = 0.25
+SETTLE_S = 5.0
+"""How long a plan waits for what may pass by itself, as the beginning of a store session does."""
+
+LOCK_EXTRA_S = 10.0
+"""How long a lock may be held beyond the session time-out, after which that of a killed process is free."""
+
+
+class MoveOptions(NamedTuple):
+    """How replicas are moved."""
+
+    back: bool
+    """Whether a move that has begun is taken back."""
+    copy_bytes_per_s: int
+    """The limit of the copying, with the records' headers."""
+    timeout_s: float
+    """How long the cluster may take to follow each change."""
+
+
+class Direction(NamedTuple):
+    """A move, and whether it is carried out or taken back."""
+
+    move: ReplicaMove
+    back: bool
+
+    @property
+    def leaving(self) -> str:
+        """The storage that has no replica at the end."""
+        return self.move.destination if self.back else self.move.source
+
+    @property
+    def joining(self) -> str:
+        """The storage that has the replicas at the end."""
+        return self.move.source if self.back else self.move.destination
+
+    def next_step(self, view: PartitionView) -> ReplicaStep | None:
+        """The step to be done next, if there is one. Raises ``StepRefused``."""
+        return (next_step_back if self.back else next_step)(view, self.move)
+
+    def plan(self, view: PartitionView) -> list[ReplicaStep]:
+        """All steps to be done. Raises ``StepRefused``."""
+        return (check_back if self.back else check_move)(view, self.move)
+
+    def describe(self, step: ReplicaStep) -> str:
+        """The step as a sentence."""
+        return step.value.format(leaving=self.leaving, joining=self.joining)
+
+
+class ReplicaPlan(NamedTuple):
+    """The steps of every partition that needs any."""
+
+    direction: Direction
+    steps: Mapping[int, Sequence[ReplicaStep]]
+    leaving_was_silent: bool
+    """Whether the storage that gives its replicas up did not answer when the plan was made."""
+
+    def lines(self) -> list[str]:
+        """The plan for people."""
+        direction = self.direction
+        if not self.steps:
+            if direction.back:
+                return [f"nothing is to be done: no replica of these partitions is on its way {direction.move}"]
+            return [f"nothing is to be done: {direction.leaving} holds none of these partitions"]
+        lines = []
+        for steps in dict.fromkeys(map(tuple, self.steps.values())):
+            alike = [partition_id for partition_id, others in self.steps.items() if tuple(others) == steps]
+            lines.append(f"{_partitions(alike)}, one after the other:" if len(alike) > 1 else f"{_partitions(alike)}:")
+            lines += [f"  {direction.describe(step)}" for step in steps]
+        return lines
+
+    def outcome(self, files_left: Collection[int]) -> str:
+        """What has been reached, and what an operator still has to do for the partitions whose files are left."""
+        if not files_left:
+            return f"{self.direction.leaving} holds nothing of {_partitions(self.steps)}"
+        return (
+            f"{self.direction.leaving} does not answer: when it is back, delete its files of partitions "
+            f"{id_ranges(files_left)} (waltz storage remove-partition -d)"
+        )
+
+
+@contextlib.asynccontextmanager
+async def locked_moves(
+    cluster: ClusterHandle, session_timeout_s: float, report: Callable[[str], None]
+) -> AsyncIterator[ClusterHandle]:
+    """Hold the lock of the moves; the cluster that is yielded writes only while the lock is held.
+
+    Args:
+        cluster: The cluster, which exists.
+        session_timeout_s: Time-out of ZooKeeper sessions, after which the lock of a killed process is free.
+        report: Takes a line for the operator if somebody else holds the lock.
+
+    Raises:
+        WaltzError: The lock is held for longer than that.
+    """
+    paths = ClusterPaths.of(cluster.root)
+    with contextlib.suppress(NodeExistsError):
+        await cluster.zookeeper.create(paths.replica_moves, None, make_path=True)
+    if await cluster.zookeeper.exists(paths.replica_moves_lock) is not None:
+        report(
+            "another waltz storage move works on this cluster, or was killed less than "
+            f"{session_timeout_s:g} s ago: waiting for that long"
+        )
+    timeout_s = session_timeout_s + LOCK_EXTRA_S
+    async with mutex(cluster.zookeeper, paths.replica_moves_lock, timeout_s=timeout_s) as locked:
+        yield cluster._replace(zookeeper=locked)
+
+
+async def name_move(cluster: ClusterHandle, source: Endpoint, destination: Endpoint) -> ReplicaMove:
+    """The move between two nodes, each given by its data port or its admin port.
+
+    Raises ``WaltzError`` for a node that is not in the cluster, and for two ports of the same one.
+    """
+    replicas = await read_replicas(cluster.zookeeper, cluster.root, ())
+    move = ReplicaMove(_connect_string(replicas, source), _connect_string(replicas, destination))
+    if move.source == move.destination:
+        raise WaltzError(f"{move.source} cannot be both source and destination")
+    return move
+
+
+def _connect_string(replicas: Replicas, node: Endpoint) -> str:
+    if str(node) in replicas.assignments.partitions:
+        return str(node)
+    if (name := replicas.name_of(node)) is not None:
+        return name
+    known = ", ".join(sorted(replicas.assignments.partitions)) or "none"
+    raise WaltzError(f"there is no storage node {node} in the cluster; there are: {known}")
+
+
+async def partitions_of_move(
+    cluster: ClusterHandle, move: ReplicaMove, partition_ids: Sequence[int] | None, *, back: bool
+) -> list[int]:
+    """The partitions to be moved: ``partition_ids``, or all that the source has or has begun to move.
+
+    With ``back`` all whose move has begun. Raises ``WaltzError`` for a partition that the cluster does not have.
+    """
+    count = (await store_admin.read_store_params(cluster.zookeeper, cluster.root)).partition_count
+    if partition_ids is not None:
+        for partition_id in partition_ids:
+            check_partition(partition_id, count)
+        return list(partition_ids)
+    replicas = await read_replicas(cluster.zookeeper, cluster.root, ())
+    moves = await read_moves(cluster)
+    begun = {partition_id for partition_id, begun_move in moves.items() if begun_move == move}
+    held = set() if back else set(replicas.assignments.partitions[move.source])
+    return sorted(begun | held)
+
+
+async def read_moves(cluster: ClusterHandle) -> dict[int, ReplicaMove]:
+    """The replicas that are on their way, by partition. Raises ``WaltzError``."""
+    try:
+        names = await cluster.zookeeper.children(ClusterPaths.of(cluster.root).replica_moves)
+    except NoNodeError:
+        return {}
+    moves = {partition_id: await _read_move(cluster, partition_id) for partition_id in sorted(map(int, names))}
+    return {partition_id: move for partition_id, move in moves.items() if move is not None}
+
+
+async def _read_move(cluster: ClusterHandle, partition_id: int) -> ReplicaMove | None:
+    path = ClusterPaths.of(cluster.root).replica_move(partition_id)
+    try:
+        return ReplicaMove.decode((await cluster.zookeeper.get(path))[0], path)
+    except NoNodeError:
+        return None
+
+
+class ReplicaMover:
+    """Moves the replicas of partitions in one direction."""
+
+    def __init__(
+        self,
+        cluster: ClusterHandle,
+        move: ReplicaMove,
+        options: MoveOptions,
+        report: Callable[[str], None],
+        progress: Progress,
+    ) -> None:
+        """``report`` takes lines for the operator, ``progress`` shows how far the copying is.
+
+        To carry a plan out ``cluster`` has to be the one of :func:`locked_moves`.
+        """
+        self._cluster = cluster
+        self._paths = ClusterPaths.of(cluster.root)
+        self._direction = Direction(move, options.back)
+        self._options = options
+        self._report = report
+        self._progress = progress
+
+    async def plan(self, partition_ids: Sequence[int]) -> ReplicaPlan:
+        """Plan from the present state of the cluster. Raises ``WaltzError`` where a step could not be done."""
+        silent = False
+        steps_by_partition: dict[int, list[ReplicaStep]] = {}
+        for partition_id in partition_ids:
+            view, steps = await self._plan(partition_id)
+            silent |= view.holding[self._direction.leaving] is None
+            if ReplicaStep.FILL in steps:
+                await self._mark(partition_id)  # fails where no server has it open
+            if steps:
+                steps_by_partition[partition_id] = steps
+        return ReplicaPlan(self._direction, steps_by_partition, silent)
+
+    async def carry_out(self, plan: ReplicaPlan) -> list[int]:
+        """Do all steps; the partitions whose files are left, as the storage they are on does not answer.
+
+        Raises ``WaltzError``; the steps that were done until then need not be done again.
+        """
+        return [partition_id for partition_id in plan.steps if not await self._move(partition_id)]
+
+    # The present state
+
+    async def _plan(self, partition_id: int) -> tuple[PartitionView, list[ReplicaStep]]:
+        """The state and the steps to be done; a store session that is just beginning is waited for."""
+
+        async def look() -> tuple[PartitionView, list[ReplicaStep] | StepRefused]:
+            view = await self._look(partition_id)
+            try:
+                return view, self._direction.plan(view)
+            except StepRefused as error:
+                return view, error
+
+        view, steps = await poll_until(
+            look,
+            lambda result: not isinstance(result[1], NotYetSettled),
+            deadline_s=asyncio.get_running_loop().time() + min(SETTLE_S, self._options.timeout_s),
+            next_delay_s=_look_again_s,
+        )
+        if isinstance(steps, StepRefused):
+            raise WaltzError(f"partition {partition_id} cannot be moved: {steps}; nothing was done")
+        return view, steps
+
+    async def _look(self, partition_id: int) -> PartitionView:
+        zookeeper, root, tls = self._cluster
+        replicas = await read_replicas(zookeeper, root, [partition_id])
+        params = await store_admin.read_store_params(zookeeper, root)
+        groups = (await store_admin.read_groups(zookeeper, root)).groups
+        assigned = replicas.assignments.storages_of(partition_id)
+        storages = sorted(assigned | set(self._direction.move))
+        answers: list[StorageReport] = await asyncio.gather(
+            *(ask_storage(storage, replicas, params, tls, ANSWER_TIMEOUT_S) for storage in storages)
+        )
+        reports = dict(zip(storages, answers, strict=True))
+        metadata = replicas.metadata[partition_id]
+        states = {} if metadata is None else {each.connect_string: state for each, state in metadata.replicas.items()}
+        online = {
+            storage
+            for storage, report in reports.items()
+            if not isinstance(report, str) and report.get(partition_id, False)
+        }
+        current = {
+            storage
+            for storage, state in states.items()
+            if metadata is not None and state.is_member_of(metadata.session_id) and storage in online
+        }
+        holding = {
+            storage: None if isinstance(report, str) else partition_id in report for storage, report in reports.items()
+        }
+        return PartitionView(
+            frozenset(assigned),
+            frozenset(states),
+            frozenset(current),
+            {storage: holding[storage] for storage in self._direction.move},
+            groups,
+            await _read_move(self._cluster, partition_id),
+        )
+
+    async def _mark(self, partition_id: int) -> int:
+        deadline_s = self._deadline_s()
+        return (await read_committed_marks(self._cluster, [partition_id], deadline_s=deadline_s))[partition_id]
+
+    def _deadline_s(self) -> float:
+        return asyncio.get_running_loop().time() + self._options.timeout_s
+
+    # The steps
+
+    async def _move(self, partition_id: int) -> bool:
+        """Do all steps of a partition; whether the storage that it leaves could be asked to delete the files."""
+        direction = self._direction
+        zookeeper, root, _ = self._cluster
+        while (step := await self._next_step(partition_id)) is not None:
+            if step is ReplicaStep.FILL:
+                await self._fill(partition_id)
+            elif step is ReplicaStep.JOIN:
+                await self._until(partition_id, self._joined)
+            elif step is ReplicaStep.UNASSIGN:
+                if not direction.back:
+                    await self._until_caught_up(partition_id)
+                await self._until(partition_id, self._allowed(step))
+                await store_admin.unassign_partitions(zookeeper, root, direction.leaving, [partition_id])
+            elif step is ReplicaStep.RETURN:
+                await store_admin.assign_partitions(zookeeper, root, direction.joining, [partition_id])
+            elif step is ReplicaStep.LEAVE:
+                await self._until(partition_id, self._left)
+            elif not await self._clear(partition_id):
+                return False
+            self._report(f"partition {partition_id}: done: {direction.describe(step)}")
+        return True
+
+    async def _next_step(self, partition_id: int) -> ReplicaStep | None:
+        try:
+            return self._direction.next_step(await self._look(partition_id))
+        except StepRefused as error:
+            raise WaltzError(f"partition {partition_id}: somebody else has changed its replicas: {error}") from None
+
+    async def _until(self, partition_id: int, objection: Callable[[PartitionView], str | None]) -> None:
+        """Look again until there is no objection."""
+
+        async def look() -> str | None:
+            return objection(await self._look(partition_id))
+
+        await self._until_no_reason(partition_id, look)
+
+    async def _until_no_reason(self, partition_id: int, look: Callable[[], Awaitable[str | None]]) -> None:
+        """Look again until there is no reason to. Raises ``WaltzError`` with the last one when it is too late."""
+        deadline_s = self._deadline_s()
+        reason = await poll_until(
+            look, lambda reason: reason is None, deadline_s=deadline_s, next_delay_s=_look_again_s
+        )
+        if reason is not None:
+            back = "" if self._direction.back else ", or with --cancel to take it back"
+            raise WaltzError(
+                f"partition {partition_id}: for {self._options.timeout_s:g} s {reason}; see waltz status, and run it "
+                f"again{back}"
+            )
+
+    def _joined(self, view: PartitionView) -> str | None:
+        joining = self._direction.joining
+        return None if joining in view.current else f"{joining} has taken no full part in the store session"
+
+    def _left(self, view: PartitionView) -> str | None:
+        leaving = self._direction.leaving
+        return f"no store session has begun without {leaving}" if leaving in view.listed else None
+
+    def _allowed(self, step: ReplicaStep) -> Callable[[PartitionView], str | None]:
+        def objection(view: PartitionView) -> str | None:
+            try:
+                check_step(view, step, leaving=self._direction.leaving, joining=self._direction.joining)
+            except StepRefused as error:
+                return str(error)
+            return None
+
+        return objection
+
+    async def _until_caught_up(self, partition_id: int) -> None:
+        """Return when the new replica has all that is committed now: it takes full part before that."""
+        mark = await self._mark(partition_id)
+        if mark == NO_TRANSACTION:
+            return
+        joining = self._direction.joining
+        async with self._admin(joining) as admin:
+
+            async def look() -> str | None:
+                records = await admin.records(partition_id, mark, 1)
+                return None if records else f"{joining} does not have transaction {mark} yet"
+
+            await self._until_no_reason(partition_id, look)
+
+    async def _clear(self, partition_id: int) -> bool:
+        """Have the files deleted, and forget the move; whether the storage could be asked."""
+        leaving, answered = self._direction.leaving, True
+        try:
+            async with self._admin(leaving) as admin:
+                if partition_id in await admin.assigned_partition_status():
+                    await admin.set_assigned([partition_id], False, delete_files=True)
+        except ConnectFailedError:
+            answered = False
+        with contextlib.suppress(NoNodeError):
+            await self._cluster.zookeeper.delete(self._paths.replica_move(partition_id))
+        return answered
+
+    @contextlib.asynccontextmanager
+    async def _admin(self, storage: str) -> AsyncIterator[StorageAdminClient]:
+        endpoint = await admin_endpoint(self._cluster, storage)
+        async with connection(StorageAdminClient, self._cluster, endpoint) as admin:
+            yield admin
+
+    # Filling
+
+    async def _fill(self, partition_id: int) -> None:
+        """Copy while no server knows of the new replica, then make it known."""
+        move = self._direction.move
+        zookeeper, root, _ = self._cluster
+        await self._until(partition_id, self._allowed(ReplicaStep.FILL))
+        with contextlib.suppress(NodeExistsError):
+            await zookeeper.create(self._paths.replica_move(partition_id), move.encode())
+        if (begun := await _read_move(self._cluster, partition_id)) != move:
+            raise WaltzError(f"a replica of partition {partition_id} is being moved {begun}")
+        options = FillOptions(self._options.copy_bytes_per_s, self._options.timeout_s, move.source)
+        await ReplicaFilling(self._cluster, partition_id, move.destination, options, self._report, self._progress).run()
+        await self._until(partition_id, self._allowed(ReplicaStep.FILL))
+        await store_admin.assign_partitions(zookeeper, root, move.destination, [partition_id])
+
+
+def _look_again_s() -> float:
+    return LOOK_AGAIN_S
+
+
+def _partitions(partition_ids: Collection[int]) -> str:
+    return f"partition{'s' if len(partition_ids) > 1 else ''} {id_ranges(partition_ids)}"
