@@ -10,12 +10,12 @@ from collections.abc import Mapping
 from waltz.cli.client import check_partition_ids
 from waltz.cli.output import counted, show, table, terminal_width
 from waltz.cli.session import Nouns, Session, cluster_command, number, partition_ranges
-from waltz.cli.write_sessions import Told, ask_owners
 from waltz.common.cluster.owners import Owner
 from waltz.common.errors import WaltzError
 from waltz.common.version import with_extra
 from waltz.common.zk.store_admin import read_store_params
 from waltz.operations.survey.cluster_state import ClusterState, PartitionState, ReplicaState, read_state
+from waltz.operations.write_sessions import SessionAnswer, ask_owners
 
 UNKNOWN = "-"
 
@@ -66,11 +66,11 @@ async def look(
     """The state of the cluster with its write sessions; rates are those since ``before``."""
 
     async def ask(owners: Mapping[int, Owner]) -> Mapping[int, int]:
-        told = await ask_owners(owners, session.tls, timeout_s)
+        answers = await ask_owners(owners, session.tls, timeout_s)
         return {
             each: answer.number
-            for each, answer in told.items()
-            if isinstance(answer, Told) and answer.number is not None
+            for each, answer in answers.items()
+            if isinstance(answer, SessionAnswer) and answer.number is not None
         }
 
     return await read_state(

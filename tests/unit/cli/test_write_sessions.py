@@ -18,7 +18,7 @@ from waltz.cli import write_sessions
 from waltz.cli.main import parser
 from waltz.cli.server_metrics import SessionMetrics
 from waltz.cli.session import Session
-from waltz.cli.write_sessions import Told, ask_owners, describe, explain_refusal
+from waltz.cli.write_sessions import describe
 from waltz.common.cluster.owners import Owner
 from waltz.common.errors import WaltzError
 from waltz.common.ids import Endpoint
@@ -27,6 +27,8 @@ from waltz.common.wire.write_sessions import LastTransactionIdResponse, LastTran
 from waltz.common.zk.paths import ClusterPaths
 from waltz.common.zk.store_admin import create_cluster
 from waltz.common.zk.znodes import PartitionAssignment, PartitionGeneration, ServerDescriptor
+from waltz.operations import write_sessions as asking
+from waltz.operations.write_sessions import SessionAnswer, ask_owners, explain_refusal
 
 ROOT = "/waltz"
 HERE = Endpoint("host", 1)
@@ -172,7 +174,7 @@ async def test_an_outcome_that_is_not_known_is_not_called_a_failure(monkeypatch:
         with pytest.raises(WaltzError, match=r"^whether the write session of partition 0 was raised is not known: "):
             await fence(session, "-p", "0", "--force")
         server.filter = lambda connection, message: True
-        monkeypatch.setattr(write_sessions, "ANSWER_TIMEOUT_S", 0.01)
+        monkeypatch.setattr(asking, "ANSWER_TIMEOUT_S", 0.01)
         silence = "is not known: .* did not answer within 0.01 s; look at it with waltz session show, then ask again"
         with pytest.raises(WaltzError, match=silence):
             await fence(session, "-p", "0", "--force")
@@ -219,7 +221,7 @@ def test_every_status_has_its_text(status: LastTransactionStatus) -> None:
 
 
 def test_what_metrics_add_to_a_line() -> None:
-    told = Told(5, 9, 100)
+    told = SessionAnswer(5, 9, 100)
     start = "partition: 3, owner: 1 (host:1), store session: 8, write session: 9, last transaction: 100"
     assert describe(3, OWNER, 8, told, None) == start
     free = SessionMetrics(None, 1000, 0, 0, 0)
@@ -239,7 +241,7 @@ async def test_an_owner_that_is_late_costs_no_other_partition() -> None:
         for writer in accepted:
             writer.close()
             await writer.wait_closed()
-    assert isinstance(told[0], Told)
+    assert isinstance(told[0], SessionAnswer)
     assert told[0].number == 2
     assert told[1] == f"{late} did not answer within 1 s"
 
