@@ -17,7 +17,7 @@ from tests.fuzz.target import Target
 from waltz.common.config.schemas import CliConfig, ClientConfig, ServerConfig, StorageConfig, load
 from waltz.common.errors import ConfigError, ProtocolError, WaltzError
 from waltz.common.zk import znodes
-from waltz.demo.transfers import Transfer, Transfers, decode, encode
+from waltz.demo.transfers import BankTransfer, Transfers, decode, encode
 from waltz.storage.disk import clean_stop, control_file, fence
 from waltz.storage.disk.control_file import ControlFile
 from waltz.storage.disk.fence import FenceFile
@@ -239,7 +239,7 @@ def read_transfers(data: bytes) -> None:
     rejected: list[object] = []
     try:
         for transfer in Transfers(path, rejected.append):
-            assert isinstance(transfer, Transfer)
+            assert isinstance(transfer, BankTransfer)
             assert transfer.amount_cents > 0
             assert decode(encode(transfer)) == transfer
     except WaltzError:

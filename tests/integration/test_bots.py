@@ -86,7 +86,7 @@ async def test_killed_nodes_are_no_deviations(tmp_path: Path) -> None:
         async with asyncio.timeout(TIMEOUT_S):
             await operations.check()
             await bank.check()
-        assert bank.fencing.rounds > 0
+        assert bank.session_rounds.rounds > 0
         assert bank.audit.transfers > 0
     assert found == []
     expected = Expected()

@@ -12,16 +12,20 @@ from unittest import mock
 from tests.simulation.cluster import World
 from tests.simulation.target import Fault, Target
 from waltz.common.cluster import manager
-from waltz.common.cluster.decisions import Action, Snapshot, decide
+from waltz.common.cluster.decisions import ClusterAction, ClusterSnapshot, decide
 
 
 @contextlib.contextmanager
 def as_many_as_the_fault_says(world: World) -> Iterator[None]:
     """While ``world.everybody_coordinates``, nobody leaves the assignment to another server."""
 
-    def decided(applied_version: int, snapshot: Snapshot, own_server_ids: Collection[int]) -> Action:
+    def decided(applied_version: int, snapshot: ClusterSnapshot, own_server_ids: Collection[int]) -> ClusterAction:
         action = decide(applied_version, snapshot, own_server_ids)
-        return Action.WRITE if action is Action.WAIT and world.everybody_coordinates and own_server_ids else action
+        return (
+            ClusterAction.WRITE
+            if action is ClusterAction.WAIT and world.everybody_coordinates and own_server_ids
+            else action
+        )
 
     with mock.patch.object(manager, "decide", decided):
         yield

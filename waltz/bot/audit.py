@@ -34,7 +34,7 @@ class Mark(NamedTuple):
             return None
 
 
-class Entry(NamedTuple):
+class BankEntry(NamedTuple):
     """One transaction of the bank, as it is in the log."""
 
     transaction_id: int
@@ -89,7 +89,7 @@ class Audit:
             if newest > transaction_id:
                 yield _behind(newest, older, self._fence)
 
-    def take(self, entry: Entry) -> Iterator[str]:
+    def take(self, entry: BankEntry) -> Iterator[str]:
         """The next transaction of the log that has to do with the bank."""
         at = entry.transaction_id
         self._balances.update(entry.balances)

@@ -12,14 +12,14 @@ from itertools import groupby
 from typing import NamedTuple
 
 from waltz.asynchronous import Client
-from waltz.bot.audit import Audit, Entry, Mark
+from waltz.bot.audit import Audit, BankEntry, Mark
 from waltz.bot.bot import Bot
 from waltz.bot.journal import Journal
 from waltz.bot.prover import READ_TIMEOUT_S
 from waltz.bot.troubles import Troubles
 from waltz.client.errors import AppendError, SessionFencedError, SessionNotSupportedError
 from waltz.common.metrics.registry import Json
-from waltz.demo.transfers import Transfer, random_transfers
+from waltz.demo.transfers import BankTransfer, random_transfers
 from waltz.table.face.table import Table
 from waltz.table.face.transaction import TableTransaction
 from waltz.table.rows import TableRow
@@ -43,7 +43,7 @@ class BankOptions(NamedTuple):
     """Between two write sessions; 0: none are begun."""
 
 
-class Fencing:
+class SessionRounds:
     """Rounds of write sessions, as far as the owner of the partition knows them."""
 
     def __init__(self, clients: Sequence[Client], partition_id: int) -> None:
@@ -94,7 +94,7 @@ class Bank(Bot):
     ) -> None:
         """``operations``: after how many transfers the work is done; ``None`` for no end."""
         super().__init__(journal, troubles)
-        self.fencing = Fencing(clients, partition_id)
+        self.session_rounds = SessionRounds(clients, partition_id)
         self.refused = 0
         """Transfers that nobody could pay for, or that are known not to have been appended."""
         self.unknown = 0
@@ -116,13 +116,13 @@ class Bank(Bot):
 
     @property
     def counts(self) -> Mapping[str, int | str]:
-        supported = self.fencing.supported
+        supported = self.session_rounds.supported
         return {
             "transfers": self.done,
             "refused": self.refused,
             "of unknown outcome": self.unknown,
             "audits": self.audits,
-            "write sessions": "not known to the owner" if supported is False else self.fencing.rounds,
+            "write sessions": "not known to the owner" if supported is False else self.session_rounds.rounds,
         }
 
     async def work(self) -> None:
@@ -172,11 +172,11 @@ class Bank(Bot):
             self.done += 1
             await asyncio.sleep(random.random() * self._options.pause_s)
 
-    def _draw_transfers(self) -> Iterator[Transfer]:
+    def _draw_transfers(self) -> Iterator[BankTransfer]:
         while True:
             yield from random_transfers(_TRANSFERS_DRAWN, self._options.accounts, random.randrange(1 << 32))
 
-    async def _transfer(self, process: int, transfers: Iterator[Transfer]) -> None:
+    async def _transfer(self, process: int, transfers: Iterator[BankTransfer]) -> None:
         """Begin one transfer, and tell the audit what became of it."""
         source, target, cents, _ = next(transfers)
         teller = f"teller-{process}"
@@ -189,7 +189,7 @@ class Bank(Bot):
                 return
             transaction.put(ACCOUNT + source.encode(), b"%d" % (balances[source] - cents))
             transaction.put(ACCOUNT + target.encode(), b"%d" % (balances[target] + cents))
-            mark = Mark(number, self.fencing.number(process))
+            mark = Mark(number, self.session_rounds.number(process))
             transaction.put(TELLER + teller.encode(), mark.encode(self.journal.run).encode())
 
         try:
@@ -197,7 +197,7 @@ class Bank(Bot):
         except SessionFencedError:
             self._tell(self.audit.refuse(teller, number))
             self.refused += 1
-            await self.fencing.renew(process)
+            await self.session_rounds.renew(process)
         except AppendError as error:
             if error.outcome_known:
                 self._tell(self.audit.refuse(teller, number))
@@ -212,7 +212,7 @@ class Bank(Bot):
                 self._tell(self.audit.acknowledge(teller, number, transaction_id))
 
     async def _fence(self, process: int) -> None:
-        session = await self.fencing.begin(process)
+        session = await self.session_rounds.begin(process)
         if session is not None:
             self._tell(self.audit.fence(*session))
 
@@ -237,7 +237,7 @@ class Bank(Bot):
         found = [row async for row in self._tables[-1].scan([accounts], fresh=True)]
         self._tell(self.audit.compare({_name(row, ACCOUNT): _cents(row) for row in found}, self._accounts))
 
-    def _entry(self, transaction_id: int, rows: Iterable[TableRow]) -> Entry:
+    def _entry(self, transaction_id: int, rows: Iterable[TableRow]) -> BankEntry:
         balances: dict[str, int] = {}
         marks: dict[str, Mark] = {}
         for row in rows:
@@ -249,7 +249,7 @@ class Bank(Bot):
                     self._tell([f"transaction {transaction_id} is of another bank: does one run in this partition?"])
                 else:
                     marks[_name(row, TELLER)] = mark
-        return Entry(transaction_id, balances, marks)
+        return BankEntry(transaction_id, balances, marks)
 
     def _tell(self, found: Iterable[str]) -> None:
         for what in found:

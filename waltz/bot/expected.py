@@ -10,17 +10,17 @@ from waltz.bot.history import Header, Invoked, ReadCall, Returned, ScanCall, Swa
 from waltz.bot.register import (
     ANY_STAMP,
     Anything,
-    Conflict,
     Found,
     Impossible,
     NotDone,
     Operation,
     Outcome,
-    Read,
     Register,
+    RowRead,
     Stamp,
     Swap,
-    Unknown,
+    SwapConflict,
+    UnknownOutcome,
     Value,
     Write,
     Written,
@@ -87,9 +87,9 @@ class Expected:
             case SwapCall():
                 operations = [(call.key, Swap(call.expected, call.value))]
             case ReadCall():
-                operations = [(key, Read()) for key in call.keys]
+                operations = [(key, RowRead()) for key in call.keys]
             case ScanCall():
-                operations = [(key, Read()) for key in self._registers]
+                operations = [(key, RowRead()) for key in self._registers]
         keys: list[str] = []
         for key, operation in operations:
             if key in self.quarantine:
@@ -140,9 +140,9 @@ def _outcome(call: WriteCall | SwapCall | ReadCall | ScanCall, returned: Returne
         return NotDone()
     stamp = ANY_STAMP if returned.stamp_ms is None else Stamp(*returned.stamp_ms)
     if returned.type == "info":
-        return Unknown(stamp)
+        return UnknownOutcome(stamp)
     if returned.conflict:
-        return Conflict()
+        return SwapConflict()
     return Written(returned.transaction, stamp) if isinstance(call, WriteCall | SwapCall) else None
 
 
@@ -152,7 +152,7 @@ def _told(impossible: Impossible) -> str:
             what = "there is no row"
         case Found(value=value, timestamp_ms=timestamp_ms, transaction_id=transaction_id):
             what = f"the row is {value!r} of transaction {transaction_id} and timestamp {timestamp_ms}"
-        case Conflict():
+        case SwapConflict():
             what = "the row was said to be another one than the one expected"
         case _:
             what = "it was said to be done"

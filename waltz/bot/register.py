@@ -57,7 +57,7 @@ class Found(NamedTuple):
     transaction_id: int | None = None
 
 
-class State(NamedTuple):
+class RegisterState(NamedTuple):
     """The row that wins, as far as it is known."""
 
     value: Value
@@ -80,11 +80,11 @@ class Swap(NamedTuple):
     value: str
 
 
-class Read(NamedTuple):
+class RowRead(NamedTuple):
     """A read of the newest row."""
 
 
-Operation: TypeAlias = Write | Swap | Read
+Operation: TypeAlias = Write | Swap | RowRead
 
 
 class Written(NamedTuple):
@@ -94,7 +94,7 @@ class Written(NamedTuple):
     stamp: Stamp = ANY_STAMP
 
 
-class Conflict(NamedTuple):
+class SwapConflict(NamedTuple):
     """A swap met another row than the one that it expected."""
 
 
@@ -102,17 +102,17 @@ class NotDone(NamedTuple):
     """It has had no effect, and never will."""
 
 
-class Unknown(NamedTuple):
+class UnknownOutcome(NamedTuple):
     """It may have had its effect, or may have it later, or never. A swap is told the bounds of its stamp."""
 
     stamp: Stamp = ANY_STAMP
 
 
-Outcome: TypeAlias = Written | Conflict | NotDone | Unknown | Found
+Outcome: TypeAlias = Written | SwapConflict | NotDone | UnknownOutcome | Found
 
 
 class _Configuration(NamedTuple):
-    state: State
+    state: RegisterState
     done: frozenset[int]
     """Of the operations that are under way, or of unknown outcome, those that have had their effect."""
 
@@ -125,7 +125,7 @@ class _Ended(NamedTuple):
 
 
 _NONE: frozenset[int] = frozenset()
-NEVER = State(ANYTHING, Stamp(0, 0), None)
+NEVER = RegisterState(ANYTHING, Stamp(0, 0), None)
 
 
 class Impossible(Exception):
@@ -158,7 +158,7 @@ class Register:
     def possible(self) -> list[Value]:
         """The values that the next read may find, if nothing is under way: first those that are there already."""
         present = [configuration.state.value for configuration in self._configurations]
-        late = [each.operation.value for each in self._loose.values() if not isinstance(each.operation, Read)]
+        late = [each.operation.value for each in self._loose.values() if not isinstance(each.operation, RowRead)]
         return list(dict.fromkeys([*present, *late]))
 
     def begin(self, number: int, operation: Operation) -> None:
@@ -169,7 +169,7 @@ class Register:
     def end(self, number: int, outcome: Outcome) -> None:
         """An operation has ended. Raises :class:`Impossible` when that cannot be; the register is of no use then."""
         each = _Ended(self._begun.pop(number), outcome)
-        if self._events == [number] and not self._loose and not isinstance(outcome, NotDone | Unknown):
+        if self._events == [number] and not self._loose and not isinstance(outcome, NotDone | UnknownOutcome):
             self._events.clear()
             self._finish_alone(number, each)
             return
@@ -197,9 +197,9 @@ class Register:
                 continue
             if number not in under_way:
                 under_way[number] = each
-            elif isinstance(each.outcome, Unknown):
+            elif isinstance(each.outcome, UnknownOutcome):
                 del under_way[number]
-                if not isinstance(each.operation, Read):
+                if not isinstance(each.operation, RowRead):
                     self._loose[number] = each
             else:
                 self._finish(number, under_way)
@@ -210,12 +210,12 @@ class Register:
     def _finish(self, number: int, under_way: dict[int, _Ended]) -> None:
         """Continue every configuration until the operation has had its effect."""
         candidates = {**self._loose, **under_way}
-        optional = frozenset(other for other, each in candidates.items() if isinstance(each.outcome, Unknown))
-        seen: dict[tuple[State, frozenset[int]], list[frozenset[int]]] = {}
+        optional = frozenset(other for other, each in candidates.items() if isinstance(each.outcome, UnknownOutcome))
+        seen: dict[tuple[RegisterState, frozenset[int]], list[frozenset[int]]] = {}
         waiting: deque[_Configuration] = deque()
         finished: set[_Configuration] = set()
 
-        def reach(state: State, done: frozenset[int]) -> None:
+        def reach(state: RegisterState, done: frozenset[int]) -> None:
             """Those that have had fewer operations come first, so one that is like them needs not be looked at."""
             used = done & optional
             fewer = seen.setdefault((state, done - optional), [])
@@ -253,28 +253,28 @@ def _stamp(each: _Ended) -> Stamp:
     """Of what an operation writes."""
     if isinstance(each.operation, Write):
         return Stamp(each.operation.timestamp_ms, each.operation.timestamp_ms)
-    return each.outcome.stamp if isinstance(each.outcome, Written | Unknown) else ANY_STAMP
+    return each.outcome.stamp if isinstance(each.outcome, Written | UnknownOutcome) else ANY_STAMP
 
 
-def _effects(each: _Ended, state: State) -> Iterator[State]:
+def _effects(each: _Ended, state: RegisterState) -> Iterator[RegisterState]:
     """The states that an operation may lead to, with the outcome that it had; none if it cannot have had it here."""
     match each.operation, each.outcome:
-        case Read(), Found() as found:
+        case RowRead(), Found() as found:
             if _may_be(state, found):
                 stamp = state.stamp if found.timestamp_ms is None else Stamp(found.timestamp_ms, found.timestamp_ms)
                 known = state.transaction_id if found.transaction_id is None else found.transaction_id
-                yield State(found.value, stamp, known)
-        case Swap(expected=expected), Conflict():
+                yield RegisterState(found.value, stamp, known)
+        case Swap(expected=expected), SwapConflict():
             if state.value != expected or isinstance(state.value, Anything):
                 yield state
         case Swap(expected=expected, value=value), outcome:
             low_ms, high_ms = _stamp(each)
             if (state.value == expected or isinstance(state.value, Anything)) and state.stamp.low_ms <= high_ms:
                 stamp = Stamp(max(low_ms, state.stamp.low_ms), high_ms)
-                yield State(value, stamp, _transaction_id(outcome))
+                yield RegisterState(value, stamp, _transaction_id(outcome))
         case Write(value=value, timestamp_ms=timestamp_ms), outcome:
             if timestamp_ms >= state.stamp.low_ms:
-                yield State(value, Stamp(timestamp_ms, timestamp_ms), _transaction_id(outcome))
+                yield RegisterState(value, Stamp(timestamp_ms, timestamp_ms), _transaction_id(outcome))
             if timestamp_ms < state.stamp.high_ms:
                 stamp = Stamp(max(state.stamp.low_ms, timestamp_ms + 1), state.stamp.high_ms)
                 yield state._replace(stamp=stamp)
@@ -284,7 +284,7 @@ def _transaction_id(outcome: Outcome) -> int | None:
     return outcome.transaction_id if isinstance(outcome, Written) else None
 
 
-def _may_be(state: State, found: Found) -> bool:
+def _may_be(state: RegisterState, found: Found) -> bool:
     """Whether a reader may have got that."""
     if isinstance(state.value, Anything):
         return True

@@ -26,14 +26,14 @@ SHOWN_ELSEWHERE_S = 60.0
 SHOWN_DEVIATIONS = 20
 
 
-class Limits(NamedTuple):
+class RunLimits(NamedTuple):
     """When to end, if not by a signal, and where to show how it is going."""
 
     duration_s: float | None
     http: Endpoint | None
 
 
-async def run(bot: Bot, limits: Limits) -> int:
+async def run(bot: Bot, limits: RunLimits) -> int:
     """Let the bot work, show how it is going, and say in the end what was found. Returns the exit code.
 
     Raises ``WaltzError`` when the bot cannot go on for reasons that prove nothing, and nothing was found before.

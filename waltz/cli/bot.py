@@ -17,7 +17,7 @@ from waltz.bot.opening import Opened, Place, open_place
 from waltz.bot.prover import Prover
 from waltz.bot.random_operations import SPACE as RANDOM
 from waltz.bot.random_operations import RandomOperations, RandomOptions
-from waltz.bot.running import CLEAN, DEVIATED, Limits, run
+from waltz.bot.running import CLEAN, DEVIATED, RunLimits, run
 from waltz.bot.troubles import Troubles
 from waltz.cli.output import json_option, show
 from waltz.cli.session import Nouns, client_config, cluster_option, endpoint, named_cluster, noun, number
@@ -168,7 +168,7 @@ async def _run(options: argparse.Namespace, config: ClientConfig, name: str, mak
                 f"bot {name}, run {journal.run}, in partition {options.partition} of {cluster}; Ctrl-C ends it",
                 flush=True,
             )
-            return await run(bot, Limits(options.duration, options.http))
+            return await run(bot, RunLimits(options.duration, options.http))
 
 
 def _tell(deviation: Deviation) -> None:

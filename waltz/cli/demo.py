@@ -49,7 +49,7 @@ def _run(options: argparse.Namespace) -> int:
     from waltz.demo import bank
 
     return bank.run(
-        bank.Options(
+        bank.DemoOptions(
             transactions=options.transactions,
             input=options.input,
             opening_cents=options.opening * 100,

@@ -14,7 +14,7 @@ from waltz.common.cluster.owners import Owner
 from waltz.common.errors import WaltzError
 from waltz.common.version import with_extra
 from waltz.common.zk.store_admin import read_store_params
-from waltz.operations.survey.cluster_state import ClusterState, PartitionState, ReplicaState, read_state
+from waltz.operations.survey.cluster_state import ClusterState, SurveyedPartition, SurveyedReplica, read_state
 from waltz.operations.write_sessions import SessionAnswer, ask_owners
 
 UNKNOWN = "-"
@@ -168,7 +168,7 @@ def lines_of(state: ClusterState, width: int | None, height: int | None = None) 
     return lines
 
 
-def _row(partition: PartitionState) -> tuple[object, ...]:
+def _row(partition: SurveyedPartition) -> tuple[object, ...]:
     known = [partition.owner, partition.generation, partition.store_session, partition.write_session]
     return (
         partition.partition_id,
@@ -179,7 +179,7 @@ def _row(partition: PartitionState) -> tuple[object, ...]:
     )
 
 
-def _replicas(replicas: tuple[ReplicaState, ...]) -> str:
+def _replicas(replicas: tuple[SurveyedReplica, ...]) -> str:
     """The exceptions by name: what is well needs no more than its number."""
     well = [each for each in replicas if each.state == "current" and each.lag in (0, None)]
     others = [

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from waltz.common.metrics.registry import Json
 from waltz.console.problems import WARNING, WORDS, failed_checks, find_problems, shortened, silent_storages
-from waltz.operations.survey.cluster_state import ClusterState, PartitionState
+from waltz.operations.survey.cluster_state import ClusterState, SurveyedPartition
 
 COLUMNS = (
     *("id", "owner", "generation", "session", "mark", "rate", "p99_ms", "lag"),
@@ -85,7 +85,7 @@ def _storages(state: ClusterState) -> dict[str, dict[str, Json]]:
 
 
 def _row(
-    partition: PartitionState, places: Mapping[str, int], facts: PartitionFacts | None, silent: Set[str]
+    partition: SurveyedPartition, places: Mapping[str, int], facts: PartitionFacts | None, silent: Set[str]
 ) -> list[Json]:
     told = {} if facts is None else {replica.storage: replica for replica in facts.replicas}
     replicas = [
@@ -111,7 +111,7 @@ def _row(
     ]
 
 
-def reasons(partition: PartitionState) -> list[Json]:
+def reasons(partition: SurveyedPartition) -> list[Json]:
     """What is wrong with one partition, at length."""
     return [
         {

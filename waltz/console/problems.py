@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from waltz.common.partition_ids import id_ranges
 from waltz.operations.survey.checks import Check
-from waltz.operations.survey.cluster_state import NO_REPLICA, ClusterState, PartitionState
+from waltz.operations.survey.cluster_state import NO_REPLICA, ClusterState, SurveyedPartition
 
 _MAX_TEXT = 300
 
@@ -87,7 +87,7 @@ def silent_storages(state: ClusterState) -> set[str]:
     return {storage.storage for storage in state.storages if not storage.answers}
 
 
-def failed_checks(partition: PartitionState, silent: Set[str]) -> list[str]:
+def failed_checks(partition: SurveyedPartition, silent: Set[str]) -> list[str]:
     """What is wrong with a partition, the worst first.
 
     That storages do not tell what they hold is no trouble of its partitions, but of the ``silent`` ones: they are told
@@ -104,7 +104,7 @@ def find_problems(state: ClusterState) -> list[Problem]:
     """All that is wrong; at most one line for each node and each check."""
     found = []
     silent = silent_storages(state)
-    by_check: dict[str, list[PartitionState]] = {name: [] for name in WORDS}
+    by_check: dict[str, list[SurveyedPartition]] = {name: [] for name in WORDS}
     for partition in state.partitions:
         for name in failed_checks(partition, silent):
             by_check[name].append(partition)

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from waltz.common.errors import WaltzError
 from waltz.common.tasks import owned
 from waltz.console.document import Facts, cluster_parts
-from waltz.operations.survey.cluster_state import PARTITIONS_AT_ONCE, ClusterState, PartitionState
+from waltz.operations.survey.cluster_state import PARTITIONS_AT_ONCE, ClusterState, SurveyedPartition
 
 INTERVAL_S = 5.0
 """From the end of a survey to the beginning of the next, at least."""
@@ -64,7 +64,7 @@ class Surveyor:
         age_s = None if self._state is None else now_s - self._state.at_s
         return Seen(self._number, self._text, age_s, self._task is not None, self._error)
 
-    def partition(self, partition_id: int) -> PartitionState | None:
+    def partition(self, partition_id: int) -> SurveyedPartition | None:
         """What the last survey found of a partition."""
         known = () if self._state is None else self._state.partitions
         return known[partition_id] if partition_id < len(known) else None

@@ -32,7 +32,7 @@ SHOWN_REJECTS = 20
 SETTLE_TIMEOUT_S = 180.0
 
 
-class Options(NamedTuple):
+class DemoOptions(NamedTuple):
     """What to run."""
 
     transactions: int
@@ -58,7 +58,7 @@ class Settled(NamedTuple):
     digest: str
 
 
-class Outcome(NamedTuple):
+class TellersOutcome(NamedTuple):
     """What the tellers did together."""
 
     transfers: int
@@ -68,17 +68,17 @@ class Outcome(NamedTuple):
     settled: list[Settled]
 
 
-class Findings(NamedTuple):
+class LogFindings(NamedTuple):
     """What Spark found in the log."""
 
     balances: dict[str, int]
-    pipeline: pipeline.Outcome | None
+    pipeline: pipeline.PipelineOutcome | None
 
 
 Message = dict[str, object]
 
 
-def run(options: Options) -> int:
+def run(options: DemoOptions) -> int:
     """Run the bank and print its report; 0 if everything agrees, else 1."""
     transfers = options.transactions if options.input is None else _inspect(options.input, options.rejects)
     if transfers == 0:
@@ -140,7 +140,7 @@ def _inspect(path: Path, rejects: Path | None) -> int:
     return accepted
 
 
-def _tellers_at_work(cluster: LocalCluster, options: Options, transfers: int) -> Outcome:
+def _tellers_at_work(cluster: LocalCluster, options: DemoOptions, transfers: int) -> TellersOutcome:
     messages: queue.Queue[tuple[int, Message]] = queue.Queue()
     with Children() as children:
         tellers = [_start_teller(children, cluster, options, index, messages) for index in range(options.tellers)]
@@ -150,7 +150,7 @@ def _tellers_at_work(cluster: LocalCluster, options: Options, transfers: int) ->
             finished = _until_finished(tellers, messages, bar)
         seconds = time.monotonic() - started
         settled = _settle(tellers, messages)
-    return Outcome(
+    return TellersOutcome(
         transfers=transfers,
         refused=sum(_number(message, "refused") for message in finished),
         lock_conflicts=sum(_number(message, "lock_conflicts") for message in finished),
@@ -162,13 +162,13 @@ def _tellers_at_work(cluster: LocalCluster, options: Options, transfers: int) ->
 def _start_teller(
     children: Children,
     cluster: LocalCluster,
-    options: Options,
+    options: DemoOptions,
     index: int,
     messages: "queue.Queue[tuple[int, Message]]",
 ) -> Child:
     directory = cluster.layout.directory
     command = teller.command(
-        teller.Options(
+        teller.TellerOptions(
             config=cluster.layout.client_config_path,
             database=directory / f"teller-{index + 1}.db",
             number=index,
@@ -244,7 +244,7 @@ def _number(message: Message, name: str) -> int:
     return value
 
 
-def _in_spark(cluster: LocalCluster, options: Options, outcome: Outcome) -> Findings:
+def _in_spark(cluster: LocalCluster, options: DemoOptions, outcome: TellersOutcome) -> LogFindings:
     spark = analysis.spark_session()
     try:
         transfers = analysis.transfers(spark.read, cluster).load()
@@ -252,15 +252,15 @@ def _in_spark(cluster: LocalCluster, options: Options, outcome: Outcome) -> Find
         balances = {row["account"]: row["cents"] for row in rows}
         in_log = outcome.settled[0].high_water_mark + 1
         if not options.pipeline or not in_log:
-            return Findings(balances, None)
+            return LogFindings(balances, None)
         print("streaming queries follow it, are stopped half-way, and go on from their checkpoints ...", flush=True)
         directory = cluster.layout.directory / "pipeline"
-        return Findings(balances, pipeline.Pipeline(spark, cluster, directory, in_log, options.opening_cents).run())
+        return LogFindings(balances, pipeline.Pipeline(spark, cluster, directory, in_log, options.opening_cents).run())
     finally:
         spark.stop()
 
 
-def _report(options: Options, outcome: Outcome, found: Findings) -> int:
+def _report(options: DemoOptions, outcome: TellersOutcome, found: LogFindings) -> int:
     first = outcome.settled[0]
     in_log = first.high_water_mark + 1
     committed = sum(settled.committed for settled in outcome.settled)
@@ -291,7 +291,7 @@ def _report(options: Options, outcome: Outcome, found: Findings) -> int:
     return 0 if all(verdicts.values()) else 1
 
 
-def _where(options: Options, outcome: pipeline.Outcome) -> str:
+def _where(options: DemoOptions, outcome: pipeline.PipelineOutcome) -> str:
     """Where the results of the pipeline are."""
     if outcome.plot is None:
         return f"no plot of the streams: matplotlib is not installed; {with_extra('demo')}"

@@ -4,7 +4,7 @@ import hashlib
 import sqlite3
 from pathlib import Path
 
-from waltz.demo.transfers import Transfer
+from waltz.demo.transfers import BankTransfer
 
 COMMIT_EVERY = 1_000
 """Applied transfers per database transaction. The position is part of it, so a crash only means applying some again."""
@@ -38,7 +38,7 @@ class Ledger:
         row = self._database.execute("SELECT cents FROM balance WHERE account = ?", (account,)).fetchone()
         return self._opening_cents if row is None else int(row[0])
 
-    def apply(self, transaction_id: int, transfer: Transfer) -> None:
+    def apply(self, transaction_id: int, transfer: BankTransfer) -> None:
         """Apply the next transfer of the log."""
         if not self._uncommitted:
             self._database.execute("BEGIN")

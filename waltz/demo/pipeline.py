@@ -30,7 +30,7 @@ POLL_INTERVAL_S = 0.05
 PLOT = "pipeline.png"
 
 
-class Table(NamedTuple):
+class ResultTable(NamedTuple):
     """A result that is kept up to date: how it follows from the transfers, and the column that identifies a row."""
 
     name: str
@@ -38,7 +38,7 @@ class Table(NamedTuple):
     made_of: Callable[["DataFrame"], "DataFrame"]
 
 
-class Outcome(NamedTuple):
+class PipelineOutcome(NamedTuple):
     """What came of it."""
 
     exact: bool
@@ -92,11 +92,11 @@ class Pipeline:
         self._directory = directory
         self._transactions = transactions
         self._tables = (
-            Table("balances", "account", lambda transfers: analysis.balances(transfers, opening_cents)),
-            Table("hours", "hour", analysis.hours),
+            ResultTable("balances", "account", lambda transfers: analysis.balances(transfers, opening_cents)),
+            ResultTable("hours", "hour", analysis.hours),
         )
 
-    def run(self) -> Outcome:
+    def run(self) -> PipelineOutcome:
         """Read the first half, stop, read the rest, compare. Raises ``WaltzError`` when a query fails."""
         found: dict[str, list[Sample]] = {table.name: [] for table in self._tables}
         self._collect(found, self._run_half_way())
@@ -106,7 +106,7 @@ class Pipeline:
         self._collect(found, second)
         plot = self._directory / PLOT
         drawn = draw(found, plot)
-        return Outcome(all(map(self._is_exact, self._tables)), plot if drawn else None)
+        return PipelineOutcome(all(map(self._is_exact, self._tables)), plot if drawn else None)
 
     def table(self, name: str) -> "DataFrame":
         """A table as it stands in Parquet: of every row what the last micro-batch that changed it has written."""
@@ -118,7 +118,7 @@ class Pipeline:
         newest = f.max_by(f.struct(*values), "epoch").alias("newest")
         return changes.groupBy(table.key).agg(newest).select(table.key, "newest.*")
 
-    def _start(self, table: Table, halt: Halt | None) -> "StreamingQuery":
+    def _start(self, table: ResultTable, halt: Halt | None) -> "StreamingQuery":
         """Start the query of a table: up to where it halts, or to the end of the log."""
         path = self._path(table)
 
@@ -140,7 +140,7 @@ class Pipeline:
         )
         return (writer.trigger(availableNow=True) if halt is None else writer).start()
 
-    def _path(self, table: Table) -> Path:
+    def _path(self, table: ResultTable) -> Path:
         return self._directory / table.name
 
     def _run_half_way(self) -> Sequence["StreamingQuery"]:
@@ -161,7 +161,7 @@ class Pipeline:
         for table, query in zip(self._tables, queries, strict=True):
             found[table.name] += samples(query.recentProgress, self._transactions)
 
-    def _is_exact(self, table: Table) -> bool:
+    def _is_exact(self, table: ResultTable) -> bool:
         batch = table.made_of(analysis.transfers(self._spark.read, self._cluster).load())
         ours = self.table(table.name)
         return set(map(tuple, ours.collect())) == set(map(tuple, batch.select(ours.columns).collect()))

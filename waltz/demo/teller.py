@@ -23,7 +23,7 @@ from waltz.common.config.schemas import ClientConfig, load
 from waltz.common.errors import WaltzError
 from waltz.common.loops import run as run_on_loop
 from waltz.demo.ledger import Ledger, digest
-from waltz.demo.transfers import Transfer, Transfers, decode, encode, random_transfers
+from waltz.demo.transfers import BankTransfer, Transfers, decode, encode, random_transfers
 
 PARTITION_ID = 0
 TRANSFER = 1
@@ -32,7 +32,7 @@ REPORT_INTERVAL_S = 0.2
 SETTLE_TIMEOUT_S = 120.0
 
 
-class Options(NamedTuple):
+class TellerOptions(NamedTuple):
     """The command line, parsed."""
 
     config: Path
@@ -66,7 +66,9 @@ class TransferContext(TransactionContext):
 
     __slots__ = ("_counts", "_ended", "_ledger", "_transfer")
 
-    def __init__(self, transfer: Transfer, ledger: Ledger, counts: Counts, ended: Callable[[Exception | None], None]):
+    def __init__(
+        self, transfer: BankTransfer, ledger: Ledger, counts: Counts, ended: Callable[[Exception | None], None]
+    ):
         self._transfer = transfer
         self._ledger = ledger
         self._counts = counts
@@ -144,9 +146,9 @@ class Teller(WaltzClientCallbacks):
             await future
 
 
-def share(options: Options) -> Iterator[Transfer]:
+def share(options: TellerOptions) -> Iterator[BankTransfer]:
     """The transfers that this teller makes: every n-th."""
-    transfers: Iterator[Transfer]
+    transfers: Iterator[BankTransfer]
     if options.input is not None:
         transfers = iter(Transfers(options.input))
     else:
@@ -154,7 +156,7 @@ def share(options: Options) -> Iterator[Transfer]:
     return itertools.islice(transfers, options.number, None, options.tellers)
 
 
-async def submit_all(client: WaltzClient, options: Options, ledger: Ledger, counts: Counts) -> None:
+async def submit_all(client: WaltzClient, options: TellerOptions, ledger: Ledger, counts: Counts) -> None:
     """Submit the share, with at most ``in_flight`` transfers under way, and wait until all have ended."""
     places = asyncio.Semaphore(options.in_flight)
     failures: list[Exception] = []
@@ -193,7 +195,7 @@ async def asked_to_settle() -> None:
         raise WaltzError("the bank has gone away")
 
 
-async def run(options: Options) -> None:
+async def run(options: TellerOptions) -> None:
     """The life of a teller."""
     ledger = Ledger(options.database, PARTITION_ID, options.opening_cents)
     counts = Counts()
@@ -225,7 +227,7 @@ async def run(options: Options) -> None:
         ledger.close()
 
 
-def options_from(arguments: list[str]) -> Options:
+def options_from(arguments: list[str]) -> TellerOptions:
     """Parse the command line that :func:`command` makes."""
     parser = argparse.ArgumentParser(prog="python -m waltz.demo.teller", description=__doc__)
     parser.add_argument("--config", type=Path, required=True)
@@ -233,10 +235,10 @@ def options_from(arguments: list[str]) -> Options:
     parser.add_argument("--input", type=Path)
     for name in ("number", "tellers", "in-flight", "opening-cents", "transactions", "accounts", "seed"):
         parser.add_argument(f"--{name}", type=int, required=True)
-    return Options(**vars(parser.parse_args(arguments)))
+    return TellerOptions(**vars(parser.parse_args(arguments)))
 
 
-def command(options: Options) -> list[str]:
+def command(options: TellerOptions) -> list[str]:
     """The command that starts a teller with these options."""
     words = [sys.executable, "-m", "waltz.demo.teller"]
     for name, value in options._asdict().items():

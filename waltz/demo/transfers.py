@@ -23,7 +23,7 @@ MAX_AMOUNT_CENTS = 10**15
 MAX_NAME_CHARACTERS = 200
 
 
-class Transfer(NamedTuple):
+class BankTransfer(NamedTuple):
     """Move ``amount_cents`` from one account to another."""
 
     source: str
@@ -55,14 +55,14 @@ class Transfers:
         self._path = path
         self._rejected = rejected
 
-    def __iter__(self) -> Iterator[Transfer]:
+    def __iter__(self) -> Iterator[BankTransfer]:
         try:
             with self._path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
                 yield from self._rows(file)
         except OSError as error:
             raise WaltzError(f"cannot read the transfers: {self._path}: {error.strerror}") from error
 
-    def _rows(self, file: Iterator[str]) -> Iterator[Transfer]:
+    def _rows(self, file: Iterator[str]) -> Iterator[BankTransfer]:
         rows = csv.reader(_without_nul(file))
         columns, time_column = self._header(rows)
         width = max(*columns, time_column) + 1
@@ -104,8 +104,8 @@ def _without_nul(lines: Iterator[str]) -> Iterator[str]:
     return (line.replace("\0", "\N{REPLACEMENT CHARACTER}") for line in lines)
 
 
-def _transfer(source: str, target: str, amount: str) -> Transfer:
-    return Transfer(_account(source, "from"), _account(target, "to"), _cents(amount))
+def _transfer(source: str, target: str, amount: str) -> BankTransfer:
+    return BankTransfer(_account(source, "from"), _account(target, "to"), _cents(amount))
 
 
 def _account(text: str, column: str) -> str:
@@ -148,17 +148,17 @@ def _time_s(text: str) -> int | None:
     return int((time if time.tzinfo else time.replace(tzinfo=dt.UTC)).timestamp())
 
 
-def random_transfers(count: int, accounts: int, seed: int) -> Iterator[Transfer]:
+def random_transfers(count: int, accounts: int, seed: int) -> Iterator[BankTransfer]:
     """``count`` transfers between ``accounts`` accounts, the same ones for the same seed."""
     chance = random.Random(seed)
     for number in range(count):
         source = chance.randrange(accounts)
         target = (source + 1 + chance.randrange(accounts - 1)) % accounts
         time_s = FIRST_TIME_S + DAY_S * number // count
-        yield Transfer(f"account-{source:06}", f"account-{target:06}", chance.randrange(1, 10_000), time_s)
+        yield BankTransfer(f"account-{source:06}", f"account-{target:06}", chance.randrange(1, 10_000), time_s)
 
 
-def encode(transfer: Transfer) -> bytes:
+def encode(transfer: BankTransfer) -> bytes:
     """The payload of a transfer in the log: JSON, so that Spark can read it as columns."""
     fields: dict[str, str | int] = {"from": transfer.source, "to": transfer.target, "amount": transfer.amount_cents}
     if transfer.time_s is not None:
@@ -166,7 +166,7 @@ def encode(transfer: Transfer) -> bytes:
     return json.dumps(fields, ensure_ascii=False).encode()
 
 
-def decode(data: bytes) -> Transfer:
+def decode(data: bytes) -> BankTransfer:
     """The transfer of a payload made by :func:`encode`."""
     fields = json.loads(data)
-    return Transfer(fields["from"], fields["to"], fields["amount"], fields.get(TIME_COLUMN))
+    return BankTransfer(fields["from"], fields["to"], fields["amount"], fields.get(TIME_COLUMN))

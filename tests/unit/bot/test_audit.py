@@ -2,7 +2,7 @@
 
 import pytest
 
-from waltz.bot.audit import Audit, Entry, Mark
+from waltz.bot.audit import Audit, BankEntry, Mark
 
 OPENING = {"a": 10, "b": 10}
 
@@ -10,7 +10,7 @@ OPENING = {"a": 10, "b": 10}
 def move(audit: Audit, at: int, number: int, cents: int = 1, *, session: int = 5, teller: str = "t") -> list[str]:
     """The log has a transfer."""
     balances = {"a": audit.balances["a"] - cents, "b": audit.balances["b"] + cents}
-    return list(audit.take(Entry(at, balances, {teller: Mark(number, session)})))
+    return list(audit.take(BankEntry(at, balances, {teller: Mark(number, session)})))
 
 
 def test_marks_are_read_as_they_were_written() -> None:
@@ -32,7 +32,9 @@ def test_what_is_as_told_is_in_order() -> None:
 
 def test_money_that_comes_or_goes() -> None:
     audit = Audit(OPENING)
-    assert list(audit.take(Entry(3, {"a": 11}, {}))) == ["after transaction 3 all accounts together have 21, not 20"]
+    assert list(audit.take(BankEntry(3, {"a": 11}, {}))) == [
+        "after transaction 3 all accounts together have 21, not 20"
+    ]
     assert move(audit, 4, 1) == []
     assert list(audit.compare({"a": 10, "b": 10}, OPENING)) == ["a scan finds 20 in all accounts together, not 21"]
     assert list(audit.compare({"a": 21}, OPENING)) == ["a scan lacks 1 accounts: b"]

@@ -59,8 +59,8 @@ async def test_sessions_are_begun_and_tellers_go_on_in_them() -> None:
         bank = bank_of(place, journal, troubles, 150, fence_interval_s=0.001)
         await bank.work()
         assert found == []
-        assert bank.fencing.rounds > 3
-        assert bank.counts["write sessions"] == bank.fencing.rounds
+        assert bank.session_rounds.rounds > 3
+        assert bank.counts["write sessions"] == bank.session_rounds.rounds
         assert bank.audit.transfers > 10
 
 
@@ -68,8 +68,8 @@ async def test_owners_that_know_no_sessions_are_told_of() -> None:
     versions = tuple(version for version in CLIENT_SERVER.versions if version < FIRST_WITH_WRITE_SESSION)
     async with opened(MockDriver(versions=versions), sessions=True) as (place, journal, troubles, _):
         bank = bank_of(place, journal, troubles, None)
-        assert await bank.fencing.begin(0) is None
-        assert (bank.fencing.rounds, bank.fencing.number(0)) == (0, -1)
+        assert await bank.session_rounds.begin(0) is None
+        assert (bank.session_rounds.rounds, bank.session_rounds.number(0)) == (0, -1)
         assert bank.counts["write sessions"] == "not known to the owner"
 
 

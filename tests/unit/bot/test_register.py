@@ -10,17 +10,17 @@ from hypothesis import strategies as st
 
 from waltz.bot.register import (
     ANYTHING,
-    Conflict,
     Found,
     Impossible,
     NotDone,
     Operation,
     Outcome,
-    Read,
     Register,
+    RowRead,
     Stamp,
     Swap,
-    Unknown,
+    SwapConflict,
+    UnknownOutcome,
     Write,
     Written,
 )
@@ -49,7 +49,7 @@ NOTHING = Row(None, 0, None)
 def follow(row: Row, call: Call, timestamp_ms: int) -> Row | None:
     """What the naive model makes of a call whose outcome is known to be this; ``None`` if that cannot be."""
     match call.operation, call.outcome:
-        case Read(), Found() as found:
+        case RowRead(), Found() as found:
             if found.value != row.value:
                 return None
             if found.value is None:
@@ -57,7 +57,7 @@ def follow(row: Row, call: Call, timestamp_ms: int) -> Row | None:
             if found.timestamp_ms != row.timestamp_ms or row.transaction_id not in (None, found.transaction_id):
                 return None
             return row._replace(transaction_id=found.transaction_id)
-        case Swap(expected=expected), Conflict():
+        case Swap(expected=expected), SwapConflict():
             return row if row.value != expected else None
         case Swap(expected=expected, value=value), _:
             if row.value != expected or row.timestamp_ms > timestamp_ms:
@@ -73,15 +73,17 @@ def follow(row: Row, call: Call, timestamp_ms: int) -> Row | None:
 def stamps(call: Call) -> Iterator[int]:
     """Every timestamp that a swap may have had."""
     match call.operation, call.outcome:
-        case Swap(), Written(stamp=(low_ms, high_ms)) | Unknown(stamp=(low_ms, high_ms)):
+        case Swap(), Written(stamp=(low_ms, high_ms)) | UnknownOutcome(stamp=(low_ms, high_ms)):
             return iter(range(low_ms, high_ms + 1))
     return iter([0])
 
 
 def is_explained(calls: list[Call]) -> bool:
     """Whether some order of the calls, and of some of those that are unknown, explains all outcomes."""
-    certain = [call for call in calls if not isinstance(call.outcome, Unknown | NotDone)]
-    doubtful = [call for call in calls if isinstance(call.outcome, Unknown) and not isinstance(call.operation, Read)]
+    certain = [call for call in calls if not isinstance(call.outcome, UnknownOutcome | NotDone)]
+    doubtful = [
+        call for call in calls if isinstance(call.outcome, UnknownOutcome) and not isinstance(call.operation, RowRead)
+    ]
     for count in range(len(doubtful) + 1):
         for chosen in itertools.combinations(doubtful, count):
             for order in itertools.permutations([*certain, *chosen]):
@@ -93,7 +95,7 @@ def is_explained(calls: list[Call]) -> bool:
 def is_in_time(order: tuple[Call, ...]) -> bool:
     """No call stands before one that had ended before it began; what is unknown has no end."""
     return not any(
-        not isinstance(later.outcome, Unknown) and later.ended < earlier.began
+        not isinstance(later.outcome, UnknownOutcome) and later.ended < earlier.began
         for earlier, later in itertools.combinations(order, 2)
     )
 
@@ -135,7 +137,7 @@ def histories(draw: st.DrawFn) -> list[Call]:
     instants = draw(st.permutations(range(1, 2 * count + 1)))
     spans = [sorted(instants[2 * number : 2 * number + 2]) for number in range(count)]
     rows = [NOTHING]  # as they came to win, one after the other
-    calls: list[Call] = [Call(0, 0, Read(), Found(None))] * count
+    calls: list[Call] = [Call(0, 0, RowRead(), Found(None))] * count
     clock = draw(st.integers(-3, 1))  # of who writes plainly, against that of who swaps
     order = sorted(range(count), key=lambda number: draw(st.integers(*spans[number])))
     for place, number in enumerate(order):
@@ -146,12 +148,12 @@ def histories(draw: st.DrawFn) -> list[Call]:
         outcome: Outcome
         operation: Operation
         if kind == "read":
-            operation = Read()
+            operation = RowRead()
             outcome = Found(row.value) if row.value is None else Found(*row)
         elif kind == "swap":
             expected = draw(st.sampled_from(rows)).value
             operation = Swap(expected, written)
-            outcome = Conflict()
+            outcome = SwapConflict()
             if row.value == expected and row.timestamp_ms <= ended:
                 rows.append(Row(written, draw(st.integers(max(began, row.timestamp_ms), ended)), place))
                 outcome = Written(place, Stamp(began, ended))
@@ -163,12 +165,12 @@ def histories(draw: st.DrawFn) -> list[Call]:
                 rows.append(Row(value, timestamp_ms, place))
             outcome = Written(place)
         if draw(st.integers(0, 3)) == 0:
-            outcome = Unknown(Stamp(began, ended))
+            outcome = UnknownOutcome(Stamp(began, ended))
         calls[number] = Call(began, ended, operation, outcome)
     for _ in range(draw(st.integers(0, 2))):
         victim = draw(st.integers(0, count - 1))
         call = calls[victim]
-        if isinstance(call.operation, Read):
+        if isinstance(call.operation, RowRead):
             other = draw(st.sampled_from(rows))
             calls[victim] = call._replace(outcome=Found(*other) if other.value else Found(None))
         else:
@@ -194,7 +196,7 @@ def register_with(*events: tuple[Operation, Outcome]) -> Register:
 
 
 def read(register: Register, value: str | None) -> None:
-    register.begin(99, Read())
+    register.begin(99, RowRead())
     register.end(99, Found(value))
 
 
@@ -221,7 +223,7 @@ def test_a_lost_row_a_stale_read_and_a_deleted_row_that_is_back_are_impossible()
 
 def test_a_write_of_unknown_outcome_may_show_at_any_time_or_never_until_another_wins_over_it() -> None:
     def register() -> Register:
-        return register_with((Write("a", 1), Written(0)), (Write("b", 2), Unknown()))
+        return register_with((Write("a", 1), Written(0)), (Write("b", 2), UnknownOutcome()))
 
     for seen in (["a", "a"], ["a", "b"], ["b", "b"]):
         each = register()
@@ -239,7 +241,7 @@ def test_a_write_of_unknown_outcome_may_show_at_any_time_or_never_until_another_
 
 
 def test_a_write_of_unknown_outcome_and_the_same_timestamp_may_still_win() -> None:
-    register = register_with((Write("a", 2), Unknown()), (Write("b", 2), Written(0)))
+    register = register_with((Write("a", 2), UnknownOutcome()), (Write("b", 2), Written(0)))
     assert register.possible == ["b", "a"]
     read(register, "a")
     assert register.possible == ["a"]
@@ -248,7 +250,7 @@ def test_a_write_of_unknown_outcome_and_the_same_timestamp_may_still_win() -> No
 def test_a_row_is_at_the_transaction_that_was_acknowledged() -> None:
     for found, fits in ((Found("a", 1, 7), True), (Found("a", 1, 8), False), (Found("a", 2, 7), False)):
         register = register_with((Write("a", 1), Written(7)))
-        register.begin(99, Read())
+        register.begin(99, RowRead())
         if fits:
             register.end(99, found)
         else:
@@ -272,7 +274,7 @@ def test_of_two_writes_that_overlap_either_may_be_the_last_one_but_both_reads_ag
 
 
 def test_many_writes_of_unknown_outcome_cost_little() -> None:
-    register = register_with(*((Write(f"{number}", 1), Unknown()) for number in range(300)))
+    register = register_with(*((Write(f"{number}", 1), UnknownOutcome()) for number in range(300)))
     register.begin(1000, Write("end", 1))
     register.end(1000, Written())
     assert len(register.possible) == 301
@@ -287,8 +289,8 @@ def test_swaps_meet_the_row_that_they_expect_or_they_conflict() -> None:
     for expected, outcome, fits in (
         ("a", Written(1, stamp), True),
         ("b", Written(1, stamp), False),
-        ("a", Conflict(), False),
-        ("b", Conflict(), True),
+        ("a", SwapConflict(), False),
+        ("b", SwapConflict(), True),
         ("b", NotDone(), True),
     ):
         register = register_with((Write("a", 1), Written(0)))

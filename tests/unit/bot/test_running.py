@@ -12,7 +12,7 @@ from tests.unit.common.net.test_http import exchange
 from waltz.bot import running
 from waltz.bot.bot import Bot
 from waltz.bot.journal import Journal
-from waltz.bot.running import CLEAN, DEVIATED, Limits, run
+from waltz.bot.running import CLEAN, DEVIATED, RunLimits, run
 from waltz.bot.troubles import Troubles
 from waltz.client.errors import ClientAheadError
 from waltz.common.errors import WaltzError
@@ -22,7 +22,7 @@ from waltz.table.errors import TableError
 
 pytestmark = pytest.mark.timeout(60)
 
-FOREVER = Limits(None, None)
+FOREVER = RunLimits(None, None)
 
 
 class Worker(Bot):
@@ -80,7 +80,7 @@ async def test_it_ends_after_its_time_and_says_when_the_last_check_was_not_possi
 ) -> None:
     bot = Worker()
     bot.check_error = TimeoutError()
-    assert await run(bot, Limits(0.01, None)) == CLEAN
+    assert await run(bot, RunLimits(0.01, None)) == CLEAN
     assert bot.checked == 1
     assert "the table was not compared once more: no answer in time" in capsys.readouterr().out
 
@@ -100,7 +100,7 @@ async def test_deviations_are_told_and_have_an_exit_code_of_their_own(
 
 async def test_a_reset_begins_anew_and_what_was_found_still_counts(capsys: pytest.CaptureFixture[str]) -> None:
     bot = Worker()
-    running_ = asyncio.create_task(run(bot, Limits(None, Endpoint("127.0.0.1", 0))))
+    running_ = asyncio.create_task(run(bot, RunLimits(None, Endpoint("127.0.0.1", 0))))
     await bot.begun.acquire()
     port = int(capsys.readouterr().out.rpartition(":")[2].partition("/")[0])
     bot.journal.deviate("a", "it is gone")
@@ -135,5 +135,5 @@ async def test_a_table_that_has_stopped_is_an_error_and_a_log_that_is_shorter_a_
 
 async def test_it_shows_how_it_is_going(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(running, "SHOWN_ELSEWHERE_S", 0.001)
-    await run(Worker(), Limits(0.05, None))
+    await run(Worker(), RunLimits(0.05, None))
     assert "  pieces 0, retries 0, deviations 0\n" in capsys.readouterr().out

@@ -11,25 +11,31 @@ from tests.unit.operations.survey.nodes import OURS, running
 from waltz.cli import status
 from waltz.cli.main import parser
 from waltz.common.errors import WaltzError
-from waltz.operations.survey.cluster_state import ClusterState, PartitionState, ReplicaState, ServerState, StorageState
+from waltz.operations.survey.cluster_state import (
+    ClusterState,
+    SurveyedPartition,
+    SurveyedReplica,
+    SurveyedServer,
+    SurveyedStorage,
+)
 
-WELL = tuple(ReplicaState(f"storage-{each}:6000", "current", 0) for each in range(3))
-BAD = (*WELL[:1], ReplicaState("storage-1:6000", "current", 7), ReplicaState("storage-2:6000", "behind", 900))
+WELL = tuple(SurveyedReplica(f"storage-{each}:6000", "current", 0) for each in range(3))
+BAD = (*WELL[:1], SurveyedReplica("storage-1:6000", "current", 7), SurveyedReplica("storage-2:6000", "behind", 900))
 
 
-def partition(partition_id: int, *, well: bool = True) -> PartitionState:
+def partition(partition_id: int, *, well: bool = True) -> SurveyedPartition:
     problems = () if well else ("REPLICA_RECOVERY_STATUS",)
-    return PartitionState(partition_id, 1, "server-1:7000", 3, 9, 10, 41, 2.0, WELL if well else BAD, problems)
+    return SurveyedPartition(partition_id, 1, "server-1:7000", 3, 9, 10, 41, 2.0, WELL if well else BAD, problems)
 
 
-def cluster(partitions: list[PartitionState]) -> ClusterState:
-    servers = (ServerState(1, "server-1:7000", 5, 2, ()), ServerState(2, "server-2:7000", None, 0, (1, 2)))
-    storages = (StorageState("storage-0:6000", True, 3, 4), StorageState("storage-1:6000", False, 0, 0))
+def cluster(partitions: list[SurveyedPartition]) -> ClusterState:
+    servers = (SurveyedServer(1, "server-1:7000", 5, 2, ()), SurveyedServer(2, "server-2:7000", None, 0, (1, 2)))
+    storages = (SurveyedStorage("storage-0:6000", True, 3, 4), SurveyedStorage("storage-1:6000", False, 0, 0))
     return ClusterState("c", "/c", 0.0, servers, storages, tuple(partitions))
 
 
 def test_everything_is_on_it() -> None:
-    nobody = PartitionState(2, None, None, None, None, None, None, None, (), ("NO_REPLICA",))
+    nobody = SurveyedPartition(2, None, None, None, None, None, None, None, (), ("NO_REPLICA",))
     lines = status.lines_of(cluster([partition(0), partition(1, well=False), nobody]), None)
     assert lines[0] == "cluster c at /c: 3 partitions, 2 of them not well, 4 transactions/s"
     text = "\n".join(" ".join(line.split()) for line in lines)

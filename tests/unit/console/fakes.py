@@ -5,17 +5,23 @@ import math
 from waltz.console.document import PartitionFacts, ReplicaFacts
 from waltz.console.history import STEPS, History
 from waltz.console.pages import Here
-from waltz.operations.survey.cluster_state import ClusterState, PartitionState, ReplicaState, ServerState, StorageState
+from waltz.operations.survey.cluster_state import (
+    ClusterState,
+    SurveyedPartition,
+    SurveyedReplica,
+    SurveyedServer,
+    SurveyedStorage,
+)
 
 HERE = 1
 """The server that shows the console."""
 
 
-def well(partition_id: int, servers: int, storages: int) -> PartitionState:
+def well(partition_id: int, servers: int, storages: int) -> SurveyedPartition:
     """A partition whose replicas are on three storages, or on all if there are fewer."""
     holders = sorted((partition_id + place) % storages for place in range(min(3, storages)))
     owner = partition_id % servers + 1
-    return PartitionState(
+    return SurveyedPartition(
         partition_id,
         owner,
         f"server-{owner}.example:55180",
@@ -24,7 +30,7 @@ def well(partition_id: int, servers: int, storages: int) -> PartitionState:
         None,
         1_000_000 + 7919 * partition_id,
         20 + 15 * math.sin(partition_id),
-        tuple(ReplicaState(storage_name(holder), "current", None) for holder in holders),
+        tuple(SurveyedReplica(storage_name(holder), "current", None) for holder in holders),
         (),
     )
 
@@ -41,11 +47,13 @@ def cluster(partitions: int = 1000, servers: int = 4, storages: int = 5) -> Clus
         "/waltz/payments",
         0.0,
         tuple(
-            ServerState(each, f"server-{each}.example:55180", 5, len(range(each - 1, partitions, servers)), (), None)
+            SurveyedServer(each, f"server-{each}.example:55180", 5, len(range(each - 1, partitions, servers)), (), None)
             for each in range(1, servers + 1)
         ),
         tuple(
-            StorageState(storage_name(each), True, 3 * partitions // storages, 3 * partitions // storages, None, None)
+            SurveyedStorage(
+                storage_name(each), True, 3 * partitions // storages, 3 * partitions // storages, None, None
+            )
             for each in range(storages)
         ),
         tuple(well(each, servers, storages) for each in range(partitions)),
@@ -70,7 +78,7 @@ def in_trouble(state: ClusterState) -> ClusterState:
             text = f"storage {dead} was left in session {(partition.store_session or 1) - 1}"
             reasons["REPLICA_RECOVERY_STATUS"] = [f"{text}; session {partition.store_session} is the present one"]
         partitions.append(partition._replace(replicas=replicas, problems=tuple(reasons), reasons=reasons))
-    silent = StorageState(dead, False, 0, 0, f"no connection to {dead}: connection refused")
+    silent = SurveyedStorage(dead, False, 0, 0, f"no connection to {dead}: connection refused")
     return state._replace(storages=(*state.storages[:-1], silent), partitions=tuple(partitions))
 
 

@@ -5,7 +5,7 @@ import sqlite3
 from pathlib import Path
 
 from waltz.demo.ledger import COMMIT_EVERY, Ledger, digest
-from waltz.demo.transfers import Transfer
+from waltz.demo.transfers import BankTransfer
 
 
 def test_balances_follow_the_transfers(tmp_path: Path) -> None:
@@ -13,7 +13,7 @@ def test_balances_follow_the_transfers(tmp_path: Path) -> None:
     chance = random.Random(1)
     naive: dict[str, int] = {}
     for transaction_id in range(2_500):
-        transfer = Transfer(f"a{chance.randrange(20)}", f"a{chance.randrange(20)}", chance.randrange(1, 50))
+        transfer = BankTransfer(f"a{chance.randrange(20)}", f"a{chance.randrange(20)}", chance.randrange(1, 50))
         naive.setdefault(transfer.source, 1_000)
         naive.setdefault(transfer.target, 1_000)
         naive[transfer.source] -= transfer.amount_cents
@@ -30,7 +30,7 @@ def test_after_a_crash_the_balances_belong_to_the_position(tmp_path: Path) -> No
     path = tmp_path / "a.db"
     ledger = Ledger(path, 0, 0)
     for transaction_id in range(COMMIT_EVERY + 10):
-        ledger.apply(transaction_id, Transfer("a", "b", 1))
+        ledger.apply(transaction_id, BankTransfer("a", "b", 1))
     with sqlite3.connect(path) as other:
         assert other.execute("SELECT cents FROM balance WHERE account = 'b'").fetchone() == (COMMIT_EVERY,)
         assert other.execute("SELECT high_water_mark FROM position").fetchone() == (COMMIT_EVERY - 1,)

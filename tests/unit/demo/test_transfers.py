@@ -10,8 +10,8 @@ from waltz.common.errors import WaltzError
 from waltz.demo.transfers import (
     DAY_S,
     MAX_AMOUNT_CENTS,
+    BankTransfer,
     Rejected,
-    Transfer,
     Transfers,
     decode,
     encode,
@@ -19,7 +19,7 @@ from waltz.demo.transfers import (
 )
 
 
-def read(tmp_path: Path, content: str | bytes) -> tuple[list[Transfer], list[Rejected]]:
+def read(tmp_path: Path, content: str | bytes) -> tuple[list[BankTransfer], list[Rejected]]:
     path = tmp_path / "transfers.csv"
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
     rejected: list[Rejected] = []
@@ -28,7 +28,7 @@ def read(tmp_path: Path, content: str | bytes) -> tuple[list[Transfer], list[Rej
 
 def test_columns_come_in_any_order_and_others_are_ignored(tmp_path: Path) -> None:
     got, rejected = read(tmp_path, "note,Amount,TO,from\nx,1.50,b,a\n")
-    assert got == [Transfer("a", "b", 150)]
+    assert got == [BankTransfer("a", "b", 150)]
     assert rejected == []
 
 
@@ -53,13 +53,13 @@ def test_columns_come_in_any_order_and_others_are_ignored(tmp_path: Path) -> Non
 )
 def test_a_bad_row_is_rejected_with_its_line_and_reason(tmp_path: Path, row: str, reason: str) -> None:
     got, rejected = read(tmp_path, f"from,to,amount\na,b,1\n{row}\nb,a,2\n")
-    assert got == [Transfer("a", "b", 100), Transfer("b", "a", 200)]
+    assert got == [BankTransfer("a", "b", 100), BankTransfer("b", "a", 200)]
     assert rejected == [Rejected(3, reason)]
 
 
 def test_bytes_that_are_not_utf8_reject_their_row_only(tmp_path: Path) -> None:
     got, rejected = read(tmp_path, b"from,to,amount\n\xff,b,1\na,b,1\n")
-    assert got == [Transfer("a", "b", 100)]
+    assert got == [BankTransfer("a", "b", 100)]
     assert rejected == [Rejected(2, "column from is not UTF-8")]
 
 
@@ -67,13 +67,13 @@ def test_quotes_newlines_unicode_and_byte_order_mark(tmp_path: Path) -> None:
     got, rejected = read(
         tmp_path, '\ufefffrom,to,amount\r\n"Müller, ""J""","口座\n2",1e2\r\n\r\nx,y,bad\r\ne\u0301,y,1\r\n'
     )
-    assert got == [Transfer('Müller, "J"', "口座\n2", 10_000), Transfer("é", "y", 100)]
+    assert got == [BankTransfer('Müller, "J"', "口座\n2", 10_000), BankTransfer("é", "y", 100)]
     assert rejected == [Rejected(5, "amount 'bad' is not a number")]
 
 
 def test_a_field_beyond_the_limit_is_one_rejected_row(tmp_path: Path) -> None:
     got, rejected = read(tmp_path, "from,to,amount\n" + "x" * 200_000 + ",b,1\na,b,1\n")
-    assert got == [Transfer("a", "b", 100)]
+    assert got == [BankTransfer("a", "b", 100)]
     assert len(rejected) == 1
 
 

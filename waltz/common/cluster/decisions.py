@@ -21,7 +21,7 @@ class ServerNode(NamedTuple):
     """``None`` when it cannot be decoded."""
 
 
-class Snapshot(NamedTuple):
+class ClusterSnapshot(NamedTuple):
     """Everything below and including ``serverDescriptors``, the node itself read before its children.
 
     In this order, because a child version older than the children only leads to one more computation, while one newer
@@ -34,7 +34,7 @@ class Snapshot(NamedTuple):
     servers: dict[int, ServerDescriptor]
 
 
-class Action(enum.Enum):
+class ClusterAction(enum.Enum):
     """What to do about a snapshot."""
 
     NOTHING = "nothing"
@@ -49,17 +49,17 @@ class Action(enum.Enum):
     """No server is left. The stored assignment stays, so that generations survive."""
 
 
-def decide(applied_version: int, snapshot: Snapshot, own_server_ids: Collection[int]) -> Action:
+def decide(applied_version: int, snapshot: ClusterSnapshot, own_server_ids: Collection[int]) -> ClusterAction:
     """Decide about a snapshot; the first matching rule counts.
 
     ``applied_version`` is the data version of the snapshot that was applied last, -1 before the first;
     ``own_server_ids`` are the servers that this process manages.
     """
     if snapshot.assignment.cversion == snapshot.cversion:
-        return Action.NOTHING if applied_version == snapshot.version else Action.APPLY
+        return ClusterAction.NOTHING if applied_version == snapshot.version else ClusterAction.APPLY
     if not snapshot.servers:
-        return Action.CLEAR
-    return Action.WRITE if min(snapshot.servers) in own_server_ids else Action.WAIT
+        return ClusterAction.CLEAR
+    return ClusterAction.WRITE if min(snapshot.servers) in own_server_ids else ClusterAction.WAIT
 
 
 def membership(nodes: Iterable[ServerNode]) -> dict[int, ServerDescriptor]:
@@ -68,7 +68,7 @@ def membership(nodes: Iterable[ServerNode]) -> dict[int, ServerDescriptor]:
     return {node.descriptor.server_id: node.descriptor for node in oldest_first if node.descriptor is not None}
 
 
-class Registration(NamedTuple):
+class ServerRegistration(NamedTuple):
     """What has to change so that exactly one right node stands for a server."""
 
     name: str | None
@@ -79,7 +79,7 @@ class Registration(NamedTuple):
     """Nodes to be deleted: left by creations whose answer was lost."""
 
 
-def registration(wanted: ServerDescriptor, nodes: Iterable[ServerNode], session_id: int | None) -> Registration:
+def registration(wanted: ServerDescriptor, nodes: Iterable[ServerNode], session_id: int | None) -> ServerRegistration:
     """Look for the node of one's own server among those that one's own session owns."""
     own = sorted(
         (node.name, node.descriptor)
@@ -87,6 +87,6 @@ def registration(wanted: ServerDescriptor, nodes: Iterable[ServerNode], session_
         if node.descriptor is not None and node.descriptor.server_id == wanted.server_id and node.owner == session_id
     )
     if not own:
-        return Registration(None, False, [])
+        return ServerRegistration(None, False, [])
     name, descriptor = own[-1]  # the one that counts for everybody, see membership
-    return Registration(name, descriptor != wanted, [name for name, _ in own[:-1]])
+    return ServerRegistration(name, descriptor != wanted, [name for name, _ in own[:-1]])

@@ -14,7 +14,7 @@ import random
 from collections.abc import Awaitable, Callable, Iterable
 from typing import NamedTuple, TypeVar
 
-from waltz.common.cluster.decisions import Action, ServerNode, Snapshot, decide, membership, registration
+from waltz.common.cluster.decisions import ClusterAction, ClusterSnapshot, ServerNode, decide, membership, registration
 from waltz.common.cluster.managed import ManagedClient, ManagedServer
 from waltz.common.cluster.policy import PolicyError, assign
 from waltz.common.cluster.server_nodes import ServerNodes
@@ -248,18 +248,18 @@ class ClusterManager:
         if snapshot is None:
             return
         action = decide(self._applied.version, snapshot, self._servers.keys())
-        if action is Action.APPLY:
+        if action is ClusterAction.APPLY:
             self._apply(snapshot)
-        elif action is Action.CLEAR:
+        elif action is ClusterAction.CLEAR:
             self._clear(snapshot)
-        elif action is Action.WRITE:
+        elif action is ClusterAction.WRITE:
             await self._write(snapshot)
 
-    async def _reconcile(self) -> Snapshot | None:
+    async def _reconcile(self) -> ClusterSnapshot | None:
         """Everything below ``serverDescriptors``; ``None`` when its own value cannot be used."""
         path = self._paths.server_descriptors
         retired = tuple(self._retired.items())  # before the reading, which then shows every node they ever made
-        # In this order: see Snapshot.
+        # In this order: see ClusterSnapshot.
         data, stat = await self._zookeeper.get(path, self._wake)
         names = await self._zookeeper.children(path, self._wake)
         nodes = await self._nodes.read(set(names))
@@ -270,7 +270,7 @@ class ClusterManager:
         except ProtocolError as error:
             logger.error("Cluster %s: no partitions can be assigned: %s", self.cluster_name, error)
             return None
-        return Snapshot(stat.version, stat.cversion, assignment, membership(nodes))
+        return ClusterSnapshot(stat.version, stat.cversion, assignment, membership(nodes))
 
     async def _register(self, nodes: list[ServerNode]) -> None:
         """See to it that each server of this process has exactly one node, in the present session."""
@@ -297,7 +297,7 @@ class ClusterManager:
             with contextlib.suppress(NoNodeError):
                 await self._zookeeper.delete(self._paths.server_descriptor(name))
 
-    async def _write(self, snapshot: Snapshot) -> None:
+    async def _write(self, snapshot: ClusterSnapshot) -> None:
         """As coordinator: renew the assignment."""
         servers = await self._read_servers_again()
         if not servers:
@@ -329,7 +329,7 @@ class ClusterManager:
             assignment = assign(snapshot.cversion, snapshot.assignment, self.partition_count, servers.values())
             await self._zookeeper.set(self._paths.server_descriptors, assignment.encode(), snapshot.version)
 
-    def _apply(self, snapshot: Snapshot) -> None:
+    def _apply(self, snapshot: ClusterSnapshot) -> None:
         applied, self._applied = self._applied, _Applied(snapshot.version, snapshot.servers, snapshot.assignment)
         for server_id, managed in self._servers.items():
             _tell(managed.server.set_partitions, list(snapshot.assignment.servers.get(server_id, ())))
@@ -341,7 +341,7 @@ class ClusterManager:
         for client in tuple(self._clients):
             _tell(client.set_endpoints, {endpoint: list(owned) for endpoint, owned in endpoints.items()})
 
-    def _clear(self, snapshot: Snapshot) -> None:
+    def _clear(self, snapshot: ClusterSnapshot) -> None:
         applied = self._applied
         self._applied = _Applied(snapshot.version, {}, PartitionAssignment(snapshot.cversion, 0, {}))
         self._remove_servers(applied.servers.keys(), applied.servers)

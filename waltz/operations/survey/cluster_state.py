@@ -29,7 +29,7 @@ _FREE_BYTES = "waltz-storage.waltz-storage-free-bytes"
 _LAST_ID = re.compile(r"waltz-storage\.partition-(\d+)\.max-transaction-id")
 
 
-class ReplicaState(NamedTuple):
+class SurveyedReplica(NamedTuple):
     """One copy of a partition."""
 
     storage: str
@@ -40,7 +40,7 @@ class ReplicaState(NamedTuple):
     """Committed transactions that it has not got; None if it is not known."""
 
 
-class PartitionState(NamedTuple):
+class SurveyedPartition(NamedTuple):
     """One partition. What is None nobody told."""
 
     partition_id: int
@@ -52,14 +52,14 @@ class PartitionState(NamedTuple):
     high_water_mark: int | None
     rate_per_s: float | None
     """Of committed transactions."""
-    replicas: tuple[ReplicaState, ...]
+    replicas: tuple[SurveyedReplica, ...]
     problems: tuple[str, ...]
     """The checks of ``waltz cluster verify`` that fail."""
     reasons: Mapping[str, Sequence[str]] = {}
     """Why they do, by check."""
 
 
-class ServerState(NamedTuple):
+class SurveyedServer(NamedTuple):
     """One server."""
 
     server_id: int
@@ -72,7 +72,7 @@ class ServerState(NamedTuple):
     """Why it does not answer."""
 
 
-class StorageState(NamedTuple):
+class SurveyedStorage(NamedTuple):
     """One storage node."""
 
     storage: str
@@ -107,9 +107,9 @@ class ClusterState(NamedTuple):
     root: str
     at_s: float
     """When the marks were read, in the time of the loop."""
-    servers: tuple[ServerState, ...]
-    storages: tuple[StorageState, ...]
-    partitions: tuple[PartitionState, ...]
+    servers: tuple[SurveyedServer, ...]
+    storages: tuple[SurveyedStorage, ...]
+    partitions: tuple[SurveyedPartition, ...]
 
     @property
     def unwell(self) -> int:
@@ -186,7 +186,7 @@ async def read_state(
             await asyncio.sleep(0)
     owned_count = Counter(server_id for owning in survey.owners.values() for server_id in owning)
     servers = tuple(
-        ServerState(
+        SurveyedServer(
             server_id,
             str(server.endpoint),
             survey.server_reports[server_id].version,
@@ -197,9 +197,9 @@ async def read_state(
         for server_id, server in sorted(survey.servers.items())
     )
     storages = tuple(
-        StorageState(storage, False, 0, 0, report)
+        SurveyedStorage(storage, False, 0, 0, report)
         if isinstance(report, str)
-        else StorageState(
+        else SurveyedStorage(
             storage,
             True,
             sum(report.values()),
@@ -230,7 +230,7 @@ def _partition(
     write_session: int | None,
     facts: Mapping[str, StorageFacts],
     rate_per_s: float | None,
-) -> PartitionState:
+) -> SurveyedPartition:
     metadata = survey.metadata[partition_id]
     replicas = tuple(
         _replica(partition_id, storage, survey, mark, facts.get(storage, _NO_FACTS).last_ids.get(partition_id))
@@ -240,7 +240,7 @@ def _partition(
         reasons = {check.name: faults for check, faults in find_failures(survey, partition_id).items()}
     except WaltzError as error:
         reasons = {NO_REPLICA: [str(error)]}
-    return PartitionState(
+    return SurveyedPartition(
         partition_id,
         None if owner is None else owner.server_id,
         None if owner is None or owner.endpoint is None else str(owner.endpoint),
@@ -264,16 +264,16 @@ def _rates(before: ClusterState, marks: Mapping[int, int], at_s: float) -> dict[
     }
 
 
-def _replica(partition_id: int, storage: str, survey: Survey, mark: int | None, last_id: int | None) -> ReplicaState:
+def _replica(partition_id: int, storage: str, survey: Survey, mark: int | None, last_id: int | None) -> SurveyedReplica:
     report, metadata = survey.storage_reports.get(storage, ""), survey.metadata[partition_id]
     if isinstance(report, str):
-        return ReplicaState(storage, "silent", None)
+        return SurveyedReplica(storage, "silent", None)
     if not report.get(partition_id, False):
-        return ReplicaState(storage, "offline", None)
+        return SurveyedReplica(storage, "offline", None)
     states = {} if metadata is None else {each.connect_string: state for each, state in metadata.replicas.items()}
     is_member = metadata is not None and storage in states and states[storage].is_member_of(metadata.session_id)
     lag = None if mark is None or last_id is None else max(0, mark - last_id)
-    return ReplicaState(storage, "current" if is_member else "behind", lag)
+    return SurveyedReplica(storage, "current" if is_member else "behind", lag)
 
 
 async def _ask_storages(cluster: ClusterHandle, storages: Sequence[str], timeout_s: float) -> dict[str, StorageFacts]:

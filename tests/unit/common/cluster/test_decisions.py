@@ -3,10 +3,10 @@
 import pytest
 
 from waltz.common.cluster.decisions import (
-    Action,
-    Registration,
+    ClusterAction,
+    ClusterSnapshot,
     ServerNode,
-    Snapshot,
+    ServerRegistration,
     decide,
     membership,
     registration,
@@ -23,23 +23,23 @@ def descriptor(server_id: int, *preferred: int) -> ServerDescriptor:
     ("applied_version", "version", "stored_cversion", "cversion", "members", "own", "action"),
     [
         # The same state again, or a descriptor's data changed without a new assignment.
-        (3, 3, 5, 5, {1, 2}, {1}, Action.NOTHING),
-        (3, 3, 5, 5, {}, {}, Action.NOTHING),
+        (3, 3, 5, 5, {1, 2}, {1}, ClusterAction.NOTHING),
+        (3, 3, 5, 5, {}, {}, ClusterAction.NOTHING),
         # Consistent and new, also for those who only watch.
-        (2, 3, 5, 5, {1, 2}, {1}, Action.APPLY),
-        (-1, 0, 5, 5, {1, 2}, {}, Action.APPLY),
+        (2, 3, 5, 5, {1, 2}, {1}, ClusterAction.APPLY),
+        (-1, 0, 5, 5, {1, 2}, {}, ClusterAction.APPLY),
         # Out of date: only who has the smallest id writes.
-        (3, 3, 4, 5, {1, 2}, {1}, Action.WRITE),
-        (3, 3, 4, 5, {1, 2}, {1, 2}, Action.WRITE),
-        (3, 3, 4, 5, {1, 2}, {2}, Action.WAIT),
-        (3, 3, 4, 5, {1, 2}, {}, Action.WAIT),
+        (3, 3, 4, 5, {1, 2}, {1}, ClusterAction.WRITE),
+        (3, 3, 4, 5, {1, 2}, {1, 2}, ClusterAction.WRITE),
+        (3, 3, 4, 5, {1, 2}, {2}, ClusterAction.WAIT),
+        (3, 3, 4, 5, {1, 2}, {}, ClusterAction.WAIT),
         # Written by someone who read older children than the present ones.
-        (3, 4, 6, 5, {7}, {7}, Action.WRITE),
+        (3, 4, 6, 5, {7}, {7}, ClusterAction.WRITE),
         # An own server that is not there does not make a coordinator.
-        (3, 3, 4, 5, {2, 3}, {1}, Action.WAIT),
+        (3, 3, 4, 5, {2, 3}, {1}, ClusterAction.WAIT),
         # Nobody left: the assignment stays, so that generations survive.
-        (3, 3, 4, 5, {}, {1}, Action.CLEAR),
-        (-1, 0, -1, 0, {}, {}, Action.CLEAR),
+        (3, 3, 4, 5, {}, {1}, ClusterAction.CLEAR),
+        (-1, 0, -1, 0, {}, {}, ClusterAction.CLEAR),
     ],
 )
 def test_decide(
@@ -49,10 +49,10 @@ def test_decide(
     cversion: int,
     members: set[int],
     own: set[int],
-    action: Action,
+    action: ClusterAction,
 ) -> None:
     servers = {server_id: descriptor(server_id) for server_id in members}
-    snapshot = Snapshot(version, cversion, PartitionAssignment(stored_cversion, 1, {}), servers)
+    snapshot = ClusterSnapshot(version, cversion, PartitionAssignment(stored_cversion, 1, {}), servers)
     assert decide(applied_version, snapshot, own) is action
 
 
@@ -69,13 +69,13 @@ def test_membership_newest_node_counts_and_undecodable_ones_do_not() -> None:
 @pytest.mark.parametrize(
     ("nodes", "expected"),
     [
-        ([], Registration(None, False, [])),
-        ([ServerNode("s_0", 10, descriptor(1, 2))], Registration("s_0", False, [])),
-        ([ServerNode("s_0", 10, descriptor(1))], Registration("s_0", True, [])),
+        ([], ServerRegistration(None, False, [])),
+        ([ServerNode("s_0", 10, descriptor(1, 2))], ServerRegistration("s_0", False, [])),
+        ([ServerNode("s_0", 10, descriptor(1))], ServerRegistration("s_0", True, [])),
         # Of another session, another server, nobody.
-        ([ServerNode("s_0", 9, descriptor(1, 2))], Registration(None, False, [])),
-        ([ServerNode("s_0", 10, descriptor(2, 2))], Registration(None, False, [])),
-        ([ServerNode("s_0", 10, None)], Registration(None, False, [])),
+        ([ServerNode("s_0", 9, descriptor(1, 2))], ServerRegistration(None, False, [])),
+        ([ServerNode("s_0", 10, descriptor(2, 2))], ServerRegistration(None, False, [])),
+        ([ServerNode("s_0", 10, None)], ServerRegistration(None, False, [])),
         # Two answers were lost.
         (
             [
@@ -83,9 +83,9 @@ def test_membership_newest_node_counts_and_undecodable_ones_do_not() -> None:
                 ServerNode("s_0", 10, descriptor(1)),
                 ServerNode("s_1", 10, descriptor(1, 2)),
             ],
-            Registration("s_2", False, ["s_0", "s_1"]),
+            ServerRegistration("s_2", False, ["s_0", "s_1"]),
         ),
     ],
 )
-def test_registration(nodes: list[ServerNode], expected: Registration) -> None:
+def test_registration(nodes: list[ServerNode], expected: ServerRegistration) -> None:
     assert registration(descriptor(1, 2), nodes, 10) == expected

@@ -11,9 +11,9 @@ from waltz.common.zk.paths import ClusterPaths
 from waltz.common.zk.znodes import ReplicaAssignments
 from waltz.operations.survey.cluster_state import (
     ClusterState,
-    ReplicaState,
     StorageFacts,
-    StorageState,
+    SurveyedReplica,
+    SurveyedStorage,
     parse_storage_metrics,
 )
 
@@ -64,13 +64,13 @@ async def test_nodes_that_do_not_answer_and_replicas_that_are_off() -> None:
         state = await look(nodes, [0, 1])
         zero, one = state.partitions
         assert (zero.high_water_mark, one.high_water_mark) == (None, -1)
-        assert one.replicas[0] == ReplicaState(STORAGES[0], "offline", None)
-        assert one.replicas[1] == ReplicaState(STORAGES[1], "silent", None)
+        assert one.replicas[0] == SurveyedReplica(STORAGES[0], "offline", None)
+        assert one.replicas[1] == SurveyedReplica(STORAGES[1], "silent", None)
         assert "SERVER_PARTITION_HEALTH_CHECK" in zero.problems
         assert "PARTITION_QUORUM_STATUS" in one.problems
         assert state.unwell == 2
         assert state.servers[0].version is None
-        assert state.storages[1]._replace(reason=None) == StorageState(STORAGES[1], False, 0, 0)
+        assert state.storages[1]._replace(reason=None) == SurveyedStorage(STORAGES[1], False, 0, 0)
         assert str(nodes.storages[1].admin_port) in str(state.storages[1].reason)
         assert str(state.servers[0].endpoint) in str(state.servers[0].reason)
         assert one.reasons["PARTITION_QUORUM_STATUS"] == [f"1 of 3 replicas are online: {STORAGES[2]}"]
