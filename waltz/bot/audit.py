@@ -12,10 +12,10 @@ from typing import NamedTuple
 
 
 class Mark(NamedTuple):
-    """What a teller leaves in his row with every transfer."""
+    """A teller's row, written with every transfer."""
 
     number: int
-    """Of the transfer; grows."""
+    """Number of the transfer; grows."""
     session: int
     """The write session; -1 without one."""
 
@@ -39,13 +39,13 @@ class BankEntry(NamedTuple):
 
     transaction_id: int
     balances: Mapping[str, int]
-    """What it has set accounts to."""
+    """New balances by account."""
     marks: Mapping[str, Mark]
-    """By teller."""
+    """Marks by teller."""
 
 
 class Audit:
-    """Told of what tellers were told, and of the log, in any order that leaves each of them in order."""
+    """Takes acknowledgements of tellers and transactions of the log, each in their own order, mixed in any way."""
 
     def __init__(self, opening: Mapping[str, int]) -> None:
         self.transfers = 0
@@ -60,7 +60,7 @@ class Audit:
 
     @property
     def balances(self) -> Mapping[str, int]:
-        """As of the last transaction that was told of."""
+        """Balances as of the last transaction that the audit has seen."""
         return self._balances
 
     def acknowledge(self, teller: str, number: int, transaction_id: int) -> Iterator[str]:

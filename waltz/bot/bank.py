@@ -49,7 +49,7 @@ class SessionRounds:
     def __init__(self, clients: Sequence[Client], partition_id: int) -> None:
         self.rounds = 0
         self.supported: bool | None = None
-        """``None`` as long as nobody has tried."""
+        """``None`` until somebody has tried."""
         self._clients = clients
         self._partition_id = partition_id
 
@@ -74,7 +74,7 @@ class SessionRounds:
         await self._clients[process].renew_session(self._partition_id)
 
     def number(self, process: int) -> int:
-        """Of the session in which a client appends; -1 if there is none."""
+        """Number of the write session in which a client appends; -1 without one."""
         number = self._clients[process].write_session(self._partition_id)
         return -1 if number is None else number
 
@@ -161,7 +161,7 @@ class Bank(Bot):
     # Tellers
 
     async def _serve(self, process: int) -> None:
-        """What one teller does."""
+        """Transfers of one teller, one after the other."""
         transfers = self._draw_transfers()
         while self._operations is None or self._begun < self._operations:
             self._begun += 1
@@ -177,7 +177,7 @@ class Bank(Bot):
             yield from random_transfers(_TRANSFERS_DRAWN, self._options.accounts, random.randrange(1 << 32))
 
     async def _transfer(self, process: int, transfers: Iterator[BankTransfer]) -> None:
-        """Begin one transfer, and tell the audit what became of it."""
+        """Make one transfer, and report its outcome to the audit."""
         source, target, cents, _ = next(transfers)
         teller = f"teller-{process}"
         self._numbers[process] += 1

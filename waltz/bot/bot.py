@@ -1,4 +1,4 @@
-"""What the bots have in common, for whoever runs one and shows how it is."""
+"""The interface of all bots, for the code that runs them and shows their state."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ class Bot(ABC):
         self.journal = journal
         self.troubles = troubles
         self.done = 0
-        """Of what it was asked to do a number of."""
+        """Number of finished operations."""
 
     @property
     @abstractmethod
@@ -25,7 +25,7 @@ class Bot(ABC):
     @property
     @abstractmethod
     def counts(self) -> Mapping[str, int | str]:
-        """What it has done, in words that stand behind or before numbers."""
+        """Counts of the bot's work, by name."""
 
     @abstractmethod
     async def work(self) -> None:

@@ -47,9 +47,9 @@ class Expected:
     def __init__(self) -> None:
         self.quarantine: dict[str, Deviation] = {}
         self.operations = 0
-        """That have ended."""
+        """Number of operations that have ended."""
         self.unknown = 0
-        """Of these, writes and swaps whose outcome is not known."""
+        """Number of these that are writes and swaps of unknown outcome."""
         self._registers: dict[str, Register] = {}
         self._begun: dict[int, tuple[Invoked, list[str]]] = {}
 
@@ -64,7 +64,7 @@ class Expected:
         }
 
     def take(self, event: Header | Invoked | Returned) -> list[Deviation]:
-        """The next event; what is found to be impossible by it."""
+        """Take the next event; returns the deviations that it proves."""
         if isinstance(event, Invoked):
             self._begin(event)
         elif isinstance(event, Returned):
@@ -72,7 +72,7 @@ class Expected:
         return []
 
     def give_up(self) -> list[Deviation]:
-        """Nobody will tell the outcomes of what is under way."""
+        """The outcomes of all operations under way stay unknown."""
         found: list[Deviation] = []
         for op, (invoked, _) in list(self._begun.items()):
             found += self._end(Returned(type="info", op=op, time_ms=invoked.time_ms))
@@ -122,7 +122,7 @@ class Expected:
                 else:
                     self._registers[key].end(returned.op, outcome)
             except Impossible as impossible:
-                found.append(self._deviation(key, invoked, returned, _told(impossible)))
+                found.append(self._deviation(key, invoked, returned, _describe(impossible)))
         if isinstance(invoked.call, ScanCall):
             for key in sorted(rows.keys() - self._registers.keys() - self.quarantine.keys()):
                 what = f"there is a row that nobody wrote: {rows[key]}"
@@ -146,7 +146,7 @@ def _outcome(call: WriteCall | SwapCall | ReadCall | ScanCall, returned: Returne
     return Written(returned.transaction, stamp) if isinstance(call, WriteCall | SwapCall) else None
 
 
-def _told(impossible: Impossible) -> str:
+def _describe(impossible: Impossible) -> str:
     match impossible.outcome:
         case Found(value=None):
             what = "there is no row"

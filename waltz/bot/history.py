@@ -71,7 +71,7 @@ class Invoked(_Line):
     process: int
     """The client that does it."""
     time_ms: int
-    """Of the client's clock, since the epoch. The order of lines does not rest on it."""
+    """Time by the client's clock, since the epoch. The order of lines does not depend on it."""
     call: Call
 
 
@@ -86,9 +86,9 @@ class Returned(_Line):
     conflict: bool = False
     """A swap met another row than the one that it expected."""
     stamp_ms: tuple[int, int] | None = None
-    """Of a swap: bounds of the timestamp of the row, both in."""
+    """Bounds of the timestamp of a swapped row, both included."""
     rows: dict[str, tuple[str, int, int]] | None = None
-    """What was read: value, timestamp and transaction of each key that has a row."""
+    """Result of a read: value, timestamp and transaction of each key that has a row."""
     error: str | None = None
 
 

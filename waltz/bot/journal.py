@@ -14,7 +14,7 @@ MAX_QUARANTINED = 1000
 
 
 class Journal:
-    """Of one run of a bot."""
+    """The journal of one run of a bot."""
 
     def __init__(
         self, bot: str, cluster: str, partition_id: int, history: HistoryFile | None, tell: Callable[[Deviation], None]
@@ -23,7 +23,7 @@ class Journal:
         self.run = secrets.token_hex(4)
         self.expected = Expected()
         self.operations = 0
-        """That have ended in the whole run."""
+        """Number of operations that have ended in the whole run."""
         self.unknown = 0
         self.deviations = 0
         """Found in the whole run, also those that were reset."""

@@ -16,7 +16,7 @@ from waltz.table.face.table import Table
 from waltz.table.stores.registry import canonical
 
 SPACES = ("random", "canary", "bank")
-"""What the keys of bots begin with."""
+"""The prefixes of the keys of bots."""
 
 PROPERTIES: dict[str, object] = {
     "format": "table",
@@ -34,12 +34,12 @@ class Place(NamedTuple):
     clients: int
     store: str
     directory: Path | None
-    """Of the stores of all clients."""
+    """Directory of the stores of all clients."""
     write_sessions: bool
 
 
 class Opened(NamedTuple):
-    """What a bot works with."""
+    """The clients and tables of a bot."""
 
     clients: list[Client]
     tables: list[Table]

@@ -87,7 +87,7 @@ class Prover:
         except BaseException as error:
             self.journal.end(op, "fail", error=error)
             raise
-        self.journal.end(op, "ok", rows={} if row is None else {key: _told(row)})
+        self.journal.end(op, "ok", rows={} if row is None else {key: _history_row(row)})
         return (None, None) if row is None else (_value(row), row.version)
 
     async def scan(self, process: int) -> None:
@@ -99,7 +99,7 @@ class Prover:
         except BaseException as error:
             self.journal.end(op, "fail", error=error)
             raise
-        self.journal.end(op, "ok", rows={self._key(row): _told(row) for row in rows})
+        self.journal.end(op, "ok", rows={self._key(row): _history_row(row) for row in rows})
         self.scans += 1
 
     async def scan_all(self) -> None:
@@ -138,8 +138,8 @@ class Prover:
         return row.key[len(self._space) :].decode("utf-8", "backslashreplace")
 
 
-def _told(row: TableRow) -> tuple[str, int, int]:
-    """As the history has it."""
+def _history_row(row: TableRow) -> tuple[str, int, int]:
+    """The row as it stands in the history."""
     return _value(row), row.timestamp_ms, row.version.transaction_id
 
 

@@ -36,7 +36,7 @@ class Anything:
 ANYTHING = Anything()
 
 Value: TypeAlias = str | Anything | None
-"""Of a row; ``None`` if readers see no row."""
+"""Value of a row; ``None`` if readers see no row."""
 
 
 class Stamp(NamedTuple):
@@ -50,7 +50,7 @@ ANY_STAMP = Stamp(0, 1 << 62)
 
 
 class Found(NamedTuple):
-    """What a reader got: a row, or none."""
+    """The result of a read: a row, or none."""
 
     value: str | None
     timestamp_ms: int | None = None
@@ -63,7 +63,7 @@ class RegisterState(NamedTuple):
     value: Value
     stamp: Stamp
     transaction_id: int | None
-    """``None`` as long as nobody has told it."""
+    """``None`` until it is known."""
 
 
 class Write(NamedTuple):
@@ -139,7 +139,7 @@ class Impossible(Exception):
 
 
 class Register:
-    """Told of the operations on one key: when each begins, and when it ends with which outcome.
+    """Takes the operations on one key: the begin of each, and its end with the outcome.
 
     Numbers of operations are unique. As long as operations are under way, nothing is decided; when the last of them has
     ended, all are checked.
@@ -250,7 +250,7 @@ class Register:
 
 
 def _stamp(each: _Ended) -> Stamp:
-    """Of what an operation writes."""
+    """Stamp of the row that an operation writes."""
     if isinstance(each.operation, Write):
         return Stamp(each.operation.timestamp_ms, each.operation.timestamp_ms)
     return each.outcome.stamp if isinstance(each.outcome, Written | UnknownOutcome) else ANY_STAMP

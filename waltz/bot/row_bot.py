@@ -1,4 +1,4 @@
-"""What the bots have in common that know what each row may be."""
+"""Base of the bots that know the possible values of each row."""
 
 from collections.abc import Mapping, Sequence
 
@@ -28,7 +28,7 @@ class RowBot(Bot):
                 await self.prover.scan(process)
 
     async def _begin(self) -> None:
-        """From here on it is known what every row is."""
+        """From here on the value of every row is known."""
         self._is_known = False
         await self.prover.delete_all(self._keys)
         self._is_known = True

@@ -1,4 +1,4 @@
-"""What a bot shows over HTTP: the four resources of Amza's bot, and metrics."""
+"""HTTP pages of a bot: the four resources of Amza's bot, and metrics."""
 
 from collections.abc import Callable
 

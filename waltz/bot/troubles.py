@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class Troubles:
-    """What fails at present, and how often something has failed."""
+    """Present failures, and the number of all failures."""
 
     def __init__(self, retry_s: float = RETRY_S) -> None:
         self.retry_s = retry_s

@@ -1,4 +1,4 @@
-"""``waltz client``: the cluster as clients see it, and whether it keeps what they append."""
+"""``waltz client``: appends and reads as clients do, and checks that the cluster keeps all appends."""
 
 import argparse
 import asyncio

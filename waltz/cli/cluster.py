@@ -35,10 +35,10 @@ from waltz.table.properties import read_properties
 logger = logging.getLogger(__name__)
 
 CONNECTIVITY_TIMEOUT_S = 60.0
-"""For one server. One of the original tries its storages one after the other."""
+"""Limit for one server. A server of the original tries its storages one after the other."""
 
 MARK_TIMEOUT_S = 1.0
-"""How long owners may take to tell what is committed. Those that are only late are told of in a warning."""
+"""How long owners may take to answer with committed marks. A late answer is a warning, not a failure."""
 
 LATE_S = 1.0
 """How much later than committed a transaction may be at a replica that is well."""
@@ -215,7 +215,7 @@ async def _stragglers(
 
 
 async def _disabled(session: Session, partition_ids: Collection[int]) -> list[int]:
-    """Those of the partitions that are disabled by their properties; nodes that cannot be read say nothing."""
+    """The partitions that are disabled by their properties; unreadable properties are skipped."""
     try:
         names = await session.zookeeper.children(ClusterPaths.of(session.root).all_partition_properties)
     except NoNodeError:

@@ -10,7 +10,7 @@ from waltz.common.version import with_extra
 
 SHELLS = ("bash", "zsh", "fish")
 ASKED = "_ARGCOMPLETE"
-"""Set by what a shell runs to find out what a word may become."""
+"""Set by the shell when it asks for completions."""
 
 _DESCRIPTION = (
     'Print what makes a shell complete commands: eval "$(waltz completion bash)" in ~/.bashrc, the same with zsh in '
@@ -35,7 +35,7 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def answer(grammar: argparse.ArgumentParser) -> None:
-    """End the process with what a word may become, if this is what a shell has asked for."""
+    """Print completions and end the process, if a shell has asked for them."""
     if ASKED in os.environ and importlib.util.find_spec("argcomplete") is not None:
         import argcomplete
 

@@ -10,7 +10,7 @@ from waltz.common.version import with_extra
 from waltz.local.java import find_java
 
 NEEDED = ("tqdm", "pyspark", "pyarrow")
-"""What the demo imports and an installation without extras lacks. A missing matplotlib costs it a plot only."""
+"""Imports of the demo that an installation without extras lacks. Without matplotlib only the plot is missing."""
 
 _DESCRIPTION = (
     "Several processes, each with a database of its own, move money between accounts through the log, under locks. At "

@@ -184,7 +184,7 @@ def _dump(options: argparse.Namespace, segment: InspectedSegment) -> None:
 
 
 def _dump_json(checks: Iterable[RecordCheck]) -> int:
-    """One line for each; returns how many are damaged."""
+    """Print one line for each record; returns the number of damaged ones."""
     damaged = 0
     for check in checks:
         if check.record is None or not check.index_ok:
@@ -210,7 +210,7 @@ def _record_row(record: Record, deserializer: Deserializer | None) -> list[str]:
 
 
 def _readable(deserializer: Deserializer, data: bytes) -> str:
-    """What the user's function makes of a payload, or why it makes nothing of it: the others are worth seeing too."""
+    """The result of the user's function for a payload, or its error: the other payloads are worth seeing, too."""
     try:
         return str(deserializer(data))
     except Exception as error:
@@ -298,7 +298,7 @@ def _lines(names: Sequence[str], rows: Iterable[Sequence[str]], widths: Sequence
 
 
 def _blocks(names: Sequence[str], rows: Iterable[Sequence[str]], _widths: Sequence[int]) -> Iterator[str]:
-    """For narrow terminals: every cell on lines of its own, below each other."""
+    """The layout for narrow terminals: one cell below the other."""
     for row in rows:
         for name, cell in zip(names, row, strict=True):
             yield f"{name.lower()}: {cell}" if "\n" not in cell else f"{name.lower()}:\n{cell}"

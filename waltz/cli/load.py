@@ -21,7 +21,7 @@ LOCK_NAME = "performance-lock"
 
 
 class Load(NamedTuple):
-    """What to append."""
+    """Size and shape of a load."""
 
     transactions: int
     """Transactions of each producer."""
@@ -33,25 +33,25 @@ class Load(NamedTuple):
     interval_s: float
     """Mean time between two transactions of a producer that come due in an open loop; 0: a closed loop."""
     lock_pool_size: int
-    """Each transaction writes one of so many locks; 0: none."""
+    """Number of locks, of which each transaction writes one; 0: no locks."""
 
 
 class Measured(NamedTuple):
-    """What came of it."""
+    """Result of a load."""
 
     latencies_s: "array[float]"
-    """Of each transaction, in the order in which they were committed."""
+    """Latency of each transaction, in the order of their commits."""
     committed_s: "array[float]"
-    """When each was, since the beginning."""
+    """Time of each commit since the beginning of the load."""
     duration_s: float
     retries: int
-    """How often a transaction was decided again, because somebody had changed its lock."""
+    """Number of repeated decisions, because the lock of the transaction had changed."""
 
 
 async def produce(
     clients: Sequence[Client], load: Load, chance: random.Random, done: Callable[[int], object]
 ) -> Measured:
-    """Append from all clients at a time, ``done`` being told of each. Raises ``WaltzError``."""
+    """Append from all clients at the same time; ``done`` is called for each commit. Raises ``WaltzError``."""
     run = _Run(load, chance, done)
     work: list[asyncio.Future[None]] = []
     for client in clients:
@@ -71,7 +71,7 @@ async def produce(
 
 
 class _Run:
-    """What all producers have in common while they append."""
+    """State that all producers share."""
 
     def __init__(self, load: Load, chance: random.Random, done: Callable[[int], object]) -> None:
         self._load = load
@@ -148,12 +148,12 @@ async def _append_locked(client: Client, partition_id: int, data: bytes, lock_id
 
 
 class Read(NamedTuple):
-    """What reading a log took."""
+    """Result of reading a log."""
 
     transactions: int
     data_bytes: int
     duration_s: float
-    """From the first batch to the last."""
+    """Seconds from the first batch to the last."""
 
 
 async def consume(client: Client, begins: list[int], ends: list[int], done: Callable[[int], object]) -> Read:

@@ -1,4 +1,4 @@
-"""What a load has measured, in numbers and in a picture."""
+"""The measurements of a load, as numbers and as a picture."""
 
 import importlib.util
 import json
@@ -69,7 +69,7 @@ def lines_of(found: dict[str, Json]) -> list[str]:
 
 
 def check_report(directory: Path | None) -> None:
-    """Raises ``WaltzError`` when a report could not be written: it is told before the load runs, not after."""
+    """Raise ``WaltzError`` unless the report can be written: before the load runs, not after it."""
     if directory is None:
         return
     if importlib.util.find_spec("matplotlib") is None:

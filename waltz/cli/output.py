@@ -1,4 +1,4 @@
-"""What commands print: lines for people, fitted to their terminal, or JSON for programs; questions, and their input."""
+"""Output of commands: lines for people, fitted to their terminal, or JSON for programs; questions and answers."""
 
 import argparse
 import base64
@@ -59,7 +59,7 @@ def show(options: argparse.Namespace, document: Json, lines: Iterable[str]) -> N
 
 
 def escape_output() -> None:
-    """Have what a terminal or pipe cannot show stand as ``\\u00e9``, which JSON reads as what it was."""
+    """Print characters that the terminal cannot show as ``\\u00e9``, which JSON decodes again."""
     codecs.register_error(_ESCAPE, _escaped)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # not in a notebook, nor where there is none
@@ -160,7 +160,7 @@ def standard_input() -> BinaryIO:
 
 
 class _InterruptibleInput(io.RawIOBase):
-    """Reads what there is, as it comes."""
+    """Reads the available bytes, as they come."""
 
     def __init__(self, source: io.BufferedReader) -> None:
         self._source = source

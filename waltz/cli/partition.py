@@ -1,4 +1,4 @@
-"""``waltz partition``: what is configured for partitions."""
+"""``waltz partition``: the properties of partitions."""
 
 import argparse
 import json
@@ -13,7 +13,7 @@ from waltz.table.properties import CHANGE, PartitionProperties, StoredProperties
 
 
 class Assignment(NamedTuple):
-    """A property and what it is to be; ``None`` takes it back to its default."""
+    """A property and its new value; ``None`` resets it to its default."""
 
     key: str
     value: object

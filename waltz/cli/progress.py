@@ -1,14 +1,14 @@
-"""How far long work has come, for who waits at a terminal."""
+"""Progress bars for long commands at a terminal."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 _DELAY_S = 1.0
-"""What is done sooner is not shown."""
+"""Work that ends earlier shows no bar."""
 
 
 def _unseen(_count: int) -> None:
-    """Nobody is shown it."""
+    """Without tqdm there is no bar."""
 
 
 @contextmanager

@@ -21,12 +21,12 @@ HttpAddress = Endpoint | int
 
 
 class SessionMetrics(NamedTuple):
-    """What the owner of a partition has seen of write sessions since it owns the partition."""
+    """Counts of write sessions by the owner of a partition, since it owns the partition."""
 
     exclusive_holder: int | None
     """The client that holds an exclusive session."""
     appends: int
-    """Those that were let in under a session."""
+    """Appends that were accepted under a write session."""
     fences: int
     fenced_appends: int
     """Appends refused because of their session."""
@@ -40,12 +40,12 @@ class SessionMetrics(NamedTuple):
 
 
 class ServerMetrics(NamedTuple):
-    """What one server tells."""
+    """The metrics of one server, as far as commands need them."""
 
     endpoint: str
-    """By which the cluster knows the server."""
+    """The server's ``host:port`` in the cluster."""
     sessions: dict[int, SessionMetrics]
-    """By partition; nothing from a server that knows no write sessions."""
+    """By partition; empty for a server without write sessions."""
 
 
 def add_http_option(parser: argparse.ArgumentParser, what_for: str) -> None:

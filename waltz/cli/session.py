@@ -1,4 +1,4 @@
-"""What most commands need: options that look alike everywhere, and a connection to the cluster of a ``-c`` file."""
+"""The base of most commands: their common options, and the connection to the cluster of a ``-c`` file."""
 
 import argparse
 import asyncio
@@ -38,7 +38,7 @@ class Session(NamedTuple):
     root: str
     tls: ssl.SSLContext | None
     config: CliConfig | None = None
-    """From which it was made."""
+    """The configuration of the command."""
 
     @property
     def cluster(self) -> ClusterHandle:

@@ -180,7 +180,7 @@ def _row(partition: SurveyedPartition) -> tuple[object, ...]:
 
 
 def _replicas(replicas: tuple[SurveyedReplica, ...]) -> str:
-    """The exceptions by name: what is well needs no more than its number."""
+    """Replicas that are not current are named, the others counted."""
     well = [each for each in replicas if each.state == "current" and each.lag in (0, None)]
     others = [
         f"{each.storage} {each.state}" + (f" -{each.lag}" if each.lag else "") for each in replicas if each not in well

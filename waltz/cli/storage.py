@@ -31,7 +31,7 @@ from waltz.storage.remote.admin_client import StorageAdminClient
 from waltz.storage.remote.client import StorageClient
 
 MARK_TIMEOUT_S = 10.0
-"""How long a repair waits for the owner of a partition to tell what is committed."""
+"""How long a repair waits for the owner of a partition to answer with the committed mark."""
 
 
 def register(nouns: Nouns) -> None:

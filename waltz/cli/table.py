@@ -363,7 +363,7 @@ async def _sweep(options: argparse.Namespace, client: Client) -> None:
 
 
 async def _sweep_one(options: argparse.Namespace, table: Table) -> tuple[str, dict[str, Json]]:
-    """What was done, or would be: for people, and for programs."""
+    """Sweep one partition; returns the changes that were made, or would be, as a line and as JSON."""
     if not any(table.properties.ages):
         return "its properties have no ages", {"due": False}
     if options.dry_run:

@@ -19,7 +19,7 @@ STANDARD = "-"
 """In place of a file: the standard output, or input."""
 
 MAX_BATCH_BYTES = 1 << 20
-"""Of keys and values; a row that is larger is a transaction of its own."""
+"""Bytes of keys and values in a transaction; a larger row is a transaction of its own."""
 
 
 async def export_rows(table: Table, file: str, file_format: str, encoding: str, prefix: bytes | None) -> int:
@@ -39,7 +39,7 @@ async def export_rows(table: Table, file: str, file_format: str, encoding: str, 
 
 @contextmanager
 def _output(file: str) -> Iterator[IO[str]]:
-    """What is written appears under its name when it is whole."""
+    """A file that appears under its name when it is complete."""
     if file == STANDARD:
         sys.stdout.reconfigure(encoding="utf-8", newline="")  # type: ignore[union-attr]  # of a process, it is a text file
         yield sys.stdout
@@ -98,7 +98,7 @@ def _written(count: int) -> str:
 
 @contextmanager
 def _input(file: str) -> Iterator[tuple[BinaryIO, int | None]]:
-    """What to read, and its size if that is known."""
+    """The input, and its size if that is known."""
     if file == STANDARD:
         yield standard_input(), None
         return

@@ -83,14 +83,14 @@ def to_json(row: TableRow, encoding: str = "utf-8") -> str:
 
 
 def to_line(row: TableRow, encoding: str = "utf-8") -> str:
-    """A row for somebody who reads it: prefix, key and value, with tabulators between them."""
+    """A row for people: prefix, key and value, with tabs between them."""
     value = "(null)" if row.value is None else to_text(row.value, encoding, printable=True)
     prefix, key = (to_text(part, encoding, printable=True) if part else "" for part in (row.prefix, row.key))
     return f"{prefix}\t{key}\t{'(deleted)' if row.tombstone else value}"
 
 
 def row_writer(file: IO[str], file_format: str, encoding: str = "utf-8") -> Callable[[TableRow], object]:
-    """What writes rows to a file of one of the :data:`FORMATS`; CSV begins with the names of its columns."""
+    """A writer of rows in one of the :data:`FORMATS`; CSV begins with the names of its columns."""
     if file_format == "jsonl":
         return lambda row: file.write(to_json(row, encoding) + "\n")
     writer = csv.writer(file)
@@ -166,9 +166,15 @@ def _read_csv(lines: Iterable[str]) -> Iterator[NumberedRow]:
         yield NumberedRow(reader.line_num, row)
 
 
+def _field_count(values: Iterable[object]) -> int:
+    """The fields of a line, of which the reader has made values: None for a missing one, a list of surplus ones."""
+    return sum(len(value) if isinstance(value, list) else value is not None for value in values)
+
+
 def _csv_row(fields: dict[str, str]) -> Row:
-    if None in fields or None in fields.values():
-        raise TextError("it has not as many fields as there are columns")
+    expected, found = len(fields) - (None in fields), _field_count(fields.values())
+    if found != expected:
+        raise TextError(f"expected {expected} fields, found {found}")
     flags = {name: _BOOLEANS.get(fields.get(name, "")) for name in ("tombstone", "null")}
     for name, flag in flags.items():
         if flag is None:

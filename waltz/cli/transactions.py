@@ -157,7 +157,7 @@ async def _append_lines(options: argparse.Namespace, client: Client, ids: list[i
 
 
 def _failed(error: AppendManyError, lines: Sequence[int]) -> str:
-    """What is to be known to append the rest, and nothing twice."""
+    """Where to resume, so that the rest is appended and nothing twice."""
     missing: list[int] = []
     unknown: list[int] = []
     for line, outcome in zip(lines, error.outcomes, strict=True):

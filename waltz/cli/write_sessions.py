@@ -1,4 +1,4 @@
-"""``waltz session``: who may write to partitions, and how an operator puts an end to what older writers have sent."""
+"""``waltz session``: shows write sessions of partitions, and fences older writers."""
 
 import argparse
 
@@ -109,7 +109,7 @@ def _document(
     answer: SessionAnswer | str,
     metrics: SessionMetrics | None,
 ) -> dict[str, Json]:
-    """The same in JSON. What is not known, or not there, is null; ``version`` is the owner's."""
+    """The same as JSON. An unknown or missing value is null; ``version`` is the owner's."""
     known = answer if isinstance(answer, SessionAnswer) else None
     document: dict[str, Json] = {
         "partition": partition_id,

@@ -16,7 +16,7 @@ COLUMNS = (
     *("id", "owner", "generation", "session", "mark", "rate", "p99_ms", "lag"),
     *("replicas", "severity", "problems"),
 )
-"""What the entries of a partition are; each replica is the place of its storage in the list, its state, and its lag."""
+"""Names of a partition's entries; a replica is the index of its storage in the list, its state, and its lag."""
 
 CURRENT = "current"
 
@@ -30,19 +30,19 @@ class ReplicaFacts(NamedTuple):
 
 
 class PartitionFacts(NamedTuple):
-    """What a server knows of a partition of its own."""
+    """Facts that a server has about a partition that it owns."""
 
     p99_ms: float | None
-    """Of appends, over the last step of the history; None if there were none."""
+    """99th percentile of append latency over the last step of the history; None without appends."""
     replicas: Sequence[ReplicaFacts]
 
 
 Facts = Callable[[int], PartitionFacts | None]
-"""Of one of this server's partitions; None if it is not."""
+"""Facts about a partition; None if this server does not own it."""
 
 
 def cluster_parts(state: ClusterState, facts: Facts) -> Iterator[str]:
-    """The document in parts to be joined, one for each partition: so much can be made without a pause."""
+    """The document in parts to be joined, one for each partition, so that the loop can pause between them."""
     silent = silent_storages(state)
     places = {storage: place for place, storage in enumerate(_storages(state))}
     head: dict[str, Json] = {
@@ -72,7 +72,7 @@ def cluster_parts(state: ClusterState, facts: Facts) -> Iterator[str]:
 
 
 def _storages(state: ClusterState) -> dict[str, dict[str, Json]]:
-    """Those that are known, and those that only partitions name."""
+    """All storages: those in the cluster, and those that only partitions name."""
     found: dict[str, dict[str, Json]] = {
         storage.storage: {**storage._asdict(), "reason": None if storage.reason is None else shortened(storage.reason)}
         for storage in state.storages
@@ -112,7 +112,7 @@ def _row(
 
 
 def reasons(partition: SurveyedPartition) -> list[Json]:
-    """What is wrong with one partition, at length."""
+    """The problems of one partition, with their reasons."""
     return [
         {
             "severity": words.severity,

@@ -24,12 +24,12 @@ class History:
         self.last_step = -1
         """The last one recorded."""
         self.steps = steps
-        """How many are kept."""
+        """Number of steps that are kept."""
         self._values: dict[str, array[float]] = {}
         self._written: dict[str, int] = {}
 
     def record(self, step: int, values: Mapping[str, float | None]) -> None:
-        """The values of a step, which is later than all before; what is left out, or None, is a gap."""
+        """Record the values of a step, which is later than all before; a missing value, or None, is a gap."""
         if step <= self.last_step:
             raise ValueError(f"step {step} is not behind step {self.last_step}")
         self._forget(step)

@@ -38,16 +38,16 @@ History = Mapping[str, Sequence[float | None]]
 
 
 class Here(NamedTuple):
-    """What the server that serves the console tells of itself. All are called on the loop, and quick."""
+    """Facts about the server that serves the console. All are called on the loop and return at once."""
 
     about: Callable[[], dict[str, Json]]
-    """Who it is, and how it is."""
+    """Identity and state of the server."""
     facts: Callable[[int], PartitionFacts | None]
-    """Of one of its partitions."""
+    """Facts about one of its partitions."""
     history: Callable[[], History]
-    """Of all its partitions together."""
+    """Series of all its partitions together."""
     history_of: Callable[[int], History | None]
-    """Of a partition that it has, or had within the last hour."""
+    """Series of a partition that it owns, or owned within the last hour."""
 
 
 def make_pages(here: Here, surveyor: Surveyor) -> dict[str, Page]:

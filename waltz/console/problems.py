@@ -17,11 +17,11 @@ WARNING = "warning"
 
 
 class Words(NamedTuple):
-    """How a failed check is called."""
+    """The words for a failed check."""
 
     severity: str
     short: str
-    """For one partition in a table."""
+    """Text for one partition in a table."""
     one: str
     """Behind "partition 7"."""
     many: str
@@ -72,18 +72,18 @@ _PLACES = Check.PARTITION_ASSIGNMENT_ZK_STORAGE_CONSISTENCY.name
 
 
 class Problem(NamedTuple):
-    """One line of what is wrong."""
+    """One line in the list of problems."""
 
     severity: str
     text: str
     partitions: str
-    """Those that it concerns, such as ``0-6,9``; empty for nodes."""
+    """The partitions concerned, such as ``0-6,9``; empty for nodes."""
     detail: str
     """Why, or an example of it."""
 
 
 def silent_storages(state: ClusterState) -> set[str]:
-    """Those that do not answer."""
+    """The storages that do not answer."""
     return {storage.storage for storage in state.storages if not storage.answers}
 
 
@@ -135,5 +135,5 @@ def find_problems(state: ClusterState) -> list[Problem]:
 
 
 def shortened(text: str) -> str:
-    """As much of a text as a line takes."""
+    """The text, cut to the length of a line."""
     return text if len(text) <= _MAX_TEXT else f"{text[: _MAX_TEXT - 1]}…"

@@ -16,11 +16,11 @@ from waltz.console.document import Facts, cluster_parts
 from waltz.operations.survey.cluster_state import PARTITIONS_AT_ONCE, ClusterState, SurveyedPartition
 
 INTERVAL_S = 5.0
-"""From the end of a survey to the beginning of the next, at least."""
+"""Least pause between two surveys."""
 PAUSE_SHARE = 9
-"""The pause behind a survey is so many times as long as that was."""
+"""Length of the pause after a survey, in durations of that survey."""
 LIMIT_S = 30.0
-"""For all of a survey."""
+"""Time limit of a survey."""
 RATE_MAX_S = 60.0
 """When the last survey was longer ago rates are unknown: they would be those of a time that is over."""
 
@@ -29,10 +29,10 @@ Look = Callable[[ClusterState | None], Awaitable[ClusterState]]
 
 
 class Seen(NamedTuple):
-    """What is known at present."""
+    """The last survey as the page gets it."""
 
     number: int
-    """Of the survey; 0 before the first."""
+    """Number of the survey; 0 before the first."""
     text: str
     """The document; empty before the first survey."""
     age_s: float | None
@@ -57,7 +57,7 @@ class Surveyor:
         self._closed = False
 
     def see(self) -> Seen:
-        """What is known; begins the next survey when it is due."""
+        """The last survey; begins the next one when it is due."""
         now_s = asyncio.get_running_loop().time()
         if self._task is None and now_s >= self._next_s and not self._closed:
             self._task = owned(self._survey(), "a survey for the console", self._failed)
@@ -65,7 +65,7 @@ class Surveyor:
         return Seen(self._number, self._text, age_s, self._task is not None, self._error)
 
     def partition(self, partition_id: int) -> SurveyedPartition | None:
-        """What the last survey found of a partition."""
+        """The state of a partition by the last survey."""
         known = () if self._state is None else self._state.partitions
         return known[partition_id] if partition_id < len(known) else None
 

@@ -33,7 +33,7 @@ SETTLE_TIMEOUT_S = 180.0
 
 
 class DemoOptions(NamedTuple):
-    """What to run."""
+    """Options of the demo."""
 
     transactions: int
     input: Path | None
@@ -49,7 +49,7 @@ class DemoOptions(NamedTuple):
 
 
 class Settled(NamedTuple):
-    """What one teller found at the end."""
+    """Result of one teller."""
 
     high_water_mark: int
     committed: int
@@ -59,7 +59,7 @@ class Settled(NamedTuple):
 
 
 class TellersOutcome(NamedTuple):
-    """What the tellers did together."""
+    """Result of all tellers together."""
 
     transfers: int
     refused: int
@@ -69,7 +69,7 @@ class TellersOutcome(NamedTuple):
 
 
 class LogFindings(NamedTuple):
-    """What Spark found in the log."""
+    """Result of Spark's queries of the log."""
 
     balances: dict[str, int]
     pipeline: pipeline.PipelineOutcome | None
@@ -113,7 +113,7 @@ def _directory(wanted: Path | None) -> Iterator[Path]:
 
 
 def _inspect(path: Path, rejects: Path | None) -> int:
-    """Read the input once; say what is wrong with it. Returns the number of usable transfers."""
+    """Read the input once and report its defects. Returns the number of usable transfers."""
     shown: list[Rejected] = []
     with contextlib.ExitStack() as stack:
         keep: Callable[[Rejected], object] = shown.append
@@ -187,7 +187,7 @@ def _start_teller(
 
 
 def _read(index: int, output: IO[bytes], messages: "queue.Queue[tuple[int, Message]]") -> None:
-    """Pass on what a teller says, and that it has ended."""
+    """Pass on the lines of a teller, and its end."""
     with contextlib.suppress(ValueError, OSError):
         for line in output:
             messages.put((index, json.loads(line)))

@@ -56,7 +56,7 @@ class Ledger:
         )
 
     def commit(self) -> None:
-        """Make what was applied durable, together with its position."""
+        """Make all applied transfers durable, together with the position."""
         if self._uncommitted:
             self._database.execute(
                 "INSERT INTO position VALUES (?, ?) "

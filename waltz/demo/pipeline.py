@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 MICRO_BATCHES = 6
-"""About so many of them read the log."""
+"""Approximate number of micro-batches that read the log."""
 TIMEOUT_S = 300.0
 POLL_INTERVAL_S = 0.05
 PLOT = "pipeline.png"
@@ -39,7 +39,7 @@ class ResultTable(NamedTuple):
 
 
 class PipelineOutcome(NamedTuple):
-    """What came of it."""
+    """Result of the pipeline."""
 
     exact: bool
     """Both tables are what the batch says."""

@@ -1,4 +1,4 @@
-"""What the progress reports of a streaming query say about throughput and lag, and a plot of it."""
+"""Throughput and lag of a streaming query by its progress reports, and their plot."""
 
 import datetime as dt
 import itertools
@@ -15,7 +15,7 @@ class Sample(NamedTuple):
     """One micro-batch that had rows."""
 
     run: str
-    """Of which run of the query; a restart begins another one."""
+    """Id of the run of the query; a restart begins another run."""
     began_s: float
     """Seconds of the epoch."""
     seconds: float

@@ -49,7 +49,7 @@ class TellerOptions(NamedTuple):
 
 
 class Counts:
-    """What happened so far."""
+    """Counts of transfers so far."""
 
     def __init__(self) -> None:
         self.committed = 0
@@ -134,7 +134,7 @@ class Teller(WaltzClientCallbacks):
             self._waiting.pop(0)[1].set_result(None)
 
     def uncaught_exception(self, partition_id: int, transaction_id: int, error: BaseException) -> None:
-        """Say what is wrong; the client tries again."""
+        """Report the error; the client tries again."""
         print(f"applying transaction {transaction_id} failed: {error!r}", file=sys.stderr, flush=True)
 
     async def applied(self, high_water_mark: int) -> None:

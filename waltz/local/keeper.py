@@ -31,7 +31,7 @@ _STATE, _START_TIME = 3, 22  # fields of /proc/PID/stat, as proc(5) counts them
 
 
 class Kept(NamedTuple):
-    """What the keeper of a running cluster has written down."""
+    """The record of a running cluster, as its keeper has written it."""
 
     keeper: int
     """Process id of the keeper; 0 as long as it has written down nothing."""
@@ -122,7 +122,7 @@ def _running_already(directory: Path) -> WaltzError:
 
 
 def running(directory: Path) -> Kept | None:
-    """What runs in ``directory``, ``None`` if nothing does. A node that has ended is left out at once."""
+    """The cluster that runs in ``directory``, or ``None``. A node that has ended is left out at once."""
     try:
         descriptor = os.open(directory / LOCK_FILE, os.O_RDONLY)
     except FileNotFoundError:

@@ -75,7 +75,7 @@ class LocalZooKeeper:
 
     @property
     def log_path(self) -> Path:
-        """What the server says."""
+        """The output of the server."""
         if self._directory is None:
             raise LocalZooKeeperError("ZooKeeper has not been started")
         return self._directory / "zookeeper.log"

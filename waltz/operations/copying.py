@@ -10,7 +10,7 @@ from waltz.storage.remote.admin_client import StorageAdminClient
 from waltz.storage.remote.client import StorageClient
 
 FIRST_BATCH_RECORDS = 16
-"""As long as it is not known how large they are."""
+"""Until the size of the records is known."""
 
 MAX_BATCH_RECORDS = 1000
 """A node of the original puts as many into an answer as it is asked for, however large they are."""
@@ -28,14 +28,14 @@ class Copied(NamedTuple):
 
 
 class Pace:
-    """A limit on bytes in time, without a reserve: what was not used is lost."""
+    """A limit on bytes per second, without credit: unused bytes are lost."""
 
     def __init__(self, bytes_per_s: float, now_s: float) -> None:
         self._bytes_per_s = bytes_per_s
         self._due_s = now_s
 
     def pause_s(self, size_bytes: int, now_s: float) -> float:
-        """How long to wait after so many bytes have been moved, before the next ones are."""
+        """The pause in seconds after ``size_bytes`` have been moved, before the next bytes are."""
         self._due_s = max(self._due_s + size_bytes / self._bytes_per_s, now_s)
         return self._due_s - now_s
 

@@ -1,4 +1,4 @@
-"""A new replica gets what is committed before any server knows of it, while the partition goes on."""
+"""Copies all committed records to a new replica before any server knows of it, while the partition stays in use."""
 
 import asyncio
 import contextlib
@@ -25,21 +25,21 @@ SHORT_ROUND_S = 1.0
 """A round that took no longer leaves no more than came in that time: that is left to the servers."""
 
 LOSING_ROUNDS = 3
-"""A copy that is no nearer to the end after so many rounds never gets there."""
+"""Number of consecutive rounds without progress after which the copy is given up."""
 
 Progress = Callable[[str, int, str], contextlib.AbstractContextManager[Callable[[int], object]]]
-"""Shows how far work is: what it is, how much there is of it, and of which unit; what it gives takes what was done."""
+"""Shows progress, given a title, the total and its unit; the value of the context takes the amount that was done."""
 
 
 class FillOptions(NamedTuple):
     """How a replica is filled."""
 
     bytes_per_s: int
-    """The limit of what is copied, with the records' headers."""
+    """The limit of the copying; headers of records count."""
     mark_timeout_s: float
-    """How long the owner of the partition may take to tell what is committed."""
+    """How long the owner of the partition may take to answer with the committed mark."""
     preferred_source: str
-    """Which replica is read as long as it can be."""
+    """The replica that is read as long as it answers."""
 
 
 class ReplicaFilling:
@@ -84,7 +84,7 @@ class ReplicaFilling:
             await admin.set_available([partition_id], True)
 
     async def _keep_certain(self, data: StorageClient, info: SessionInfo) -> None:
-        """Start from the low-water mark: above it may be a batch that has none yet, or what a former life has left."""
+        """Start from the low-water mark: records above it may be of an unfinished batch or an earlier assignment."""
         session_id, partition_id = info.session_id, self._partition_id
         await data.last_session_info(session_id, partition_id, offline=True, timeout_s=TIMEOUT_S)
         self._current = await data.max_transaction_id(session_id, partition_id, offline=True, timeout_s=TIMEOUT_S)
@@ -94,7 +94,7 @@ class ReplicaFilling:
             )
 
     async def _follow(self, admin: StorageAdminClient, data: StorageClient, info: SessionInfo) -> None:
-        """Copy round by round, each up to what is committed when it begins, until one was short."""
+        """Copy in rounds, each up to the mark that is committed when it begins, until a round was short."""
         loop = asyncio.get_running_loop()
         losing, missing_before = 0, None
         while True:

@@ -15,11 +15,11 @@ from waltz.common.zk.znodes import PartitionAssignment, ServerDescriptor
 
 
 class PreferenceChange(NamedTuple):
-    """A change of what one server prefers."""
+    """A change of one server's preferred partitions."""
 
     server_id: int
     add: bool
-    """Or remove."""
+    """Whether the partitions are added to the preferred ones; else they are removed."""
     partition_ids: tuple[int, ...]
 
 
@@ -32,7 +32,7 @@ class PartitionMove(NamedTuple):
 
 
 class Ownership(NamedTuple):
-    """Who is there, what they prefer, and who has what."""
+    """The servers of a cluster, their preferred partitions, and the assignment."""
 
     assignment: PartitionAssignment
     partition_count: int
@@ -45,7 +45,7 @@ class Ownership(NamedTuple):
         }
 
     def after(self, changes: Iterable[PreferenceChange]) -> "Ownership":
-        """What the policy makes of them, one after the other."""
+        """The ownership after the changes, made one after the other, as the policy assigns partitions."""
         now = self
         for change in changes:
             servers = tuple(_changed(server, change) for server in now.servers)
@@ -54,7 +54,7 @@ class Ownership(NamedTuple):
         return now
 
     def follows(self, change: PreferenceChange) -> bool:
-        """Whether the server, if it is there, has changed what it prefers."""
+        """Whether the server has made the change; true for a server that is gone."""
         for server in self.servers:
             if server.server_id == change.server_id:
                 preferred = set(server.preferred_partitions)
@@ -80,7 +80,7 @@ def _changed(server: ServerDescriptor, change: PreferenceChange) -> ServerDescri
 
 
 def moves_between(before: Ownership, after: Ownership) -> list[PartitionMove]:
-    """What gets another owner."""
+    """The partitions whose owners differ."""
     old, new = before.owners(), after.owners()
     return [
         PartitionMove(partition_id, old.get(partition_id), new.get(partition_id))

@@ -35,7 +35,7 @@ class PartitionPlan(NamedTuple):
     """The changes that a planner wants, and the moves that follow from them."""
 
     ownership: Ownership
-    """From which the plan was made."""
+    """The state from which the plan was made."""
     changes: list[PreferenceChange]
     moves: list[PartitionMove]
 

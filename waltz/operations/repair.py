@@ -1,4 +1,4 @@
-"""What ``waltz storage repair`` does: damaged records of one node come from the other replicas of the partition."""
+"""Repairs damaged records of one node with those of the other replicas of the partition."""
 
 import logging
 from collections.abc import Callable
@@ -16,18 +16,18 @@ from waltz.storage.remote.admin_client import StorageAdminClient
 logger = logging.getLogger(__name__)
 
 FETCH_RECORDS = 1000
-"""So many records are asked of another replica at once (it bounds the bytes)."""
+"""Number of records requested from another replica at once; the replica bounds their bytes."""
 
 
 class Roles(NamedTuple):
-    """Who may give records, and whether the next recovery of the partition counts what the damaged node holds."""
+    """The replicas that may serve records, and whether the damaged node has a vote in the partition's next recovery."""
 
     sources: tuple[Source, ...]
     node_may_vote: bool
 
 
 class Repaired(NamedTuple):
-    """What a repair has done."""
+    """The result of a repair: ids of transactions, both ends included, and the number of restored ones."""
 
     missing: tuple[tuple[int, int], ...]
     restored: int

@@ -17,7 +17,7 @@ class ReplicaMove(NamedTuple):
     """A replica that is on its way, as ZooKeeper keeps it from before the first step until after the last one."""
 
     source: str
-    """Connect string of the storage node that gives it up."""
+    """Connect string of the storage node that gives the replica up."""
     destination: str
 
     def encode(self) -> bytes:
@@ -39,23 +39,23 @@ class ReplicaMove(NamedTuple):
 
 
 class PartitionView(NamedTuple):
-    """What ZooKeeper and the storages say of a partition."""
+    """The state of a partition, by ZooKeeper and its storages."""
 
     assigned: frozenset[str]
-    """The storages that are to hold it."""
+    """The storages that it is assigned to."""
     listed: frozenset[str]
-    """Those that its metadata list: they decide what is committed when the next session begins."""
+    """The storages in its metadata: they decide what is committed when the next store session begins."""
     current: frozenset[str]
-    """Those of them that take full part in the present session, answer, and have it online."""
+    """Members of the present store session that answer and have the partition online."""
     holding: Mapping[str, bool | None]
     """Whether source and destination have it; None of one that does not answer."""
     groups: Mapping[str, int]
     move: ReplicaMove | None
-    """What is on its way already."""
+    """The move that has begun, if any."""
 
 
 class ReplicaStep(enum.Enum):
-    """What is to be done next. The values are meant for people, and speak of the storage that is concerned."""
+    """A step of a move. The values are sentences for operators."""
 
     FILL = "what is committed is copied to {joining}, which is then assigned to the partition"
     JOIN = "{joining} takes full part in the store session"
@@ -70,7 +70,7 @@ class StepRefused(WaltzError):
 
 
 class NotYetSettled(StepRefused):
-    """The same, where waiting may help."""
+    """A step that may become possible by itself."""
 
 
 def next_step(view: PartitionView, move: ReplicaMove) -> ReplicaStep | None:
@@ -92,7 +92,7 @@ def next_step(view: PartitionView, move: ReplicaMove) -> ReplicaStep | None:
 
 
 def next_step_back(view: PartitionView, move: ReplicaMove) -> ReplicaStep | None:
-    """The same for a move that is taken back: its destination leaves."""
+    """The next step of a move that is taken back: its destination leaves."""
     _check_other(view, move)
     if view.move is None:
         return None
@@ -171,7 +171,7 @@ def check_move(view: PartitionView, move: ReplicaMove) -> list[ReplicaStep]:
 
 
 def check_back(view: PartitionView, move: ReplicaMove) -> list[ReplicaStep]:
-    """The same for a move that is taken back."""
+    """All steps that are left of a move that is taken back. Raises :class:`StepRefused` like :func:`check_move`."""
     steps: list[ReplicaStep] = []
     while (step := next_step_back(view, move)) is not None:
         check_step(view, step, leaving=move.destination, joining=move.source)
@@ -189,7 +189,7 @@ def check_step(view: PartitionView, step: ReplicaStep, *, leaving: str, joining:
 
 
 def after(view: PartitionView, step: ReplicaStep, *, leaving: str, joining: str) -> PartitionView:
-    """What the step makes of it when nothing else happens."""
+    """The state after the step, if nothing else happens."""
     if step is ReplicaStep.FILL:
         return view._replace(
             assigned=view.assigned | {joining},

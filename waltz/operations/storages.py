@@ -1,4 +1,4 @@
-"""What operators do to storage nodes, one or several at once."""
+"""Administration of storage nodes: assignments, validation, copies of partitions."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator, Set
@@ -80,7 +80,7 @@ async def sync_partitions(cluster: ClusterHandle) -> None:
 
 
 def _portions(partition_ids: Set[int]) -> Iterator[list[int]]:
-    """All of them in ascending order, so many at a time that a request for them is not late while they are opened."""
+    """The ids in ascending order, in portions that a storage can open before the request times out."""
     ordered = sorted(partition_ids)
     for first in range(0, len(ordered), ASSIGNED_AT_ONCE):
         yield ordered[first : first + ASSIGNED_AT_ONCE]
@@ -194,7 +194,7 @@ class PartitionCopy:
         return current
 
     async def _check_no_member(self) -> None:
-        """Refuse a destination whose records the next recovery counts, or of which that cannot be told."""
+        """Refuse a destination that may have a vote in the next recovery."""
         partition_id, node = self._partition_id, self._destination_admin.endpoint
         replicas = await read_replicas(self._cluster.zookeeper, self._cluster.root, [partition_id])
         storage = replicas.name_of(node)

@@ -24,14 +24,14 @@ from waltz.common.wire.write_sessions import (
 CONNECT_TIMEOUT_S = 10.0
 
 ANSWER_TIMEOUT_S = 15.0
-"""A server that is well answers within 10 s, even if it cannot do what it is asked for."""
+"""A healthy server answers within 10 s, even if it cannot raise the write session."""
 
 
 class SessionAnswer(NamedTuple):
     """What the owner of a partition answers when it is asked for the write session."""
 
     version: int
-    """Of the protocol."""
+    """Version of the protocol."""
     number: int | None
     """None where the server knows no write sessions."""
     last_transaction_id: int

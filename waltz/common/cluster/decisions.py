@@ -35,12 +35,12 @@ class ClusterSnapshot(NamedTuple):
 
 
 class ClusterAction(enum.Enum):
-    """What to do about a snapshot."""
+    """The reaction to a snapshot."""
 
     NOTHING = "nothing"
-    """It is what was applied last."""
+    """The snapshot was applied already."""
     APPLY = "apply"
-    """It is consistent: tell servers and clients."""
+    """The snapshot is consistent: servers and clients are informed."""
     WRITE = "write"
     """The assignment is out of date and this process has to renew it."""
     WAIT = "wait"
@@ -69,12 +69,12 @@ def membership(nodes: Iterable[ServerNode]) -> dict[int, ServerDescriptor]:
 
 
 class ServerRegistration(NamedTuple):
-    """What has to change so that exactly one right node stands for a server."""
+    """The changes after which exactly one node with the right data stands for a server."""
 
     name: str | None
     """The node that stands for it, ``None`` if one has to be created."""
     stale: bool
-    """The data of that node is not what it should be."""
+    """Whether that node has to be written again."""
     surplus: list[str]
     """Nodes to be deleted: left by creations whose answer was lost."""
 

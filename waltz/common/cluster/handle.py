@@ -1,4 +1,4 @@
-"""What a program needs to reach the nodes of one cluster, as one value."""
+"""How a program reaches the nodes of one cluster, as one value."""
 
 import ssl
 from typing import NamedTuple
@@ -13,4 +13,4 @@ class ClusterHandle(NamedTuple):
     root: str
     """The cluster's root znode."""
     tls: ssl.SSLContext | None
-    """For connections to servers and storages; ``None`` where they use no TLS."""
+    """TLS of connections to servers and storages; ``None`` for plaintext."""

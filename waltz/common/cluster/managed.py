@@ -1,4 +1,4 @@
-"""What the cluster manager demands of the servers and clients that it manages."""
+"""Interfaces of the servers and clients that the cluster manager manages."""
 
 from typing import Protocol
 

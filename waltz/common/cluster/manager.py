@@ -55,7 +55,7 @@ _PREFERENCE_TIMEOUT_S = 60.0
 
 
 class _Applied(NamedTuple):
-    """What servers and clients were told last."""
+    """The assignment that servers and clients know."""
 
     version: int
     servers: dict[int, ServerDescriptor]
@@ -119,7 +119,7 @@ class ClusterManager:
         return self._params.partition_count
 
     def endpoints(self) -> dict[Endpoint, list[PartitionGeneration]]:
-        """What clients were told last: all servers with all that they own."""
+        """The assignment that clients know: all servers with their partitions."""
         return _endpoints(self._applied.servers, self._applied.assignment) or {}
 
     async def manage_server(self, server: ManagedServer) -> int:
@@ -313,7 +313,7 @@ class ClusterManager:
             logger.info("Cluster %s: partitions assigned to servers %s", self.cluster_name, sorted(servers))
 
     async def _read_servers_again(self) -> dict[int, ServerDescriptor]:
-        """The live servers, with what they prefer at this moment: an assignment is made of that."""
+        """The live servers with their present preferences, from which an assignment is made."""
         return membership(await self._nodes.read_again())
 
     async def _assign_with(self, managed: _Managed) -> None:
@@ -395,7 +395,7 @@ def _endpoints(
 
 
 def _tell(callback: Callable[..., None], *arguments: object) -> None:
-    """One that fails must not keep the others from being told."""
+    """Inform one server or client; its failure must not keep the others from being informed."""
     try:
         callback(*arguments)
     except Exception:

@@ -22,7 +22,7 @@ from waltz.common.zk.store_admin import read_partition_assignment, read_server_d
 HELLO_TEXT = "Waltz Reader"
 
 CLIENT_ID = -1
-"""The client id in the request ids of everyone who is no client."""
+"""The client id in request ids of tools and servers."""
 
 RETRY_INITIAL_S = 0.1
 RETRY_MAXIMUM_S = 2.0
@@ -34,11 +34,11 @@ _REQ_ID_START, _REQ_ID_END = 1, 17  # behind the type
 
 
 class Owner(NamedTuple):
-    """Who owns a partition."""
+    """The owner of a partition."""
 
     server_id: int
     endpoint: Endpoint | None
-    """``None``: the server is gone, and nobody has taken the partition over yet."""
+    """``None``: the server is gone, and no server has taken the partition over yet."""
     generation: int
 
 
@@ -49,7 +49,7 @@ class Answer(NamedTuple):
     start: int
     end: int
     version: int
-    """Of the protocol."""
+    """Version of the protocol."""
 
     def decode(self) -> Message:
         """The message. Raises ``ProtocolError``."""

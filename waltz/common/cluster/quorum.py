@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 
 def quorum_of(replica_count: int) -> int:
-    """The smallest majority of so many replicas."""
+    """The smallest majority of ``replica_count`` replicas."""
     return replica_count // 2 + 1
 
 

@@ -31,23 +31,23 @@ from waltz.common.zk.znodes import (
 
 
 class Source(NamedTuple):
-    """A storage node that may serve."""
+    """A storage node that may serve reads."""
 
     storage: str
     """Its connect string, the name under which the cluster knows it."""
     admin: Endpoint
-    """Where it is read from."""
+    """The admin port, at which it is read."""
 
 
 class Choice(NamedTuple):
-    """Who may serve, and why the others may not."""
+    """The replicas that may serve reads, and why the others may not."""
 
     sources: tuple[Source, ...]
     refused: dict[str, str]
 
 
 class Replicas(NamedTuple):
-    """What the cluster said of the replicas of some partitions, all of it after one moment."""
+    """Assignments and metadata of some partitions, all read after one moment."""
 
     assignments: ReplicaAssignments
     connections: ConnectionMetadata

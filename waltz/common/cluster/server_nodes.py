@@ -29,7 +29,7 @@ class ServerNodes:
         self._cluster_name = cluster_name
         self._changed = changed
         self._known: dict[str, ServerNode] = {}
-        """What has a watch that has not fired."""
+        """Nodes whose watch has not fired, by name."""
         self._names: set[str] = set()
         self._reported: set[tuple[str, int]] = set()
 

@@ -20,7 +20,7 @@ from typing import NamedTuple, Protocol
 from waltz.common.errors import WaltzError
 
 Watch = Callable[[], None]
-"""Called on the loop, at most once per installation, when what was read may have changed."""
+"""Called on the loop, at most once per installation, when the node or the children may have changed."""
 
 ANY_VERSION = -1
 """The version that matches every data version in :meth:`ZooKeeper.set` and :meth:`ZooKeeper.delete`."""
@@ -70,7 +70,7 @@ class ZooKeeperUnreachableError(ZooKeeperError):
 
 
 class State(enum.Enum):
-    """What is known about the connection."""
+    """State of the connection."""
 
     CONNECTED = "connected"
     SUSPENDED = "suspended"
@@ -84,7 +84,7 @@ Listener = Callable[[State], None]
 
 
 class Stat(NamedTuple):
-    """What ZooKeeper knows about a node beside its data."""
+    """Metadata of a node."""
 
     version: int
     """Number of data changes; the version for compare-and-set."""
@@ -140,7 +140,7 @@ class ZooKeeper(Nodes, Protocol):
 
     @property
     def state(self) -> State:
-        """The state as the listeners were told last."""
+        """The state that the listeners know."""
         ...
 
     @property
@@ -179,7 +179,7 @@ class ZooKeeper(Nodes, Protocol):
         ...
 
     def add_listener(self, listener: Listener) -> Callable[[], None]:
-        """Have ``listener`` told every later change of state; returns the function that ends this."""
+        """Call ``listener`` for every later change of state; returns the function that ends this."""
         ...
 
     async def close(self) -> None:

@@ -103,7 +103,7 @@ async def connect_configured(config: ClusterConfig, *, connect_timeout_s: float 
 
 
 class _AsyncResult(Protocol[_T]):
-    """What kazoo's ``*_async`` calls give back."""
+    """Result of kazoo's ``*_async`` calls."""
 
     def rawlink(self, callback: Callable[["_AsyncResult[_T]"], None]) -> None: ...
 

@@ -1,4 +1,4 @@
-"""What kazoo logs at every attempt to connect, told as one outage."""
+"""Turns kazoo's log lines of every attempt to connect into one outage."""
 
 import logging
 
@@ -32,7 +32,7 @@ class KazooLog(logging.Filter):
         return False
 
     def connected(self) -> None:
-        """The outage is over."""
+        """End the outage."""
         self.troubles.clear()
         self._outage.over()
 

@@ -1,4 +1,4 @@
-"""Where everything of a cluster lies in the ZooKeeper tree."""
+"""The paths of a cluster in the ZooKeeper tree."""
 
 from typing import NamedTuple
 
@@ -93,7 +93,7 @@ class ClusterPaths(NamedTuple):
         return f"{self.root}/ext/partition/{partition_id}"
 
     def cursor(self, group: str, partition_id: int) -> str:
-        """Where a group of consumers is in a partition: our own, too."""
+        """Position of a group of consumers in a partition."""
         return f"{self.root}/ext/cursor/{group}/{partition_id}"
 
     def consumer_members(self, group: str) -> str:
@@ -110,10 +110,10 @@ class ClusterPaths(NamedTuple):
         return f"{self.root}/ext/move"
 
     def replica_move(self, partition_id: int) -> str:
-        """Where a replica of the partition is being moved from and to."""
+        """The move of a replica of the partition that has begun."""
         return f"{self.root}/ext/move/{partition_id}"
 
     @property
     def replica_moves_lock(self) -> str:
-        """The mutex of those who move replicas."""
+        """The mutex of the moves of replicas."""
         return f"{self.root}/ext/moveLock"

@@ -156,7 +156,7 @@ class PartitionAssignment(NamedTuple):
     cversion: int
     partition_count: int
     servers: dict[int, tuple[PartitionGeneration, ...]]
-    """Server id to what it owns."""
+    """Partitions with their generations, by server id."""
 
     def encode(self) -> bytes:
         """Version 3, child version, number of partitions, servers."""
@@ -289,7 +289,7 @@ class ReplicaAssignments(NamedTuple):
         return frozenset(name for name, ids in self.partitions.items() if partition_id in ids)
 
     def storages_by_partition(self) -> dict[int, frozenset[str]]:
-        """The same for every partition that has a replica, in one go."""
+        """Connect strings of the storages of every partition that has a replica."""
         storages: defaultdict[int, list[str]] = defaultdict(list)
         for name, ids in self.partitions.items():
             for partition_id in ids:
@@ -317,7 +317,7 @@ class ReplicaState(NamedTuple):
     """Highest transaction id known to be right, or :data:`UNRESOLVED`."""
 
     def is_member_of(self, session_id: int) -> bool:
-        """Whether the replica takes full part in the session: what it holds has a vote in the next recovery."""
+        """Whether the replica is a member of the store session: it has a vote in the next recovery."""
         return self.session_id == session_id and self.closing_high_water_mark == UNRESOLVED
 
     def encode(self) -> bytes:

@@ -276,7 +276,7 @@ const COLUMNS = [
   { key: "replicas", title: "Replicas", value: (each) => each.replicas.filter((replica) => replica.state === "current").length - each.replicas.length },
   { key: "rate", title: "Commits/s", hint: "between the last two surveys", number: true, text: (each) => format(each.rate) },
   { key: "p99_ms", title: "p99", hint: "of appends over the last ten seconds; known of this server's partitions", number: true, wide: true, text: (each) => milliseconds(each.p99_ms) },
-  { key: "lag", title: "Lag", hint: "committed transactions that the slowest replica has not got", number: true, wide: true, text: (each) => format(each.lag) },
+  { key: "lag", title: "Lag", hint: "committed transactions that the slowest replica does not have", number: true, wide: true, text: (each) => format(each.lag) },
   { key: "mark", title: "High-water mark", number: true, wide: true, text: (each) => mark(each.mark) },
   { key: "session", title: "Session", number: true, wide: true, text: (each) => format(each.session) },
   { key: "generation", title: "Generation", number: true, wide: true, text: (each) => format(each.generation) },

@@ -1,4 +1,4 @@
-"""Whether what a cluster's parts say of a partition fits together: the checks of ``waltz cluster verify``. Pure."""
+"""The checks of ``waltz cluster verify``: whether ZooKeeper, servers and storages agree on a partition. Pure."""
 
 from collections.abc import Collection, Iterator, Mapping
 from enum import Enum
@@ -12,7 +12,7 @@ from waltz.operations.survey.survey import ServerReport, Survey
 
 
 class ReplicaReport(NamedTuple):
-    """What a storage says of one partition."""
+    """The answer of a storage about one partition."""
 
     session_id: int
     """The store session that it has persisted."""
@@ -153,7 +153,7 @@ def _recovery_faults(survey: Survey, partition_id: int) -> Iterator[str]:
 def find_stragglers(
     survey: Survey, partition_id: int, reports: Mapping[str, Mapping[int, ReplicaReport | str]]
 ) -> list[str]:
-    """Replicas that take full part by the metadata, and do not by what their storages hold, or do not tell."""
+    """Replicas that are members by the metadata, but hold less than is committed, or whose storages do not answer."""
     metadata = survey.metadata[partition_id]
     found = []
     for storage in sorted(survey.storages.get(partition_id, ())):
@@ -220,7 +220,7 @@ def find_session_warnings(survey: Survey, partition_ids: Collection[int]) -> lis
 
 
 def find_disabled_warnings(survey: Survey, partition_ids: Collection[int]) -> list[str]:
-    """Which of these partitions, which are disabled, take appends all the same."""
+    """Warnings for disabled partitions whose servers still accept appends."""
     warnings = []
     for partition_id in sorted(partition_ids):
         owner = next((each for each in survey.owners.get(partition_id, ()) if each in survey.servers), None)

@@ -22,7 +22,7 @@ PARTITIONS_AT_ONCE = 32
 """Put together before the loop may do something else: well below a millisecond's work."""
 
 NO_REPLICA = "NO_REPLICA"
-"""What is wrong with a partition that no check can be made of."""
+"""The problem of a partition that is assigned to no storage, so that no check can be made."""
 
 _VERSION = "waltz-storage.waltz-version-id"
 _FREE_BYTES = "waltz-storage.waltz-storage-free-bytes"
@@ -37,11 +37,11 @@ class SurveyedReplica(NamedTuple):
     """``current`` (it takes full part in the store session), ``behind`` (it does not), ``offline`` (switched off, or
     not there), ``silent`` (its storage does not answer)."""
     lag: int | None
-    """Committed transactions that it has not got; None if it is not known."""
+    """Committed transactions that the replica does not have; None if unknown."""
 
 
 class SurveyedPartition(NamedTuple):
-    """One partition. What is None nobody told."""
+    """One partition. A field is None where nobody answered."""
 
     partition_id: int
     owner: int | None
@@ -51,12 +51,12 @@ class SurveyedPartition(NamedTuple):
     write_session: int | None
     high_water_mark: int | None
     rate_per_s: float | None
-    """Of committed transactions."""
+    """Committed transactions per second."""
     replicas: tuple[SurveyedReplica, ...]
     problems: tuple[str, ...]
     """The checks of ``waltz cluster verify`` that fail."""
     reasons: Mapping[str, Sequence[str]] = {}
-    """Why they do, by check."""
+    """The reasons, by check."""
 
 
 class SurveyedServer(NamedTuple):
@@ -65,7 +65,7 @@ class SurveyedServer(NamedTuple):
     server_id: int
     endpoint: str
     version: int | None
-    """Of the protocol; None if it does not answer."""
+    """Version of the protocol; None if the server does not answer."""
     partitions: int
     preferred: tuple[int, ...]
     reason: str | None = None
@@ -83,13 +83,13 @@ class SurveyedStorage(NamedTuple):
     reason: str | None = None
     """Why it does not answer."""
     free_bytes: int | None = None
-    """Of its disk, if it was asked and tells."""
+    """Free space of its disk, if it was asked and answered."""
     version: str | None = None
-    """Of its software, likewise."""
+    """Version of its software, if it was asked and answered."""
 
 
 class StorageFacts(NamedTuple):
-    """What the metrics of a storage node tell."""
+    """Values from the metrics of a storage node."""
 
     last_ids: Mapping[int, int]
     """The last transaction of each partition."""
@@ -101,7 +101,7 @@ _NO_FACTS = StorageFacts({}, None, None)
 
 
 class ClusterState(NamedTuple):
-    """Everything."""
+    """The state of the whole cluster."""
 
     name: str
     root: str
@@ -117,7 +117,7 @@ class ClusterState(NamedTuple):
         return sum(bool(partition.problems) for partition in self.partitions)
 
     def document(self) -> dict[str, Json]:
-        """It in JSON."""
+        """The state as JSON, for programs."""
         return {
             "name": self.name,
             "root": self.root,
@@ -256,7 +256,7 @@ def _partition(
 
 
 def _rates(before: ClusterState, marks: Mapping[int, int], at_s: float) -> dict[int, float]:
-    """Of the partitions whose marks are known both times."""
+    """Committed transactions per second, for the partitions whose marks are known at both times."""
     return {
         partition.partition_id: max(0, marks[partition.partition_id] - partition.high_water_mark) / (at_s - before.at_s)
         for partition in before.partitions
@@ -277,7 +277,7 @@ def _replica(partition_id: int, storage: str, survey: Survey, mark: int | None, 
 
 
 async def _ask_storages(cluster: ClusterHandle, storages: Sequence[str], timeout_s: float) -> dict[str, StorageFacts]:
-    """What the metrics of storages tell; nothing of those that do not tell."""
+    """Values from the metrics of storages; empty ones for storages that do not answer."""
     answers = await asyncio.gather(*(_ask_storage(cluster, storage, timeout_s) for storage in storages))
     return dict(zip(storages, answers, strict=True))
 
@@ -293,7 +293,7 @@ async def _ask_storage(cluster: ClusterHandle, storage: str, timeout_s: float) -
 
 
 def parse_storage_metrics(text: str) -> StorageFacts:
-    """Read the metrics that the admin port of a storage tells. Raises ``ValueError`` when it is something else."""
+    """Parse the metrics from the admin port of a storage. Raises ``ValueError`` for any other text."""
     try:
         gauges = {name: gauge.get("value") for name, gauge in json.loads(text)["gauges"].items()}
     except (AttributeError, KeyError, TypeError) as error:

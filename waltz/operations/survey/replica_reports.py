@@ -1,4 +1,4 @@
-"""What storages hold of partitions, beside what the metadata in ZooKeeper say that they take part in."""
+"""Asks storages for the sessions and records of their replicas, to compare them with the metadata in ZooKeeper."""
 
 import asyncio
 from collections.abc import Collection, Mapping

@@ -1,4 +1,4 @@
-"""What the nodes of a cluster say of themselves, beside what ZooKeeper says of them."""
+"""The state of a cluster by the answers of its nodes, beside its state by ZooKeeper."""
 
 import asyncio
 import ssl
@@ -32,16 +32,16 @@ _Response = TypeVar("_Response", bound=Message)
 
 
 class ServerReport(NamedTuple):
-    """What a server told. A text in place of an answer says why there is none."""
+    """The answers of a server. A text in place of an answer says why there is none."""
 
     version: int | None
-    """Of the protocol; None if there was no connection."""
+    """Version of the protocol; None if there was no connection."""
     partitions: frozenset[int] | str
-    """Those that it owns."""
+    """The partitions that it owns."""
     storages: Mapping[str, bool] | str
-    """Whether it reaches each storage (``host:port``)."""
+    """Whether it reaches each storage, by ``host:port``."""
     healthy: Mapping[int, bool] | str
-    """Whether each of its partitions is."""
+    """Whether each of its partitions is healthy."""
 
 
 StorageReport = Mapping[int, bool] | str
@@ -53,20 +53,20 @@ class Survey(NamedTuple):
 
     partition_count: int
     servers: dict[int, ServerDescriptor]
-    """Those that are in the cluster, by id."""
+    """The servers that are in the cluster, by id."""
     owners: Mapping[int, tuple[int, ...]]
     """The ids of the servers to which the assignment gives each partition."""
     storages: Mapping[int, frozenset[str]]
     """The connect strings of the storages that are to hold each partition."""
     metadata: Mapping[int, PartitionMetadata | None]
     server_reports: Mapping[int, ServerReport]
-    """By id, of those in the cluster."""
+    """The answers of the servers, by id."""
     storage_reports: Mapping[str, StorageReport]
-    """By connect string, of those that hold replicas or have an admin port."""
+    """The answers of the storages that hold replicas or have an admin port, by connect string."""
 
 
 async def read_survey(cluster: ClusterHandle, partition_ids: Collection[int], *, timeout_s: float) -> Survey:
-    """Ask everybody; ``timeout_s`` is for each connection and each answer. Raises ``WaltzError`` of ZooKeeper."""
+    """Ask all nodes; ``timeout_s`` is for each connection and each answer. Raises ``WaltzError`` of ZooKeeper."""
     zookeeper, root, tls = cluster
     await sync_cluster(zookeeper, root)
     params = await read_store_params(zookeeper, root)
@@ -94,7 +94,7 @@ async def read_survey(cluster: ClusterHandle, partition_ids: Collection[int], *,
 
 
 async def ask_server(endpoint: Endpoint, tls: ssl.SSLContext | None, timeout_s: float) -> ServerReport:
-    """Ask a server everything; never raises for what it does."""
+    """Ask a server for its partitions, their health and its storages; never raises for what the server does."""
     try:
         connection = await OwnerConnection.open(endpoint, tls=tls, timeout_s=timeout_s)
     except ConnectFailedError as error:
@@ -139,7 +139,7 @@ async def _ask(
 async def ask_storage(
     storage: str, replicas: Replicas, params: StoreParams, tls: ssl.SSLContext | None, timeout_s: float
 ) -> StorageReport:
-    """Ask a storage node which partitions it has; never raises for what it does."""
+    """Ask a storage node for its partitions; never raises for what the storage does."""
     admin_port = replicas.connections.admin_ports.get(storage)
     if admin_port is None:
         return "no admin port is registered for it"
