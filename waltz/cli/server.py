@@ -76,7 +76,7 @@ def parse_replicas(text: str) -> tuple[int, dict[int, list[str]]]:
         info: Mapping[str, list[str]] = gauges["waltz-server.replica-info"]["value"]
         return count, {int(each): sorted(map(str, storages)) for each, storages in sorted(info.items(), key=_by_id)}
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise WaltzError(f"what is there are not the metrics of a server: {error!r}") from None
+        raise WaltzError(f"these are not the metrics of a server: {error!r}") from None
 
 
 def _by_id(item: tuple[str, list[str]]) -> int:

@@ -73,7 +73,7 @@ def parse_metrics(text: str) -> ServerMetrics:
         partitions = [int(match[1]) for match in map(_PARTITION_METRIC.fullmatch, gauges) if match]
         return ServerMetrics(str(name), {each: _session_metrics(each, gauges, meters) for each in partitions})
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise WaltzError(f"what is there are not the metrics of a server: {error!r}") from None
+        raise WaltzError(f"these are not the metrics of a server: {error!r}") from None
 
 
 def _session_metrics(

@@ -142,7 +142,7 @@ class ReplicaFilling:
                 reasons.append(f"{storage}: {error}")
         raise WaltzError(
             f"no replica of partition {self._partition_id} gives transaction {self._current + 1}: "
-            f"{'; '.join(reasons) or 'none takes part in the present session'}"
+            f"{'; '.join(reasons) or 'none is a member of the present store session'}"
         )
 
     async def _compare(self, admin: StorageAdminClient, source: StorageAdminClient) -> None:

@@ -92,7 +92,8 @@ class Repair:
             if uncommitted and roles.node_may_vote:
                 raise WaltzError(
                     f"partition {self._partition_id}, transactions {_id_pairs(uncommitted)} are damaged and not known "
-                    f"to be committed (the mark is {mark}): repeat the repair when the servers have begun a new session"
+                    f"to be committed (the mark is {mark}): repeat the repair when the servers have begun a new "
+                    "store session"
                 )
             restored = 0
             for first, last in wanted:
@@ -110,7 +111,7 @@ class Repair:
             except WaltzError as error:
                 self._report(f"{storage} does not tell its mark: {error}")
         if not marks:
-            raise WaltzError(f"no replica of partition {self._partition_id} in the current session can be asked")
+            raise WaltzError(f"no replica of partition {self._partition_id} in the current store session answers")
         return max(marks)
 
     async def _restore(self, client: StorageAdminClient, roles: Roles, first: int, last: int) -> int:
@@ -134,7 +135,7 @@ class Repair:
                     self._report(f"transactions {first} to {last} come from {storage}")
                     return last - first + 1
         raise WaltzError(
-            f"no replica in the current session gives transaction {next_id} of partition {self._partition_id}"
+            f"no replica in the current store session gives transaction {next_id} of partition {self._partition_id}"
         )
 
     async def _fetch(self, source: StorageAdminClient, first: int, count: int) -> list[Record]:
@@ -143,7 +144,7 @@ class Repair:
         if not records:
             raise WaltzError(f"it does not hold transaction {first}")
         if [record.transaction_id for record in records] != list(range(first, first + len(records))):
-            raise WaltzError(f"it gave other transactions than {first} and those behind it")
+            raise WaltzError(f"it sent other transactions than {first} and the following ones")
         return records
 
 

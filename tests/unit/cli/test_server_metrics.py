@@ -66,7 +66,7 @@ def test_a_server_of_the_original_tells_nothing_of_them() -> None:
 
 @pytest.mark.parametrize("text", ["pong", "[]", "{}", '{"gauges": {}, "meters": {}}', '{"gauges": 1, "meters": 1}'])
 def test_what_are_no_metrics_of_a_server(text: str) -> None:
-    with pytest.raises(WaltzError, match="what is there are not the metrics of a server"):
+    with pytest.raises(WaltzError, match="these are not the metrics of a server"):
         parse_metrics(text)
 
 

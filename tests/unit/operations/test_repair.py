@@ -451,7 +451,7 @@ async def test_only_members_of_the_current_session_give_records(tmp_path: Path) 
     async with cluster(tmp_path, _flip(f"{7:019d}.seg", 128 + 50), lengths=(40, 5, 40)) as made:
         await made.nodes[0].node.manager.scrubber.scan(made.nodes[0].node.manager.partitions[0])
         await made.describe(members=(1,))
-        with pytest.raises(WaltzError, match="no replica in the current session gives transaction 8"):
+        with pytest.raises(WaltzError, match="no replica in the current store session gives transaction 8"):
             await made.repair(39)
         assert not made.nodes[0].node.health()[0]
         await made.describe(members=(0, 1, 2))
