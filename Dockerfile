@@ -6,13 +6,14 @@ ARG PYTHON_IMAGE=python:3.11-slim
 FROM ${PYTHON_IMAGE}
 
 WORKDIR /opt/waltz
-COPY pyproject.toml requirements-node.lock LICENSE ./
+COPY pyproject.toml LICENSE ./
+COPY requirements/node.lock requirements/
 COPY docs/package.md docs/
 COPY waltz waltz
 COPY pyspark_waltz pyspark_waltz
 COPY pyspark_waltz_table pyspark_waltz_table
 # Neither Spark nor the development tools: what a node needs, and what builds it, in the locked versions.
-RUN pip install --no-cache-dir --require-hashes -r requirements-node.lock
+RUN pip install --no-cache-dir --require-hashes -r requirements/node.lock
 RUN pip install --no-cache-dir --no-deps --no-build-isolation .
 # A number that Kubernetes can compare with runAsNonRoot, and that owns what is kept in volumes.
 RUN groupadd --gid 10001 waltz \

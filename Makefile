@@ -4,10 +4,10 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-UNIT_STAMP := $(VENV)/.installed-for-units
 TRANSACTIONS ?= 100000
 SEEDS ?= 100
 WORKERS ?= 3
+NEEDS_JAVA = @$(BIN)/waltz local java
 PYTEST = $(BIN)/python -m pytest -q -n $(WORKERS) --dist loadscope
 SMOKE_TRANSACTIONS ?= 1000000
 SMOKE_RATE ?= 2000
@@ -16,51 +16,55 @@ RESULTS ?= bench.json
 CURVES := log-length idle-partitions idle-clients readers
 
 .DEFAULT_GOAL := help
-.PHONY: help install java demo test test-deep test-all test-budget unit coverage lint format types bench bench-full bench-curves bench-page \
-	bench-storage bench-client bench-table bench-spark bench-availability bench-peers simulate simulate-mutants smoke docs package wheel fuzz lock clean
+.NOTPARALLEL:
+.PHONY: help install demo test test-deep test-all test-budget unit coverage lint format types \
+	bench bench-full bench-curves bench-page bench-storage bench-client bench-table bench-spark bench-availability bench-peers simulate simulate-mutants smoke docs package wheel fuzz lock clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 28
 
+# Each purpose has a lock file in requirements/, and installs only that. Where everything is installed, nothing is missing.
 define install_from
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "Waltz needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) -V). Try: make PYTHON=python3.11 $(MAKECMDGOALS)" >&2; exit 1; }
-	@echo "installing into $(VENV) (once$(2)) ..."
+	@echo "installing into $(VENV) what $(2) needs (once) ..."
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -r $(1)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
 endef
 
-$(STAMP): requirements.lock pyproject.toml
-	$(call install_from,requirements.lock,; PySpark is 400 MB)
+installed_for = $(if $(wildcard $(STAMP)),$(STAMP),$(STAMP)-for-$(1))
 
-$(UNIT_STAMP): requirements-unit.lock pyproject.toml
-	$(call install_from,requirements-unit.lock)
+$(STAMP): requirements/all.lock pyproject.toml
+	$(call install_from,requirements/all.lock,development)
+
+$(STAMP)-for-%: requirements/%.lock pyproject.toml
+	$(call install_from,requirements/$*.lock,$*)
 
 install: $(STAMP) ## create the virtual environment
 
-java: $(STAMP)
-	@$(BIN)/waltz local java
-
-demo: java ## the bank on an embedded cluster, then Spark over its log
+demo: $(call installed_for,demo) ## the bank on an embedded cluster, then Spark over its log
+	$(NEEDS_JAVA)
 	@$(BIN)/waltz demo --transactions $(TRANSACTIONS)
 
-test: java ## the tests that every change needs, in about 6 minutes on two cores
-	@echo "running the tests on $(WORKERS) processes; it takes about 6 minutes on two cores"
+test: $(call installed_for,test) ## the tests that every change needs, in about 7 minutes on two cores
+	$(NEEDS_JAVA)
+	@echo "running the tests on $(WORKERS) processes; they take about 7 minutes on two cores"
 	@$(PYTEST) -m "not deep" --junitxml build/test.xml
 
-test-deep: java ## the rest: more seeds, more planted bugs, more kills of real processes, in about 12 minutes
-	@echo "running the long tests on $(WORKERS) processes; it takes about 12 minutes on two cores"
+test-deep: $(call installed_for,test) ## the rest: more seeds, more planted bugs, more kills of real processes, in about 12 minutes
+	$(NEEDS_JAVA)
+	@echo "running the long tests on $(WORKERS) processes; they take about 12 minutes on two cores"
 	@$(PYTEST) -m deep --junitxml build/test-deep.xml
 
 test-all: test test-deep ## all tests
 
-test-budget: $(STAMP) ## folders whose tests have become slower, by the last reports of both
+test-budget: $(call installed_for,test) ## folders whose tests have become slower, by the last reports of both
 	@$(BIN)/python -m tests.budget --check $(wildcard build/test.xml build/test-deep.xml)
 
-unit: $(if $(wildcard $(STAMP)),$(STAMP),$(UNIT_STAMP)) ## unit tests; they need neither Java nor Spark
-	@$(BIN)/python -m pytest -q tests/unit tests/examples
+unit: $(call installed_for,unit) ## unit tests; they need neither Java nor Spark
+	@$(PYTEST) tests/unit tests/examples
 
 coverage: $(STAMP) ## what of each module its own test file covers
 	@$(BIN)/python -m tests.coverage_map
@@ -76,13 +80,16 @@ format: $(STAMP) ## apply the style
 types: $(STAMP) ## strict type checking
 	@$(BIN)/mypy
 
-bench: java ## a cluster beside the lean pipeline, in some minutes: make bench RESULTS=FILE
+bench: $(STAMP) ## a cluster beside the lean pipeline, in some minutes: make bench RESULTS=FILE
+	$(NEEDS_JAVA)
 	@$(BIN)/python -m benchmarks.cluster quick --json $(RESULTS)
 
-bench-full: java ## the same in every combination, with readers and curves, in some hours
+bench-full: $(STAMP) ## the same in every combination, with readers and curves, in some hours
+	$(NEEDS_JAVA)
 	@$(BIN)/python -m benchmarks.cluster full consumers $(CURVES) --rounds 5 --json $(RESULTS)
 
-bench-curves: java ## appends over the length of the log, idle partitions, idle clients and readers
+bench-curves: $(STAMP) ## appends over the length of the log, idle partitions, idle clients and readers
+	$(NEEDS_JAVA)
 	@$(BIN)/python -m benchmarks.cluster $(CURVES) --json $(RESULTS)
 
 bench-page: $(STAMP) ## plots and tables of a run into docs/performance.md: make bench-page RESULTS=FILE
@@ -97,13 +104,16 @@ bench-client: $(STAMP) ## CPU per transaction of the client library
 bench-table: $(STAMP) ## tables: rows/s applied, got and scanned, store by store
 	@$(BIN)/python -m benchmarks.table
 
-bench-spark: java ## rows/s of the log in Spark, as a batch and as a stream, beside a source that makes its rows up
+bench-spark: $(STAMP) ## rows/s of the log in Spark, as a batch and as a stream, beside a source that makes its rows up
+	$(NEEDS_JAVA)
 	@$(BIN)/python -m benchmarks.spark
 
-bench-availability: java ## how long appends stall when nodes fail
+bench-availability: $(STAMP) ## how long appends stall when nodes fail
+	$(NEEDS_JAVA)
 	@$(BIN)/python -m benchmarks.availability
 
-bench-peers: java ## etcd, NATS JetStream, Redis streams and PostgreSQL beside Waltz: those that are installed
+bench-peers: $(STAMP) ## etcd, NATS JetStream, Redis streams and PostgreSQL beside Waltz: those that are installed
+	$(NEEDS_JAVA)
 	@$(BIN)/python -m benchmarks.peers
 
 simulate: $(STAMP) ## a whole cluster in simulated time: make simulate SEEDS=100
@@ -112,13 +122,15 @@ simulate: $(STAMP) ## a whole cluster in simulated time: make simulate SEEDS=100
 simulate-mutants: $(STAMP) ## plant bugs, one after the other: each has to be found within its number of seeds
 	@$(BIN)/python -m tests.simulation --mutant all
 
-smoke: java ## nodes killed, paused and cut off at random under load, then everything compared
+smoke: $(STAMP) ## nodes killed, paused and cut off at random under load, then everything compared
+	$(NEEDS_JAVA)
 	@$(BIN)/python -m tests.smoke --transactions $(SMOKE_TRANSACTIONS) --rate $(SMOKE_RATE)
 
 docs: $(STAMP) ## the documentation and the API reference as a site, into build/site; every link is checked
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 
-package: java ## wheel, source distribution and image's steps, installed where nothing else is, and used there
+package: $(STAMP) ## wheel, source distribution and image's steps, installed where nothing else is, and used there
+	$(NEEDS_JAVA)
 	@$(BIN)/python -m tests.package
 
 wheel: $(STAMP) ## build the wheel and the source distribution into dist/
@@ -132,9 +144,11 @@ UV_COMPILE := $(BIN)/uv pip compile --quiet --universal --generate-hashes --pyth
 
 lock: $(STAMP) ## renew the lock files from pyproject.toml
 	@$(BIN)/python -m pip install --quiet uv
-	@$(UV_COMPILE) --all-extras --group dev --group deploy --group browser --group docs --group fuzz -o requirements.lock
-	@$(UV_COMPILE) --extra table --extra tools --extra prometheus --extra opentelemetry --group dev --constraints requirements.lock -o requirements-unit.lock
-	@$(UV_COMPILE) --group build --constraints requirements.lock -o requirements-node.lock
+	@$(UV_COMPILE) --all-extras --group dev --group deploy --group browser --group docs --group fuzz -o requirements/all.lock
+	@$(UV_COMPILE) --all-extras --group dev --group deploy --group browser --constraints requirements/all.lock -o requirements/test.lock
+	@$(UV_COMPILE) --extra table --extra tools --extra prometheus --extra opentelemetry --group dev --constraints requirements/all.lock -o requirements/unit.lock
+	@$(UV_COMPILE) --extra demo --group build --constraints requirements/all.lock -o requirements/demo.lock
+	@$(UV_COMPILE) --group build --constraints requirements/all.lock -o requirements/node.lock
 
 clean: ## remove the virtual environment and caches
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache
