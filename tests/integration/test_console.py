@@ -35,9 +35,18 @@ HOSTILE = '<img src=x onerror="document.title=1"><script>document.title=1</scrip
 
 
 @pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+def window(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     with chromium(tmp_path_factory.mktemp("browser")) as running:
         yield running
+
+
+@pytest.fixture
+def browser(window: Browser) -> Iterator[Browser]:
+    """The page of a test is left behind it: it would go on asking a server that is gone, and complain."""
+    yield window
+    window.driver.get("about:blank")
+    window.errors()
+    window.requested()
 
 
 @contextlib.contextmanager
