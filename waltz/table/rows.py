@@ -125,11 +125,6 @@ def unpack_head(packed: bytes) -> RowHead:
     return RowHead(timestamp - _SIGN, written_at_ms, flags & TOMBSTONE != 0)
 
 
-def value_size_bytes(packed: bytes) -> int:
-    """Of the value of a row; 0 also for the null value."""
-    return len(packed) - _ROW_HEAD.size
-
-
 def is_tombstone(packed: bytes) -> bool:
     """Whether a row deletes its key."""
     return packed[_FLAGS_AT] & TOMBSTONE != 0

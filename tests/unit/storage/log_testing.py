@@ -50,6 +50,16 @@ def open_log(
     )
 
 
+def segment_count(log: PartitionLog) -> int:
+    """Number of segments."""
+    return len(log._view.segments)
+
+
+def open_segment_count(log: PartitionLog) -> int:
+    """Number of segments with open descriptors."""
+    return log._descriptors.open_count
+
+
 def append(log: PartitionLog, *batches: Sequence[Record]) -> Prepared:
     """One group, from preparation to publication."""
     prepared = log.prepare(batches)

@@ -1,7 +1,7 @@
 """The process that serves a storage directory, with a data port for servers and an admin port for operators.
 
-1. ``session_rule`` (pure): the requests that a partition accepts; ``request_queue``; ``partition``: appends are
-   gathered, synced and acknowledged; ``replies``.
+1. ``session_rule`` (pure): the requests that a partition accepts; ``request_queue``; ``durability``: how changes
+   reach the disk; ``partition``: appends are gathered, made durable and acknowledged; ``replies``.
 2. ``manager``: all partitions of the directory; ``data_port`` and ``admin_port``; ``node``: the process.
 3. ``scrubber``: background scans; ``findings``: known damage, for health and metrics.
 4. ``partition_metrics`` and ``descriptions``: measurements.

@@ -19,6 +19,7 @@ from waltz.storage.disk.fence import FenceFile
 from waltz.storage.disk.files.files import READ_THREADS, Files
 from waltz.storage.disk.log.log import PartitionLog
 from waltz.storage.errors import PartitionNotAssignedError, StorageError
+from waltz.storage.node.durability import Durability, SyncEach
 from waltz.storage.node.findings import Findings
 from waltz.storage.node.partition import StoragePartition
 from waltz.storage.node.partition_metrics import GROUP, PartitionMetrics
@@ -56,6 +57,7 @@ class StorageManager:
         self._reading = asyncio.Semaphore(READ_THREADS)
         self._metrics: dict[int, PartitionMetrics] = {}
         self._files = files
+        self._durability: Durability = SyncEach(files, self._busy)
         self._directory = directory
         self._control_file = directory.control_file
         self._registry = registry
@@ -181,7 +183,8 @@ class StorageManager:
                 if partition is not None:
                     await partition.set_available(available)
                 else:
-                    await self._files.run(partial(self._control_file.set_available, partition_id, available))
+                    change = partial(self._control_file.set_available, partition_id, available)
+                    await self._durability.change(partition_id, change)
 
     async def assign(self, partition_ids: Iterable[int]) -> None:
         """Open partitions and record that they belong to the node; those that work already are left alone.
@@ -217,7 +220,8 @@ class StorageManager:
                 if partition is not None:
                     await self._close_partition(partition)
                     self._broken[partition_id] = "its removal from the node was not completed"
-                await self._files.run(partial(self._directory.forget, partition_id, delete_files))
+                forget = partial(self._directory.forget, partition_id, delete_files)
+                await self._durability.change(partition_id, forget)
                 del self._broken[partition_id]
                 self._metrics.pop(partition_id).close()
 
@@ -259,7 +263,8 @@ class StorageManager:
                 await self._close_partition(partition)
                 self._broken[partition_id] = "it is being repaired"
             try:
-                await self._files.run(partial(self._directory.rebuild, partition_id, last_id, damaged, certain_up_to))
+                rebuild = partial(self._directory.rebuild, partition_id, last_id, damaged, certain_up_to)
+                await self._durability.change(partition_id, rebuild)
             finally:
                 await self._drop_staged(partial(self._directory.drop_staged, partition_id))
                 await self._open_or_report(partition_id)
@@ -351,7 +356,7 @@ class StorageManager:
         """Open a partition and record that it belongs to the node; unless it did before, a failure leaves no trace."""
         was_assigned = self._control_file.partition(partition_id).assigned
         if not was_assigned:
-            await self._files.run(partial(self._directory.check_fence, partition_id))
+            await self._durability.change(partition_id, partial(self._directory.check_fence, partition_id))
         try:
             partition = await self._open_partition(partition_id)
             try:
@@ -379,6 +384,7 @@ class StorageManager:
             self._control_file,
             self._directory.fence_file,
             self._files,
+            self._durability,
             self._metrics[partition_id],
             busy=self._busy,
             reading=self._reading,

@@ -33,6 +33,7 @@ from waltz.storage.errors import (
     wire_text,
 )
 from waltz.storage.node import session_rule
+from waltz.storage.node.durability import Durability
 from waltz.storage.node.partition_metrics import PartitionMetrics
 from waltz.storage.node.replies import answer_read, failure_frame, last_requested_id
 from waltz.storage.node.request_queue import PartitionRequest, QueueLimits, RequestQueue
@@ -45,16 +46,12 @@ Result = TypeVar("Result")
 MAX_READ_BYTES_AT_ONCE = 8 << 20
 """One turn of the reader ends with the answer that reaches this size, or for which so much was read."""
 
-MAX_BRIEF_BYTES = 64 << 10
-"""Writing and syncing so much takes hardly longer than the least; the event loop may wait for it when nobody else
-needs it: no other partition has anything to do."""
-
 MAX_UNSYNCED_GROUPS = 2
 """Groups that are written, or being written, and not yet durable."""
 
 
-class _Written(NamedTuple):
-    """A group that is written and not yet durable."""
+class _Group(NamedTuple):
+    """Appends that become durable together."""
 
     requests: list[PartitionRequest]
     prepared: Prepared
@@ -91,6 +88,7 @@ class StoragePartition:
         control_file: ControlFile,
         fence_file: FenceFile,
         files: Files,
+        durability: Durability,
         metrics: PartitionMetrics,
         *,
         busy: set[int],
@@ -109,6 +107,7 @@ class StoragePartition:
         self._control_file = control_file
         self._fence_file = fence_file
         self._files = files
+        self._durability = durability
         self._metrics = metrics
         self._fenced_session_id = max(control_file.partition(partition_id).session_id, fence_file.get(partition_id))
         self._session_id = self._fenced_session_id
@@ -119,7 +118,7 @@ class StoragePartition:
         self._overrun = False
         self._unfinished_truncates = 0
         self._writing = False
-        self._unsynced: deque[_Written] = deque()
+        self._unsynced: deque[_Group] = deque()
         self._syncer: asyncio.Task[None] | None = None
         self._maintenance: deque[tuple[Callable[[], object], asyncio.Future[object]]] = deque()
         self._busy = busy
@@ -196,12 +195,11 @@ class StoragePartition:
             lane, sleeper = self.queue.reads, self._reader
         else:
             lane, sleeper = self.queue.ordered, self._writer
-        if not self.queue.has_room(request, lane):
+        if not self.queue.offer(request, lane):
             self._turn_away(request)
             return
         if isinstance(message, wire.TruncateRequest):
             self._unfinished_truncates += 1
-        self.queue.add(request, lane)
         self._busy.add(self.partition_id)
         sleeper.wake()
 
@@ -221,13 +219,13 @@ class StoragePartition:
         if self._closing:
             raise PartitionNotAssignedError(self.partition_id)
         try:
-            return await self._timed(self._files.run_read, partial(read, self._log))
+            return await self._look(partial(read, self._log))
         finally:
             self._report_suspicion()
 
     async def scan_step(self, scan: SegmentScan) -> bool:
         """Check another piece of a segment; whether it was the last. Raises ``StorageError`` (closed), ``OSError``."""
-        return await self._timed(self._files.run_read, partial(self._log.damage.scan_step, scan))
+        return await self._look(partial(self._log.damage.scan_step, scan))
 
     async def finish_scan(self, scan: SegmentScan) -> bool:
         """Take over what a scan has found, in the writer's turn; false when a truncation made it worthless.
@@ -260,7 +258,7 @@ class StoragePartition:
         not_assigned = wire_text(PartitionNotAssignedError(self.partition_id))
         for request in self.queue.take_all():
             request.requester.answer(failure_frame(request.message, not_assigned))
-        await self._files.run(self._log.close)
+        await self._durability.change(self.partition_id, self._log.close)
 
     def _turn_away(self, request: PartitionRequest) -> None:
         """Refuse at once what there is no room for: other partitions share the connection, and must not wait (L4)."""
@@ -298,7 +296,8 @@ class StoragePartition:
                 continue
             if not self.queue.ordered:
                 self._overrun = False
-                self._rest()
+                if not self.queue.reads and not self._unsynced:
+                    self._busy.discard(self.partition_id)
                 await self._writer.sleep()
                 continue
             self._writing = True
@@ -306,25 +305,29 @@ class StoragePartition:
                 await self._settle_fence()
             ahead = self.queue.has_large_group
             group = self.queue.take_group()
-            if ahead:
-                await self._write_ahead(group)
+            first = group[0]
+            if isinstance(first.message, wire.AppendRequest):
+                await self._append(group, ahead=ahead)
             else:
-                await self._execute(group)
-            if isinstance(group[0].message, wire.TruncateRequest):
-                self._unfinished_truncates -= 1
+                await self._execute(first)
+                if isinstance(first.message, wire.TruncateRequest):
+                    self._unfinished_truncates -= 1
             self._writing = False
             if self.queue.ordered:
                 await asyncio.sleep(0)  # the loop may have waited for the disk: whoever came meanwhile has a turn
         await self._all_synced()
 
-    def _rest(self) -> None:
-        """One of the two lanes is empty; with the other and the writer at rest nobody has to take care of it."""
-        if not self.queue and not self._writing and not self._unsynced:
-            self._busy.discard(self.partition_id)
-
     def _may_write_ahead(self) -> bool:
-        """Whether what comes next is a large group of appends, which need not wait for the sync of those before it."""
-        return len(self._unsynced) < MAX_UNSYNCED_GROUPS and not self._maintenance and self.queue.has_large_group
+        """Whether what comes next is a large group of appends, which need not wait for the sync of those before it.
+
+        Nothing is written behind a group that begins another segment, as that is not written ahead itself.
+        """
+        return (
+            len(self._unsynced) < MAX_UNSYNCED_GROUPS
+            and self._unsynced[-1].prepared.view is not None
+            and not self._maintenance
+            and self.queue.has_large_group
+        )
 
     async def _maintain(self) -> None:
         function, future = self._maintenance.popleft()
@@ -344,27 +347,22 @@ class StoragePartition:
         while self._fenced_session_id < self._session_id and self.failure is None:
             session_id = self._session_id
             try:
-                raise_fence = partial(self._fence_file.raise_to, self.partition_id, session_id)
-                await self._timed(self._files.run, raise_fence)
+                await self._make(partial(self._fence_file.raise_to, self.partition_id, session_id))
             except Exception as error:
                 self._fail(error)
                 return
             self._fenced_session_id = session_id
 
-    async def _execute(self, group: list[PartitionRequest]) -> None:
-        """Answer every request of the group, whatever happens."""
-        accepted = self._accepted(group)
+    async def _execute(self, request: PartitionRequest) -> None:
+        """Answer what is not an append, whatever happens."""
+        accepted = self._accepted([request])
         if not accepted:
             return
-        first = accepted[0]
-        if isinstance(first.message, ReadRequest):
+        if isinstance(request.message, ReadRequest):
             await self._read(accepted)
             return
         try:
-            if isinstance(first.message, wire.AppendRequest):
-                frames = await self._append(accepted)
-            else:
-                frames = [await self._perform(first)]
+            frames = [await self._perform(request)]
         except Exception as error:
             frames = self._failure_frames(accepted, error)
         self._acknowledge(accepted, frames)
@@ -393,81 +391,54 @@ class StoragePartition:
             answer = frame if error is None else failure_frame(request.message, error.wire_text())
             request.requester.answer(answer)
 
-    async def _append(self, requests: list[PartitionRequest]) -> list[bytes]:
-        """Write and sync a group of appends; one answer for each."""
+    async def _append(self, group: list[PartitionRequest], *, ahead: bool) -> None:
+        """Make a group of appends durable and answer each, whatever happens; or leave its end to the syncer."""
+        requests = self._accepted(group)
+        if not requests:
+            return
         started_s = self._metrics.clock()
         size_bytes = sum([request.size_bytes for request in requests])
-        run = self._files.run_brief if size_bytes <= MAX_BRIEF_BYTES and len(self._busy) == 1 else self._files.run
+        after = self._unsynced[-1].prepared if self._unsynced else None
         self._calls_begun_s["append"] = started_s  # what _timed does, without its cost for each append
         try:
-            prepared = await run(partial(self._write_and_sync, _batches(requests)))
+            prepared = await self._durability.write(self._log, _batches(requests), size_bytes, ahead=ahead, after=after)
         except Exception as error:
-            self._fail(error)
-            raise
+            self._not_written(requests, error)
+            return
         finally:
             del self._calls_begun_s["append"]
-        return self._publish(_Written(requests, prepared, started_s))
+        written = _Group(requests, prepared, started_s)
+        if not ahead:
+            self._publish(written)
+            return
+        self._unsynced.append(written)
+        if self._syncer is None:
+            self._syncer = owned(self._run_syncer(), f"the syncer of partition {self.partition_id}", self._syncer_died)
 
-    def _write_and_sync(self, batches: list[list[Record]]) -> Prepared:
-        """Encode, write and sync; blocking. Nothing is visible before it is published."""
-        prepared = self._log.prepare(batches)
-        self._log.write_and_sync(prepared)
-        return prepared
-
-    def _publish(self, written: _Written) -> list[bytes]:
-        """Let a durable group be seen; one answer for each of its appends."""
-        self._log.publish(written.prepared)
+    def _publish(self, durable: _Group) -> None:
+        """Let a durable group be seen, and answer its appends."""
+        self._log.publish(durable.prepared)
         frames = []
-        for request, refused in zip(written.requests, written.prepared.errors, strict=True):
+        for request, refused in zip(durable.requests, durable.prepared.errors, strict=True):
             message = request.message
             if refused is None:
                 frames.append(wire.encode_success(message.session_id, message.seq_num, message.partition_id))
             else:
                 frames.append(failure_frame(message, refused.wire_text()))
-        duration_s = self._metrics.clock() - written.started_s
-        self._metrics.appended(len(frames), duration_s, written.prepared.sync_s)
-        return frames
-
-    async def _write_ahead(self, group: list[PartitionRequest]) -> None:
-        """Write a large group of appends behind those that are being synced, and have it synced after them."""
-        requests = self._accepted(group)
-        if not requests:
-            return
-        started_s = self._metrics.clock()
-        after = self._unsynced[-1].prepared if self._unsynced else None
-        try:
-            write = partial(self._write, _batches(requests), after)
-            prepared, written = await self._timed(self._files.run, write)
-            if not written:
-                await self._all_synced()
-                await self._timed(self._files.run, partial(self._log.write_and_sync, prepared))
-        except Exception as error:
-            self._not_written(requests, error)
-            return
-        group_written = _Written(requests, prepared, started_s)
-        if not written:
-            self._acknowledge(requests, self._publish(group_written))
-            return
-        self._unsynced.append(group_written)
-        if self._syncer is None:
-            self._syncer = owned(self._run_syncer(), f"the syncer of partition {self.partition_id}", self._syncer_died)
-
-    def _write(self, batches: list[list[Record]], after: Prepared | None) -> tuple[Prepared, bool]:
-        """Encode and write, unless another segment has to begin; blocking."""
-        prepared = self._log.prepare(batches, after)
-        return prepared, self._log.write(prepared, after)
+        duration_s = self._metrics.clock() - durable.started_s
+        self._metrics.appended(len(frames), duration_s, durable.prepared.sync_s)
+        self._acknowledge(durable.requests, frames)
 
     async def _run_syncer(self) -> None:
-        """Sync what is written, group after group, as long as there is any."""
+        """Sync what was written ahead, group after group, as long as there is any."""
         while self._unsynced:
             written = self._unsynced[0]
             try:
-                await self._timed(self._files.run, partial(self._log.sync, written.prepared))
-                frames = self._publish(written)
+                await self._timed(partial(self._durability.sync, self._log, written.prepared))
             except Exception as error:
                 self._not_written(written.requests, error)
             else:
-                self._acknowledge(written.requests, frames)
+                self._publish(written)
             self._unsynced.popleft()
             self._writer.wake()
         self._syncer = None
@@ -518,7 +489,8 @@ class StoragePartition:
     async def _run_reader(self) -> None:
         while not self._closing:
             if not self.queue.reads:
-                self._rest()
+                if not self.queue.ordered and not self._writing and not self._unsynced:
+                    self._busy.discard(self.partition_id)
                 await self._reader.sleep()
                 continue
             batch = self._accepted(self.queue.take_reads())
@@ -541,7 +513,7 @@ class StoragePartition:
             if not ready:
                 return []
             try:
-                frames = await self._timed(self._files.run_read, partial(self._read_frames, ready))
+                frames = await self._look(partial(self._read_frames, ready))
             except Exception as error:
                 frames = self._failure_frames(ready, error)
             self._report_suspicion()
@@ -573,19 +545,25 @@ class StoragePartition:
     async def _change(self, function: Callable[[], Result]) -> Result:
         """Run a blocking change to the log or the control file; a failing disk puts the partition out of service."""
         try:
-            return await self._timed(self._files.run, function)
+            return await self._make(function)
         except (OSError, ReadOnlyError) as error:
             self._fail(error)
             raise
 
-    async def _timed(
-        self, run: Callable[[Callable[[], Result]], Awaitable[Result]], function: Callable[[], Result]
-    ) -> Result:
-        """Have a blocking function run; it counts as running until it has ended."""
+    async def _make(self, function: Callable[[], Result]) -> Result:
+        """Have a blocking function change files."""
+        return await self._timed(partial(self._durability.change, self.partition_id, function))
+
+    async def _look(self, function: Callable[[], Result]) -> Result:
+        """Have a blocking function read files."""
+        return await self._timed(partial(self._files.run_read, function))
+
+    async def _timed(self, begin: Callable[[], Awaitable[Result]]) -> Result:
+        """Wait for the disk; that counts as waiting until it has ended."""
         call = object()
         self._calls_begun_s[call] = self._metrics.clock()
         try:
-            return await run(function)
+            return await begin()
         finally:
             del self._calls_begun_s[call]
 

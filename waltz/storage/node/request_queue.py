@@ -70,19 +70,20 @@ class RequestQueue:
     def __len__(self) -> int:
         return len(self.ordered) + len(self.reads)
 
-    def has_room(self, request: PartitionRequest, lane: deque[PartitionRequest]) -> bool:
-        """Whether a request may wait in one of the two lanes."""
+    def offer(self, request: PartitionRequest, lane: deque[PartitionRequest]) -> bool:
+        """Queue a request in one of the two lanes; false, and nothing changes, when it has no room."""
         limits = self._limits
+        max_requests = limits.max_requests
         if isinstance(request.message, wire.AppendRequest):
-            return len(lane) < limits.max_requests and self._size_bytes <= limits.max_append_bytes
-        if isinstance(request.message, ReadRequest):
-            return len(lane) < limits.max_requests
-        return len(lane) < 2 * limits.max_requests
-
-    def add(self, request: PartitionRequest, lane: deque[PartitionRequest]) -> None:
-        """Queue a request in one of the two lanes."""
+            if self._size_bytes > limits.max_append_bytes:
+                return False
+        elif not isinstance(request.message, ReadRequest):
+            max_requests *= 2
+        if len(lane) >= max_requests:
+            return False
         lane.append(request)
         self._size_bytes += request.size_bytes
+        return True
 
     def take_group(self) -> list[PartitionRequest]:
         """The request at the head of the ordered lane; if it is an append, all appends right behind it too."""

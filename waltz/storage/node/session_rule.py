@@ -6,7 +6,7 @@ it is acknowledged (rule S1): a newer session may have spoken while the disk was
 
 from waltz.common.wire import storage as wire
 from waltz.common.wire.fencing import fence_message, offline_fence_message
-from waltz.storage.disk.control_file import PartitionInfo
+from waltz.storage.disk.control_file import ASSIGNED, AVAILABLE, PartitionInfo
 from waltz.storage.errors import ConcurrentUpdateError, StorageError
 
 StorageRequest = (
@@ -41,6 +41,9 @@ _OfflineRequest = (
 )
 
 
+_SERVED = ASSIGNED | AVAILABLE
+
+
 def is_offline(message: StorageRequest) -> bool:
     """Whether offline recovery asks; messages that cannot carry the flag are not offline."""
     return isinstance(message, _OfflineRequest) and message.offline
@@ -54,6 +57,8 @@ def refusal(
     ``info`` is the persisted state, ``session_id`` the current (in-memory) session. ``in_service`` is false after a
     disk failure: such a partition answers as one that an operator switched off, offline recovery included.
     """
+    if info.flags & _SERVED == _SERVED and in_service and message.session_id == session_id and not is_offline(message):
+        return None  # the usual case, part of every append
     partition_id = message.partition_id
     if not info.assigned:
         return StorageError(f"partition {partition_id} is not assigned to storage node.")

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from tests.unit.storage.crash_files import CrashFiles, CrashNow
-from tests.unit.storage.log_testing import DIRECTORY, append, open_log, read_all, record
+from tests.unit.storage.log_testing import DIRECTORY, append, open_log, open_segment_count, read_all, record
 from waltz.common.records import Record
 from waltz.storage.disk.log.log import PartitionLog
 from waltz.storage.disk.segment.segment_format import decode_index
@@ -231,7 +231,7 @@ class LogMachine(RuleBasedStateMachine):
         if self.acknowledged:
             middle = len(self.acknowledged) // 2
             assert self.log.read(middle, 1) == [self.acknowledged[middle]]
-        assert self.log.open_segment_count <= 2
+        assert open_segment_count(self.log) <= 2
 
     @invariant()
     def index_files_have_one_entry_for_each_record(self) -> None:

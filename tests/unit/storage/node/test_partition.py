@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.unit.storage.log_testing import segment_count
 from tests.unit.storage.node_support import (
     CUE,
     DISABLED,
@@ -31,7 +32,8 @@ from waltz.storage.disk.control_file import ControlFile
 from waltz.storage.disk.fence import FenceFile
 from waltz.storage.disk.log.log import PartitionLog, Prepared
 from waltz.storage.disk.segment.segment_format import STORED_OVERHEAD_BYTES
-from waltz.storage.node.partition import MAX_BRIEF_BYTES, MAX_READ_BYTES_AT_ONCE, StoragePartition
+from waltz.storage.node.durability import MAX_BRIEF_BYTES, Durability, SyncEach
+from waltz.storage.node.partition import MAX_READ_BYTES_AT_ONCE, StoragePartition
 from waltz.storage.node.partition_metrics import PartitionMetrics
 from waltz.storage.node.replies import MAX_REPLY_BYTES, read_encoded
 from waltz.storage.node.request_queue import DEFAULT_LIMITS, PartitionRequest, QueueLimits
@@ -84,9 +86,15 @@ class Asker:
 class Bench:
     """One partition, open and assigned, with the files below it."""
 
-    def __init__(self, directory: Path, limits: QueueLimits = DEFAULT_LIMITS) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        limits: QueueLimits = DEFAULT_LIMITS,
+        durability: Callable[[ObservedFiles, set[int]], Durability] = SyncEach,
+    ) -> None:
         self.directory = directory
         self.limits = limits
+        self._durability = durability
         self.files = ObservedFiles()
         self.control_file = ControlFile.open(self.files, str(directory), KEY, PARTITION_COUNT)
         self.fence_file = FenceFile.open(self.files, str(directory), KEY, PARTITION_COUNT)
@@ -114,6 +122,7 @@ class Bench:
             self.control_file,
             self.fence_file,
             self.files,
+            self._durability(self.files, self.busy),
             metrics,
             busy=self.busy,
             reading=self.reading,
@@ -663,7 +672,7 @@ async def test_a_large_group_that_begins_another_segment_waits(tmp_path: Path) -
     assert [path.name for path in sorted((tmp_path / "1").glob("*.seg"))] == [Path(DATA).name]
     gate.open()
     assert [await bench.outcome(each) for each in (first, second)] == [SUCCESS] * 2
-    assert bench.partition.log.segment_count == 2
+    assert segment_count(bench.partition.log) == 2
     await bench.close()
 
 

@@ -68,6 +68,17 @@ class DescriptorCache:
             self._current = segment, held
             return held.files
 
+    def current_files(self, segment: Hashable) -> SegmentFiles:
+        """The files of the current segment, without a pin: for the writing thread, which alone makes another current.
+
+        Raises ``StorageError`` after :meth:`close`.
+        """
+        current = self._current
+        if current is None:
+            raise StorageError("segment closed")
+        assert current[0] == segment, "only the current segment is written"
+        return current[1].files
+
     def discard(self, segment: Hashable) -> None:
         """Close the files of a segment that will be deleted, as soon as nobody reads them."""
         with self._mutex:

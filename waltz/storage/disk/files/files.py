@@ -144,11 +144,6 @@ class GroupSync:
         self._synced = 0
         self.failure: str | None = None
 
-    @property
-    def unsynced_writes(self) -> int:
-        """Number of writes that no completed sync covers yet."""
-        return self._written - self._synced
-
     def write_and_sync(self, offset: int, chunks: Sequence[bytes]) -> None:
         """Write and return when durable. ``OSError`` when this or any earlier write or sync failed."""
         if self.failure is not None:

@@ -109,7 +109,9 @@ class SlotFile(Generic[Value]):
 
     def get(self, partition_id: int) -> Value:
         """The value that counts. Raises ``StorageError`` as :meth:`entry` does, and when the entry is damaged."""
-        entry = self.entry(partition_id)
+        if self._closed or not 0 <= partition_id < len(self.entries):
+            self.entry(partition_id)  # says why
+        entry = self.entries[partition_id]
         if entry.damage is not None:
             raise entry.damage
         return entry.value

@@ -180,16 +180,6 @@ class PartitionLog:
         """Where the next record goes."""
         return self._view.end
 
-    @property
-    def segment_count(self) -> int:
-        """Number of segments."""
-        return len(self._view.segments)
-
-    @property
-    def open_segment_count(self) -> int:
-        """Number of segments with open descriptors; at most the cache's capacity and one, and those being read."""
-        return self._descriptors.open_count
-
     # Writing
 
     def prepare(self, batches: Sequence[Sequence[Record]], after: Prepared | None = None) -> Prepared:
@@ -251,26 +241,24 @@ class PartitionLog:
             self._change("sync", partial(self._sync, prepared.view.segments[-1], prepared))
 
     def _check_order(self, prepared: Prepared, view: LogView) -> None:
-        self._check_writable()
         if prepared.start != view.end:
+            self._check_writable()
             raise StorageError("transaction out of order")
 
     def _write_and_sync(self, segments: tuple[Segment, ...], prepared: Prepared) -> tuple[Segment, ...]:
         for write in prepared.writes:
             if write.starts_segment:
                 segments = (*segments, self._roll(segments[-1], write.first_transaction_id))
-            with self._pinned(segments[-1]) as handles:
-                segments[-1].write(handles, write)
-                prepared.sync(segments[-1], handles, write)
+            handles = self._descriptors.current_files(segments[-1])
+            segments[-1].write(handles, write)
+            prepared.sync(segments[-1], handles, write)
         return segments
 
     def _write(self, segment: Segment, write: SegmentWrite) -> None:
-        with self._pinned(segment) as handles:
-            segment.write(handles, write)
+        segment.write(self._descriptors.current_files(segment), write)
 
     def _sync(self, segment: Segment, prepared: Prepared) -> None:
-        with self._pinned(segment) as handles:
-            prepared.sync(segment, handles, prepared.writes[0])
+        prepared.sync(segment, self._descriptors.current_files(segment), prepared.writes[0])
 
     def _roll(self, full: Segment, first_transaction_id: int) -> Segment:
         with self._pinned(full) as handles:

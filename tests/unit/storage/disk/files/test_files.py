@@ -221,7 +221,7 @@ def test_group_sync_covers_all_that_was_written_before_it_began() -> None:
     threads += [threading.Thread(target=group.write_and_sync, args=(i, [b"b"])) for i in range(1, 4)]
     for thread in threads[1:]:
         thread.start()
-    while crash_files.operations.count("write") < 4 or group.unsynced_writes < 4:
+    while crash_files.operations.count("write") < 4 or group._written - group._synced < 4:
         threading.Event().wait(0.001)
     go_on.set()
     for thread in threads:

@@ -11,7 +11,7 @@ import pytest
 
 from tests.unit.server.store.virtual_time import run
 from tests.unit.storage.crash_files import CrashFile, CrashFiles
-from tests.unit.storage.log_testing import DIRECTORY, append, open_log, read_all, record, records, scan
+from tests.unit.storage.log_testing import DIRECTORY, append, open_log, read_all, record, records, scan, segment_count
 from tests.unit.storage.node_support import TIMEOUT_S, running_node
 from tests.unit.storage.node_support import records as node_records
 from waltz.common import tasks
@@ -40,7 +40,7 @@ def log(files: CrashFiles) -> PartitionLog:
     """Three segments of seven records of 100 bytes."""
     log = open_log(files, threshold=800)
     append(log, ITEMS)
-    assert log.segment_count == 3
+    assert segment_count(log) == 3
     return log
 
 
