@@ -123,6 +123,13 @@ def test_no_seed_fails_in_courses_that_seeds_do_not_draw(kinds: str, start: int,
 
 
 @pytest.mark.deep
+@pytest.mark.timeout(300)
+def test_no_seed_fails_with_many_write_sessions() -> None:
+    """An exclusive session that begins when nobody waits for it is a matter of a few ms."""
+    seeds("--set", "write-sessions", start=3, count=97)
+
+
+@pytest.mark.deep
 @pytest.mark.parametrize(("seed", "arguments", "found"), REGRESSIONS)
 def test_seeds_that_once_failed(seed: int, arguments: tuple[str, ...], found: str) -> None:
     exit_code, output = simulate("--start", str(seed), "--seeds", "1", *arguments)

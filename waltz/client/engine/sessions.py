@@ -131,15 +131,19 @@ class WriteSessions:
             logger.warning("an exclusive session of partition %d may be left without an end: %s", partition_id, reason)
             return
         if response.last_transaction_status is LastTransactionStatus.OK:
-            await self._end(session, partition_id, session.take(response).number)
+            number = response.write_session
+            await self._until_ended(session.release(number), partition_id, number)
 
     async def _end(self, session: PartitionSession, partition_id: int, number: int) -> None:
         """Let others write again. Should that fail, whoever fences next ends the session."""
         if self._settings.exclusive or not session.holds(number):
             return
+        await self._until_ended(session.fence(exclusive=False, expected_session=number), partition_id, number)
+
+    async def _until_ended(self, ending: Coroutine[Any, Any, object], partition_id: int, number: int) -> None:
         try:
             async with asyncio.timeout(_END_TIMEOUT_S):
-                await session.fence(exclusive=False, expected_session=number)
+                await ending
         except SessionFencedError:
             pass  # a newer one has ended it
         except (TimeoutError, WaltzError) as error:

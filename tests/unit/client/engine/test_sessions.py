@@ -412,7 +412,7 @@ async def test_a_feed_of_an_old_server_takes_no_exclusive_session(monkeypatch: p
 
 @pytest.mark.parametrize("turns", range(1, 14))
 async def test_an_exclusive_session_that_was_given_up_is_ended(turns: int) -> None:
-    """However far it has come: others write, and so does who has given it up."""
+    """However far it has come: others write, and so does who has given it up, at the latest when it asks for it."""
     partition, (one, two) = drivers()
     async with waltz.connect(one, session_write=True) as holder, waltz.connect(two) as other:
         assert await holder.append(0, b"a") == 0
@@ -428,4 +428,8 @@ async def test_an_exclusive_session_that_was_given_up_is_ended(turns: int) -> No
         await asyncio.wait((leading,))
         await until(lambda: partition.session_holder is None and not holder._own_engine()._tasks._tasks)
         assert await other.append(0, b"b") == 1
+        if partition.write_session != holder.write_session(0):
+            with pytest.raises(waltz.SessionFencedError):
+                await holder.append(0, b"not under a number that nobody has asked for")
+            assert await holder.renew_session(0) == partition.write_session
         assert await holder.append(0, b"c") == 2

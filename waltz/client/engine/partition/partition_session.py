@@ -160,7 +160,8 @@ class PartitionSession:
     ) -> BegunSession:
         """Begin a new session, which this client goes on with.
 
-        When this is given up while a server may be beginning one, ``left`` gets the answer to come, for :meth:`take`.
+        When this is given up while a server may be beginning one, ``left`` gets the answer to come. A session that has
+        begun then is not this client's: nobody has asked for its number. :meth:`release` lets others write again.
         Raises ``SessionFencedError`` if the present session is not the expected one, ``SessionNotSupportedError``,
         ``DeadlineExceededError`` (it may have begun), ``PartitionInactiveError``, ``ClientAheadError`` and
         ``ClientClosedError``.
@@ -177,16 +178,22 @@ class PartitionSession:
                 expected,
                 f"write session {response.write_session} has begun in place of the expected {expected}",
             )
-        return self.take(response)
-
-    def take(self, response: LastTransactionIdResponse) -> BegunSession:
-        """Go on with the session that a server has begun for this client."""
-        state = self._state
-        if response.write_session > state.number:
-            state.adopt(response.write_session)
+        if response.write_session > self._state.number:
+            self._state.adopt(response.write_session)
             self._asked = b""  # an answer from before the fence may still come, over the other connection
             self._appends.session_changed()
         return BegunSession(response.write_session, response.transaction_id)
+
+    async def release(self, number: int) -> None:
+        """End an exclusive session that a server has begun when this client had given it up.
+
+        The client takes neither that session nor the one after it, and sends nothing because of it: appends whose
+        outcome is unknown belong to the session before, and only the application can find out about them.
+
+        Raises ``SessionNotSupportedError``, ``DeadlineExceededError`` and ``ClientClosedError``.
+        """
+        async with self._within_time(f"exclusive write session {number} was not ended"):
+            await self._last_transaction(FenceOption.FENCE, number)
 
     async def settle(self, begun: BegunSession) -> None:
         """Return when all that came before the session is applied, and everything that was sent before is decided.

@@ -13,6 +13,7 @@ The rules:
 from enum import Enum
 
 from waltz.client.errors import ClientError, SessionFencedError, SessionNotSupportedError
+from waltz.common.machine import Machine, Row
 from waltz.common.wire.versions import FIRST_WITH_WRITE_SESSION
 from waltz.common.wire.write_sessions import NO_WRITE_SESSION, HeartbeatOption, HeartbeatResponse, HeartbeatState
 
@@ -26,6 +27,52 @@ class SessionState(Enum):
     FENCED = "appends are refused here: there is a newer session"
     UNSUPPORTED = "appends are refused here: the server knows no sessions"
     PLAIN = "appends go without a session, because the server knows none"
+
+
+class SessionEvent(Enum):
+    """What happens to the session. The values are meant for people."""
+
+    MOUNTED = "the partition is mounted at a server that knows sessions"
+    MOUNTED_WITHOUT = "the partition is mounted at a server that knows no sessions"
+    MOUNTED_PLAIN = "the partition is mounted at such a server, and the configuration lets appends go without"
+    RENEWED_WITHOUT = "the application wants the present number, and the server knows no sessions"
+    RENEWED_PLAIN = "the application wants it from such a server, and the configuration lets appends go without"
+    TOLD = "the server tells the first number, or the one at hand"
+    TOLD_ANOTHER = "the server tells another number, and the application has not asked for it"
+    TAKEN = "the application has asked for the number that the server tells"
+    HELD_BY_ANOTHER = "another client holds an exclusive session"
+    REFUSED = "an append is refused, because a newer session has begun"
+
+
+_ENABLED = tuple(state for state in SessionState if state is not SessionState.OFF)
+_UNFENCED = tuple(state for state in _ENABLED if state is not SessionState.FENCED)
+_NEVER_HELD = (SessionState.FENCED, SessionState.UNSUPPORTED, SessionState.PLAIN)
+
+SESSION = Machine[SessionState, SessionEvent, None](
+    "a write session",
+    (
+        Row(SessionEvent.MOUNTED, _UNFENCED, SessionState.ASKING),  # even one that holds a number: it may be over
+        Row(SessionEvent.MOUNTED_WITHOUT, _UNFENCED, SessionState.UNSUPPORTED),
+        Row(SessionEvent.MOUNTED_PLAIN, _UNFENCED, SessionState.PLAIN),
+        Row(SessionEvent.RENEWED_WITHOUT, _ENABLED, SessionState.UNSUPPORTED),
+        Row(SessionEvent.RENEWED_PLAIN, _ENABLED, SessionState.PLAIN),
+        Row(SessionEvent.TOLD, _UNFENCED, SessionState.HELD),
+        Row(SessionEvent.TOLD_ANOTHER, _UNFENCED, SessionState.FENCED),
+        Row(SessionEvent.TAKEN, _ENABLED, SessionState.HELD),
+        Row(SessionEvent.HELD_BY_ANOTHER, _UNFENCED, SessionState.FENCED),
+        Row(SessionEvent.REFUSED, (SessionState.ASKING, SessionState.HELD), SessionState.FENCED),
+    ),
+    ignored=(
+        (SessionEvent.MOUNTED, (SessionState.FENCED,)),
+        (SessionEvent.MOUNTED_WITHOUT, (SessionState.FENCED,)),
+        (SessionEvent.MOUNTED_PLAIN, (SessionState.FENCED,)),
+        (SessionEvent.TOLD, (SessionState.FENCED,)),
+        (SessionEvent.TOLD_ANOTHER, (SessionState.FENCED,)),
+        (SessionEvent.HELD_BY_ANOTHER, (SessionState.FENCED,)),
+        (SessionEvent.REFUSED, (*_NEVER_HELD, SessionState.OFF)),
+    ),
+)
+"""The states of a client's write session, and the events that lead from one to another."""
 
 
 class ClientWriteSession:
@@ -78,14 +125,15 @@ class ClientWriteSession:
         """The partition is mounted at a server that speaks this version; what to ask it for."""
         if not self.enabled:
             return None
-        if version < FIRST_WITH_WRITE_SESSION:
-            if self._renewing or self.state is not SessionState.FENCED:
-                self.state = SessionState.PLAIN if self._may_go_without else SessionState.UNSUPPORTED
-            self._renewing = False
-            return None
-        if self.state is not SessionState.FENCED:
-            self.state = SessionState.ASKING  # even one that holds a number: it may be over
-        return self.question
+        if version >= FIRST_WITH_WRITE_SESSION:
+            self._meet(SessionEvent.MOUNTED)
+            return self.question
+        if self._renewing:
+            self._meet(SessionEvent.RENEWED_PLAIN if self._may_go_without else SessionEvent.RENEWED_WITHOUT)
+        else:
+            self._meet(SessionEvent.MOUNTED_PLAIN if self._may_go_without else SessionEvent.MOUNTED_WITHOUT)
+        self._renewing = False
+        return None
 
     @property
     def question(self) -> HeartbeatOption:
@@ -118,28 +166,36 @@ class ClientWriteSession:
         if response.heartbeat_state is HeartbeatState.OK and response.write_session < self.number:
             return False
         if response.heartbeat_state is HeartbeatState.HELD_BY_ANOTHER:
-            self.state = SessionState.FENCED
-        elif self._renewing or self.number in (NO_WRITE_SESSION, response.write_session):
-            if self._renewing:
-                self.renewed = response.write_session
-            if self._renewing or self.state is not SessionState.FENCED:
-                self.adopt(response.write_session)
+            self._meet(SessionEvent.HELD_BY_ANOTHER)
+        elif self._renewing:
+            self.renewed = response.write_session
+            self.adopt(response.write_session)
+        elif self.number in (NO_WRITE_SESSION, response.write_session):
+            self._meet(SessionEvent.TOLD)
+            if self.state is SessionState.HELD:
+                self._hold(response.write_session)
         else:
-            self.state = SessionState.FENCED
+            self._meet(SessionEvent.TOLD_ANOTHER)
         self._renewing = False
         return True
 
     def adopt(self, number: int) -> None:
-        """Go on with this number: the first one, or one that the application has asked for."""
-        self.number = number
-        self.state = SessionState.HELD
-        self._ask_exclusive = False
+        """Go on with a number that the application has asked for."""
+        self._meet(SessionEvent.TAKEN)
+        self._hold(number)
 
     def fenced(self, present_number: int) -> bool:
         """An append was refused; false if by a server whose number is older, which has lost the partition.
 
         The present number may be one that was adopted after the append had been sent.
         """
-        if present_number > self.number and self.state in (SessionState.HELD, SessionState.ASKING):
-            self.state = SessionState.FENCED
+        if present_number > self.number:
+            self._meet(SessionEvent.REFUSED)
         return present_number >= self.number
+
+    def _hold(self, number: int) -> None:
+        self.number = number
+        self._ask_exclusive = False
+
+    def _meet(self, event: SessionEvent) -> None:
+        self.state = SESSION.after(self.state, event)

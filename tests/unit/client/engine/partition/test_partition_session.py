@@ -340,5 +340,8 @@ async def test_an_exclusive_session_that_begins_when_nobody_waits_is_ended(world
     assert begun.fence == FenceOption.FENCE | FenceOption.EXCLUSIVE
     assert isinstance(ended, LastTransactionIdRequest)
     assert (ended.fence, ended.expected_session) == (FenceOption.FENCE, 7)
-    await until(lambda: client.write_session(0) == 8)
+    await until(lambda: sessions.number == 8)
+    assert client.write_session(0) == 6
+    assert await client.renew_session(0) == 8
     assert (await submitted(client)).done
+    assert carried(server) == [6, 8]

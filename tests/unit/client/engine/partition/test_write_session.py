@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from waltz.client.engine.partition.write_session import ClientWriteSession, SessionState
+from waltz.client.engine.partition.write_session import SESSION, ClientWriteSession, SessionEvent, SessionState
 from waltz.client.errors import SessionFencedError, SessionNotSupportedError
 from waltz.common.wire.write_sessions import (
     NO_WRITE_SESSION,
@@ -185,3 +185,19 @@ def test_no_number_is_ever_taken_after_the_first_unless_the_application_asks(ste
         if session.carried != NO_WRITE_SESSION:
             first = first or session.carried
             assert session.carried == first
+
+
+def test_every_pair_of_a_state_and_an_event_is_decided() -> None:
+    """Without sessions only appends can be refused: nothing is asked, and nothing told."""
+    decided = SESSION.steps.keys() | SESSION.ignored
+    assert decided == {
+        (state, event)
+        for state in SessionState
+        for event in SessionEvent
+        if state is not SessionState.OFF or event is SessionEvent.REFUSED
+    }
+
+
+def test_only_the_application_leads_out_of_a_fenced_session() -> None:
+    leading = {event for (state, event) in SESSION.steps if state is SessionState.FENCED}
+    assert leading == {SessionEvent.TAKEN, SessionEvent.RENEWED_WITHOUT, SessionEvent.RENEWED_PLAIN}
