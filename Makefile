@@ -92,7 +92,7 @@ bench-curves: $(STAMP) ## appends over the length of the log, idle partitions, i
 	$(NEEDS_JAVA)
 	@$(BIN)/python -m benchmarks.cluster $(CURVES) --json $(RESULTS)
 
-bench-page: $(STAMP) ## plots and tables of a run into docs/performance.md: make bench-page RESULTS=FILE
+bench-page: $(STAMP) ## plots and tables of a run into docs/appendix/benchmark-results.md: make bench-page RESULTS=FILE
 	@$(BIN)/python -m benchmarks.cluster --draw $(RESULTS)
 
 bench-storage: $(STAMP) ## one storage node: records/s and MB/s over connections, sizes and partitions

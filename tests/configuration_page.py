@@ -54,6 +54,9 @@ ORIGINAL: dict[str, set[str]] = {
 }
 """The keys of Java Waltz 0.13.2 that the models have."""
 
+_TLS_IN_FULL = "servers"
+"""The table that explains the keys of TLS; the others refer to it."""
+
 _HEAD = "| Key, and its environment variable | Type, unit | Default | Effect | In Java Waltz |\n|---|---|---|---|---|\n"
 _UNITS = {"_ms": "ms", "_bytes": "bytes"}
 _DEFAULT = "Default: "
@@ -123,7 +126,7 @@ def _type(name: str, field: FieldInfo) -> str:
     if name.endswith("_port"):
         return f"port, {low} to {high}; 0: any"
     assert high is None
-    return f"{unit or 'number'}, at least {low}"
+    return f"{unit or 'number'}, ≥ {low}"
 
 
 def _plain(annotation: Any) -> Any:
@@ -170,6 +173,8 @@ def table_of_keys(name: str) -> str:
     for key in sorted(keys_of(MODELS[name]), key=_place):
         of_java = "yes" if key.key in ORIGINAL[name] else "no"
         effect = key.effect if key.no_effect is None else f"**None**: {key.no_effect.reason}. {key.effect}"
+        if name != _TLS_IN_FULL and "ssl." in key.key:
+            effect = "as for servers"
         names = f"`{key.key}`<br>`{variable_of(key.key)}`"
         lines.append(f"| {names} | {key.type} | {key.default} | {effect} | {of_java} |\n")
     return _HEAD + "".join(lines)

@@ -18,19 +18,12 @@ BOTH = {each.name: each for each in (*port_metrics.DESCRIPTIONS, *process_metric
 
 TABLES: Mapping[str, Mapping[str, Description]] = {"server": SERVER, "storage": STORAGE, "both": BOTH}
 
-_UNITS = ("seconds", "bytes", "transactions")
-
-
-def _unit(description: Description) -> str:
-    words = description.name.removesuffix("_total").split("_")
-    return words[-1] if words[-1] in _UNITS else ""
-
 
 def _table(descriptions: Iterable[Description]) -> str:
-    lines = ["| Name | Type | Unit | Labels | Meaning |", "|---|---|---|---|---|"]
+    lines = ["| Name | Type | Labels | Meaning |", "|---|---|---|---|"]
     for each in sorted(descriptions):
         labels = ", ".join(f"`{label}`" for label in each.labels)
-        lines.append(f"| `{each.name}` | {each.kind} | {_unit(each)} | {labels} | {each.meaning} |")
+        lines.append(f"| `{each.name}` | {each.kind} | {labels} | {each.meaning} |")
     return "\n".join(lines)
 
 

@@ -130,7 +130,9 @@ def parser() -> argparse.ArgumentParser:
     results.add_argument("--compare", type=Path, nargs=2, metavar=("BEFORE", "AFTER"), help="instead of measuring")
     results.add_argument("--show", type=Path, metavar="FILE", help="tables, instead of measuring")
     results.add_argument("--draw", type=Path, metavar="FILE", help="into the page, instead of measuring")
-    results.add_argument("--page", type=Path, default=Path("docs/performance.md"), help="(default: %(default)s)")
+    results.add_argument(
+        "--page", type=Path, default=Path("docs/appendix/benchmark-results.md"), help="(default: %(default)s)"
+    )
     return made
 
 

@@ -1,4 +1,4 @@
-"""The part of ``docs/performance.md`` that a run fills. Pure."""
+"""The part of ``docs/appendix/benchmark-results.md`` that a run fills. Pure."""
 
 from collections.abc import Sequence
 

@@ -9,7 +9,7 @@ from tests.simulation.options import SimulationOptions
 from tests.simulation.processes import simulate
 from tests.simulation.schedule import ALL_FAULTS
 
-DOCUMENTATION = Path(__file__).parents[2] / "docs" / "simulation.md"
+DOCUMENTATION = Path(__file__).parents[2] / "docs" / "appendix" / "planted-bugs.md"
 
 RULES = (
     "S1",

@@ -25,7 +25,7 @@ from waltz.table.face.several import place_of
 DOCS, DOCS_TOO, HISTORY, AGES, STREAMED, LEFT, RIGHT, WRITTEN, KILLED, RAW = range(10)
 """Partitions, one or two for each kind of test."""
 
-PAGE = Path(__file__).parents[2] / "docs" / "spark.md"
+PAGE = Path(__file__).parents[2] / "docs" / "spark-tables.md"
 
 TIMEOUT_S = 300
 
@@ -452,9 +452,8 @@ def test_killed_tasks_and_killed_commits_leave_every_row_once(
 
 
 def test_the_examples_of_the_page(spark: SparkSession, tables: Tables, tmp_path: Path) -> None:
-    """Those about tables, one after the other."""
-    section = PAGE.read_text().partition("\n# Tables\n")[2].partition("\n# ")[0]
-    examples = re.findall(r"^```python\n(.*?)^```$", section, flags=re.MULTILINE | re.DOTALL)
+    """One after the other."""
+    examples = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(), flags=re.MULTILINE | re.DOTALL)
     assert len(examples) == 4
     namespace = {"spark": spark, "cluster": tables.options, "directory": str(tmp_path)}
     for example in examples:

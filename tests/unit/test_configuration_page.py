@@ -74,9 +74,9 @@ def test_a_line() -> None:
     (key,) = (key for key in keys_of(MODELS["storages"]) if key.key == "storage.connections.unreadTimeout")
     assert key == Key(
         "storage.connections.unreadTimeout",
-        "ms, at least 1",
+        "ms, ≥ 1",
         "60000 (1 min)",
-        "A peer that owes the reading of more than 1 MiB must have read it, or 64 KiB of it, after this time.",
+        "Within this time a peer with more than 1 MiB unread must read it, or 64 KiB of it.",
         None,
     )
 

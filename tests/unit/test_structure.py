@@ -92,6 +92,7 @@ def test_the_page_shows_this_architecture() -> None:
     """Renewed by ``python -m tests.architecture``."""
     page = PAGE.read_text()
     assert page == architecture.drawn(page)
+    assert not architecture.missing(page)
 
 
 def test_what_calls_itself_pure_is() -> None:

@@ -8,7 +8,10 @@ from pathlib import Path
 from typing import Any
 
 DOCS = Path(__file__).parents[3] / "docs"
-PAGES = (DOCS / "client.md", DOCS / "consuming.md", DOCS / "write-sessions.md", DOCS / "tables.md")
+PAGES = tuple(
+    DOCS / f"{name}.md"
+    for name in ("client", "callbacks", "client-operations", "consuming", "write-sessions", "tables")
+)
 
 _HEADING = re.compile(r"^#+ (.+)$")
 _FENCE = re.compile(r"^```(\w*)$")

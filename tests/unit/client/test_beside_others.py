@@ -50,7 +50,7 @@ def places(library: str) -> list[Any]:
 
 def calls(library: str) -> list[ast.Call]:
     """The calls in one column of the table."""
-    table = (DOCS / "consuming.md").read_text().partition("## Beside others")[2]
+    table = (DOCS / "appendix" / "beside-others.md").read_text().partition("## Consuming")[2].partition("## ")[0]
     rows = [row.strip("|").split(" | ") for row in table.splitlines() if row.startswith("|") and "---" not in row]
     column = [cell.strip(" |") for cell in rows[0]].index(library)
     assert {len(row) for row in rows} == {5}

@@ -23,7 +23,7 @@ cluster.root: /file
 client.maxTransactionSize: 1000
 """
 COMPLETE = {"WALTZ_ZOOKEEPER_CONNECT_STRING": "of-the-environment:1", "WALTZ_CLUSTER_ROOT": "/environment"}
-DOCS = Path(__file__).parents[3] / "docs" / "client.md"
+DOCS = Path(__file__).parents[3] / "docs" / "client-operations.md"
 
 
 @pytest.fixture

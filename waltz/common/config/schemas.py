@@ -97,23 +97,23 @@ class TlsConfig(_Model):
 
     key_store_location: _Text | None = Field(default=None, validation_alias="keyStore.location")
     """File with the private key and its certificates, PKCS#12 or PEM. Without it a node makes a self-signed
-    certificate at every start, and a client or a tool shows none."""
+    certificate at every start; clients and tools show none."""
     key_store_password: SecretStr | None = Field(default=None, validation_alias="keyStore.password")
     """Password of that file; required for PKCS#12."""
     key_store_type: Annotated[str | None, _CONTENT_DECIDES] = Field(default=None, validation_alias="keyStore.type")
     """Such as ``JKS``."""
     trust_store_location: _Text | None = Field(default=None, validation_alias="trustStore.location")
-    """File with the certificates that are trusted, PKCS#12 or PEM. With it every peer must show a certificate that one
-    of these vouches for; without it nobody is verified."""
+    """File with the trusted certificates, PKCS#12 or PEM. With it every peer must show a certificate that one of them
+    has signed; without it no peer is verified."""
     trust_store_password: SecretStr | None = Field(default=None, validation_alias="trustStore.password")
     """Password of that file; required for PKCS#12."""
     trust_store_type: Annotated[str | None, _CONTENT_DECIDES] = Field(default=None, validation_alias="trustStore.type")
     """Such as ``JKS``."""
     plaintext: bool = Field(default=False, validation_alias="plaintext")
-    """No TLS at all. Peers that run the original cannot talk to such a node."""
+    """No TLS. The original's nodes and clients cannot connect then."""
     check_hostname: bool = Field(default=True, validation_alias=_CHECK_HOSTNAME)
-    """With a trust store: whom this side connects to must show a certificate for that host name. Default: ``false``
-    where a file is read, as it may be one of the original, which never checks; ``true`` without a file."""
+    """With a trust store: the certificate of a peer must bear the host name connected to. Default: ``false`` in a
+    file, as in the original; ``true`` without a file."""
 
 
 class ConnectionsConfig(_Model):
@@ -123,19 +123,19 @@ class ConnectionsConfig(_Model):
     """
 
     max: _Positive = Field(default=10_000, validation_alias="max")
-    """Connections to the client port, or the data port. The process's limit of open files may allow fewer."""
+    """Connections to the client port, or the data port; fewer if the limit of open files is lower."""
     max_per_address: _Positive = Field(default=5000, validation_alias="maxPerAddress")
     """Connections from one address."""
     hello_timeout_ms: _Positive = Field(default=10_000, validation_alias="helloTimeout")
-    """For the TLS handshake, and then for the peer's hello."""
+    """Time for the TLS handshake, and again for the peer's hello."""
     frame_timeout_ms: _Positive = Field(default=60_000, validation_alias="frameTimeout")
-    """A message that has begun must be complete, or 64 KiB further, after this time."""
+    """Within this time a begun message must be complete, or have grown by 64 KiB."""
     unread_timeout_ms: _Positive = Field(default=600_000, validation_alias="unreadTimeout")
-    """A peer that owes the reading of more than 1 MiB must have read it, or 64 KiB of it, after this time."""
+    """Within this time a peer with more than 1 MiB unread must read it, or 64 KiB of it."""
     receive_memory_bytes: _Positive = Field(default=256 << 20, validation_alias="receiveMemory")
-    """All messages together that are not complete. At least twice the largest message."""
+    """Memory of all incomplete messages. At least twice the largest message."""
     send_memory_bytes: _Positive = Field(default=1 << 30, validation_alias="sendMemory")
-    """All that is unsent to peers that do not keep up with reading, together."""
+    """Memory of all unsent bytes to peers that read too slowly."""
 
 
 class StorageConnectionsConfig(ConnectionsConfig):
@@ -155,10 +155,10 @@ class ClusterConfig(_Model):
     zookeeper_connect_string: _Text = Field(validation_alias="zookeeper.connectString")
     """The ZooKeeper ensemble: ``host:port,host:port,...``."""
     cluster_root: _RootPath = Field(validation_alias="cluster.root")
-    """The path in ZooKeeper below which the cluster lives."""
+    """The path of the cluster in ZooKeeper."""
     zookeeper_session_timeout_ms: _Positive = Field(validation_alias="zookeeper.sessionTimeout")
-    """ZooKeeper forgets a process of which it has heard nothing for so long: the partitions of a server that died are
-    taken over after this time."""
+    """Time without contact after which ZooKeeper ends the session of a process, and other servers take over its
+    partitions."""
 
 
 class ServerConfig(ClusterConfig):
@@ -167,47 +167,47 @@ class ServerConfig(ClusterConfig):
     server_port: _Port = Field(validation_alias="server.port")
     """Port for clients."""
     server_host: _Text = Field(default_factory=lambda: socket.getfqdn(), validation_alias="server.host")
-    """The name that clients are told. Default: the canonical name of this host, as in the original."""
+    """The name that clients connect to. Default: the canonical name of this host, as in the original."""
     server_bind_address: _Text = Field(
         default_factory=lambda data: data.get("server_host", ""), validation_alias="server.bindAddress"
     )
-    """What to listen on. Default: what ``server.host`` resolves to."""
+    """Address to listen on. Default: the address of ``server.host``."""
     server_jetty_port: _Port | None = Field(default=None, validation_alias="server.jetty.port")
-    """Port of the HTTP endpoints; none without it."""
+    """Port of the HTTP endpoints."""
     console_enabled: bool = Field(default=True, validation_alias="server.console.enabled")
-    """Whether the web console is served at ``server.jetty.port``."""
+    """Serve the web console at ``server.jetty.port``."""
     optimistic_lock_table_size: _Positive = Field(default=30_000, validation_alias="server.optimisticLockTableSize")
-    """Slots of each partition's lock table, 8 bytes each. Locks that share a slot refuse each other's transactions."""
+    """Slots of each partition's lock table, 8 bytes each. Locks that share a slot conflict."""
     feed_cache_size_bytes: _NotNegative = Field(default=64 << 20, validation_alias="server.feedCacheSize")
-    """Cache of committed request ids and headers, as they go to clients; shared by all partitions."""
+    """Cache of committed request ids and headers, shared by all partitions."""
     min_fetch_size: _Positive = Field(default=100, validation_alias="server.minFetchSize")
-    """Transactions that a feed request is good for, at least; smaller than ``server.realtimeThreshold``."""
+    """Transactions sent for one feed request, at least; smaller than ``server.realtimeThreshold``."""
     min_fence_interval_ms: _NotNegative = Field(default=0, validation_alias="server.minFenceInterval")
-    """Least time between two fences of a partition; who asks sooner is told to ask again."""
+    """Least time between two fences of a partition; earlier requests are answered "ask again"."""
     realtime_threshold: Annotated[_Positive, _ONLY_CHECKED] = Field(
         default=1000, validation_alias="server.realtimeThreshold"
     )
-    """In the original: how far behind a client counts as one that follows."""
+    """In the original: the lag up to which a client counts as current."""
     transaction_data_cache_size_bytes: _NotNegative = Field(
         default=128 << 20, validation_alias="server.transactionDataCacheSize"
     )
-    """Cache of committed transactions with their data, as they went to the storages; shared by all partitions."""
+    """Cache of committed transactions with their data, shared by all partitions."""
     transaction_data_cache_allocation: Annotated[
         Literal["heap", "direct"], BeforeValidator(_lower_case), NoEffect("there is one kind of memory here")
     ] = Field(default="heap", validation_alias="server.transactionDataCacheAllocation")
-    """In the original: where in the memory of Java the cache is."""
+    """In the original: the kind of Java memory for the cache."""
     max_transaction_size_bytes: _Positive = Field(default=32 << 20, validation_alias="server.maxTransactionSize")
-    """Largest transaction data that a client may append."""
+    """Largest transaction data of an append."""
     max_locks_per_transaction: _Positive = Field(default=MAX_LOCKS, validation_alias="server.maxLocksPerTransaction")
-    """Locks of all kinds together that an append may name."""
+    """Locks of an append, all kinds together."""
     append_memory_bytes: _Positive = Field(
         default_factory=lambda data: max(1 << 30, 4 * data.get("max_transaction_size_bytes", 0)),
         validation_alias="server.appendMemory",
     )
-    """All appends of all partitions that are not committed, wait, or are kept for storages that lag. Default: 1 GiB, or
-    four times ``server.maxTransactionSize`` if that is more."""
+    """Memory of all appends that are uncommitted, waiting, or kept for lagging storages. Default: 1 GiB, or four times
+    ``server.maxTransactionSize`` if that is more."""
     storage_max_batch_size: _Positive = Field(default=1000, validation_alias="storage.maxBatchSize")
-    """Records in one write to a storage, which has 1 MiB at most (or a single record). 100 in the original."""
+    """Records in one write to a storage, of at most 1 MiB or one record. 100 in the original."""
     storage_initial_retry_interval_ms: _Positive = Field(default=100, validation_alias="storage.initialRetryInterval")
     """Pause between the first two attempts to reach a storage; it doubles with each."""
     storage_max_retry_interval_ms: _Positive = Field(default=20_000, validation_alias="storage.maxRetryInterval")
@@ -238,25 +238,25 @@ class StorageConfig(ClusterConfig):
     """Configuration of a storage node. ``tls`` serves both of its ports."""
 
     storage_port: _Port = Field(validation_alias="storage.port")
-    """Port for servers: the data port."""
+    """The data port, for servers."""
     storage_admin_port: _Port = Field(validation_alias="storage.admin.port")
-    """Port for tools: the admin port."""
+    """The admin port, for tools."""
     storage_jetty_port: _Port | None = Field(default=None, validation_alias="storage.jetty.port")
-    """Port of the HTTP endpoints; none without it."""
+    """Port of the HTTP endpoints."""
     storage_directory: _Text = Field(validation_alias="storage.directory")
-    """Where the log is. It has to exist, and belongs to one cluster."""
+    """Directory of the log. It must exist, and belongs to one cluster."""
     storage_bind_address: _Text = Field(
         default_factory=lambda: socket.gethostname(), validation_alias="storage.bindAddress"
     )
-    """What to listen on. Default: what the name of this host resolves to, as in the original."""
+    """Address to listen on. Default: the address of this host's name, as in the original."""
     segment_size_threshold_bytes: Annotated[_Integer, Field(ge=128)] = Field(
         default=1_000_000_000, validation_alias="storage.segment.size.threshold"
     )
-    """A segment that has reached this size is followed by a new one."""
+    """Size at which a segment is followed by a new one."""
     segment_cache_capacity: _Positive = Field(default=5, validation_alias="storage.segment.cache.capacity")
-    """Segments behind the current one that a partition keeps open; two files each."""
+    """Older segments that a partition keeps open; two files each."""
     max_request_size_bytes: _Positive = Field(default=512 << 20, validation_alias="storage.maxRequestSize")
-    """Largest message that a peer may send, such as a batch of appends of a server."""
+    """Largest message of a peer, such as a batch of a server."""
     connections: StorageConnectionsConfig = Field(
         default_factory=StorageConnectionsConfig, validation_alias="storage.connections"
     )
@@ -286,33 +286,33 @@ class ClientConfig(ClusterConfig):
     """
 
     zookeeper_session_timeout_ms: _Positive = Field(default=30_000, validation_alias="zookeeper.sessionTimeout")
-    """ZooKeeper forgets a client of which it has heard nothing for so long."""
+    """Time without contact after which ZooKeeper ends the session."""
     zookeeper_connect_timeout_ms: _Positive = Field(default=30_000, validation_alias="zookeeper.connectTimeout")
-    """How long opening a client waits for a session with ZooKeeper."""
+    """How long opening waits for a session with ZooKeeper."""
     auto_mount: bool = Field(default=True, validation_alias="client.autoMount")
-    """Whether a client with callbacks mounts all partitions when it is opened; otherwise those it is told to."""
+    """A client with callbacks mounts all partitions when it is opened."""
     num_transaction_retry_threads: _NotNegative = Field(default=1, validation_alias="client.numTransactionRetryThreads")
-    """0: nothing is attempted again. All other numbers mean the same: one transaction is built again at a time."""
+    """0: no retries. All other numbers have the same effect."""
     num_consumer_threads: _Positive = Field(default=10, validation_alias="client.numConsumerThreads")
-    """How many partitions may apply a transaction at a time."""
+    """Partitions that may apply a transaction at a time."""
     long_wait_threshold_ms: _Positive = Field(default=5000, validation_alias="client.longWaitThreshold")
-    """After so long without the outcome of an append a client asks the server for it."""
+    """Time after which a client asks the server for the outcome of an append."""
     max_concurrent_transactions: _Positive = Field(default=5, validation_alias="client.maxConcurrentTransactions")
     """Transactions in flight per partition."""
     max_transaction_size_bytes: _Positive = Field(default=32 << 20, validation_alias="client.maxTransactionSize")
-    """Largest transaction data that may be submitted."""
+    """Largest transaction data."""
     max_locks_per_transaction: _Positive = Field(default=MAX_LOCKS, validation_alias="client.maxLocksPerTransaction")
-    """Locks of all kinds together that a transaction may name."""
+    """Locks of a transaction, all kinds together."""
     enable_session_write: bool = Field(default=False, validation_alias="client.enableSessionWrite")
-    """Appends belong to a write session, and are refused when a newer one has begun."""
+    """Appends belong to a write session, and are refused after a newer one has begun."""
     enable_exclusive_session: bool = Field(default=False, validation_alias="client.enableExclusiveSession")
-    """The session is one in which nobody else may write; without effect without ``client.enableSessionWrite``."""
+    """The write session is exclusive; needs ``client.enableSessionWrite``."""
     session_fallback: Literal["error", "plain"] = Field(default="error", validation_alias="client.sessionFallback")
-    """What becomes of appends where the server knows no sessions: refused, or sent without one."""
+    """On servers without write sessions appends are refused (``error``), or sent without one (``plain``)."""
     session_timeout_ms: _Positive = Field(default=30_000, validation_alias="client.sessionTimeout")
-    """How long a fence or the renewal of a session may take."""
+    """Time limit of a fence, and of a renewal of the write session."""
     session_retry_lost: bool = Field(default=False, validation_alias="client.sessionRetryLost")
-    """Whether an append of a session that got lost is attempted again, behind later ones."""
+    """Lost appends of a write session are attempted again, behind later ones."""
     tls: TlsConfig = Field(default_factory=TlsConfig, validation_alias="client.ssl")
 
 
@@ -320,7 +320,7 @@ class CliConfig(ClusterConfig):
     """Configuration of the administration tools."""
 
     zookeeper_session_timeout_ms: _Positive = Field(default=30_000, validation_alias="zookeeper.sessionTimeout")
-    """ZooKeeper forgets a client of which it has heard nothing for so long."""
+    """Time without contact after which ZooKeeper ends the session."""
     zookeeper_connect_timeout_ms: _Positive = Field(default=10_000, validation_alias="zookeeper.connectTimeout")
     """How long a tool waits for a session with ZooKeeper."""
     tls: TlsConfig = Field(default_factory=TlsConfig, validation_alias="ssl")

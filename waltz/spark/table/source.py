@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 class WaltzTableDataSource(DataSource):
     """``format("waltz-table")`` for ``spark.read``, ``readStream``, ``df.write`` and ``writeStream``.
 
-    Options and columns are described in ``docs/spark.md``. Everything is imported inside methods: Spark makes this
-    object in short-lived processes, and whenever it looks for data sources.
+    Options and columns are described in ``docs/spark-tables.md``. Everything is imported inside methods: Spark makes
+    this object in short-lived processes, and whenever it looks for data sources.
     """
 
     @classmethod

@@ -31,5 +31,5 @@ def test_a_page_without_a_place_is_left_alone(page: str) -> None:
 
 
 def test_the_page_of_the_project_has_a_place() -> None:
-    page = Path(__file__).parents[4] / "docs" / "performance.md"
+    page = Path(__file__).parents[4] / "docs" / "appendix" / "benchmark-results.md"
     assert "4,711" in filled(page.read_text(), REPORT, [])

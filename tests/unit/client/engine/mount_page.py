@@ -1,4 +1,4 @@
-"""Prints the states of a mount into docs/architecture.md: ``python -m tests.unit.client.engine.mount_page``."""
+"""Prints docs/appendix/mount-states.md, the states of a mount: ``python -m tests.unit.client.engine.mount_page``."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterator
@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from waltz.client.engine.partition.mount_states import CONNECTED_STATES, SESSION_STATES, STEPS, Action, Event, State
 
-PAGE = Path(__file__).parents[4] / "docs" / "architecture.md"
+PAGE = Path(__file__).parents[4] / "docs" / "appendix" / "mount-states.md"
 BEGIN = "<!-- printed by tests.unit.client.engine.mount_page: begin -->\n"
 END = "<!-- end -->\n"
 
