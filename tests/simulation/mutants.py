@@ -198,8 +198,8 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "S7-mark-not-recorded": Mutant(
         "a mark is used before it is recorded",
-        40,
-        27,
+        60,
+        45,
         _patch(RecoveryMachine, "_records_for", storage.record_nothing),
         ("recover-twice",),
         {
