@@ -1,5 +1,6 @@
 """The feed cache and the transaction cache: never another's data, newer before older, bounded."""
 
+import gc
 import sys
 from collections.abc import Callable
 from types import FrameType
@@ -27,7 +28,7 @@ def test_frames_change_version_as_the_codec_would() -> None:
 
 
 def steps(work: Callable[[], None]) -> int:
-    """The instructions of Python in what ``work`` calls."""
+    """The instructions of Python in what ``work`` calls; a collection of garbage would add those of its finalizers."""
     count = 0
 
     def trace(frame: FrameType, event: str, _: Any) -> Any:
@@ -36,13 +37,44 @@ def steps(work: Callable[[], None]) -> int:
         count += event == "opcode"
         return trace
 
-    before = sys.gettrace()
+    before, collecting = sys.gettrace(), gc.isenabled()
+    gc.disable()
     sys.settrace(trace)
     try:
         work()
     finally:
         sys.settrace(before)
+        if collecting:
+            gc.enable()
     return count
+
+
+class Garbage:
+    """Only a collection finds it, and its end takes instructions."""
+
+    def __init__(self) -> None:
+        self.itself = self
+
+    def __del__(self) -> None:
+        del self.itself
+
+
+def test_the_collection_of_garbage_is_not_counted() -> None:
+    def leave_garbage() -> None:
+        for _ in range(2 * gc.get_threshold()[0]):
+            Garbage()
+
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        alone = steps(leave_garbage)
+        gc.enable()
+        assert steps(leave_garbage) == alone
+        assert gc.isenabled()
+    finally:
+        gc.collect()
+        if not collecting:
+            gc.disable()
 
 
 def test_a_run_is_found_from_every_position_to_the_end_of_its_block() -> None:
