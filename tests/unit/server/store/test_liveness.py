@@ -358,22 +358,35 @@ async def test_a_copy_that_fails_again_and_again_keeps_no_barred_replica_out(wor
 
 
 async def test_health_is_measured(world: LineWorld) -> None:
-    """Who looks learns whether a quorum still answered when it was asked last, a moment ago."""
+    """Who looks learns whether a quorum still answered when it was asked last, a moment ago, though a session runs."""
     server = await serving(world)
+    session_id = server.log.session_id
     rounds = ReplicaRounds(lambda: {0: server.log})
     rounds.start()
-    await asyncio.sleep(3600)
-    seen = [server.log.healthy]
-    world.storages[A].pause()
-    world.storages[B].pause()
-    await asyncio.sleep(30)
-    seen.append(server.log.healthy)
-    world.storages[A].resume()
-    world.storages[B].resume()
-    await asyncio.sleep(30)
-    seen.append(server.log.healthy)
+    seen = []
+    world.network.slow_storages, world.network.slow_s = {A, B}, world.options.rpc_timeout_s + 1
+    for requests in ((), (wire.MaxTransactionIdRequest,), ()):
+        world.network.slow_requests = requests
+        await asyncio.sleep(60)
+        assert server.log.open
+        seen.append(server.log.healthy)
     rounds.close()
     assert seen == [True, False, True]
+    assert server.log.session_id == session_id
+
+
+async def test_who_has_no_session_is_unhealthy_after_a_while(world: LineWorld) -> None:
+    server = await serving(world)
+    world.storages[A].stop()
+    world.storages[B].stop()
+    await asyncio.sleep(1)
+    assert not server.log.open
+    assert server.log.healthy, "a session is likely to run within seconds"
+    await asyncio.sleep(60)
+    assert not server.log.healthy
+    world.storages[A].start()
+    await server.wait_open()
+    assert server.log.healthy
 
 
 async def test_an_idle_session_is_asked_now_and_then_and_a_busy_one_never(world: LineWorld) -> None:
