@@ -57,8 +57,14 @@ class Client(StorageConnection[wire.Message]):
         for message in wire.decode_batch(buffer, bounds):
             self._calls.resolve(message.seq_num, message)
 
-    async def open(self, timeout_s: float = TIMEOUT_S) -> None:
-        await self._open(STORAGE, "a client in tests", self.maximum, tls=None, timeout_s=timeout_s)
+    async def open(self, patience_s: float = TIMEOUT_S) -> None:
+        """The answer is waited for as long as that at most, however long connecting has taken."""
+
+        async def open_store(left_s: float) -> int:
+            assert 0 < left_s <= TIMEOUT_S
+            return await self.maximum(min(left_s, patience_s))
+
+        await self._open(STORAGE, "a client in tests", open_store, tls=None, timeout_s=TIMEOUT_S)
 
     async def maximum(self, timeout_s: float = TIMEOUT_S) -> int:
         seq_num = self._calls.next_seq_num()
@@ -123,7 +129,7 @@ async def test_answers_come_to_their_requests() -> None:
 async def test_a_connection_that_does_not_open_is_closed(answer: Answer, error: type[Exception], text: str) -> None:
     async with client_of(answer) as client:
         with pytest.raises(error, match=text):
-            await client.open(timeout_s=0.05 if answer is say_nothing else TIMEOUT_S)
+            await client.open(0.05 if answer is say_nothing else TIMEOUT_S)
         assert client.closed
 
 
