@@ -21,8 +21,12 @@ MAX_REPLY_BYTES = 8 << 20
 MAX_HEADERS = 4096
 """A list of record headers has at most so many entries.
 
-Each costs reading and checking a record, so that the list stops at :data:`MAX_REPLY_BYTES` of records too.
+Each costs reading and checking a record, so that a list of more than :data:`WHOLE_HEADERS` stops at
+:data:`MAX_REPLY_BYTES` of records too.
 """
+
+WHOLE_HEADERS = 64
+"""Servers of the original ask for so many and rely on all of them: no size of the records makes the list shorter."""
 
 _COUNT = struct.Struct(">i")
 
@@ -123,4 +127,5 @@ def _headers(
 def _read_headers(log: PartitionLog, first: int, max_count: int) -> tuple[list[RecordHeader], int]:
     if first < 0 or max_count <= 0:
         return [], 0
-    return log.read_headers(first, min(max_count, MAX_HEADERS), MAX_REPLY_BYTES)
+    max_bytes = None if max_count <= WHOLE_HEADERS else MAX_REPLY_BYTES
+    return log.read_headers(first, min(max_count, MAX_HEADERS), max_bytes)

@@ -35,7 +35,7 @@ from waltz.storage.disk.segment.segment_format import STORED_OVERHEAD_BYTES
 from waltz.storage.node.durability import MAX_BRIEF_BYTES, Durability, SyncEach
 from waltz.storage.node.partition import MAX_READ_BYTES_AT_ONCE, StoragePartition
 from waltz.storage.node.partition_metrics import PartitionMetrics
-from waltz.storage.node.replies import MAX_REPLY_BYTES, read_encoded
+from waltz.storage.node.replies import MAX_REPLY_BYTES, WHOLE_HEADERS, read_encoded
 from waltz.storage.node.request_queue import DEFAULT_LIMITS, PartitionRequest, QueueLimits
 from waltz.storage.node.session_rule import StorageRequest
 
@@ -229,12 +229,15 @@ async def test_a_long_list_is_cut_but_never_empty(bench: Bench) -> None:
     assert await bench.outcome(bench.read(-1, 2, 100)) == batch[2:]
 
 
-async def test_a_list_of_headers_ends_where_as_many_bytes_were_read(bench: Bench) -> None:
+@pytest.mark.parametrize(("max_count", "given"), [(WHOLE_HEADERS, 3), (WHOLE_HEADERS + 1, 2)])
+async def test_a_long_list_of_headers_ends_where_as_many_bytes_were_read(
+    bench: Bench, max_count: int, given: int
+) -> None:
     half = bytes(MAX_REPLY_BYTES // 2 - STORED_OVERHEAD_BYTES)
     for transaction_id in range(3):
         await bench.outcome(bench.append(-1, [record(transaction_id, half)]))
-    request = wire.RecordHeaderListRequest(-1, bench.next_seq_num(), PARTITION, 0, 100)
-    assert await bench.outcome(bench.send(request)) == [RecordHeader(*record(number)[:3]) for number in range(2)]
+    request = wire.RecordHeaderListRequest(-1, bench.next_seq_num(), PARTITION, 0, max_count)
+    assert await bench.outcome(bench.send(request)) == [RecordHeader(*record(number)[:3]) for number in range(given)]
 
 
 async def test_a_turn_of_the_reader_ends_by_what_is_read_for_headers(bench: Bench) -> None:
