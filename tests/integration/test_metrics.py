@@ -347,6 +347,7 @@ FIRING: dict[str, dict[str, str]] = {
     },
     "WaltzConnectionsRefused": {f'waltz_connections_refused_total{{{SERVER_TARGET},port="client"}}': "0+1x60"},
     "WaltzTlsFailures": {f'waltz_tls_handshake_failures_total{{{SERVER_TARGET},port="client"}}': "0+5x60"},
+    "WaltzTlsStoreUnusable": {f'waltz_tls_stores_unusable{{{SERVER_TARGET},port="client"}}': "1x60"},
 }
 """What has each alert fire, and no other."""
 

@@ -30,6 +30,7 @@ from waltz.common.ids import Endpoint
 from waltz.common.net.guard import TrafficGuard
 from waltz.common.net.kernel import unacknowledged_bytes
 from waltz.common.net.limits import HELLO_TIMEOUT_S, MAX_PAYLOAD_BYTES
+from waltz.common.net.tls_renewal import files_of, present
 from waltz.common.quiet_log import QuietLog
 from waltz.common.wire.connection import WireConnection
 from waltz.common.wire.frames import Bounds, Family
@@ -622,11 +623,13 @@ async def _open(channel: Channel, endpoint: Endpoint, tls: ssl.SSLContext | None
     if tls is None:
         await loop.create_connection(lambda: channel, endpoint.host, endpoint.port)
     else:
+        if (files := files_of(tls)) is not None:
+            await files.check_if_due()
         await loop.create_connection(
             lambda: channel,
             endpoint.host,
             endpoint.port,
-            ssl=tls,
+            ssl=present(tls),
             ssl_handshake_timeout=timeout_s,
             ssl_shutdown_timeout=CLOSE_TIMEOUT_S,
         )

@@ -147,6 +147,11 @@ class Listener:
         """Connections that did not become ones of TLS."""
         return 0 if self._acceptor is None else self._acceptor.failed_handshakes
 
+    @property
+    def unusable_stores(self) -> bool:
+        """Whether the key store or trust store has changed and cannot be used: the former one is."""
+        return self._acceptor is not None and self._acceptor.unusable_stores
+
     def _has_room_for(self, channel: Channel) -> bool:
         limits = self._limits
         if self._addresses.get(_address(channel), 0) >= limits.max_per_address:

@@ -33,6 +33,12 @@ _READ: dict[Description, Callable[[Listener], int]] = {
         "TLS handshakes that failed: no trusted certificate, no TLS at the other end, or nothing came. Connections that"
         " are closed again at once, as by probes, do not count.",
     ): lambda listener: listener.failed_handshakes,
+    Description(
+        "waltz_tls_stores_unusable",
+        "gauge",
+        _LABELS,
+        "1 while a changed key store or trust store cannot be used: the former certificates stay in use.",
+    ): lambda listener: int(listener.unusable_stores),
 }
 
 DESCRIPTIONS = tuple(_READ)

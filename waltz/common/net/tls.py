@@ -29,6 +29,7 @@ from pydantic import SecretStr
 
 from waltz.common.config.schemas import TlsConfig
 from waltz.common.errors import ConfigError
+from waltz.common.net.tls_renewal import FollowingContext, following
 
 _MAX_STORE_BYTES = 16 << 20
 _JAVA_MAGICS = (b"\xfe\xed\xfe\xed", b"\xce\xce\xce\xce")  # JKS, JCEKS
@@ -54,12 +55,14 @@ class _Store:
 
 
 def server_context(config: TlsConfig) -> ssl.SSLContext | None:
-    """The context for listeners; ``None`` for plaintext. Raises ``ConfigError``.
+    """The context for listeners; ``None`` for plaintext. It follows its files. Raises ``ConfigError``.
 
     Reads files and may generate a key: call it at start, once per process and configuration.
     """
-    if config.plaintext:
-        return None
+    return None if config.plaintext else following(lambda: _server_context(config), _locations(config))
+
+
+def _server_context(config: TlsConfig) -> FollowingContext:
     context = _new_context(ssl.PROTOCOL_TLS_SERVER)
     store = _read_store("keyStore", config.key_store_location, config.key_store_password)
     if store is None:
@@ -72,13 +75,19 @@ def server_context(config: TlsConfig) -> ssl.SSLContext | None:
 
 
 def client_context(config: TlsConfig) -> ssl.SSLContext | None:
-    """The context for outgoing connections; ``None`` for plaintext. Raises ``ConfigError``.
+    """The context for outgoing connections; ``None`` for plaintext. It follows its files. Raises ``ConfigError``.
 
     Without a trust store nothing is verified, and asking for a check of host names all the same is an error. A client
     without key store offers no certificate: a self-signed one, as the original offers, is trusted by nobody.
     """
-    if config.plaintext:
-        return None
+    return None if config.plaintext else following(lambda: _client_context(config), _locations(config))
+
+
+def _locations(config: TlsConfig) -> list[str]:
+    return [path for path in (config.key_store_location, config.trust_store_location) if path is not None]
+
+
+def _client_context(config: TlsConfig) -> FollowingContext:
     context = _new_context(ssl.PROTOCOL_TLS_CLIENT)
     store = _read_store("keyStore", config.key_store_location, config.key_store_password)
     if store is not None:
@@ -94,8 +103,8 @@ def client_context(config: TlsConfig) -> ssl.SSLContext | None:
     return context
 
 
-def _new_context(protocol: int) -> ssl.SSLContext:
-    context = ssl.SSLContext(protocol)
+def _new_context(protocol: int) -> FollowingContext:
+    context = FollowingContext(protocol)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.options |= ssl.OP_NO_RENEGOTIATION
     return context

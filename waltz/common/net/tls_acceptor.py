@@ -14,6 +14,7 @@ from functools import partial
 from typing import Self
 
 from waltz.common.net.channel import CLOSE_TIMEOUT_S, Channel, ChannelOwner, peer_name
+from waltz.common.net.tls_renewal import files_of, follow, present
 from waltz.common.tasks import owned, restarting
 
 logger = logging.getLogger(__name__)
@@ -47,7 +48,9 @@ class TlsAcceptor:
         self._handshake_timeout_s = handshake_timeout_s
         self._handshakes: dict[Channel, asyncio.Task[None]] = {}
         what = f"accepting connections on port {self.port}"
-        self._accepting = [owned(restarting(partial(self._accept, listening), what), what) for listening in sockets]
+        self._tasks = [owned(restarting(partial(self._accept, listening), what), what) for listening in sockets]
+        what = f"following the TLS stores of port {self.port}"
+        self._tasks.append(owned(restarting(partial(follow, context), what), what))
 
     @classmethod
     async def open(
@@ -71,6 +74,12 @@ class TlsAcceptor:
             raise
         return cls(sockets, context, owner, make_channel, handshake_timeout_s)
 
+    @property
+    def unusable_stores(self) -> bool:
+        """Whether the key store or trust store has changed and cannot be used."""
+        files = files_of(self._context)
+        return files is not None and files.problem is not None
+
     def cancel(self, channel: Channel) -> bool:
         """Break off a handshake; ``False`` when that channel is not in one."""
         task = self._handshakes.get(channel)
@@ -78,7 +87,7 @@ class TlsAcceptor:
 
     async def close(self) -> None:
         """Stop accepting and break off all handshakes; channels beyond that are the owner's. May be called twice."""
-        tasks = [*self._accepting, *self._handshakes.values()]
+        tasks = [*self._tasks, *self._handshakes.values()]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -117,7 +126,7 @@ class TlsAcceptor:
             await loop.connect_accepted_socket(
                 lambda: channel,
                 connection,
-                ssl=self._context,
+                ssl=present(self._context),
                 ssl_handshake_timeout=self._handshake_timeout_s,
                 ssl_shutdown_timeout=CLOSE_TIMEOUT_S,
             )

@@ -47,6 +47,7 @@ async def test_connections_and_bytes() -> None:
         "received_bytes": handlers[0].channel.received_bytes,
         "sent_bytes": len(frame(b"answer")),
         "tls_handshake_failures": 0,
+        "tls_stores_unusable": 0,
     }
     assert open_["received_bytes"] > len(b"question")
     channel.close()
