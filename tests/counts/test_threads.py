@@ -97,7 +97,7 @@ def test_a_thread_that_writes_wakes_the_loop_up_once(tmp_path: Path) -> None:
 
 
 def test_a_brief_write_of_a_fast_disk_is_two_system_calls(tmp_path: Path) -> None:
-    with mock.patch.object(DiskPace, "brief", True):
+    with mock.patch.object(DiskPace, "brief", return_value=True):
         counts = cost(OsFiles.run_brief, tmp_path / "file", in_thread=False)
     assert counts == {"write": WRITES, "sync": WRITES}
 

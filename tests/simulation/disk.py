@@ -618,11 +618,12 @@ class SimulatedFiles(Files):
         assert process is not None
         began_s = process.loop.time()
         try:
-            if self._running or not self._pace.brief:
+            if self._running or not self._pace.brief(began_s):
                 return await self.run(function)
             return await self._run_and_block(process, function)
         finally:
-            self._pace.took(process.loop.time() - began_s)
+            ended_s = process.loop.time()
+            self._pace.took(ended_s - began_s, ended_s)
 
     async def _run_and_block(self, process: Process, function: Callable[[], T]) -> T:
         """Nothing of the process runs before the call has returned, and then first of all what called it."""

@@ -373,7 +373,7 @@ class OsFiles(Files):
         return await self._readers.run(function)
 
     async def run_brief(self, function: Callable[[], T]) -> T:
-        if self._threads.running or self._readers.running or not self._pace.brief:
+        if self._threads.running or self._readers.running or not self._pace.brief(time.perf_counter()):
             return await self._threads.run(partial(self._timed, function))
         return self._timed(function)
 
@@ -382,7 +382,8 @@ class OsFiles(Files):
         try:
             return function()
         finally:
-            self._pace.took(time.perf_counter() - began_s)
+            ended_s = time.perf_counter()
+            self._pace.took(ended_s - began_s, ended_s)
 
     def close(self) -> None:
         """Wait for running calls and end the threads."""

@@ -168,7 +168,35 @@ async def test_brief_calls_leave_the_loop_when_the_disk_becomes_slow(
 
     with pytest.raises(OSError, match="broken"):
         await files.run_brief(hang)
-    assert await files.run_brief(threading.get_ident) != threading.get_ident()
+    for _ in range(40):
+        assert await files.run_brief(threading.get_ident) != threading.get_ident()
+
+
+async def test_a_disk_that_hangs_again_does_not_hold_up_the_loop(
+    files: OsFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_s = [0.0]
+    monkeypatch.setattr("waltz.storage.disk.files.files.time.perf_counter", lambda: now_s[0])
+    for _ in range(40):
+        await files.run_brief(lambda: None)
+    go_on = threading.Event()
+
+    def hang() -> bool:
+        now_s[0] += 1.0
+        return go_on.wait(10)
+
+    for pause_s in (600.0, 600.0):  # the second one, while the first is remembered, teaches how long
+        now_s[0] += pause_s
+        go_on.set()
+        await files.run_brief(hang)
+        go_on.clear()
+        for _ in range(40):
+            await files.run_brief(lambda: None)
+    now_s[0] += 600.0
+    hanging = asyncio.create_task(files.run_brief(hang))
+    await asyncio.sleep(0)
+    go_on.set()  # by the loop, which is not held up
+    assert await hanging
 
 
 @pytest.mark.parametrize("failing", [False, True])
