@@ -216,7 +216,7 @@ def answer_http(data: bytes) -> None:
 
 
 def _client_server_seeds() -> list[bytes]:
-    return [bytes([version]) + payload for version, payload in seeds.payloads("MessageCodec")]
+    return [bytes([version]) + payload for version, payload in (*seeds.payloads("MessageCodec"), *seeds.own_payloads())]
 
 
 def _frame_seeds() -> list[bytes]:

@@ -12,7 +12,7 @@ from waltz.common.zk.store_admin import read_partition_assignment
 from waltz.local.cluster import LocalCluster
 from waltz.local.layout import ROOT
 
-SERVER_HELLO = bytes.fromhex("48000000000020000000060000000100020003000400050000000c57616c747a20536572766572")
+SERVER_HELLO = bytes.fromhex("480000000000220000000700000001000200030004000500060000000c57616c747a20536572766572")
 TIMEOUT_S = 60
 
 numbers = itertools.count(1)

@@ -29,12 +29,12 @@ async def connect(plain_cluster: LocalCluster) -> AsyncIterator[Peers]:
     peers.close()
 
 
-@pytest.mark.parametrize("version", range(6))
+@pytest.mark.parametrize("version", range(7))
 async def test_the_life_of_an_append_in_every_version(connect: Peers, version: int) -> None:
     await live(connect, version)
 
 
-@pytest.mark.parametrize("version", [0, 3, 4, 5])
+@pytest.mark.parametrize("version", [0, 3, 4, 5, 6])
 async def test_a_newer_connection_of_a_client_replaces_the_older(connect: Peers, version: int) -> None:
     old, new = await connect(version), await connect(version)
     new.client_id = old.client_id
@@ -51,7 +51,7 @@ async def test_a_newer_connection_of_a_client_replaces_the_older(connect: Peers,
     assert await new.receive() == (9, new.req_id(4), struct.pack(">q", mark + 1))
 
 
-@pytest.mark.parametrize("version", [0, 2, 4, 5])
+@pytest.mark.parametrize("version", [0, 2, 4, 5, 6])
 async def test_a_foreign_generation_is_not_written(connect: Peers, version: int) -> None:
     peer = await connect(version)
     mark = await peer.mounted()
@@ -65,7 +65,7 @@ async def test_a_foreign_generation_is_not_written(connect: Peers, version: int)
     assert await peer.mark() == mark
 
 
-@pytest.mark.parametrize("version", [0, 2, 3, 4, 5])
+@pytest.mark.parametrize("version", [0, 2, 3, 4, 5, 6])
 async def test_unknown_partitions(connect: Peers, version: int) -> None:
     peer = await connect(version)
     not_ready = struct.pack(">i", 1) if version >= 3 else b"\x00"

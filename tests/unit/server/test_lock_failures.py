@@ -248,7 +248,7 @@ TOTAL = 500
 
 
 @pytest.mark.timeout(60)
-@pytest.mark.parametrize("version", range(6))
+@pytest.mark.parametrize("version", range(7))
 async def test_every_conflict_is_told_to_its_context(version: int) -> None:
     """Of pairs with one lock the second conflicts with the first; an append without locks is always behind it."""
     async with serving({0: BatchingLog}, version=version) as (endpoint, _):

@@ -37,6 +37,7 @@ from waltz.common.wire.client_server import (
     encode,
     encode_feed_data,
 )
+from waltz.common.wire.confirmed_marks import ConfirmedMarkRequest, ConfirmedMarkResponse, ConfirmedMarkStatus
 from waltz.common.wire.frames import Bounds
 from waltz.common.wire.version5 import (
     AppendFailed,
@@ -103,6 +104,7 @@ class MockConnection:
             FeedRequest: self._begin_feed,
             FlushRequest: self._flush,
             HighWaterMarkRequest: self._tell_mark,
+            ConfirmedMarkRequest: self._tell_confirmed_mark,
             TransactionDataRequest: self._send_data,
             TransactionDataListRequest: self._send_data_list,
             CheckStorageConnectivityRequest: self._tell_connectivity,
@@ -256,6 +258,10 @@ class MockConnection:
 
     def _tell_mark(self, request: HighWaterMarkRequest) -> None:
         self._send(HighWaterMarkResponse(request.req_id, self._partition_of(request).high_water_mark))
+
+    def _tell_confirmed_mark(self, request: ConfirmedMarkRequest) -> None:
+        mark = self._partition_of(request).high_water_mark
+        self._send(ConfirmedMarkResponse(request.req_id, ConfirmedMarkStatus.OK, mark))
 
     def _send_data(self, request: TransactionDataRequest) -> None:
         self._send(_data(self._partition_of(request), request))

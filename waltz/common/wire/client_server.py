@@ -1,8 +1,9 @@
-"""Messages between clients and servers, versions 0 to 5.
+"""Messages between clients and servers, versions 0 to 6.
 
 ``req_id`` holds the 16 bytes of a :class:`~waltz.common.ids.ReqId`; wrap it in one to read its parts. A response
 carries the request id of its request, :class:`FeedData` that of the append that made the transaction. What version 5
-adds is defined in :mod:`waltz.common.wire.version5` and :mod:`waltz.common.wire.write_sessions`.
+adds is defined in :mod:`waltz.common.wire.version5` and :mod:`waltz.common.wire.write_sessions`, what version 6 adds in
+:mod:`waltz.common.wire.confirmed_marks`.
 """
 
 import struct
@@ -13,6 +14,7 @@ from typing import Any, NamedTuple
 
 from waltz.common.wire.append_request import APPEND_REQUEST_TYPE, AppendRequest, append_layout
 from waltz.common.wire.catalogue import Catalogue, Layout, layout
+from waltz.common.wire.confirmed_marks import ConfirmedMarkMessage, confirmed_mark_layouts
 from waltz.common.wire.fields import (
     BOOLEAN,
     INT,
@@ -37,6 +39,7 @@ from waltz.common.wire.version5 import (
 )
 from waltz.common.wire.versions import (
     FIRST_WITH_ASSIGNMENT,
+    FIRST_WITH_CONFIRMED_MARK,
     FIRST_WITH_CONNECTIVITY,
     FIRST_WITH_DATA_LISTS,
     FIRST_WITH_HEALTH,
@@ -236,6 +239,7 @@ Message = (
     | AppendFailed
     | PartitionClosed
     | WriteSessionMessage
+    | ConfirmedMarkMessage
 )
 
 _FEED_DATA = 4
@@ -316,6 +320,8 @@ def _layouts(version: int) -> dict[int, Layout[Any]]:
         layouts[22] = layout(ServerPartitionsHealthStatResponse, REQ_ID, map_of(INT, BOOLEAN, 5))
     if version >= FIRST_WITH_DATA_LISTS:
         layouts.update(version5_layouts())
+    if version >= FIRST_WITH_CONFIRMED_MARK:
+        layouts.update(confirmed_mark_layouts())
     return layouts
 
 

@@ -1,7 +1,7 @@
 """What each version of the protocol between clients and servers was the first to have.
 
 A connection speaks the highest version that both ends offered; compare it with these, never with a number. Versions 0
-to 4 are the original's, version 5 is ours.
+to 4 are the original's, 5 and 6 are ours.
 """
 
 FIRST_WITH_READ_LOCKS = 1
@@ -40,3 +40,6 @@ FIRST_WITH_PARTITION_CLOSED = 5
 FIRST_WITH_PARTIAL_MOUNTS = 5
 """A server may answer a mount with READY when it has fed ``MAX_FEED_COUNT`` transactions of a larger gap. The client
 asks for the rest with feed requests, as far as it has room."""
+
+FIRST_WITH_CONFIRMED_MARK = 6
+"""A server tells a high-water mark after a quorum of the storages has confirmed that it still owns the partition."""

@@ -8,6 +8,7 @@ from waltz.common.checksum import checksum
 from waltz.common.records import Record, RecordHeader
 from waltz.common.wire.append_request import AppendRequest
 from waltz.common.wire.client_server import PartitionState, TransactionDataResponse
+from waltz.common.wire.confirmed_marks import ConfirmedMarkStatus
 from waltz.common.wire.structures import RpcException, SessionInfo, StackFrame
 from waltz.common.wire.version5 import AppendFailure, DataListStatus, TransactionDataListResponse
 from waltz.common.wire.write_sessions import (
@@ -65,6 +66,7 @@ _FIELDS: dict[str, st.SearchStrategy[Any]] = {
     "session_flags": st.sampled_from([SessionFlag(value) for value in range(4)]),
     "fence": st.sampled_from([FenceOption(value) for value in range(4)]),
     "last_transaction_status": st.sampled_from(LastTransactionStatus),
+    "confirmed_mark_status": st.sampled_from(ConfirmedMarkStatus),
     "text": NULLABLE_TEXT,
     "info": st.builds(SessionInfo, LONGS, LONGS, LONGS),
     "error": st.builds(

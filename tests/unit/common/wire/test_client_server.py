@@ -29,6 +29,7 @@ from waltz.common.wire.write_sessions import NO_WRITE_SESSION
 REQ_ID = ReqId.of(7, 3, 2, 258)
 APPEND = AppendRequest(REQ_ID, 41, (3357067,), (), (), -2, b"hello", 0x3610A686)
 VERSIONS = CLIENT_SERVER.versions
+NEWEST = max(VERSIONS)
 Message = client_server.Message
 FEED_DATA = st.builds(FeedData, REQ_IDS, LONGS, INTS)
 
@@ -58,11 +59,11 @@ def both(frame: bytes, version: int = 4) -> Message | None:
 
 @given(st.lists(messages(Message), max_size=8))
 def test_round_trip_through_a_batch(sent: list[Message]) -> None:
-    buffer, bounds = split(b"".join([client_server.encode(message, 5) for message in sent]), 5)
-    received = client_server.decode_batch(buffer, bounds, 5)
+    buffer, bounds = split(b"".join([client_server.encode(message, NEWEST) for message in sent]), NEWEST)
+    received = client_server.decode_batch(buffer, bounds, NEWEST)
     assert received == sent
     assert list(map(type, received)) == list(map(type, sent))
-    assert [client_server.decode(buffer, start, end, 5) for start, end in bounds] == sent
+    assert [client_server.decode(buffer, start, end, NEWEST) for start, end in bounds] == sent
 
 
 @given(APPEND_REQUESTS, st.sampled_from(VERSIONS))
@@ -79,9 +80,9 @@ def test_appends_of_all_versions(message: AppendRequest, version: int) -> None:
 @given(st.data(), messages(Message))
 def test_damaged_messages(data: st.DataObject, message: Message) -> None:
     """Either refused, or a message that is the same again after another trip."""
-    found = both(data.draw(damaged(client_server.encode(message, 5))), 5)
+    found = both(data.draw(damaged(client_server.encode(message, NEWEST))), NEWEST)
     if found is not None:
-        assert decode(client_server.encode(found, 5), 5) == found
+        assert decode(client_server.encode(found, NEWEST), NEWEST) == found
 
 
 @given(st.binary(max_size=120), st.sampled_from(VERSIONS))
@@ -103,16 +104,16 @@ def test_feed_data_of_a_batch_equals_single_frames(items: list[tuple[bytes, int,
 @given(st.lists(st.one_of(FEED_DATA, FEED_DATA, messages(Message)), max_size=12))
 def test_runs_of_feed_data_equal_single_messages(sent: list[Message]) -> None:
     family = client_server.FED_CLIENT_SERVER
-    splitter = FrameSplitter(family.magic, 5, run=family.run)
-    buffer, bounds = splitter.feed(b"".join([client_server.encode(message, 5) for message in sent]))
+    splitter = FrameSplitter(family.magic, NEWEST, run=family.run)
+    buffer, bounds = splitter.feed(b"".join([client_server.encode(message, NEWEST) for message in sent]))
     received: list[object] = []
     runs = 0
     for start, end in bounds:
-        if buffer[start - 7 : start + 1] == client_server.feed_data_head(5):
+        if buffer[start - 7 : start + 1] == client_server.feed_data_head(NEWEST):
             received += client_server.fed(buffer, start, end)
             runs += 1
         else:
-            received.append(client_server.decode(buffer, start, end, 5))
+            received.append(client_server.decode(buffer, start, end, NEWEST))
     assert received == sent
     assert runs == len([kind for kind, _ in itertools.groupby(map(type, sent)) if kind is FeedData])
 

@@ -80,9 +80,9 @@ def test_an_append_without_its_write_session_is_too_short() -> None:
         decode_batch(frame[:-8], [(7, len(frame) - 8)], 5)
 
 
-def test_hello_offers_version_5_and_peers_of_the_original_get_version_4() -> None:
+def test_hello_offers_our_versions_and_peers_of_the_original_get_version_4() -> None:
     ours = WireConnection(CLIENT_SERVER, "Waltz Client")
-    expected = "48000000000020000000060000000100020003000400050000000c57616c747a20436c69656e74"
+    expected = "480000000000220000000700000001000200030004000500060000000c57616c747a20436c69656e74"
     assert ours.hello.hex() == expected
     original = WireConnection(CLIENT_SERVER, "Waltz Server", versions=(0, 1, 2, 3, 4))
     ours.receive(original.hello)

@@ -482,12 +482,12 @@ async def test_a_commit_costs_one_conversion_for_each_version_however_many_clien
         return with_version(frames, version)
 
     monkeypatch.setattr("waltz.server.feeding.feed.with_version", counted)
-    links = [new_link(client_id=number, version=3 + number % 3) for number in range(300)]
+    links = [new_link(client_id=number, version=FEED_VERSION - number % 3) for number in range(300)]
     for link in links:
         setup.context(link, -1, 1000)
     for _ in range(4):
         setup.commit(10)
-    assert sorted(conversions) == [3] * 4 + [4] * 4
+    assert sorted(conversions) == [FEED_VERSION - 2] * 4 + [FEED_VERSION - 1] * 4
     assert all(fed_ids(take(link)) == list(range(40)) for link in links)
 
 

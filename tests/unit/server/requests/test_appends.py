@@ -190,7 +190,7 @@ def test_a_null_lock_array_is_dropped_unless_the_rest_is_damaged(version: int, k
     found = take_appends(buffer, iter(bounds), version, LIMITS, runs)
     assert found == Unacceptable(new_request(1).req_id, None, "a lock array is null")
     assert runs == {}
-    frame[-10 if version == 5 else -2] ^= 1
+    frame[-10 if version >= 5 else -2] ^= 1
     buffer, bounds = split(bytes(frame), version)
     with pytest.raises(ProtocolError):
         take_appends(buffer, iter(bounds), version, LIMITS, runs)

@@ -22,7 +22,7 @@ from waltz.server.process.service import ServerService
 from waltz.server.requests.appends import AppendLimits
 from waltz.server.requests.connection import MAX_UNSENT_BYTES
 
-SERVER_HELLO = bytes.fromhex("48000000000020000000060000000100020003000400050000000c57616c747a20536572766572")
+SERVER_HELLO = bytes.fromhex("480000000000220000000700000001000200030004000500060000000c57616c747a20536572766572")
 CLIENT = 7
 GENERATION = 3
 MAX_TRANSACTION_SIZE = 1000
@@ -252,7 +252,7 @@ def versioned_append(version: int, seq: int, mark: int, write: Sequence[int], da
     return frame(2, seq, body, version=version)
 
 
-@pytest.mark.parametrize("version", range(6))
+@pytest.mark.parametrize("version", range(7))
 async def test_every_version_mounts_appends_and_is_fed(server: Server, version: int) -> None:
     client = await server.connect(*range(version + 1))
     ready = struct.pack(">i", 0) if version >= 3 else b"\x01"
@@ -281,7 +281,7 @@ async def test_every_version_mounts_appends_and_is_fed(server: Server, version: 
     await client.expect(frame(12, 6, struct.pack(">q", 11), version=version))
     client.send(mount(7, 12, version=version))
     await client.expect(frame(1, 7, ahead, version=version))
-    missing = {0: 13, 1: 15, 2: 21, 3: 21, 4: 28, 5: 23}[version]
+    missing = {0: 13, 1: 15, 2: 21, 3: 21, 4: 28, 5: 33, 6: 23}[version]
     client.send(frame(missing, 8, struct.pack(">qii", 0, 1, 1) if missing == 28 else b"", version=version))
     await client.expect_closed()
 
@@ -326,7 +326,7 @@ async def test_bulk_reads_and_failures_of_version_5(server: Server) -> None:
     await client.expect(frame(1, 7, struct.pack(">i", 1), version=5))
 
 
-@pytest.mark.parametrize("version", range(6))
+@pytest.mark.parametrize("version", range(7))
 @pytest.mark.parametrize("size", [MAX_TRANSACTION_SIZE + 1, MAX_FRAME_BYTES + 1, 5_000_000])
 async def test_a_large_transaction_is_refused_and_the_connection_stays(server: Server, version: int, size: int) -> None:
     """Beyond the limit of frames nothing of it is kept, or the guard would close the connection."""
@@ -336,10 +336,10 @@ async def test_a_large_transaction_is_refused_and_the_connection_stays(server: S
     client.send(versioned_append(version, 2, 9, []), versioned_append(version, 3, 9, [], data=bytes(size)))
     client.send(versioned_append(version, 4, 9, []), frame(8, 4, version=version))
     await server.received(2)
-    if version == 5:
+    if version >= 5:
         what = f"of {size} bytes" if size < MAX_FRAME_BYTES else "larger than its frame may be"
         text = f"a transaction {what}; server.maxTransactionSize is 1000".encode()
-        await client.expect(frame(30, 3, struct.pack(">iqi", 4, 9, len(text)) + text, version=5))
+        await client.expect(frame(30, 3, struct.pack(">iqi", 4, 9, len(text)) + text, version=version))
     server.log.commit()
     await client.expect(frame(9, 4, struct.pack(">q", 11), version=version))
 
@@ -353,7 +353,7 @@ async def test_other_messages_may_not_be_large(server: Server, size: int) -> Non
     await client.expect_closed()
 
 
-@pytest.mark.parametrize("version", range(6))
+@pytest.mark.parametrize("version", range(7))
 async def test_an_append_whose_lock_array_is_null_is_dropped(server: Server, version: int) -> None:
     client = await server.connect(*range(version + 1))
     client.send(mount(1, 9, version=version))
@@ -389,7 +389,7 @@ async def test_a_client_without_a_common_version_is_closed(server: Server) -> No
     reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
     server.writers.append(writer)
     client = RawClient(reader, writer)
-    client.send(client_hello(6, 7))
+    client.send(client_hello(98, 99))
     await client.expect(SERVER_HELLO)
     await client.expect_closed()
 
