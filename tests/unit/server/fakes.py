@@ -206,10 +206,11 @@ class FakeLog:
             )
         self.listener.batch_committed(appends, [encode_appends(appends)])
 
-    async def confirm(self, timeout_s: float) -> bool:
+    async def confirmed_mark(self, timeout_s: float) -> int | None:
         self.confirmations += 1
+        mark = self.mark
         await asyncio.sleep(0)
-        return self.open and self.is_owner
+        return mark if self.open and self.is_owner else None
 
     async def read(self, first_id: int, max_count: int, max_bytes: int, timeout_s: float) -> list[Record]:
         self._read(first_id, max_count)

@@ -28,6 +28,7 @@ from waltz.common.wire.client_server import (
     TransactionDataRequest,
     encode_feed_data,
 )
+from waltz.common.wire.confirmed_marks import ConfirmedMarkRequest
 from waltz.common.wire.version5 import AppendFailure, PartitionClosed, TransactionDataListRequest
 from waltz.common.wire.versions import FIRST_WITH_PARTITION_CLOSED
 from waltz.common.wire.write_sessions import NO_WRITE_SESSION, HeartbeatRequest, LastTransactionIdRequest
@@ -38,6 +39,7 @@ from waltz.server.feeding.feed_frames import FEED_VERSION
 from waltz.server.feeding.transaction_data import NOT_READY_TEXT, TransactionDataReader, error_response
 from waltz.server.partition.admission import Admission
 from waltz.server.partition.answers import Answers, lock_failures
+from waltz.server.partition.confirmed_marks import ConfirmedMarks
 from waltz.server.partition.fencing import Fencing, SessionRequest, refuse_heartbeat
 from waltz.server.partition.locks import Conflict
 from waltz.server.partition.partition_metrics import PartitionMetrics
@@ -82,7 +84,7 @@ class PartitionOptions(NamedTuple):
     """The least time between two fences of a partition (``server.minFenceInterval``)."""
     max_undecided_count: int = 10_000
     """Flushes, mounts and lock failures that wait for commits, before further requests have to wait as a whole; and
-    questions for an unknown mark, before further ones are answered with "unknown" at once."""
+    questions for an unknown mark, or for a confirmed one, before further ones are answered with "unknown" at once."""
 
 
 class ServerPartition:
@@ -120,6 +122,7 @@ class ServerPartition:
         self._mounts = Deadlines(options.answer_timeout_s, self._expire)
         self._questions = Deadlines(options.answer_timeout_s, self._expire)
         self._proof: asyncio.Task[None] | None = None
+        self._confirmed_marks = ConfirmedMarks(partition_id, self._confirmed_mark, options.max_undecided_count)
         self._leaving = AppendFailure.MOVED
         self._feed = Feed(
             partition_id, feed_cache, self._read_headers, metrics.feed_cache_miss.mark, random_source, metrics.feed_lag
@@ -170,6 +173,7 @@ class ServerPartition:
             if self._proof is not None:
                 self._proof.cancel()
                 await asyncio.gather(self._proof, return_exceptions=True)
+            await self._confirmed_marks.close()
             self._refuse(self._sequencer.close())
             for pending in (*self._mounts.take(), *self._questions.take()):
                 self._expire(pending)
@@ -349,6 +353,10 @@ class ServerPartition:
         if not pending.answered:
             self._questions.add(pending)
 
+    def ask_confirmed_mark(self, link: ClientLink, request: ConfirmedMarkRequest) -> None:
+        """Answer with a mark that a quorum of the storages has confirmed after this moment, or that there is none."""
+        self._confirmed_marks.ask(link, request)
+
     # The log's side
 
     def session_begun(self, session_id: int, unbroken: bool, high_water_mark: int) -> None:
@@ -527,6 +535,9 @@ class ServerPartition:
         except ProtocolError as error:
             link.fail(error)
 
+    async def _confirmed_mark(self) -> int | None:
+        return await self._log.confirmed_mark(self._options.answer_timeout_s / 2)
+
     async def _prove_mark(self) -> None:
         """Answer clients that have applied more than this server knows of.
 
@@ -536,7 +547,7 @@ class ServerPartition:
         try:
             while pendings := self._sequencer.take_unproved():
                 try:
-                    proved = await self._log.confirm(self._options.answer_timeout_s / 2)
+                    proved = await self._confirmed_mark() is not None
                 except Exception:
                     logger.exception("partition %d: the mark could not be proved", self.partition_id)
                     proved = False

@@ -56,8 +56,9 @@ class PartitionLog(Protocol):
     def set_replicas(self, replicas: frozenset[str]) -> None:
         """The storages (``host:port``) of the partition changed."""
 
-    async def confirm(self, timeout_s: float) -> bool:
-        """Whether nobody else has written since the mark was known; false also when that cannot be found out."""
+    async def confirmed_mark(self, timeout_s: float) -> int | None:
+        """The high-water mark at a moment of this call at which nobody else had written; ``None`` when that cannot be
+        found out in time."""
 
     async def read(self, first_id: int, max_count: int, max_bytes: int, timeout_s: float) -> list[Record]:
         """Committed records, at least one if the first is committed."""

@@ -33,10 +33,12 @@ from waltz.common.wire.client_server import (
     ServerPartitionsHealthStatResponse,
     TransactionDataRequest,
 )
+from waltz.common.wire.confirmed_marks import ConfirmedMarkRequest
 from waltz.common.wire.version5 import AppendFailure, TransactionDataListRequest
 from waltz.common.wire.write_sessions import NO_WRITE_SESSION, HeartbeatRequest, LastTransactionIdRequest
 from waltz.server.feeding.data_lists import refuse_list
 from waltz.server.feeding.transaction_data import NOT_READY_TEXT, error_response
+from waltz.server.partition.confirmed_marks import refuse_confirmed_mark
 from waltz.server.partition.fencing import refuse_heartbeat, refuse_last
 from waltz.server.partition.partition import ServerPartition
 from waltz.server.requests.appends import AppendCall, AppendLimits, Unacceptable
@@ -121,6 +123,9 @@ class ServerService:
             TransactionDataListRequest: kind(Right.READ, ServerPartition.transaction_list, refuse_list, refuse_list),
             HighWaterMarkRequest: kind(
                 Right.DESCRIBE, ServerPartition.ask_high_water_mark, self._park_question, self._tell_unknown
+            ),
+            ConfirmedMarkRequest: kind(
+                Right.DESCRIBE, ServerPartition.ask_confirmed_mark, refuse_confirmed_mark, refuse_confirmed_mark
             ),
             HeartbeatRequest: kind(Right.APPEND, ServerPartition.heartbeat, refuse_heartbeat, refuse_heartbeat),
             LastTransactionIdRequest: kind(

@@ -403,7 +403,7 @@ async def test_a_feed_of_an_old_server_takes_no_exclusive_session(monkeypatch: p
         monkeypatch.setattr(client._environment.connector, "_versions", CLIENT_SERVER.versions)
         before = partition.write_session
         driver.disconnect()
-        await until(lambda: all(mount.channel and mount.channel.version == 5 for mount in mounts))
+        await until(lambda: all(mount.channel and mount.channel.version > max(OLD) for mount in mounts))
         partition.add(b"b")
         assert (await anext(feed)).data == b"b"
         assert await append(client, b"c") == 2

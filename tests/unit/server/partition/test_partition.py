@@ -824,11 +824,11 @@ async def test_a_defect_while_proving_is_no_proof_and_nobody_waits_for_ever(
 ) -> None:
     setup, link = make(3), new_link()
 
-    async def fail(timeout_s: float) -> bool:
+    async def fail(timeout_s: float) -> int | None:
         raise ArithmeticError("planted")
 
     with monkeypatch.context() as patch:
-        patch.setattr(setup.log, "confirm", fail)
+        patch.setattr(setup.log, "confirmed_mark", fail)
         setup.partition.mount(link, mount(1, 5))
         await settle()
     assert take(link) == [MountResponse(req_id(1), NOT_READY)]

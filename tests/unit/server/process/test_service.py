@@ -45,6 +45,7 @@ from waltz.common.wire.client_server import (
     TransactionDataRequest,
     TransactionDataResponse,
 )
+from waltz.common.wire.confirmed_marks import ConfirmedMarkRequest, ConfirmedMarkResponse, ConfirmedMarkStatus
 from waltz.common.wire.version5 import (
     AppendFailed,
     AppendFailure,
@@ -457,6 +458,11 @@ PARTITION_REQUESTS: Sequence[tuple[Right, Message, Message | None]] = [
     ),
     (Right.DESCRIBE, HighWaterMarkRequest(req_id(6)), HighWaterMarkResponse(req_id(6), LONG_MIN)),
     (
+        Right.DESCRIBE,
+        ConfirmedMarkRequest(req_id(10)),
+        ConfirmedMarkResponse(req_id(10), ConfirmedMarkStatus.NOT_READY, -1),
+    ),
+    (
         Right.APPEND,
         HeartbeatRequest(req_id(7), HeartbeatOption.GET_SESSION),
         HeartbeatResponse(req_id(7), HeartbeatState.NOT_READY, -1, -1, SessionFlag(0)),
@@ -483,7 +489,7 @@ async def test_a_request_to_a_partition_needs_its_right(
     setup = Setup(access=rule)
     setup.service.set_partitions({0: GENERATION})
     setup.made[0].log.open_session()
-    link = setup.link(version=5)
+    link = setup.link(version=6)
     setup.service.received(link, request_)
     await settle()
     assert take(link) == ([] if refusal is None else [refusal])

@@ -393,13 +393,13 @@ async def test_an_idle_session_is_asked_now_and_then_and_a_busy_one_never(world:
     server = await serving(world)
     session = server.log._session
     assert session is not None
-    confirm, times = session.confirm, []
+    confirm, times = session._ask_quorum, []
 
     async def noted(timeout_s: float) -> bool:
         times.append(asyncio.get_running_loop().time())
         return await confirm(timeout_s)
 
-    session.confirm = noted  # type: ignore[method-assign]  # the same, noted
+    session._ask_quorum = noted  # type: ignore[method-assign]  # the same, noted
     for second in range(120):
         if second < 60:
             await server.write(1)

@@ -510,6 +510,6 @@ class ReplicatedLog:
         """Headers of committed records; see :meth:`LogReader.read_headers`."""
         return await self._reader.read_headers(first_id, max_count, timeout_s)
 
-    async def confirm(self, timeout_s: float) -> bool:
-        """Whether :attr:`high_water_mark` was the log's at some moment of this call; see :meth:`LogReader.confirm`."""
-        return await self._reader.confirm(timeout_s)
+    async def confirmed_mark(self, timeout_s: float) -> int | None:
+        """What :attr:`high_water_mark` was when it was the log's; see :meth:`LogReader.confirmed_mark`."""
+        return await self._reader.confirmed_mark(timeout_s)

@@ -72,18 +72,22 @@ class LogReader:
             self._header_share.grow()
         return headers
 
-    async def confirm(self, timeout_s: float) -> bool:
-        """Whether the high-water mark was the log's at some moment of this call: no newer session had begun.
+    async def confirmed_mark(self, timeout_s: float) -> int | None:
+        """What the high-water mark of the log was at some moment of this call: no newer session had begun then.
 
-        False also when that cannot be found out within the time.
+        ``None`` when that cannot be found out within the time.
         """
-        try:
+        with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
-                await self._usable.wait()
-                session = self._session
-                return session is not None and await session.confirm(timeout_s)
-        except TimeoutError:
-            return False
+                while True:
+                    await self._usable.wait()
+                    session = self._session
+                    # Before anything is asked, and anew for every attempt: an earlier one would prove nothing.
+                    mark = self._high_water_mark()
+                    if session is not None and mark is not None and await session.confirm(timeout_s):
+                        return mark
+                    await asyncio.sleep(self._options.initial_retry_interval_s)
+        return None
 
     async def _read(
         self,

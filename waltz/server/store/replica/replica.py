@@ -140,6 +140,18 @@ class Replica:
         """Whether a committed record can be read from this replica."""
         return self.live and self.acked >= transaction_id
 
+    async def answers(self, timeout_s: float) -> bool:
+        """Whether the storage still answers in the session, if the replica is live; raises what a request raises.
+
+        It is asked over the connection on which the replica has joined: over another one a storage of the original may
+        answer that has restarted and forgotten a newer session (rule S2).
+        """
+        client, session = self._client, self._session
+        if client is None or not self.live:
+            return False
+        await client.max_transaction_id(session.session_id, session.partition_id, timeout_s=timeout_s)
+        return True
+
     async def run(self) -> None:
         """Connect, recover and serve until cancelled, or until only another session can help."""
         while True:

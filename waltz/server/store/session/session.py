@@ -292,12 +292,32 @@ class StoreSession:
         return await self._reader.headers(first_id, min(max_count, self.high_water_mark - first_id + 1))
 
     async def confirm(self, timeout_s: float) -> bool:
-        """Ask a quorum of the replicas whether this is still their session.
+        """Whether this is still the session of a quorum of the replicas: they answer to something sent from now on.
 
-        A newer session has been to a quorum before it commits anything, so one of those asked would know of it.
+        A newer session has been to a quorum before it commits anything, so one of those that answer would know of it.
+        While appends are on their way the next batch is that something; otherwise the replicas are asked. Who calls
+        limits the time: ``timeout_s`` is that in which nothing moves for a question.
         """
-        answers = await asyncio.gather(*(self._confirm_at(replica, timeout_s) for replica in self._members))
-        confirmed = self.ended is None and sum(answers) >= self._quorum
+        if self.ring is None:
+            return False
+        next_id = self.ring.next_id
+        while self.undecided_batches and self.high_water_mark < next_id and self.ended is None:
+            await self._wait_change(None)
+        return self.high_water_mark >= next_id or (self.ended is None and await self._ask_quorum(timeout_s))
+
+    async def _ask_quorum(self, timeout_s: float) -> bool:
+        questions = [self._loop.create_task(self._ask(replica, timeout_s)) for replica in self._members]
+        answer_count = 0
+        try:
+            for answered in asyncio.as_completed(questions):
+                answer_count += await answered
+                if answer_count >= self._quorum:
+                    break  # a replica that is slow to answer costs nothing (rule S8)
+        finally:
+            for question in questions:
+                question.cancel()
+            await asyncio.gather(*questions, return_exceptions=True)
+        confirmed = self.ended is None and answer_count >= self._quorum
         if confirmed:
             self._confirmed_s = self._loop.time()
         return confirmed
@@ -327,7 +347,7 @@ class StoreSession:
             self._confirmation.add_done_callback(self._found_out)
 
     async def _find_out(self) -> None:
-        if not await self.confirm(self.options.rpc_timeout_s):
+        if not await self._ask_quorum(self.options.rpc_timeout_s):
             self._unconfirmed_s = self._loop.time()
 
     def _found_out(self, task: asyncio.Task[None]) -> None:
@@ -335,16 +355,12 @@ class StoreSession:
         if task not in self._dismissed:
             self._task_failed(task)
 
-    async def _confirm_at(self, replica: Replica, timeout_s: float) -> bool:
-        if not replica.live:
-            return False
+    async def _ask(self, replica: Replica, timeout_s: float) -> bool:
         try:
-            client = await self.connections.client(replica.storage)
-            await client.max_transaction_id(self.session_id, self.partition_id, timeout_s=timeout_s)
+            return await replica.answers(timeout_s)
         except (WaltzError, OSError) as error:
             self.noticed(error)
             return False
-        return True
 
     # The recovery machine
 

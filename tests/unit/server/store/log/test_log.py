@@ -10,8 +10,9 @@ from tests.unit.server.store.virtual_time import VirtualTimeLoop, run
 from tests.unit.server.store.world import NAMES, ROOT, Server, World, wait_until
 from waltz.common.zk.paths import ClusterPaths
 from waltz.common.zk.znodes import UNRESOLVED
-from waltz.server.store.interface import LogClosedError, ReadFailedError, StoreOptions
+from waltz.server.store.interface import LogClosedError, ReadFailedError, SessionEndedError, StoreOptions
 from waltz.server.store.log.log_states import LogState
+from waltz.server.store.session.session import StoreSession
 
 A, B, C = NAMES
 
@@ -316,17 +317,79 @@ async def test_the_mark_is_confirmed_by_a_quorum_that_knows_no_newer_session() -
     async with World() as world:
         first = await world.server(generation=1)
         await first.write(5)
-        assert await first.log.confirm(5)
+        assert await first.log.confirmed_mark(5) == 4
         world.storages[A].stop()
-        assert await first.log.confirm(5)
+        assert await first.log.confirmed_mark(5) == 4
         world.storages[B].pause()
-        assert not await first.log.confirm(0.5)
+        assert await first.log.confirmed_mark(0.5) is None
         world.storages[B].resume()
         world.storages[A].start()
         second = await world.server(generation=2)
         await second.write(1)
-        assert not await first.log.confirm(5)
+        assert await first.log.confirmed_mark(5) is None
         assert not first.log.open
+
+
+async def test_a_slow_replica_does_not_delay_a_confirmation() -> None:
+    async with World() as world:
+        server = await world.server()
+        await server.write(1)
+        await all_clean(world)
+        world.storages[C].pause()
+        async with asyncio.timeout(0.1):
+            assert await server.log.confirmed_mark(5) == 0
+
+
+async def test_the_next_batch_confirms_the_mark_that_was_noted_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def nobody_is_asked(session: StoreSession, timeout_s: float) -> bool:
+        raise AssertionError("a batch asks already")
+
+    async with World() as world:
+        server = await world.server()
+        await server.write(3)
+        monkeypatch.setattr(StoreSession, "_ask_quorum", nobody_is_asked)
+        server.give(1)
+        await asyncio.sleep(0)
+        confirmation = asyncio.create_task(server.log.confirmed_mark(5))
+        await asyncio.sleep(0.0005)
+        server.give(1)
+        assert await confirmation == 2
+        assert server.listener.committed_appends == server.given
+
+
+async def test_what_was_on_its_way_before_the_question_confirms_nothing() -> None:
+    async with World() as world:
+        server = await world.server()
+        await server.write(3)
+        await all_clean(world)
+        server.give(1)
+        await asyncio.sleep(0)
+        confirmation = asyncio.create_task(server.log.confirmed_mark(0.5))
+        await server.wait(lambda: server.listener.committed_appends == server.given)
+        for name in (B, C):
+            world.storages[name].pause()
+        assert await confirmation is None
+
+
+async def test_another_attempt_notes_another_mark() -> None:
+    async with World(options=options(checkpoint_interval=5)) as world:
+        server = await world.server()
+        await server.write(3)
+        await all_clean(world)
+        for name in (B, C):
+            world.storages[name].pause()
+        confirmation = asyncio.create_task(server.log.confirmed_mark(60))
+        await asyncio.sleep(0.01)
+        session = server.log._session
+        assert session is not None
+        session.end(SessionEndedError("planted"))
+        for name in (B, C):
+            world.storages[name].resume()
+        await server.wait_open()
+        assert await confirmation == 2
+        server.give(1)
+        await server.wait(lambda: server.log.high_water_mark == 3)
+        assert await server.log.confirmed_mark(5) == 3
 
 
 async def test_a_renewal_that_does_not_come_through_is_told() -> None:

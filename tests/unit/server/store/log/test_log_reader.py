@@ -70,7 +70,7 @@ async def test_a_session_that_is_lost_is_not_asked() -> None:
     setup = Setup(5)
     setup.follow(Session(5))
     setup.reader.follow(None)
-    assert not await setup.reader.confirm(1.0)
+    assert await setup.reader.confirmed_mark(1.0) is None
     with pytest.raises(ReadFailedError):
         await setup.reader.read(0, 1, 1000, 1.0)
 
@@ -122,4 +122,4 @@ async def test_the_session_confirms_the_mark(confirmed: bool) -> None:
     session = Session(5)
     session.confirmed = confirmed
     setup.follow(session)
-    assert await setup.reader.confirm(1.0) is confirmed
+    assert await setup.reader.confirmed_mark(1.0) == (5 if confirmed else None)

@@ -1,0 +1,84 @@
+"""Questions for a high-water mark that is confirmed by a quorum of the storages.
+
+A mark that was noted before a question came says nothing to it: another server may have owned the partition and
+committed more meanwhile. So the questions of one turn of the loop share one confirmation, and those that come while it
+is under way wait for the next.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+
+from waltz.common.ids import NO_TRANSACTION
+from waltz.common.tasks import owned
+from waltz.common.wire.confirmed_marks import ConfirmedMarkRequest, ConfirmedMarkResponse, ConfirmedMarkStatus
+from waltz.server.requests.link import ClientLink
+
+logger = logging.getLogger(__name__)
+
+_Question = tuple[ClientLink, ConfirmedMarkRequest]
+
+
+class ConfirmedMarks:
+    """The questions of one partition; each is answered once, in time."""
+
+    def __init__(
+        self, partition_id: int, confirmed_mark: Callable[[], Awaitable[int | None]], max_waiting: int
+    ) -> None:
+        """``confirmed_mark`` finds out, in limited time, what the mark is at a moment that is not before the call;
+        ``None``: it could not. Of more than ``max_waiting`` questions at a time the last are answered "not confirmed".
+        """
+        self._partition_id = partition_id
+        self._confirmed_mark = confirmed_mark
+        self._max_waiting = max_waiting
+        self._questions: list[_Question] = []
+        self._rounds: asyncio.Task[None] | None = None
+
+    def ask(self, link: ClientLink, request: ConfirmedMarkRequest) -> None:
+        """Answer with a mark from after this moment, or that there is none."""
+        if len(self._questions) >= self._max_waiting:
+            _refuse([(link, request)], ConfirmedMarkStatus.NOT_CONFIRMED)
+            return
+        self._questions.append((link, request))
+        if self._rounds is None:
+            self._rounds = owned(self._answer(), f"confirmation of the mark of partition {self._partition_id}")
+
+    async def close(self) -> None:
+        """The partition is not here any more; everybody is told."""
+        rounds, self._rounds = self._rounds, None
+        if rounds is not None:
+            rounds.cancel()
+            await asyncio.gather(rounds, return_exceptions=True)
+        self._refuse_all()
+
+    def _refuse_all(self) -> None:
+        questions, self._questions = self._questions, []
+        _refuse(questions, ConfirmedMarkStatus.NOT_READY)
+
+    async def _answer(self) -> None:
+        questions: list[_Question] = []
+        try:
+            while self._questions:
+                questions, self._questions = self._questions, []
+                mark = await self._confirmed_mark()
+                if mark is None:
+                    _refuse(questions, ConfirmedMarkStatus.NOT_CONFIRMED)
+                else:
+                    for link, request in questions:
+                        link.send(ConfirmedMarkResponse(request.req_id, ConfirmedMarkStatus.OK, mark))
+                questions = []
+        finally:
+            _refuse(questions, ConfirmedMarkStatus.NOT_READY)
+            if self._rounds is asyncio.current_task():
+                self._rounds = None
+                self._refuse_all()  # after a defect
+
+
+def refuse_confirmed_mark(link: ClientLink, request: ConfirmedMarkRequest) -> None:
+    """The partition is not at this server, or its marks are not for this client."""
+    _refuse([(link, request)], ConfirmedMarkStatus.NOT_READY)
+
+
+def _refuse(questions: list[_Question], status: ConfirmedMarkStatus) -> None:
+    for link, request in questions:
+        link.send(ConfirmedMarkResponse(request.req_id, status, NO_TRANSACTION))
