@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-from tests.unit.common.wire import test_confirmed_marks, test_version5, test_write_sessions
+from tests.unit.common.wire import test_confirmed_marks, test_mark_feed, test_version5, test_write_sessions
 from tests.unit.common.wire.vectors import transcript_lines, wire_lines
+from waltz.common.wire.client_server import Message
 from waltz.common.wire.frames import FRAME_HEADER
 
 DATA = Path(__file__).parents[1] / "data"
@@ -24,7 +25,8 @@ def payloads(codec_start: str) -> list[tuple[int, bytes]]:
 
 def own_payloads() -> list[tuple[int, bytes]]:
     """Version and payload of the golden frames of the messages between clients and servers that only we have."""
-    golden = (*test_version5.GOLDEN, *test_write_sessions.GOLDEN, *test_confirmed_marks.GOLDEN)
+    modules = (test_version5, test_write_sessions, test_confirmed_marks, test_mark_feed)
+    golden: list[tuple[Message, str]] = [pair for module in modules for pair in module.GOLDEN]
     frames = [bytes.fromhex(hex_frame) for _, hex_frame in golden]
     return [(FRAME_HEADER.unpack_from(frame)[1], frame[FRAME_HEADER.size :]) for frame in frames]
 

@@ -39,6 +39,7 @@ from waltz.common.wire.client_server import (
 )
 from waltz.common.wire.confirmed_marks import ConfirmedMarkRequest, ConfirmedMarkResponse, ConfirmedMarkStatus
 from waltz.common.wire.frames import Bounds
+from waltz.common.wire.mark_feed import MarkAdvanced, MarkFeedRequest
 from waltz.common.wire.version5 import (
     AppendFailed,
     AppendFailure,
@@ -97,11 +98,13 @@ class MockConnection:
         self._waiting: deque[Message] = deque()
         self._timer: asyncio.TimerHandle | None = None
         self._fed: dict[int, int] = {}
+        self._told_marks: set[int] = set()
         self._held: list[Message] = []
         self._handlers: Mapping[type[Message], Callable[[Any], None]] = {
             AppendRequest: self._append,
             MountRequest: self._mount,
             FeedRequest: self._begin_feed,
+            MarkFeedRequest: self._begin_feed,
             FlushRequest: self._flush,
             HighWaterMarkRequest: self._tell_mark,
             ConfirmedMarkRequest: self._tell_confirmed_mark,
@@ -246,11 +249,15 @@ class MockConnection:
             self._send_feed(self._channel, partition, request.client_high_water_mark)
         self._send(MountResponse(request.req_id, PartitionState.READY))  # suspended, too: appends are taken then
 
-    def _begin_feed(self, request: FeedRequest) -> None:
+    def _begin_feed(self, request: FeedRequest | MarkFeedRequest) -> None:
         partition = self._partition_of(request)
         if partition.partition_id not in self._fed:
             partition.listen(self._committed)
         self._fed[partition.partition_id] = request.client_high_water_mark
+        if type(request) is MarkFeedRequest:
+            self._told_marks.add(partition.partition_id)
+        else:
+            self._told_marks.discard(partition.partition_id)
         self._feed(partition.partition_id)
 
     def _flush(self, request: FlushRequest) -> None:
@@ -283,9 +290,15 @@ class MockConnection:
     def _feed(self, partition_id: int) -> None:
         if self._channel is None or self._faults.suspended:
             return
-        self._fed[partition_id] = self._send_feed(
-            self._channel, self._partitions[partition_id], self._fed[partition_id]
-        )
+        send = self._send_mark if partition_id in self._told_marks else self._send_feed
+        self._fed[partition_id] = send(self._channel, self._partitions[partition_id], self._fed[partition_id])
+
+    def _send_mark(self, channel: Channel, partition: MockServerPartition, after: int) -> int:
+        mark = partition.high_water_mark
+        if mark > after:
+            told = MarkAdvanced(ReqId.of(-1, -1, partition.partition_id, -1), mark)
+            channel.send(encode(told, channel.version))
+        return mark
 
     def _send_feed(self, channel: Channel, partition: MockServerPartition, after: int) -> int:
         records = partition.read(after + 1, 1 << 62)

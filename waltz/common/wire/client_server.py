@@ -3,7 +3,7 @@
 ``req_id`` holds the 16 bytes of a :class:`~waltz.common.ids.ReqId`; wrap it in one to read its parts. A response
 carries the request id of its request, :class:`FeedData` that of the append that made the transaction. What version 5
 adds is defined in :mod:`waltz.common.wire.version5` and :mod:`waltz.common.wire.write_sessions`, what version 6 adds in
-:mod:`waltz.common.wire.confirmed_marks`.
+:mod:`waltz.common.wire.confirmed_marks` and :mod:`waltz.common.wire.mark_feed`.
 """
 
 import struct
@@ -29,6 +29,7 @@ from waltz.common.wire.fields import (
     not_null,
 )
 from waltz.common.wire.frames import CLIENT_SERVER, FRAME_HEADER, FRAME_HEADER_SIZE_BYTES, Bounds, Run
+from waltz.common.wire.mark_feed import MarkFeedMessage, mark_feed_layouts
 from waltz.common.wire.structures import verify_checksum
 from waltz.common.wire.version5 import (
     AppendFailed,
@@ -43,6 +44,7 @@ from waltz.common.wire.versions import (
     FIRST_WITH_CONNECTIVITY,
     FIRST_WITH_DATA_LISTS,
     FIRST_WITH_HEALTH,
+    FIRST_WITH_MARK_FEED,
     FIRST_WITH_PARTITION_STATE,
     FIRST_WITH_PREFERENCES,
 )
@@ -240,6 +242,7 @@ Message = (
     | PartitionClosed
     | WriteSessionMessage
     | ConfirmedMarkMessage
+    | MarkFeedMessage
 )
 
 _FEED_DATA = 4
@@ -322,6 +325,8 @@ def _layouts(version: int) -> dict[int, Layout[Any]]:
         layouts.update(version5_layouts())
     if version >= FIRST_WITH_CONFIRMED_MARK:
         layouts.update(confirmed_mark_layouts())
+    if version >= FIRST_WITH_MARK_FEED:
+        layouts.update(mark_feed_layouts())
     return layouts
 
 

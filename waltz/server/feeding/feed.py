@@ -9,6 +9,9 @@ A *context* promises a number of transactions behind a position to one connectio
   storages by one task. Neither makes the tip wait;
 * paused: the channel has too much unsent; looked at again when it is writable.
 
+A context of *marks* promises the high-water mark instead of transactions, and has no end. It is at the tip when it was
+told the latest mark, apart from the others, and behind when it was not; nothing is read for it.
+
 No turn of the loop serves more than :data:`MAX_SERVED_PER_TURN` contexts: of a large crowd at the tip the rest is
 behind for some turns, and served from the cache. Every context knows the place that it is in, so that taking it out of
 there costs the same however many there are.
@@ -21,12 +24,13 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 
 from waltz.common.errors import ProtocolError, WaltzError
-from waltz.common.ids import NO_TRANSACTION
+from waltz.common.ids import NO_TRANSACTION, ReqId
 from waltz.common.metrics.registry import Histogram
 from waltz.common.net.backoff import Backoff
 from waltz.common.records import RecordHeader
 from waltz.common.tasks import owned, restarting
-from waltz.common.wire.client_server import encode_feed_data
+from waltz.common.wire.client_server import encode, encode_feed_data
+from waltz.common.wire.mark_feed import MarkAdvanced
 from waltz.server.feeding.caches import FEED_BLOCK_COUNT, FeedCache
 from waltz.server.feeding.feed_frames import FEED_FRAME_SIZE_BYTES, FEED_VERSION, with_version
 from waltz.server.requests.link import ClientLink
@@ -38,6 +42,8 @@ MAX_CONTEXTS_PER_CONNECTION = 64
 
 MAX_SERVED_PER_TURN = 1000
 """Contexts that are sent something in one turn of the loop."""
+
+_ENDLESS = 1 << 63
 
 RETRY_INITIAL_S = 0.05
 RETRY_MAXIMUM_S = 5.0
@@ -60,16 +66,31 @@ class FeedContext:
     it everything that the client does in answer, for ever after.
     """
 
-    __slots__ = ("link", "place", "position", "remaining", "spare", "terminator")
+    __slots__ = ("link", "of_marks", "place", "position", "remaining", "spare", "terminator")
 
-    def __init__(self, link: ClientLink, position: int, remaining: int, terminator: bytes, spare: int = 0) -> None:
+    def __init__(
+        self,
+        link: ClientLink,
+        position: int,
+        remaining: int,
+        terminator: bytes,
+        spare: int = 0,
+        *,
+        of_marks: bool = False,
+    ) -> None:
         self.link = link
         self.position = position
         self.remaining = remaining
         self.terminator = terminator
         self.spare = spare
+        self.of_marks = of_marks
         self.place: dict[FeedContext, None] | None = None
         """Where the feed keeps it, if not in its hand."""
+
+
+def marks_context(link: ClientLink, position: int) -> FeedContext:
+    """A context that is told every high-water mark above ``position``."""
+    return FeedContext(link, position, _ENDLESS, b"", of_marks=True)
 
 
 class Feed:
@@ -91,6 +112,7 @@ class Feed:
         """How many of the contexts added are finished or dropped."""
         self.catch_up_added = 0
         self._partition_id = partition_id
+        self._told_req_id = ReqId.of(-1, -1, partition_id, -1)
         self._cache = cache
         self._read_headers = read_headers
         self._on_miss = on_miss
@@ -98,6 +120,7 @@ class Feed:
         self._lag = lag
         self._of_link: dict[ClientLink, dict[FeedContext, None]] = {}
         self._tip: dict[FeedContext, None] = {}
+        self._told: dict[FeedContext, None] = {}  # the contexts of marks at the tip
         self._behind: OrderedDict[FeedContext, None] = OrderedDict()
         self._missing: OrderedDict[FeedContext, None] = OrderedDict()
         self._reading: FeedContext | None = None
@@ -138,10 +161,12 @@ class Feed:
             self._task = None
 
     def add(self, context: FeedContext) -> None:
-        """Take a promise of at least one transaction, not ahead of the high-water mark.
+        """Take a promise of at least one transaction, or of marks, not ahead of the high-water mark.
 
-        Raises ``ProtocolError`` when the connection has too many already.
+        It replaces an earlier promise of marks. Raises ``ProtocolError`` when the connection has too many already.
         """
+        for earlier in [known for known in self._of_link.get(context.link, ()) if known.of_marks]:
+            self._end(earlier)
         contexts = self._of_link.setdefault(context.link, {})
         if len(contexts) >= MAX_CONTEXTS_PER_CONNECTION:
             raise ProtocolError(f"more than {MAX_CONTEXTS_PER_CONNECTION} feeds of partition {self._partition_id}")
@@ -201,6 +226,8 @@ class Feed:
             notices = self._serve_apart(others, before, frames, notices)
         if notices:
             _send_all(notices)
+        if self._told:
+            self._tell_all()
 
     def advance(self, high_water_mark: int) -> None:
         """The mark moved and there are no frames at hand: who was at the tip is behind now.
@@ -213,8 +240,27 @@ class Feed:
             for context in list(contexts):
                 if context.position > high_water_mark:
                     context.link.fail(WaltzError(f"partition {self._partition_id} lost transactions"))
-        for context in list(self._tip):
+        for context in [*self._tip, *self._told]:
             self._place(context)
+
+    def _tell_all(self) -> None:
+        """Tell the mark to the contexts of marks at the tip, as far as one turn goes; the rest is behind."""
+        frames: dict[int, bytes] = {}
+        for served, context in enumerate(list(self._told)):
+            if served < MAX_SERVED_PER_TURN and context.link.channel.writable:
+                self._tell(context, frames)
+            else:
+                self._place(context)
+
+    def _tell(self, context: FeedContext, frames: dict[int, bytes]) -> None:
+        """``frames`` has the frame of the latest mark in each version that was needed before."""
+        channel = context.link.channel
+        frame = frames.get(channel.version)
+        if frame is None:
+            told = MarkAdvanced(self._told_req_id, self.high_water_mark)
+            frame = frames[channel.version] = encode(told, channel.version)
+        channel.send(frame)
+        context.position = self.high_water_mark
 
     def _first_at_the_tip(self) -> list[FeedContext]:
         """As many contexts as one turn serves; the others go on as if they had been behind."""
@@ -264,7 +310,7 @@ class Feed:
             self._move(context, self._paused)
             context.link.paused[self] = None
         elif context.position == self.high_water_mark:
-            self._move(context, self._tip)
+            self._move(context, self._told if context.of_marks else self._tip)
         else:
             self._move(context, self._behind)
             if self._pump_handle is None:
@@ -290,9 +336,14 @@ class Feed:
     def _pump(self) -> None:
         """Serve one run from the cache to each context that is behind, as far as one turn goes."""
         self._pump_handle = None
+        marks: dict[int, bytes] = {}
         for _ in range(min(len(self._behind), MAX_SERVED_PER_TURN)):
             context = next(iter(self._behind))
             if context.link.channel.closed or not context.link.channel.writable:
+                self._place(context)
+                continue
+            if context.of_marks:
+                self._tell(context, marks)
                 self._place(context)
                 continue
             wanted = min(context.remaining, self.high_water_mark - context.position)

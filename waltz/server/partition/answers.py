@@ -6,7 +6,6 @@ from waltz.common.errors import ProtocolError
 from waltz.common.ids import LONG_MIN
 from waltz.common.wire.client_server import (
     MAX_FEED_COUNT,
-    FeedRequest,
     FeedSuspended,
     FlushRequest,
     FlushResponse,
@@ -18,12 +17,13 @@ from waltz.common.wire.client_server import (
     PartitionState,
     encode,
 )
+from waltz.common.wire.mark_feed import MarkFeedRequest
 from waltz.common.wire.versions import FIRST_WITH_PARTIAL_MOUNTS
-from waltz.server.feeding.feed import Feed, FeedContext, Notices
+from waltz.server.feeding.feed import Feed, FeedContext, Notices, marks_context
 from waltz.server.partition.sequencer import Verdict
 from waltz.server.requests.appends import AppendCall
 from waltz.server.requests.link import ClientLink
-from waltz.server.requests.pending import Pending
+from waltz.server.requests.pending import AnyFeedRequest, Pending
 
 _MOUNT_STATES = {Verdict.AHEAD: PartitionState.CLIENT_AHEAD, Verdict.UNKNOWN: PartitionState.NOT_READY}
 
@@ -50,7 +50,7 @@ class Answers:
         elif type(request) is FlushRequest:
             if mark is not None:  # a flush that could not be kept is sent again by its client
                 link.send(FlushResponse(request.req_id, mark))
-        elif type(request) is FeedRequest and verdict is Verdict.AHEAD:
+        elif isinstance(request, AnyFeedRequest) and verdict is Verdict.AHEAD:
             link.fail(
                 ProtocolError(
                     f"feed of partition {self._partition_id} from {request.client_high_water_mark} on, "
@@ -72,12 +72,15 @@ class Answers:
         except ProtocolError as error:
             link.fail(error)
 
-    def feed(self, link: ClientLink, request: FeedRequest, high_water_mark: int) -> None:
-        """Feed what is committed behind the client's mark, which is not above the high-water mark.
+    def feed(self, link: ClientLink, request: AnyFeedRequest, high_water_mark: int) -> None:
+        """Feed what is committed behind the client's mark, which is not above the high-water mark, or the mark alone.
 
         From version 5 on that is :data:`MAX_FEED_COUNT` transactions, or, at the tip, half of them, if that is not less
         than the configured minimum. Before, it is what there is up to that number, or the minimum. Raises
         ``ProtocolError`` when the connection has too many feeds already."""
+        if type(request) is MarkFeedRequest:
+            self._feed.add(marks_context(link, request.client_high_water_mark))
+            return
         suspended = encode(FeedSuspended(request.req_id), link.channel.version)
         if link.channel.version >= FIRST_WITH_PARTIAL_MOUNTS:
             count = MAX_FEED_COUNT

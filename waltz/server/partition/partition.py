@@ -18,7 +18,6 @@ from waltz.common.quiet_log import QuietLog
 from waltz.common.records import Record, RecordHeader
 from waltz.common.tasks import owned
 from waltz.common.wire.client_server import (
-    FeedRequest,
     FlushRequest,
     HighWaterMarkRequest,
     LockFailure,
@@ -51,7 +50,7 @@ from waltz.server.requests.appends import AcceptedRun, AppendCall
 from waltz.server.requests.deadlines import Deadlines
 from waltz.server.requests.failures import tell_failed
 from waltz.server.requests.link import ClientLink
-from waltz.server.requests.pending import Awaits, Pending
+from waltz.server.requests.pending import AnyFeedRequest, Awaits, Pending
 from waltz.server.store.interface import Append
 from waltz.server.store.memory import MIN_SHARE_BYTES, MemoryBudget
 from waltz.server.store.replica.replica_view import ReplicaView
@@ -310,9 +309,11 @@ class ServerPartition:
         """Answer when every earlier append is decided, and the write session raised if that is asked for."""
         self._barrier(link, request)
 
-    def feed(self, link: ClientLink, request: FeedRequest) -> None:
-        """Feed what was committed behind the client's mark; then the client asks again. A client that is slow to apply
-        does so when it has applied these, and need not stop reading what its other partitions are fed.
+    def feed(self, link: ClientLink, request: AnyFeedRequest) -> None:
+        """Feed what was committed behind the client's mark, or the mark alone.
+
+        The client asks for more transactions when it has got these. A client that is slow to apply does so when it has
+        applied these, and need not stop reading what its other partitions are fed.
 
         Dropped when the connection is not the client's mounted one. Raises ``ProtocolError`` for an impossible mark.
         """
@@ -511,7 +512,7 @@ class ServerPartition:
 
     def _answer(self, pending: Pending, verdict: Verdict | None) -> None:
         """Do what the sequencer has decided: answer a request, or wait."""
-        if type(pending.request) is FeedRequest and verdict is Verdict.READY:
+        if isinstance(pending.request, AnyFeedRequest) and verdict is Verdict.READY:
             self._feed_again(pending.link, pending.request)
         elif verdict is not None and isinstance(pending.request, HeartbeatRequest | LastTransactionIdRequest):
             self._answer_session(pending, verdict)
@@ -529,7 +530,7 @@ class ServerPartition:
         else:
             self._log.renew()
 
-    def _feed_again(self, link: ClientLink, request: FeedRequest) -> None:
+    def _feed_again(self, link: ClientLink, request: AnyFeedRequest) -> None:
         try:
             self.feed(link, request)
         except ProtocolError as error:
@@ -567,7 +568,7 @@ class ServerPartition:
                 pending, appends, cost = self._sequencer.take()
                 if appends:
                     self._admit(pending.link, appends, pending.write_session)
-                elif type(pending.request) is FeedRequest:
+                elif isinstance(pending.request, AnyFeedRequest):
                     self._feed_again(pending.link, pending.request)
                 else:
                     self._look(pending)

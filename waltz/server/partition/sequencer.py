@@ -40,11 +40,11 @@ from operator import itemgetter
 from typing import NamedTuple
 
 from waltz.common.ids import GENERATION_PART, ReqId
-from waltz.common.wire.client_server import FeedRequest, MountRequest
+from waltz.common.wire.client_server import MountRequest
 from waltz.server.partition.locks import Conflict
 from waltz.server.requests.appends import AppendCall
 from waltz.server.requests.link import ClientLink
-from waltz.server.requests.pending import Awaits, Pending
+from waltz.server.requests.pending import AnyFeedRequest, Awaits, Pending
 
 MAX_RUN = 256
 """Appends of one connection that have their turn together."""
@@ -245,7 +245,7 @@ class Sequencer:
         """The mark was proved to be the log's own, or could not be; None when the request has to wait all the same."""
         assert self.high_water_mark is not None
         request = pending.request
-        assert isinstance(request, MountRequest | FeedRequest)
+        assert isinstance(request, MountRequest | AnyFeedRequest)
         if pending.abandoned:
             pending.end()
             return None

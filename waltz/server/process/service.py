@@ -34,6 +34,7 @@ from waltz.common.wire.client_server import (
     TransactionDataRequest,
 )
 from waltz.common.wire.confirmed_marks import ConfirmedMarkRequest
+from waltz.common.wire.mark_feed import MarkFeedRequest
 from waltz.common.wire.version5 import AppendFailure, TransactionDataListRequest
 from waltz.common.wire.write_sessions import NO_WRITE_SESSION, HeartbeatRequest, LastTransactionIdRequest
 from waltz.server.feeding.data_lists import refuse_list
@@ -46,7 +47,7 @@ from waltz.server.requests.connection import ClientConnection
 from waltz.server.requests.deadlines import Deadlines
 from waltz.server.requests.failures import tell_failed
 from waltz.server.requests.link import ClientLink
-from waltz.server.requests.pending import Pending
+from waltz.server.requests.pending import AnyFeedRequest, Pending
 
 logger = logging.getLogger(__name__)
 
@@ -116,6 +117,7 @@ class ServerService:
         self._at_partition: dict[type[Message], _PartitionRequest] = {
             MountRequest: kind(Right.METADATA, ServerPartition.mount, self._refuse_mount, self._refuse_mount),
             FeedRequest: kind(Right.METADATA, ServerPartition.feed, self._drop, self._drop),
+            MarkFeedRequest: kind(Right.METADATA, ServerPartition.feed, self._drop, self._drop),
             FlushRequest: kind(Right.METADATA, ServerPartition.flush, self._drop, self._drop),
             TransactionDataRequest: kind(
                 Right.READ, ServerPartition.transaction_data, self._refuse_data, self._refuse_data
@@ -308,7 +310,7 @@ class ServerService:
             raise ProtocolError(f"{type(message).__name__} is not a request")
         self._log_quietly.warning("ignored a %s of %s", type(message).__name__, link.channel.peer)
 
-    def _drop(self, link: ClientLink, request: FeedRequest | FlushRequest) -> None:
+    def _drop(self, link: ClientLink, request: AnyFeedRequest | FlushRequest) -> None:
         """Dropped as by the original: the client is going to mount elsewhere."""
 
     def _refuse_mount(self, link: ClientLink, request: MountRequest) -> None:

@@ -3,6 +3,7 @@
 from enum import Enum
 
 from waltz.common.wire.client_server import FeedRequest, FlushRequest, HighWaterMarkRequest, MountRequest
+from waltz.common.wire.mark_feed import MarkFeedRequest
 from waltz.common.wire.write_sessions import (
     NO_WRITE_SESSION,
     FenceOption,
@@ -13,9 +14,12 @@ from waltz.common.wire.write_sessions import (
 from waltz.server.requests.appends import AppendCall
 from waltz.server.requests.link import ClientLink
 
+AnyFeedRequest = FeedRequest | MarkFeedRequest
+"""Asks for what is behind the client's mark."""
+
 WaitingRequest = (
     AppendCall
-    | FeedRequest
+    | AnyFeedRequest
     | FlushRequest
     | HeartbeatRequest
     | HighWaterMarkRequest

@@ -20,7 +20,7 @@ from tests.unit.server.fakes import (
     take,
 )
 from waltz.common.errors import ProtocolError
-from waltz.common.ids import LONG_MIN
+from waltz.common.ids import LONG_MIN, ReqId
 from waltz.common.wire.client_server import (
     MAX_FEED_COUNT,
     FeedData,
@@ -37,6 +37,7 @@ from waltz.common.wire.client_server import (
     TransactionDataResponse,
     encode_feed_data,
 )
+from waltz.common.wire.mark_feed import MarkAdvanced, MarkFeedRequest
 from waltz.common.wire.version5 import (
     AppendFailed,
     AppendFailure,
@@ -45,6 +46,7 @@ from waltz.common.wire.version5 import (
     TransactionDataListRequest,
     TransactionDataListResponse,
 )
+from waltz.server.feeding.feed_frames import FEED_VERSION
 from waltz.server.partition.partition import PartitionOptions
 from waltz.server.requests.link import ClientLink
 from waltz.server.store.memory import MIN_SHARE_BYTES, MemoryBudget
@@ -836,6 +838,39 @@ async def test_a_defect_while_proving_is_no_proof_and_nobody_waits_for_ever(
     setup.partition.mount(link, mount(2, 5))
     await settle()
     assert take(link) == [MountResponse(req_id(2), CLIENT_AHEAD)]
+
+
+async def test_marks_are_told_to_a_mounted_connection_when_a_session_is_open(make: Make) -> None:
+    setup, link = make(3, session=False), new_link(version=FEED_VERSION)
+    setup.partition.mount(link, mount(1, 2))
+    setup.partition.feed(link, MarkFeedRequest(req_id(1), 0))
+    await settle()
+    assert take(link) == []
+    setup.log.open_session()
+    await settle()
+    messages = take(link)
+    assert MarkAdvanced(ReqId.of(-1, -1, 0, -1), 2) in messages
+    assert fed_ids(messages) == []
+
+
+async def test_marks_are_not_told_without_a_mount(make: Make) -> None:
+    setup, link = make(3), new_link(version=FEED_VERSION)
+    setup.partition.feed(link, MarkFeedRequest(req_id(1), 0))
+    await settle()
+    assert take(link) == []
+
+
+async def test_a_request_for_marks_from_beyond_the_log_closes_the_connection_on_proof(make: Make) -> None:
+    setup, link = make(3), new_link(version=FEED_VERSION)
+    setup.mounted(link)
+    setup.log.is_owner = False
+    setup.partition.feed(link, MarkFeedRequest(req_id(1), 7))
+    await settle()
+    assert channel_of(link).error is None
+    setup.log.is_owner = True
+    setup.partition.feed(link, MarkFeedRequest(req_id(1), 7))
+    await settle()
+    assert isinstance(channel_of(link).error, ProtocolError)
 
 
 async def test_a_feed_request_without_a_mount_is_dropped(make: Make) -> None:

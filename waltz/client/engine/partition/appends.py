@@ -332,6 +332,8 @@ class PartitionAppends:
             self._limits.check(fields)
         channel = self._mount.channel
         assert channel is not None
+        if self._mount.fed_marks:
+            self._mount.request_headers()
         self._last_seq_num = seq_num = (self._last_seq_num + 1) & SEQ_NUM_MASK  # as in _next_req_id
         req_id = self._req_id_start + _pack_seq_num(seq_num)
         frame = encode_append(

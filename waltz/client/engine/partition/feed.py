@@ -34,6 +34,7 @@ from waltz.client.transaction import Transaction
 from waltz.common.ids import NO_TRANSACTION
 from waltz.common.net.backoff import Backoff
 from waltz.common.wire.client_server import MountResponse
+from waltz.common.wire.mark_feed import MarkAdvanced
 
 logger = logging.getLogger(__name__)
 
@@ -219,6 +220,17 @@ class PartitionFeed:
         self._prefetcher.queued(transaction_id, own=self._is_own(item[0]))
         if len(self._queue) == self._options.feed_queue_high:
             self._backlog_changed(len(self._queue))
+
+    def mark_advanced(self, message: MarkAdvanced) -> None:
+        """Everything up to a mark is committed, and none of it is ours; told only where nothing is applied."""
+        mark = message.transaction_id
+        if mark <= self.received or not self.active:
+            return
+        self.received = self.applied = mark
+        if self._deferred.due_at <= mark:
+            self._settle_deferred(mark)
+        if self.advanced.waited_for:
+            self.advanced.notify()
 
     def offer_mounted(self, item: MountResponse) -> None:
         """The partition is mounted as soon as what came before is applied."""

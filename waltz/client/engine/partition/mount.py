@@ -21,8 +21,9 @@ from waltz.common.wire.client_server import (
     PartitionState,
     encode,
 )
+from waltz.common.wire.mark_feed import MarkFeedRequest
 from waltz.common.wire.version5 import PartitionClosed
-from waltz.common.wire.versions import FIRST_WITH_PARTIAL_MOUNTS
+from waltz.common.wire.versions import FIRST_WITH_MARK_FEED, FIRST_WITH_PARTIAL_MOUNTS
 
 logger = logging.getLogger(__name__)
 
@@ -45,7 +46,8 @@ class Mount:
     before the mount.
 
     ``changed`` is called at every change that somebody may wait for, ``mounted`` when the partition is mounted, and
-    ``await_applied`` when :meth:`caught_up` is to be called as soon as a transaction is applied.
+    ``await_applied`` when :meth:`caught_up` is to be called as soon as a transaction is applied. ``needs_headers`` says
+    whether transactions are to be fed: to a client that applies none, and has no append undecided, marks tell as much.
     """
 
     def __init__(
@@ -57,6 +59,7 @@ class Mount:
         mounted: Callable[[], None],
         await_applied: Callable[[int, bytes], None],
         changed: Callable[[], None],
+        needs_headers: Callable[[], bool],
         options: ClientOptions,
     ) -> None:
         self.state = State.UNASSIGNED
@@ -64,12 +67,15 @@ class Mount:
         """The server to mount on, as the cluster says."""
         self.channel: Channel | None = None
         """The connection on which the partition is mounted; ``None`` while it is not."""
+        self.fed_marks = False
+        """Whether the server was last asked for marks instead of transactions."""
         self._partition_id = partition_id
         self._feed = feed
         self._next_req_id = next_req_id
         self._mounted = mounted
         self._await_applied = await_applied
         self._changed = changed
+        self._needs_headers = needs_headers
         self._options = options
         self._session: ReqId | None = None
         """The id of the mount request that counts."""
@@ -191,6 +197,7 @@ class Mount:
             if self.state not in SESSION_STATES:
                 self._session = None
                 self._feed_waits_for_room = False
+                self.fed_marks = False
             if self.channel is not None:
                 self.channel = None
                 self._changed()
@@ -290,6 +297,15 @@ class Mount:
         assert self._session is not None
         channel = self._live_channel()
         self._feed_waits_for_room = False
+        self.fed_marks = channel.version >= FIRST_WITH_MARK_FEED and not self._needs_headers()
+        kind = MarkFeedRequest if self.fed_marks else FeedRequest
+        channel.send(encode(kind(self._session, self._feed.received), channel.version))
+
+    def request_headers(self) -> None:
+        """Have transactions fed from now on, before an append leaves."""
+        assert self._session is not None
+        channel = self._live_channel()
+        self.fed_marks = False
         channel.send(encode(FeedRequest(self._session, self._feed.received), channel.version))
 
     def _live_channel(self) -> Channel:

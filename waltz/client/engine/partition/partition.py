@@ -29,6 +29,7 @@ from waltz.common.wire.client_server import (
     Message,
     MountResponse,
 )
+from waltz.common.wire.mark_feed import MarkAdvanced
 from waltz.common.wire.version5 import AppendFailed, PartitionClosed
 from waltz.common.wire.write_sessions import HeartbeatResponse, SessionFenced
 
@@ -67,6 +68,7 @@ class StreamPartition:
             mounted=self._mounted,
             await_applied=self.appends.await_applied,
             changed=self.appends.signal.notify,
+            needs_headers=lambda: settings.applier is not None or self.appends.monitor.pending > 0,
             options=options,
         )
         self.appends.bind(self.mount, self.feed)
@@ -76,6 +78,7 @@ class StreamPartition:
             LockFailure: self.appends.lock_failure,
             AppendFailed: self.appends.append_failed,
             FlushResponse: self.appends.flush_response,
+            MarkAdvanced: self.feed.mark_advanced,
             MountResponse: self.mount.response,
             HighWaterMarkResponse: self.mount.mark_told,
             PartitionClosed: self.mount.closed,
