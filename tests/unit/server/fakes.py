@@ -122,6 +122,7 @@ class FakeLog:
         self.congested = False
         self.undecided_bytes = 0
         self.healthy = True
+        self.trouble: str | None = None
         self.replica_views: tuple[ReplicaView, ...] = ()
         self.generation = GENERATION
         self.opened_generation = -1

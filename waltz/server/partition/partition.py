@@ -123,6 +123,8 @@ class ServerPartition:
         self._proof: asyncio.Task[None] | None = None
         self._confirmed_marks = ConfirmedMarks(partition_id, self._confirmed_mark, options.max_undecided_count)
         self._leaving = AppendFailure.MOVED
+        self._farthest_claim: FeedRequest | MountRequest | None = None
+        self._claimant = ""
         self._feed = Feed(
             partition_id, feed_cache, self._read_headers, metrics.feed_cache_miss.mark, random_source, metrics.feed_lag
         )
@@ -211,6 +213,20 @@ class ServerPartition:
     def healthy(self) -> bool:
         """Whether the log says that it is."""
         return self._log.healthy
+
+    @property
+    def warnings(self) -> Sequence[str]:
+        """What an operator should look at, one line each: what a session waits for, and a client that has applied more
+        than the log was proved to hold. The latter stays until the partition is opened anew; it changes nothing,
+        because any client can claim it."""
+        trouble, claim = self._log.trouble, self._farthest_claim
+        found = [] if trouble is None else [trouble]
+        if claim is not None:
+            found.append(
+                f"{self._claimant} has applied transactions up to {claim.client_high_water_mark}, beyond the end of the"
+                " log: it belongs to another cluster, or the storages have lost committed transactions"
+            )
+        return found
 
     def confirm_if_idle(self, *, unasked: bool) -> None:
         """Find out whether the partition is :attr:`healthy`, for those who have looked or ``unasked``, if nothing was
@@ -553,9 +569,19 @@ class ServerPartition:
                     logger.exception("partition %d: the mark could not be proved", self.partition_id)
                     proved = False
                 for pending in pendings:
-                    self._answer(pending, self._sequencer.prove(pending, proved, self._admission.next_id))
+                    verdict = self._sequencer.prove(pending, proved, self._admission.next_id)
+                    if verdict is Verdict.AHEAD:
+                        self._note_claim(pending)
+                    self._answer(pending, verdict)
         finally:
             self._proof = None
+
+    def _note_claim(self, pending: Pending) -> None:
+        """A client has applied more than the log was proved to hold."""
+        claim, farthest = cast("FeedRequest | MountRequest", pending.request), self._farthest_claim
+        if farthest is None or claim.client_high_water_mark > farthest.client_high_water_mark:
+            self._farthest_claim, self._claimant = claim, f"client {pending.link.channel.peer}"
+            self._log_quietly.warning("partition %d: %s", self.partition_id, self.warnings[-1])
 
     def _drain(self) -> None:
         """Look at the requests that waited, as long as the log takes appends."""

@@ -31,6 +31,10 @@ class PartitionLog(Protocol):
     def healthy(self) -> bool:
         """Whether the last attempt to have a session, or to prove that it can commit, did not fail."""
 
+    @property
+    def trouble(self) -> str | None:
+        """What the next session waits for, when it should have opened; one line."""
+
     def confirm_if_idle(self, *, unasked: bool) -> None:
         """Find out whether that is so, for those who have looked or ``unasked``, if nothing was committed lately."""
 

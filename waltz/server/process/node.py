@@ -333,6 +333,13 @@ class WaltzServer:
         }
         if replicas:
             document["underReplicated"] = replicas
+        warnings: dict[str, Json] = {
+            str(partition_id): list(partition.warnings)
+            for partition_id, partition in sorted(self.partitions.items())
+            if partition.warnings
+        }
+        if warnings:
+            document["warnings"] = warnings
         return healthy, {"server-health-check": document}
 
     def _about(self) -> dict[str, Json]:

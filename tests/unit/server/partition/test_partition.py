@@ -873,6 +873,29 @@ async def test_a_request_for_marks_from_beyond_the_log_closes_the_connection_on_
     assert isinstance(channel_of(link).error, ProtocolError)
 
 
+async def test_a_client_from_beyond_the_end_is_a_warning_and_no_more(
+    make: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    setup, link, other = make(3), new_link(), new_link(client_id=2)
+    setup.log.is_owner = False
+    setup.partition.mount(link, mount(1, 5))
+    await settle()
+    assert setup.partition.warnings == [], "this server may be the one that is behind"
+    setup.log.is_owner = True
+    for number, mark in ((2, 6), (3, 9), (4, 7)):
+        setup.partition.mount(link, mount(number, mark))
+        await settle()
+    (warning,) = setup.partition.warnings
+    assert "client client:1 has applied transactions up to 9, beyond the end of the log" in warning
+    assert warning in caplog.text
+    setup.mounted(other)
+    setup.partition.append(other, [append(1, client_id=2)])
+    setup.log.commit()
+    assert setup.log.mark == 3
+    setup.log.trouble = "no session opens"
+    assert setup.partition.warnings == ["no session opens", warning]
+
+
 async def test_a_feed_request_without_a_mount_is_dropped(make: Make) -> None:
     setup, link = make(3), new_link()
     setup.partition.feed(link, feed(1, 2))

@@ -222,6 +222,16 @@ async def test_health_is_that_of_zookeeper_and_the_partitions(cluster: Cluster) 
     cluster.tree.reconnect(cluster.clients[-1])
 
 
+async def test_warnings_of_partitions_are_told_beside_their_health(cluster: Cluster) -> None:
+    server = await cluster.server()
+    await until(lambda: len(server.partitions) == PARTITIONS)
+    next(log for log in NodeLog.made if log.partition_id == 2).trouble = "session 7 waits"
+    healthy, document = server.health()
+    assert healthy
+    assert isinstance(document, dict)
+    assert document["server-health-check"]["warnings"] == {"2": ["session 7 waits"]}
+
+
 async def test_replicas_that_do_not_follow_are_shown_and_logged(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

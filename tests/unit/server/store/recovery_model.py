@@ -75,11 +75,11 @@ class Model:
         self.write_count = 0
         self._pending: list[Effect] = []
 
-    def begin(self, assigned: Iterable[str]) -> RecoveryMachine:
-        """A new session of a new owner: forget the old machine, take the next session id."""
+    def begin(self, assigned: Iterable[str], floor: int = -1) -> RecoveryMachine:
+        """A new session: forget the old machine, take the next session id. A new owner has no floor."""
         self.metadata = self.metadata._replace(session_id=self.metadata.session_id + 1)
         self.version += 1
-        self.machine = RecoveryMachine(self.metadata, self.version, map(replica, assigned))
+        self.machine = RecoveryMachine(self.metadata, self.version, map(replica, assigned), floor)
         self.opened = self.aborted = None
         self.joined, self.refused = {}, {}
         self.connected = set()
@@ -95,13 +95,15 @@ class Model:
         """Effects that are not carried out yet."""
         return list(self._pending)
 
-    def connect(self, name: str) -> None:
+    def connect(self, name: str, acknowledged: int = -1) -> None:
         partition = self.storages[name]
         partition.fence = max(partition.fence, self.session_id)
         partition.check(self.session_id)
         assert self.machine is not None
         self.connected.add(name)
-        self._take(self.machine.replica_connected(replica(name), partition.session_id, partition.low_water_mark))
+        self._take(
+            self.machine.replica_connected(replica(name), partition.session_id, partition.low_water_mark, acknowledged)
+        )
 
     def lose(self, name: str) -> None:
         """Break the connection; a change that was under way has been done or not, and bars the replica."""

@@ -14,6 +14,7 @@ import logging
 from collections.abc import Sequence
 
 from waltz.common.errors import WaltzError
+from waltz.common.ids import NO_TRANSACTION
 from waltz.common.net.backoff import Backoff
 from waltz.common.records import Record, RecordHeader
 from waltz.common.zk.client import ZooKeeper
@@ -92,6 +93,8 @@ class ReplicatedLog:
         self._checkpoint_id = 0
         """The session is renewed when this is committed."""
         self._high_water_mark: int | None = None
+        self._promised: dict[str, int] = {}
+        """Of what is committed, how far each storage has said to hold it."""
         self._next_id = 0
         self._pending = PendingAppends(options.max_batch_size)
         self._flush_scheduled = False
@@ -147,6 +150,11 @@ class ReplicatedLog:
         return (
             self._state not in FAILING_STATES and self._loop.time() - self._without_session_since_s < UNHEALTHY_AFTER_S
         )
+
+    @property
+    def trouble(self) -> str | None:
+        """What the next session waits for, when it should have opened; one line."""
+        return None if self._opening is None else self._opening.trouble
 
     def confirm_if_idle(self, *, unasked: bool) -> None:
         """Have the session that runs find out whether it is :attr:`healthy`, if nothing was committed lately.
@@ -289,6 +297,8 @@ class ReplicatedLog:
             connections=self._connections,
             owner=self,
             options=self._options,
+            floor=NO_TRANSACTION if self._high_water_mark is None else self._high_water_mark,
+            promised=self._promised,
         )
         self._opening = session
         try:
@@ -389,6 +399,7 @@ class ReplicatedLog:
         if self._session is not None:
             self._enter(LogEvent.LOST)
             self._count_ring(None)
+            self._promised |= self._session.promised()
             self._session = None
             self._reader.follow(None)
             self._without_session_since_s = self._loop.time()

@@ -13,6 +13,9 @@ lets replicas that come later join. It keeps these rules:
   low-water mark (rule S7).
 * The session opens after the metadata was written with a quorum of recovered replicas (hazard H4), and a replica takes
   part in votes only when the metadata says so.
+* Nothing is decided below the *floor*: the mark that this owner has told as committed (rule S10). The machine waits.
+* A member that comes back with less than it has acknowledged is recorded as closed at what it holds, and left to the
+  next session. Closed beside members of the same session, it is no evidence of what could have been committed.
 * Records above a storage's own low-water mark are never trusted if the replica has never been part of a session
   (hazard H3), and a storage that holds records which the metadata know nothing of is refused, not truncated (H5).
 
@@ -88,6 +91,10 @@ class _Replica:
     votes: bool = False
     may_vote: bool = False
     must_be_empty: bool = False
+    acknowledged: int = NO_TRANSACTION
+    """Everything up to this is known to have been durable there."""
+    lost: bool = False
+    """Whether it holds less than it has acknowledged, or the metadata say that it once did."""
     pin: bool = False
     pinned_mark: int = NO_TRANSACTION
     aligned: bool = False
@@ -111,7 +118,14 @@ class _Replica:
 class RecoveryMachine:
     """Events in, effects out; ``metadata`` and its znode ``version`` are those of the write that began the session."""
 
-    def __init__(self, metadata: PartitionMetadata, version: int, assigned: Iterable[ReplicaId]) -> None:
+    def __init__(
+        self,
+        metadata: PartitionMetadata,
+        version: int,
+        assigned: Iterable[ReplicaId],
+        floor: int = NO_TRANSACTION,
+    ) -> None:
+        """``floor`` is the highest id that the owner of the session has told as committed."""
         self._metadata = metadata
         self._version = version
         self._session_id = metadata.session_id
@@ -123,8 +137,12 @@ class RecoveryMachine:
             for replica_id in sorted(self._assigned | self._previous)
         }
         self._first_session = not self._previous
-        self._decided: int | None = NO_TRANSACTION if self._first_session else None
+        self._floor = floor
+        self._decided: int | None = NO_TRANSACTION if self._first_session and floor == NO_TRANSACTION else None
+        self._below_floor: int | None = NO_TRANSACTION if self._first_session and self._decided is None else None
         self._records: dict[ReplicaId, ReplicaState] = {}
+        self._closings: dict[ReplicaId, ReplicaState] = {}
+        """States to be written of replicas that hold less than they have acknowledged."""
         self._opened = False
         self._aborted = False
         self._writes = 0
@@ -141,6 +159,11 @@ class RecoveryMachine:
     def high_water_mark(self) -> int | None:
         """The mark that the session starts from; ``None`` while it is undecided or not yet recorded (S7)."""
         return None if self._records else self._decided
+
+    @property
+    def below_floor(self) -> int | None:
+        """The mark that the replicas which are heard prove, while it is less than what was told as committed."""
+        return self._below_floor
 
     @property
     def opened(self) -> bool:
@@ -184,12 +207,18 @@ class RecoveryMachine:
             + ("" if replica.mark is None else f" at {replica.mark}")
             for replica in self._replicas.values()
         )
-        return f"high-water mark {self._decided if self._decided is not None else 'undecided'}; " + ", ".join(parts)
+        undecided = "undecided" if self._below_floor is None else f"not to be decided below {self._floor}"
+        return f"high-water mark {undecided if self._decided is None else self._decided}; " + ", ".join(parts)
 
     # Events
 
-    def replica_connected(self, replica_id: ReplicaId, session_id: int, low_water_mark: int) -> list[Effect]:
-        """The storage answered the last-session-info request of this session: what it has persisted."""
+    def replica_connected(
+        self, replica_id: ReplicaId, session_id: int, low_water_mark: int, acknowledged: int = NO_TRANSACTION
+    ) -> list[Effect]:
+        """The storage answered the last-session-info request of this session: what it has persisted.
+
+        It has said before that everything up to ``acknowledged`` is durable.
+        """
         replica = self._replicas[replica_id]
         if replica.barred:
             raise ValueError(f"{replica_id} is barred from session {self._session_id}")
@@ -198,6 +227,7 @@ class RecoveryMachine:
         replica.step = Step.VERIFYING
         replica.session_id = session_id
         replica.low_water_mark = low_water_mark
+        replica.acknowledged = acknowledged
         replica.verify_after = self._writes
         return self._progress()
 
@@ -268,6 +298,9 @@ class RecoveryMachine:
         self._metadata, self._version = written, version
         if self._records and all(written.replicas.get(key) == state for key, state in self._records.items()):
             self._records = {}
+        self._closings = {
+            key: state for key, state in self._closings.items() if written.replicas.get(key) not in (None, state)
+        }
         for replica in self._replicas.values():
             if replica.step is Step.RECOVERED and is_clean(written.replicas.get(replica.replica_id), self._session_id):
                 self._join(replica)
@@ -308,6 +341,7 @@ class RecoveryMachine:
             return
         replica.counted = replica.replica_id in self._previous
         replica.intact = state is not None and replica.session_id >= state.session_id
+        replica.lost = state is not None and self._is_closed_within_its_session(state)
         replica.step = Step.INSPECTING
         own_mark = replica.low_water_mark
         if self._first_session and (state is None or state.session_id == NO_SESSION):
@@ -364,9 +398,35 @@ class RecoveryMachine:
             replica.step = Step.PINNING
             self._effects.append(SetLowWaterMark(replica.replica_id, replica.low_water_mark))
             return
+        if (replica.may_vote or replica.aligned) and maximum < replica.acknowledged:
+            self._close(replica, maximum)
+            return
         replica.mark = maximum
         replica.votes = replica.may_vote and maximum >= replica.low_water_mark
         replica.step = Step.KNOWN
+
+    def _close(self, replica: _Replica, maximum: int) -> None:
+        """A member holds less than it has acknowledged.
+
+        What it holds is the log of its session, and it may get the rest again, in the next session. But whoever decides
+        what was committed must not take it for one that has never held more.
+        """
+        replica_id, acknowledged = replica.replica_id, replica.acknowledged
+        state = self._metadata.replicas[replica_id]
+        trusted = max(maximum, replica.low_water_mark)
+        self._closings[replica_id] = state._replace(closing_high_water_mark=trusted)
+        replica.barred = True
+        self._refuse(
+            replica,
+            f"holds transactions up to {maximum} and has acknowledged {acknowledged} in session {state.session_id}:"
+            " its disk is an older one, or has lost what was synced; it has no vote until it is brought up to date",
+        )
+
+    def _is_closed_within_its_session(self, state: ReplicaState) -> bool:
+        """Whether the session of a state that is closed still has members: else a later session has closed it."""
+        return state.closing_high_water_mark != UNRESOLVED and any(
+            other.is_member_of(state.session_id) for other in self._metadata.replicas.values()
+        )
 
     def _refuse(self, replica: _Replica, reason: str) -> None:
         replica.reset()
@@ -397,10 +457,13 @@ class RecoveryMachine:
         return effects
 
     def _decide(self) -> None:
+        if self._first_session:
+            return  # the owner has committed in sessions that these metadata know nothing of
         counted = [replica for replica in self._replicas.values() if replica.counted]
-        evidence = [Evidence(r.mark, r.votes, r.intact) for r in counted if r.mark is not None]
+        evidence = [Evidence(r.mark, r.votes, r.intact and not r.lost) for r in counted if r.mark is not None]
         mark = decide_high_water_mark(evidence, len(self._previous))
-        if mark is not None:
+        self._below_floor = mark if mark is not None and mark < self._floor else None
+        if mark is not None and mark >= self._floor:
             self._decided = mark
             self._records = self._records_for(mark, [r for r in counted if r.mark is not None and r.mark >= mark])
 
@@ -472,8 +535,8 @@ class RecoveryMachine:
             self._effects.append(WriteMetadata(wanted, self._version))
 
     def _wanted_write(self) -> PartitionMetadata | None:
-        if self._records:
-            return self._metadata._replace(replicas=self._metadata.replicas | self._records)
+        if self._records or self._closings:
+            return self._metadata._replace(replicas=self._metadata.replicas | self._records | self._closings)
         steps = [replica.step for replica in self._replicas.values()]
         members_wait = Step.RECOVERED in steps if self._opened else self._quorum_recovered()
         if self.high_water_mark is not None and members_wait:

@@ -58,13 +58,15 @@ class ReplicaStalledError(WaltzError):
 class Replica:
     """The I/O of one replica. All methods belong to the loop; :meth:`run` is a task of the session."""
 
-    def __init__(self, session: ReplicaSession, replica_id: ReplicaId) -> None:
+    def __init__(self, session: ReplicaSession, replica_id: ReplicaId, promised: int = NO_TRANSACTION) -> None:
+        """``promised`` is the highest id that it is known to have made durable in earlier sessions."""
         self.replica_id = replica_id
         self.storage = replica_id.connect_string
         self.acked = NO_TRANSACTION
         """Highest id that the replica is known, by its acknowledgements in this session, to have made durable."""
         self.next_id = 0
         """Id of the next record to send; meaningful while live."""
+        self._promised = promised
         self._session = session
         self._loop = asyncio.get_running_loop()
         options = session.options
@@ -110,6 +112,11 @@ class Replica:
     def live(self) -> bool:
         """Joined and not failed since: its votes can be expected."""
         return self._stage in LIVE_STAGES
+
+    @property
+    def promised(self) -> int:
+        """Highest id that the storage has ever said to have made durable, whether it still holds it or not."""
+        return max(self._promised, self.acked)
 
     @property
     def owes(self) -> bool:
@@ -195,7 +202,9 @@ class Replica:
         self._client = client
         self._enter(StageEvent.CONNECTED)
         self._end_watch = session.connections.watch(client, partial(self._connection_closed, self._life))
-        session.execute(session.machine.replica_connected(self.replica_id, info.session_id, info.low_water_mark))
+        session.execute(
+            session.machine.replica_connected(self.replica_id, info.session_id, info.low_water_mark, self.promised)
+        )
         position = await self._recover(client)
         self._refused = False
         self._serving_since_s = self._loop.time()
@@ -267,6 +276,8 @@ class Replica:
                 case GetMaximum():
                     maximum = await client.max_transaction_id(*ids, timeout_s=session.options.rpc_timeout_s)
                     session.execute(machine.maximum_known(self.replica_id, maximum))
+                    if machine.is_barred(self.replica_id):
+                        self._take_back_votes(maximum)
                 case Truncate(transaction_id=transaction_id):
                     with self._changing():
                         maximum = await client.truncate(*ids, transaction_id, timeout_s=timeout_s)
@@ -277,6 +288,12 @@ class Replica:
                     session.execute(machine.low_water_mark_set(self.replica_id))
                 case Copy():
                     await self._copy(client, effect)
+
+    def _take_back_votes(self, maximum: int) -> None:
+        """The storage has lost what it acknowledged: what is not committed yet cannot be with its help."""
+        self._promised = self.promised
+        self.acked = min(self.acked, maximum)
+        self._session.replica_left()
 
     @contextlib.contextmanager
     def _changing(self) -> Iterator[None]:

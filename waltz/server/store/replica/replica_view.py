@@ -14,8 +14,8 @@ class ReplicaStatus(enum.Enum):
     COPYING = "copying"
     """Connected, and on its way into the session: it is inspected, brought up to date and recorded in the metadata."""
     BARRED = "barred"
-    """Left out of this session, because the storage may still act on a request whose answer never came; the next
-    session lets it in."""
+    """Left out of this session, because the storage may still act on a request whose answer never came, or has lost
+    what it had acknowledged; the next session lets it in."""
     AWAY = "away"
     """Not connected, or no session runs."""
     REFUSED = "refused"

@@ -9,7 +9,8 @@ comes back: what was undecided is settled by its successor (rule S5).
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Iterable, Sequence
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Protocol
 
 from waltz.common.cluster.quorum import can_reach, committed_mark, quorum_of
@@ -74,19 +75,28 @@ class StoreSession:
         connections: StorageConnections,
         owner: SessionOwner,
         options: StoreOptions,
+        floor: int = NO_TRANSACTION,
+        promised: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
         """``metadata`` and ``version`` are those of the write that began the session; ``replicas`` are the connect
-        strings of the assigned storages."""
+        strings of the assigned storages.
+
+        ``floor`` is the highest id that the owner has told as committed; ``promised`` has, for storages, the highest of
+        these ids that they are known to have made durable in earlier sessions.
+        """
         assigned = frozenset(ReplicaId(partition_id, storage) for storage in replicas)
         self.partition_id = partition_id
         self.session_id = metadata.session_id
         self.generation = metadata.generation
-        self.machine = RecoveryMachine(metadata, version, assigned)
+        self.machine = RecoveryMachine(metadata, version, assigned, floor)
         self.connections = connections
         self.options = options
         self._timings = options.timings
         self.ended: SessionEndedError | None = None
         """Why the session is over; ``None`` while it is not."""
+        self._floor = floor
+        self._told_below_floor: int | None = None
+        self._opening_is_late = False
         self._assigned = assigned
         self._quorum = quorum_of(len(assigned))
         self._node = node
@@ -97,7 +107,10 @@ class StoreSession:
         self._ring: BatchRing | None = None
         self._high_water_mark: int | None = None
         self._low_water_mark = NO_TRANSACTION
-        self._replicas = {replica_id: Replica(self, replica_id) for replica_id in self.machine.members}
+        self._replicas = {
+            replica_id: Replica(self, replica_id, promised.get(replica_id.connect_string, NO_TRANSACTION))
+            for replica_id in self.machine.members
+        }
         self._members = [self._replicas[replica_id] for replica_id in sorted(assigned)]
         self._reader = ReplicaReader(self, self._members)
         self._writes: asyncio.Queue[WriteMetadata] = asyncio.Queue()
@@ -142,6 +155,30 @@ class StoreSession:
         """Every assigned replica, in order of the storages' names."""
         return tuple(replica.view for replica in self._members)
 
+    @property
+    def trouble(self) -> str | None:
+        """What the session waits for before it opens, once it takes long, or at once if that is rule S10."""
+        mark = self.machine.below_floor
+        if self.ended is not None or self._high_water_mark is not None:
+            return None
+        if mark is None:
+            return self._waits_for() if self._opening_is_late else None
+        away = [replica.storage for replica in self._replicas.values() if self.machine.mark(replica.replica_id) is None]
+        return (
+            f"session {self.session_id} waits: the storages that answer prove committed transactions up to {mark}, and"
+            f" clients have been told of {self._floor}. Bring back a storage that holds them"
+            + (f" (not heard: {', '.join(away)})" if away else "")
+            + "; or restart this server, which gives up what is lost"
+        )
+
+    def _waits_for(self) -> str:
+        return f"recovery of session {self.session_id} is waiting: {self.machine.describe()}"
+
+    def promised(self) -> dict[str, int]:
+        """Of what is committed, the highest id that each storage is known to have made durable."""
+        mark = self.high_water_mark
+        return {replica.storage: min(replica.promised, mark) for replica in self._replicas.values()}
+
     def undecided(self) -> list[Append]:
         """The appends that were given to replicas and are not committed, in order."""
         return [] if self._ring is None else self._ring.undecided()
@@ -156,12 +193,8 @@ class StoreSession:
         while self._high_water_mark is None:
             self._raise_if_ended()
             if not await self._wait_change(OPENING_REPORT_INTERVAL_S):
-                logger.warning(
-                    "partition %d: recovery of session %d is waiting: %s",
-                    self.partition_id,
-                    self.session_id,
-                    self.machine.describe(),
-                )
+                self._opening_is_late = True
+                logger.warning("partition %d: %s", self.partition_id, self._waits_for())
         self._raise_if_ended()
         return self._high_water_mark
 
@@ -380,6 +413,10 @@ class StoreSession:
                     self._owner.renewal_wanted()
                 case _:
                     self._replicas[effect.replica_id].deliver(effect)
+        if self.machine.below_floor != self._told_below_floor:
+            self._told_below_floor = self.machine.below_floor
+            if self.trouble is not None:
+                logger.critical("partition %d: %s", self.partition_id, self.trouble)
 
     def noticed(self, error: Exception) -> bool:
         """A request to a storage has failed; if the storage has seen a newer session, this one is over (rule S2).

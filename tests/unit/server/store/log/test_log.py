@@ -123,6 +123,90 @@ async def test_a_replica_that_was_down_at_the_start_joins_late() -> None:
         assert world.metadata.session_id == 0
 
 
+async def lose_the_end(world: World, name: str, keep: int) -> None:
+    """A storage gets back its disk as it was earlier in the same session."""
+    world.storages[name].stop()
+    del world.storages[name].partition.records[keep:]
+
+
+@pytest.mark.parametrize("told", [True, False], ids=["the owner goes on", "another owner"])
+async def test_an_older_disk_of_the_same_session_hides_nothing_committed(
+    told: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A and B have committed what C has missed; A comes back without it, while B is down."""
+    async with World() as world:
+        server = await world.server()
+        await server.write(50)
+        await all_clean(world)
+        world.storages[C].stop()
+        await server.write(50)
+        await lose_the_end(world, A, 50)
+        world.storages[B].stop()
+        await asyncio.sleep(1)
+        world.storages[A].start()
+        world.storages[C].start()
+        await wait_until(lambda: world.states()[A].closing_high_water_mark == 49)
+        await asyncio.sleep(20)
+        assert not server.log.open
+        assert not server.log.healthy
+        assert f"high-water mark undecided; {A} known at 49, {B} absent, {C} known at 49" in (server.log.trouble or "")
+        if not told:
+            await server.close()
+            server = await world.server(2)
+            await asyncio.sleep(20)
+            assert not server.log.open
+        world.storages[B].start()
+        await server.wait_open()
+        assert server.log.high_water_mark == 99
+        await all_equal(world, 100)
+    assert "holds transactions up to 49 and has acknowledged 99 in session 0" in caplog.text
+
+
+async def test_a_session_that_would_begin_below_what_was_told_waits_and_says_why(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A comes back without what it has acknowledged, and nobody remembers that it has."""
+    monkeypatch.setattr(StoreSession, "promised", lambda session: {})
+    async with World() as world:
+        server = await world.server()
+        await server.write(50)
+        await all_clean(world)
+        world.storages[C].stop()
+        await server.write(50)
+        await lose_the_end(world, A, 50)
+        world.storages[B].stop()
+        await asyncio.sleep(1)
+        world.storages[A].start()
+        world.storages[C].start()
+        await server.wait(lambda: server.log.trouble is not None)
+        trouble = server.log.trouble
+        assert trouble is not None
+        assert "prove committed transactions up to 49, and clients have been told of 99" in trouble
+        assert f"(not heard: {B})" in trouble
+        assert trouble in caplog.text
+        await asyncio.sleep(60)
+        assert not server.log.open
+        world.storages[B].start()
+        await server.wait_open()
+        assert (server.log.high_water_mark, server.log.trouble) == (99, None)
+
+
+async def test_a_member_that_returns_without_what_it_acknowledged_is_brought_up_by_the_next_session() -> None:
+    async with World() as world:
+        server = await world.server()
+        await server.write(50)
+        await all_clean(world)
+        await all_equal(world, 50)
+        await lose_the_end(world, A, 20)
+        await asyncio.sleep(1)
+        assert server.log.open
+        world.storages[A].start()
+        await wait_until(lambda: world.metadata.session_id == 1)
+        await all_clean(world)
+        await server.write(1)
+        await all_equal(world, 51)
+
+
 async def test_without_a_quorum_appends_stay_undecided_until_the_next_session_settles_them() -> None:
     async with World() as world:
         server = await world.server()

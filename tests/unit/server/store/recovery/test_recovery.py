@@ -166,6 +166,95 @@ def test_lost_answers_of_metadata_writes_do_not_matter(seed: int) -> None:
     check_recovered(model, names(5))
 
 
+@pytest.mark.parametrize("seed", SEEDS)
+def test_s10_nothing_is_decided_below_the_floor(seed: int) -> None:
+    """The disk of one is an older one of the same session, one has missed the end, and one that has it all is away."""
+    a, b, c = everyone = names(3)
+    states = {a: (998, U), b: (998, U), c: (997, 110)}
+    model = Model(states, {a: Stored(998, 110, 115), b: Stored(998, 110, 120), c: Stored(997, 100, 110)}, seed=seed)
+    machine = model.begin(everyone, floor=120)
+    model.run([a, c])
+    assert model.opened is None
+    below_floor = [machine.below_floor]
+    assert "not to be decided below 120" in machine.describe()
+    model.run([b])
+    assert [*below_floor, machine.below_floor] == [115, None]
+    check_recovered(model, everyone)
+    assert model.opened == 120
+
+
+def test_s10_metadata_that_were_lost_are_no_empty_log() -> None:
+    everyone = names(3)
+    model = Model({}, dict(zip(everyone, [Stored(-1, -1, -1)] * 3, strict=True)))
+    machine = model.begin(everyone, floor=7)
+    model.run(everyone)
+    assert model.opened is None
+    assert machine.below_floor == -1
+
+
+def recover_beside_a_storage_that_has_lost(seed: int) -> Model:
+    """Four of five voted for 120; one of these holds 112 only, and the others for 120 are away but one."""
+    everyone = names(5)
+    storages = [Stored(998, 110, maximum) for maximum in (112, 120, 120, 114, 114)]
+    model = Model(dict.fromkeys(everyone, VOTES), dict(zip(everyone, storages, strict=True)), seed=seed)
+    model.begin(everyone)
+    for name in everyone[2:]:
+        model.connect(name)
+    model.connect(everyone[0], acknowledged=120)
+    model.run(everyone[2:])
+    return model
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_storage_that_has_lost_what_it_acknowledged_is_closed_and_does_not_vote(seed: int) -> None:
+    lost = replica(names(5)[0])
+    model = recover_beside_a_storage_that_has_lost(seed)
+    assert "holds transactions up to 112 and has acknowledged 120 in session 998" in model.refused[names(5)[0]]
+    assert model.machine is not None
+    assert model.machine.is_barred(lost)
+    assert model.opened == 120, "the others have copied what one of them holds"
+    assert model.metadata.replicas[lost] == ReplicaState(lost, 998, 112)
+    model.begin(names(5))
+    model.run(names(5))
+    check_recovered(model, names(5))
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_storage_that_was_closed_within_its_session_proves_nothing(seed: int) -> None:
+    """Another owner: one that has 120 is away, and the one that lost it does not say that nobody can have had it."""
+    everyone = names(5)
+    states = dict.fromkeys(everyone, VOTES) | {everyone[0]: (998, 112)}
+    storages = [Stored(998, 110, maximum) for maximum in (112, 120, 120, 114, 114)]
+    model = Model(states, dict(zip(everyone, storages, strict=True)), seed=seed)
+    model.begin(everyone)
+    model.run([everyone[0], *everyone[2:]])
+    assert model.opened == 120
+    model.run(everyone)
+    check_recovered(model, everyone)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_member_that_returns_with_less_than_it_has_acknowledged_is_closed(seed: int) -> None:
+    model = model_of(CASES[1], seed)
+    everyone = names(5)
+    second = everyone[1]
+    machine = model.begin(everyone)
+    model.run(everyone)
+    model.lose(second)
+    del model.storages[second].records[100:]
+    model.connect(second, acknowledged=model.opened or 0)
+    model.run([])
+    assert machine.is_barred(replica(second))
+    assert second not in model.joined
+    mark = model.storages[second].low_water_mark
+    assert model.metadata.replicas[replica(second)] == ReplicaState(replica(second), 999, mark), (
+        "its own mark is not cut"
+    )
+    model.begin(everyone)
+    model.run(everyone)
+    check_recovered(model, everyone)
+
+
 def test_superseded_by_another_session() -> None:
     model = model_of(CASES[1], 0)
     machine = model.begin(names(5))

@@ -79,7 +79,9 @@ class Machine:
         self.told: list[object] = []
         self.barred = False
 
-    def replica_connected(self, replica_id: ReplicaId, session_id: int, low_water_mark: int) -> list[ReplicaEffect]:
+    def replica_connected(
+        self, replica_id: ReplicaId, session_id: int, low_water_mark: int, acknowledged: int
+    ) -> list[ReplicaEffect]:
         self._rest = iter(self.script)
         return self._next()
 
