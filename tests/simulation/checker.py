@@ -72,6 +72,7 @@ class Checker:
         self.on_landed: Callable[[int, int, bytes], None] | None = None
         """Told of every transaction that is seen in the log for the first time: partition, id, request id."""
         self._low_water_marks: list[dict[int, int]] = [{} for _ in range(partitions)]
+        self._may_hold_out = False
         self._fail = fail
 
     # While it runs
@@ -133,13 +134,31 @@ class Checker:
             )
 
     def session_opened(self, server: str, partition_id: int, session_id: int, mark: int) -> None:
-        """A session begins behind this mark: no earlier one may have used a higher mark (rule S7)."""
+        """A session begins behind this mark: no earlier one may have used a higher mark (rule S7), and no process may
+        have been told of one (rule S10)."""
+        if mark < self.marks[partition_id]:
+            self._fail(
+                f"{server} opens session {session_id} of partition {partition_id} behind {mark}; transactions up to "
+                f"{self.marks[partition_id]} have been told as committed"
+            )
         for earlier, used in self._low_water_marks[partition_id].items():
             if earlier < session_id and used > mark:
                 self._fail(
                     f"{server} opens session {session_id} of partition {partition_id} behind {mark}; session {earlier} "
                     f"gave low-water mark {used} to a storage"
                 )
+
+    def disk_of_the_same_session(self) -> None:
+        """A storage gets back an older disk, and its session cannot show it."""
+        self._may_hold_out = True
+
+    def holds_out(self, server: str, partition_id: int, mark: int) -> None:
+        """A recovery would decide a mark below what its owner has told as committed: only an older disk explains it."""
+        if not self._may_hold_out:
+            self._fail(
+                f"{server} would begin a session of partition {partition_id} behind {mark}; transactions up to "
+                f"{self.marks[partition_id]} have been told as committed"
+            )
 
     def read_in_bulk(self, reader: str, partition_id: int, transaction_id: int, entry: Entry, data: bytes) -> None:
         """A reader of replicas takes this for a committed transaction (rule S6)."""

@@ -2,12 +2,15 @@
 
 import asyncio
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
-from tests.simulation.cluster import CLUSTER_KEY, DIRECTORY, StorageHost
+from tests.simulation.cluster import CLUSTER_KEY, DIRECTORY, ROOT, ServerHost, StorageHost
 from tests.simulation.courses import around_storage, end_servers
 from tests.simulation.disk import SimulatedDisk, SimulatedFiles
 from tests.simulation.target import Fault, Target
+from waltz.common.zk.paths import ClusterPaths
+from waltz.common.zk.znodes import PartitionMetadata, ReplicaId
+from waltz.server.store.log.log import ReplicatedLog
 from waltz.storage.disk.control_file import ControlFile, PartitionInfo
 
 
@@ -16,6 +19,14 @@ async def roll_back_disk(target: Target, fault: Fault) -> None:
     with it what was committed since are off when it returns, and the others have missed all of it."""
     async with target.world.disk_course:
         await _roll_back_disk(target, fault)
+
+
+async def roll_back_disk_within_session(target: Target, fault: Fault) -> None:
+    """A storage gets back a disk as it was earlier in the same session, and the owner lives on. In two of three cases
+    those that share with it what was committed since are off when it returns, and the others have missed all of it;
+    then, in half of these, the owner ends as soon as the recovery has heard of the storage (rule S10)."""
+    async with target.world.disk_course:
+        await _roll_back_disk_within_session(target, fault)
 
 
 async def exchange_disks(target: Target, fault: Fault) -> None:
@@ -56,6 +67,44 @@ async def _roll_back_disk(target: Target, fault: Fault) -> None:
     end_servers(target)
     storage.start_in(0.1)
     await asyncio.sleep(min(fault.duration_s, 4.0))
+    for other in away:
+        other.start_in(0.0)
+
+
+async def _roll_back_disk_within_session(target: Target, fault: Fault) -> None:
+    draw = random.Random(fault.other)
+    partition_id = fault.victim % target.world.options.partitions
+    replicas = target.cluster.replicas[partition_id]
+    storage, *others = draw.sample(replicas, len(replicas))
+    if not await _until(target, lambda: _is_settled(target, target.cluster.storages)):
+        return
+    assert storage.node is not None
+    partitions = storage.node.manager.partitions
+    session_ids = {number: partition.info.session_id for number, partition in partitions.items()}
+    session_id, before = session_ids[partition_id], partitions[partition_id].max_transaction_id
+    snapshot = storage.disk.durable_copy()
+    behind = others[: len(replicas) - len(replicas) // 2 - 1] if draw.random() < 0.7 else []
+    ways = [way for other in behind for way in around_storage(target, other)]
+    target.cut_off(ways)
+    if not await _until(target, lambda: _has_more_of_the_same_session(storage, partition_id, session_id, before)):
+        target.reconnect(ways)
+        return
+    target.say(fault, storage.name, "gets back its disk as it was earlier in the session")
+    target.checker.disk_of_the_same_session()
+    storage.crash(power_loss=True)
+    storage.disk.replace(snapshot)
+    target.world.storage_checks.disk_replaced(storage.name)
+    away = [other for other in others if other not in behind] if behind else []
+    for other in away:
+        other.crash(power_loss=False)
+    target.reconnect(ways)
+    storage.start_in(0.1)
+    if away and draw.random() < 0.5:
+        if await _until(target, lambda: _is_heard(target, storage, session_ids), 15.0):
+            end_servers(target)
+            await asyncio.sleep(8.0)
+    else:
+        await asyncio.sleep(4.0)
     for other in away:
         other.start_in(0.0)
 
@@ -109,6 +158,32 @@ def _has_appends_of_newer_sessions(storage: StorageHost, snapshot: SimulatedDisk
         and partition.max_transaction_id > partition.info.low_water_mark
         for partition_id, partition in storage.node.manager.partitions.items()
     )
+
+
+def _has_more_of_the_same_session(storage: StorageHost, partition_id: int, session_id: int, before: int) -> bool:
+    partition = storage.node.manager.partitions.get(partition_id) if storage.running and storage.node else None
+    return (
+        partition is not None and partition.info.session_id == session_id and partition.max_transaction_id > before + 5
+    )
+
+
+def _is_heard(target: Target, storage: StorageHost, session_ids: Mapping[int, int]) -> bool:
+    """Whether the metadata say of each partition of a storage that it has no vote, or an owner holds out without it."""
+    nodes = target.world.ensemble.server.dump()
+    for partition_id, session_id in session_ids.items():
+        path = ClusterPaths(ROOT).partition(partition_id)
+        states = PartitionMetadata.decode(nodes[path], path).replicas
+        state = states.get(ReplicaId(partition_id, storage.connect_string))
+        may_vote = state is not None and state.is_member_of(session_id)
+        if may_vote and not any(_holds_out(server, partition_id) for server in target.cluster.servers):
+            return False
+    return True
+
+
+def _holds_out(server: ServerHost, partition_id: int) -> bool:
+    partition = server.server.partitions.get(partition_id) if server.running and server.server else None
+    opening = partition._log._opening if partition and isinstance(partition._log, ReplicatedLog) else None
+    return opening is not None and opening.machine.below_floor is not None
 
 
 async def _until(target: Target, condition: Callable[[], bool], limit_s: float = 8.0) -> bool:

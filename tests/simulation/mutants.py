@@ -354,6 +354,22 @@ MUTANTS: dict[str, Mutant] = {
         ("roll-back-disk",),
         {"storages": 3, "replicas": 3, "away_storages": 0, "fault_count": 6},
     ),
+    "S10-floor-forgotten": Mutant(
+        "an owner opens below what it has told as committed, and has forgotten what storages acknowledged",
+        20,
+        1,
+        storage.forget_the_floor,
+        ("roll-back-disk-within-session",),
+        {"fault_count": 10},
+    ),
+    "S10-loss-not-recorded": Mutant(
+        "a storage that comes back with less than it has acknowledged keeps its vote, which the next owner counts",
+        20,
+        0,
+        storage.take_all_for_intact,
+        ("roll-back-disk-within-session",),
+        {"fault_count": 10},
+    ),
     "decide-lowest": Mutant(
         "a recovery takes the lowest mark of a majority",
         10,

@@ -196,6 +196,30 @@ def trust_older_storages() -> Iterator[None]:
         yield
 
 
+@contextlib.contextmanager
+def forget_the_floor() -> Iterator[None]:
+    """S10: nobody remembers what was told as committed, nor what storages have acknowledged."""
+    init = StoreSession.__init__
+
+    def forgetful(store_session: StoreSession, *args: Any, floor: int, promised: Any, **options: Any) -> None:
+        init(store_session, *args, **options)
+
+    with mock.patch.object(StoreSession, "__init__", forgetful):
+        yield
+
+
+@contextlib.contextmanager
+def take_all_for_intact() -> Iterator[None]:
+    """S10: a storage that holds less than it has acknowledged votes with what it holds."""
+    connected = RecoveryMachine.replica_connected
+
+    def trusting(machine: RecoveryMachine, replica_id: Any, session_id: int, mark: int, acknowledged: int) -> Any:
+        return connected(machine, replica_id, session_id, mark)
+
+    with mock.patch.object(RecoveryMachine, "replica_connected", trusting):
+        yield
+
+
 def cut_at_a_sector_of_zeros(reader: Reader, offset: int, end: int, transaction_id: int) -> bool:
     """S9: a sector of zeros, whatever it belongs to, is taken for one that never reached the medium."""
     found = find_later_record(reader, offset, end, transaction_id)

@@ -106,6 +106,7 @@ TARGETED_FAULTS: dict[str, tuple[int, Callable[[Target, Fault], Coroutine[Any, A
     "two-coordinators": (1, coordinators.two_coordinators),
     "bit-rot": (1, damage.bit_rot),
     "roll-back-disk": (1, disk_courses.roll_back_disk),
+    "roll-back-disk-within-session": (1, disk_courses.roll_back_disk_within_session),
     "exchange-disks": (1, disk_courses.exchange_disks),
     "recover-partition": (1, recovery_course.recover_partition),
 }

@@ -58,6 +58,7 @@ from waltz.server.partition import answers as server_answers
 from waltz.server.partition.partition import ServerPartition
 from waltz.server.process import node as server_node
 from waltz.server.store.interface import Append, StoreOptions
+from waltz.server.store.recovery.recovery_effects import Effect
 from waltz.server.store.recovery.replica_states import NO_SESSION
 from waltz.server.store.ring import BatchRing
 from waltz.server.store.session.session import StoreSession
@@ -236,6 +237,13 @@ class Simulation:
     def _observing_sessions(self) -> Iterator[None]:
         checker = self.checker
         begun, marked, trim = StoreSession._opened, StoragePartition._set_low_water_mark, BatchRing.trim
+        execute = StoreSession.execute
+
+        def executed(session: StoreSession, effects: list[Effect]) -> None:
+            execute(session, effects)
+            mark = session.machine.below_floor
+            if mark is not None:
+                checker.holds_out(_running_host(), session.partition_id, mark)
 
         def opened(session: StoreSession, mark: int) -> None:
             begun(session, mark)
@@ -257,6 +265,7 @@ class Simulation:
         with (
             mock.patch.object(BatchRing, "trim", trimmed),
             mock.patch.object(StoreSession, "_opened", opened),
+            mock.patch.object(StoreSession, "execute", executed),
             mock.patch.object(StoragePartition, "_set_low_water_mark", low_water_mark_set),
         ):
             yield

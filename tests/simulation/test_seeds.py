@@ -15,6 +15,7 @@ def deep(*values: int) -> ParameterSet:
 COURSES = (
     "bit-rot",
     "roll-back-disk",
+    "roll-back-disk-within-session",
     "exchange-disks,strand-minority",
     "two-coordinators,prefer-partitions",
     "failing-call,hung-disk,full-disk",
