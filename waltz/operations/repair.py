@@ -89,17 +89,24 @@ class Repair:
                 roles = await read_roles(self._cluster, self._partition_id, self._node)
             wanted = [(first, min(last, mark)) for first, last in missing if first <= mark]
             uncommitted = tuple((max(first, mark + 1), last) for first, last in missing if last > mark)
-            if uncommitted and roles.node_may_vote:
-                raise WaltzError(
-                    f"partition {self._partition_id}, transactions {_id_pairs(uncommitted)} are damaged and not known "
-                    f"to be committed (the mark is {mark}): repeat the repair when the servers have begun a new "
-                    "store session"
-                )
+            self._check_may_be_cut(roles, uncommitted, mark)
             restored = 0
             for first, last in wanted:
                 restored += await self._restore(client, roles, first, last)
+            if uncommitted:  # the node may have been let into a session meanwhile
+                roles = await read_roles(self._cluster, self._partition_id, self._node)
+                self._check_may_be_cut(roles, uncommitted, mark)
             await client.repair_commit(self._partition_id, mark)
             return Repaired(missing, restored, uncommitted)
+
+    def _check_may_be_cut(self, roles: Roles, uncommitted: tuple[tuple[int, int], ...], mark: int) -> None:
+        """What is above the mark may have been acknowledged by a node that has a vote."""
+        if uncommitted and roles.node_may_vote:
+            raise WaltzError(
+                f"partition {self._partition_id}, transactions {_id_pairs(uncommitted)} are damaged and not known "
+                f"to be committed (the mark is {mark}): repeat the repair when the servers have begun a new "
+                "store session"
+            )
 
     async def _mark_of_session(self, roles: Roles) -> int:
         """A mark that is committed for certain: the highest low-water mark of the current session's replicas."""

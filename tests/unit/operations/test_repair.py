@@ -5,6 +5,7 @@ import random
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -149,7 +150,7 @@ def test_files_are_made_whole(files: CrashFiles, kind: str) -> None:
     assert list(found.missing) == missing
     assert found.last_transaction_id == 20
     staged = stage(files, [ITEMS[i] for first, last in missing for i in range(first, last + 1)])
-    salvage(files).rebuild(found, staged, 20)
+    salvage(files).rebuild(found, staged, 20, found.reported)
     staged.close()
     files.crash(random.Random(4))
     log = open_log(files, low_water_mark=20, threshold=800)
@@ -166,7 +167,7 @@ def test_what_is_whole_is_not_touched(files: CrashFiles) -> None:
     found = salvage(files).survey(20, 20)
     assert found.missing == ()
     files.operations.clear()
-    salvage(files).rebuild(found, None, 20)
+    salvage(files).rebuild(found, None, 20, found.reported)
     assert files.operations == []
 
 
@@ -178,14 +179,14 @@ def test_a_record_that_nobody_brought_fails_the_repair_before_anything_changes(f
     staged = stage(files, [ITEMS[8]])
     files.operations.clear()
     with pytest.raises(StorageError, match="transaction 9 is missing"):
-        salvage(files).rebuild(found, staged, 20)
+        salvage(files).rebuild(found, staged, 20, found.reported)
     assert "write" not in files.operations
 
 
 def test_what_was_never_committed_is_cut(files: CrashFiles) -> None:
     _flip_record(9)(files)
     found = salvage(files).survey(5, 20, {seg(7)})
-    salvage(files).rebuild(found, None, 8)
+    salvage(files).rebuild(found, None, 8, found.reported)
     log = open_log(files, threshold=800)
     assert read_all(log) == ITEMS[:9]
     assert f"{14:019d}.seg.quarantined-1" in files.list_directory(DIRECTORY)
@@ -199,21 +200,21 @@ def test_a_log_without_any_file(files: CrashFiles) -> None:
     assert found.missing == ((0, 12),)
     staged = stage(files, ITEMS[:5])
     staged.add(ITEMS[5:13])
-    salvage(files).rebuild(found, staged, 12)
+    salvage(files).rebuild(found, staged, 12, found.reported)
     assert read_all(open_log(files, low_water_mark=12)) == ITEMS[:13]
 
 
 def test_records_that_nobody_brought_are_cut_out_of_a_run_over_a_border(files: CrashFiles) -> None:
     _flip_records(13, 14, 16)(files)
     found = salvage(files).survey(5, 20, {seg(7), seg(14)})
-    salvage(files).rebuild(found, stage(files, ITEMS[13:15]), 15)
+    salvage(files).rebuild(found, stage(files, ITEMS[13:15]), 15, found.reported)
     assert read_all(open_log(files, threshold=800)) == ITEMS[:16]
 
 
 def test_a_log_is_cut_inside_a_run_that_was_brought(files: CrashFiles) -> None:
     _empty(7, 14)(files)
     found = salvage(files).survey(5, 20, set())
-    salvage(files).rebuild(found, stage(files, ITEMS[7:16]), 15)
+    salvage(files).rebuild(found, stage(files, ITEMS[7:16]), 15, found.reported)
     assert read_all(open_log(files, threshold=800)) == ITEMS[:16]
 
 
@@ -242,7 +243,7 @@ def test_a_crash_during_the_repair_loses_nothing(after: int, power: bool) -> Non
     _flip_record(9)(files)
     files.fail(CrashNow(), after=after)
     with suppress(CrashNow):
-        salvage(files).rebuild(salvage(files).survey(20, 20, {seg(7)}), stage(files, [ITEMS[9]]), 20)
+        salvage(files).rebuild(salvage(files).survey(20, 20, {seg(7)}), stage(files, [ITEMS[9]]), 20, None)
     if power:
         files.crash(random.Random(after))
     else:
@@ -252,7 +253,7 @@ def test_a_crash_during_the_repair_loses_nothing(after: int, power: bool) -> Non
     assert log.read(0, 9) == ITEMS[:9]
     assert log.read(10, 30) == ITEMS[10:]
     log.close()
-    salvage(files).rebuild(salvage(files).survey(20, 20, {seg(7)}), stage(files, [ITEMS[9]]), 20)
+    salvage(files).rebuild(salvage(files).survey(20, 20, {seg(7)}), stage(files, [ITEMS[9]]), 20, None)
     assert read_all(open_log(files, low_water_mark=20)) == ITEMS
 
 
@@ -262,7 +263,7 @@ def test_a_full_disk_during_the_repair_loses_nothing(files: CrashFiles) -> None:
     staged = stage(files, [ITEMS[9]])
     files.fail(OSError(errno.ENOSPC, "injected"), operation="write", after=1)
     with pytest.raises(OSError, match="injected"):
-        salvage(files).rebuild(found, staged, 20)
+        salvage(files).rebuild(found, staged, 20, found.reported)
     log = open_log(files, low_water_mark=20, threshold=800)
     assert log.read(10, 30) == ITEMS[10:]
 
@@ -361,6 +362,14 @@ def _flip(name: str, offset: int) -> Callable[[Path], None]:
         content = bytearray((directory / name).read_bytes())
         content[offset] ^= 1
         (directory / name).write_bytes(content)
+
+    return damage
+
+
+def _flip_all(*names: str) -> Callable[[Path], None]:
+    def damage(directory: Path) -> None:
+        for name in names:
+            _flip(name, 128 + 50)(directory)
 
     return damage
 
@@ -520,6 +529,62 @@ async def test_a_repair_fails_if_the_partition_cannot_be_opened_after_it(tmp_pat
         with pytest.raises(WaltzError, match="it cannot be opened: .*the session fence is damaged"):
             await made.repair(39)
         assert 0 in made.nodes[0].node.manager.out_of_service()
+
+
+async def test_what_was_acknowledged_while_it_was_repaired_is_not_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The partition acknowledges on while its records are fetched, and the last of the new ones is damaged as well."""
+    async with cluster(tmp_path, _flip(f"{7:019d}.seg", 128 + 50)) as made:
+        manager = made.nodes[0].node.manager
+        await manager.scrubber.scan(manager.partitions[0])
+        restore = Repair._restore
+
+        async def restored_late(self: Repair, *arguments: Any) -> int:
+            for node in made.nodes:
+                client = await node.client()
+                await client.append(1, 0, records(40, 12), timeout_s=TIMEOUT_S)
+            last = max((tmp_path / "0" / "0").glob("*.seg"))
+            content = last.read_bytes()
+            _flip(last.name, len(content) - 1)(last.parent)
+            return await restore(self, *arguments)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Repair, "_restore", restored_late)
+            with pytest.raises(WaltzError, match="transaction 51 is damaged now.* repeat the repair"):
+                await made.repair(39)
+        assert "transaction 51" in manager.out_of_service()[0]
+        assert await made.repair(51) == Repaired(((8, 8), (51, 51)), 2, ())
+        assert await (await made.nodes[0].admin()).records(0, 0, 100) == [*LOG, *records(40, 12)]
+
+
+async def test_what_a_survey_did_not_report_is_not_cut(tmp_path: Path) -> None:
+    async with cluster(tmp_path, _flip(f"{28:019d}.seg", 128 + 50)) as made:
+        admin, manager = await made.nodes[0].admin(), made.nodes[0].node.manager
+        await manager.scrubber.scan(manager.partitions[0])
+        with pytest.raises(WaltzError, match="transaction 29 is damaged now.* repeat the repair"):
+            await admin.repair_commit(0, 25)
+        assert (await admin.repair_survey(0))[:2] == (((29, 29),), 39)
+        with pytest.raises(WaltzError, match="transaction 29 is missing"):
+            await admin.repair_commit(0, 29)
+        assert manager.partitions[0].max_transaction_id == 39
+
+
+async def test_a_node_that_was_let_in_meanwhile_is_judged_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with cluster(tmp_path, _flip_all(f"{7:019d}.seg", f"{28:019d}.seg")) as made:
+        manager = made.nodes[0].node.manager
+        await manager.scrubber.scan(manager.partitions[0])
+        await made.describe(members=(1, 2))
+        restore = Repair._restore
+
+        async def restored(self: Repair, *arguments: Any) -> int:
+            await made.describe(members=(0, 1, 2))
+            return await restore(self, *arguments)
+
+        monkeypatch.setattr(Repair, "_restore", restored)
+        with pytest.raises(WaltzError, match="transactions 29 to 29 are damaged and not known to be committed"):
+            await made.repair(25)
+        assert manager.partitions[0].max_transaction_id == 39
 
 
 async def test_a_partition_that_is_not_there_is_not_repaired(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from waltz.storage.disk.control_file import ControlFile
 from waltz.storage.disk.fence import FenceFile
 from waltz.storage.disk.files.files import Files
 from waltz.storage.disk.log.log import PartitionLog
-from waltz.storage.disk.salvage import Salvage, Staged, Survey
+from waltz.storage.disk.salvage import Reported, Salvage, Staged, Survey
 from waltz.storage.errors import CorruptionError, StorageError
 
 logger = logging.getLogger(__name__)
@@ -141,10 +141,19 @@ class StorageDirectory:
             self._staged[partition_id] = Staged(self._files, self._directory_of(partition_id))
         self._staged[partition_id].add(records)
 
-    def rebuild(self, partition_id: int, last_id: int, damaged: Collection[str], certain_up_to: int) -> None:
-        """Make a log whole with what was staged; see :meth:`Salvage.rebuild`."""
+    def rebuild(
+        self,
+        partition_id: int,
+        last_id: int,
+        damaged: Collection[str],
+        certain_up_to: int,
+        reported: Reported | None,
+    ) -> None:
+        """Make a log whole with what was staged; see :meth:`Salvage.rebuild`. Certain is also what lies below its local
+        low-water mark."""
         found = self.survey(partition_id, last_id, damaged)
-        self._salvage(partition_id).rebuild(found, self._staged.get(partition_id), certain_up_to)
+        certain = max(certain_up_to, self.control_file.partition(partition_id).local_low_water_mark)
+        self._salvage(partition_id).rebuild(found, self._staged.get(partition_id), certain, reported)
 
     def drop_staged(self, partition_id: int) -> None:
         """Forget what was staged for a partition. Raises ``OSError``."""

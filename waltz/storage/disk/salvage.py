@@ -63,6 +63,18 @@ class SegmentSurvey(NamedTuple):
             yield next_id, self.stop - 1
 
 
+class Reported(NamedTuple):
+    """What whoever repairs a log was told of it, and has judged."""
+
+    missing: tuple[tuple[int, int], ...]
+    """First and last ids of records that are damaged or missing, ascending."""
+    last_transaction_id: int
+
+    def covers(self, first: int, last: int) -> bool:
+        """Whether a cut from the first id to the last one takes away nothing else."""
+        return last <= self.last_transaction_id and any(start <= first <= end for start, end in self.missing)
+
+
 class Survey(NamedTuple):
     """What is intact in the log of a partition."""
 
@@ -77,6 +89,11 @@ class Survey(NamedTuple):
     def last_transaction_id(self) -> int:
         """The last id that should be there; -1 when the log is empty."""
         return self.segments[-1].stop - 1 if self.segments else NO_TRANSACTION
+
+    @property
+    def reported(self) -> Reported:
+        """What is told of it."""
+        return Reported(self.missing, self.last_transaction_id)
 
 
 class Salvage:
@@ -170,28 +187,35 @@ class Salvage:
         whole = whole and [(run.first, run.last) for run in found] == ([] if stop == first else [(first, stop - 1)])
         return SegmentSurvey(path, first, stop, found, whole)
 
-    def rebuild(self, survey: Survey, staged: "Staged | None", certain_up_to: int) -> None:
+    def rebuild(self, survey: Survey, staged: "Staged | None", certain_up_to: int, reported: Reported | None) -> None:
         """Make the log whole. Everything was durable when it returns.
 
-        Where records are missing that were not staged: above ``certain_up_to`` the log is cut before them, else
-        ``StorageError`` is raised and nothing has changed. Raises ``OSError``.
+        Where records are missing that were not staged: above ``certain_up_to`` the log is cut before them if all that
+        is cut was ``reported``, else ``StorageError`` is raised and nothing has changed. Raises ``OSError``.
         """
         borders = [segment.first for segment in survey.segments]
         staged_runs = () if staged is None else tuple(_split_at(borders, staged.runs, staged.file))
-        end_id = self._end_of_rebuilt(survey, staged_runs, certain_up_to)
+        end_id = self._end_of_rebuilt(survey, staged_runs, certain_up_to, reported)
         for segment in reversed(survey.segments):
             if segment.first >= end_id and segment.first > survey.segments[0].first:
                 self._put_aside(segment.path)
             elif not segment.whole or segment.stop > end_id:
                 self._rebuild_segment(segment._replace(stop=min(segment.stop, end_id)), staged, staged_runs)
 
-    def _end_of_rebuilt(self, survey: Survey, staged: Sequence[Run], certain_up_to: int) -> int:
+    def _end_of_rebuilt(
+        self, survey: Survey, staged: Sequence[Run], certain_up_to: int, reported: Reported | None
+    ) -> int:
         for first, last in survey.missing:
             absent = _first_absent(first, last, staged)
             if absent is None:
                 continue
             if absent <= certain_up_to:
                 raise StorageError(f"transaction {absent} is missing and no other replica's copy of it was brought")
+            if reported is None or not reported.covers(absent, survey.last_transaction_id):
+                raise StorageError(
+                    f"transaction {absent} is damaged now, and the log may have grown since the repair began, so"
+                    " nothing is cut; nothing was changed: repeat the repair"
+                )
             logger.warning(
                 "partition %d: cutting the log before transaction %d, which is damaged and was never committed",
                 self._partition_id,

@@ -18,6 +18,7 @@ from waltz.storage.disk.directory import StorageDirectory
 from waltz.storage.disk.fence import FenceFile
 from waltz.storage.disk.files.files import READ_THREADS, Files
 from waltz.storage.disk.log.log import PartitionLog
+from waltz.storage.disk.salvage import Reported
 from waltz.storage.errors import PartitionNotAssignedError, StorageError
 from waltz.storage.node.durability import Durability, SyncEach
 from waltz.storage.node.findings import Findings
@@ -53,6 +54,10 @@ class StorageManager:
         self.partitions: dict[int, StoragePartition] = {}
         """The partitions that are open, by id; to be read only."""
         self._broken: dict[int, str] = {}
+        self._reported: dict[int, Reported] = {}
+        """The last survey of each partition for a repair."""
+        self._unrepaired: dict[int, frozenset[str]] = {}
+        """Partitions of which a repair has failed, with paths of segments that are damaged."""
         self._busy: set[int] = set()
         self._reading = asyncio.Semaphore(READ_THREADS)
         self._metrics: dict[int, PartitionMetrics] = {}
@@ -223,6 +228,8 @@ class StorageManager:
                 forget = partial(self._directory.forget, partition_id, delete_files)
                 await self._durability.change(partition_id, forget)
                 del self._broken[partition_id]
+                self._reported.pop(partition_id, None)
+                self._unrepaired.pop(partition_id, None)
                 self._metrics.pop(partition_id).close()
 
     # Repair
@@ -236,11 +243,19 @@ class StorageManager:
             self._check_repairable(partition_id)
             await self._files.run(partial(self._directory.drop_staged, partition_id))
             partition = self.partitions.get(partition_id)
+            whole = False
             if partition is not None:
-                await self.scrubber.scan(partition, suspicious=True)
-                return partition.damaged_ranges, partition.max_transaction_id, not partition.log.damage.paths
-            found = await self._files.run(partial(self._directory.survey, partition_id))
-            return found.missing, found.last_transaction_id, False
+                # What was known of damage is forgotten when a partition is opened again after a repair that failed.
+                await self.scrubber.scan(partition, suspicious=partition_id not in self._unrepaired)
+                self._unrepaired.pop(partition_id, None)
+                reported = Reported(partition.damaged_ranges, partition.max_transaction_id)
+                whole = not partition.log.damage.paths
+            else:
+                damaged = self._unrepaired.get(partition_id, frozenset())
+                survey = partial(self._directory.survey, partition_id, damaged=damaged)
+                reported = (await self._files.run(survey)).reported
+            self._reported[partition_id] = reported
+            return reported.missing, reported.last_transaction_id, whole
 
     async def stage(self, partition_id: int, records: list[Record]) -> None:
         """Take records for a repair, in ascending order. Raises as :meth:`survey` does."""
@@ -251,20 +266,27 @@ class StorageManager:
     async def repair(self, partition_id: int, certain_up_to: int) -> None:
         """Put the staged records in their places; the partition is out of service for so long.
 
-        Where records are still missing above ``certain_up_to``, the log is cut before the first of them. Raises as
+        Where records are still missing above ``certain_up_to``, the log is cut before the first of them, but never what
+        the last survey has not reported, nor what was appended since the partition was opened. Raises as
         :meth:`survey` does; the files are then as before, or the repair has to be repeated.
         """
         async with self._administration:
             self._check_repairable(partition_id)
-            last_id, damaged = NO_TRANSACTION, frozenset[str]()
+            last_id, damaged = NO_TRANSACTION, self._unrepaired.pop(partition_id, frozenset())
+            reported = self._reported.pop(partition_id, None)
             partition = self.partitions.get(partition_id)
             if partition is not None:
-                last_id, damaged = partition.max_transaction_id, frozenset(partition.log.damage.paths)
+                damaged |= frozenset(partition.log.damage.paths)
                 await self._close_partition(partition)
                 self._broken[partition_id] = "it is being repaired"
+                last_id = partition.max_transaction_id
+                if partition.has_grown:
+                    reported = None
+            self._unrepaired[partition_id] = damaged
             try:
-                rebuild = partial(self._directory.rebuild, partition_id, last_id, damaged, certain_up_to)
+                rebuild = partial(self._directory.rebuild, partition_id, last_id, damaged, certain_up_to, reported)
                 await self._durability.change(partition_id, rebuild)
+                del self._unrepaired[partition_id]
             finally:
                 await self._drop_staged(partial(self._directory.drop_staged, partition_id))
                 await self._open_or_report(partition_id)

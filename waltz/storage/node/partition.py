@@ -117,6 +117,7 @@ class StoragePartition:
         """What waits to be taken up."""
         self._overrun = False
         self._unfinished_truncates = 0
+        self._not_appended_here = log.max_transaction_id
         self._writing = False
         self._unsynced: deque[_Group] = deque()
         self._syncer: asyncio.Task[None] | None = None
@@ -164,6 +165,11 @@ class StoragePartition:
     def max_transaction_id(self) -> int:
         """The highest id that is stored and synced; -1 when empty."""
         return self._log.max_transaction_id
+
+    @property
+    def has_grown(self) -> bool:
+        """Whether the log ends with records that were appended since the partition was opened."""
+        return self._log.max_transaction_id > self._not_appended_here
 
     @property
     def log(self) -> PartitionLog:
@@ -468,7 +474,9 @@ class StoragePartition:
             case wire.MaxTransactionIdRequest():
                 answer = wire.MaxTransactionIdResponse(*ids, self._log.max_transaction_id)
             case wire.TruncateRequest(transaction_id=last):
-                answer = wire.MaxTransactionIdResponse(*ids, await self._change(partial(self._log.truncate, last)))
+                maximum = await self._change(partial(self._log.truncate, last))
+                self._not_appended_here = min(self._not_appended_here, maximum)
+                answer = wire.MaxTransactionIdResponse(*ids, maximum)
             case wire.SetLowWaterMarkRequest(low_water_mark=mark):
                 await self._change(partial(self._set_low_water_mark, message.session_id, mark))
                 answer = wire.SuccessResponse(*ids)
