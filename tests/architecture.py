@@ -136,6 +136,7 @@ ARROWS: dict[str, tuple[str, ...]] = {
     ),
     "server.store.log": (
         "common",
+        "common.cluster",
         "common.net",
         "common.zk",
         "server.store",

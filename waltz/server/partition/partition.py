@@ -234,6 +234,11 @@ class ServerPartition:
         self._log.confirm_if_idle(unasked=unasked)
 
     @property
+    def postponed(self) -> str | None:
+        """Why the assigned storages have not taken over from those that hold the partition; ``None`` if they have."""
+        return self._log.postponed
+
+    @property
     def replica_views(self) -> Sequence[ReplicaView]:
         """Every replica as the log's session sees it."""
         return self._log.replica_views

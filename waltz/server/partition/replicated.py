@@ -39,6 +39,10 @@ class PartitionLog(Protocol):
         """Find out whether that is so, for those who have looked or ``unasked``, if nothing was committed lately."""
 
     @property
+    def postponed(self) -> str | None:
+        """Why the assigned storages have not taken over from those of the session; None if they have."""
+
+    @property
     def replica_views(self) -> Sequence[ReplicaView]:
         """Every assigned replica as the session sees it, for operators."""
 

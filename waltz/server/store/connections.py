@@ -176,10 +176,16 @@ class StorageConnections:
                 self._close_soon(client)
 
     def update(self, storages: Iterable[str]) -> None:
-        """The set of storages has changed: close the connections to those that left, and disturb no other."""
+        """The set of storages has changed: close the connections to those that left, and disturb no other.
+
+        A connection that is watched is closed with its last watch: the session of a partition may need the storage
+        until another one has begun.
+        """
         self._storages = frozenset(storages)
         for storage in {storage for storage, _ in self._clients} - self._storages:
-            self._close_all_of(storage)
+            client = self._clients.get((storage, Lane.WRITE))
+            if client is None or not self._watchers.get(client):
+                self._close_all_of(storage)
 
     async def check_connectivity(self, timeout_s: float) -> dict[str, bool]:
         """Whether each storage could be connected within the time."""

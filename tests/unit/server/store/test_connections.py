@@ -54,6 +54,21 @@ async def test_an_update_disturbs_only_what_left() -> None:
     await connections.close()
 
 
+async def test_an_update_leaves_a_connection_that_is_watched_until_the_watch_ends() -> None:
+    _, connections = await pool("a:1", "b:1")
+    writing, reading = await connections.client("b:1"), await connections.client("b:1", Lane.READ)
+    end = connections.watch(writing, lambda _error: None)
+    connections.update(["a:1"])
+    await asyncio.sleep(0)
+    assert not writing.closed
+    assert not reading.closed
+    end()
+    await asyncio.sleep(0)
+    assert writing.closed
+    assert reading.closed
+    await connections.close()
+
+
 async def test_a_connection_to_a_storage_without_replicas_is_closed_with_its_last_watch() -> None:
     network = FakeNetwork(("a:1", "w:1"))
     connections = StorageConnections(network.connector(), ("a:1",))

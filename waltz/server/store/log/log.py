@@ -3,9 +3,10 @@
 :class:`ReplicatedLog` keeps a store session open, for ever and with back-off, and hides from its user how sessions
 come and go as far as that is honest: an append is reported as committed or as failed only when that is certain (rule
 S5), and stays undecided until then. Sessions are renewed at checkpoints, when the replica set changes, and for the sake
-of a replica that must be left out of the present one. A renewal waits until everything in flight is committed; appends
-that arrive meanwhile are kept, and written by the next session under the ids that they were given, if it continues
-exactly where the last one ended. :mod:`waltz.server.store.log.log_states` has the states of that life.
+of a replica that must be left out of the present one. For a changed replica set that is done when a quorum of it
+answers; until then the partition stays with the former one (rule L7). A renewal waits until everything in flight is
+committed; appends that arrive meanwhile are kept, and written by the next session under the ids that they were given,
+if it continues exactly where the last one ended. :mod:`waltz.server.store.log.log_states` has the states of that life.
 """
 
 import asyncio
@@ -32,11 +33,12 @@ from waltz.server.store.log.batching import PendingAppends, size_of
 from waltz.server.store.log.log_reader import LogReader
 from waltz.server.store.log.log_states import FAILING_STATES, LOG, OPEN_STATES, LogEvent, LogState
 from waltz.server.store.log.pacing import Readmissions
+from waltz.server.store.log.replica_change import ReplicaChange
 from waltz.server.store.memory import MemoryAccount
 from waltz.server.store.metadata_node import MetadataNode
 from waltz.server.store.replica.replica_view import ReplicaStatus, ReplicaView
 from waltz.server.store.ring import Committed
-from waltz.server.store.session.next_session import NextSession
+from waltz.server.store.session.next_session import Begun, NextSession, unless
 from waltz.server.store.session.session import StoreSession
 from waltz.server.store.session.settlement import Settlement, settle
 
@@ -88,6 +90,9 @@ class ReplicatedLog:
         self._without_session_since_s = self._loop.time()
         self._give_up_timer: asyncio.TimerHandle | None = None
         self._renewal_timer: asyncio.TimerHandle | None = None
+        self._change = ReplicaChange(partition_id, connections, options)
+        self._successors: frozenset[str] | None = None
+        """The storages of the session for which the last one was given up in order."""
         self._next_session = NextSession(self._node, self._wake, options.rpc_timeout_s)
         self._opened_generation = -1
         self._checkpoint_id = 0
@@ -165,6 +170,11 @@ class ReplicatedLog:
             self._session.confirm_if_idle(unasked=unasked)
 
     @property
+    def postponed(self) -> str | None:
+        """Why the assigned storages have not taken over from those that hold the partition; ``None`` if they have."""
+        return self._change.objection
+
+    @property
     def replica_views(self) -> tuple[ReplicaView, ...]:
         """Every assigned replica as the session that runs, or is being opened, sees it; in order of their names."""
         session = self._session or self._opening
@@ -207,11 +217,14 @@ class ReplicatedLog:
             self._assignment_changed()
 
     def set_replicas(self, replicas: frozenset[str]) -> None:
-        """The partition is held by these storages from now on; if that is a change, the session is renewed."""
+        """The partition is to be held by these storages from now on.
+
+        If that is a change, the session is renewed as soon as a quorum of them answers.
+        """
         if replicas != self._replicas:
             self._replicas = replicas
             self._readmissions.keep(replicas)
-            self._renewal_wanted = True
+            self._change.reset()
             self._assignment_changed()
 
     async def close(self) -> None:
@@ -284,10 +297,11 @@ class ReplicatedLog:
         """Begin a session, recover, and find out what became of undecided appends."""
         self._wake.clear()
         self._renewal_wanted = False
-        if not self._replicas:
+        successors, self._successors = self._successors, None
+        if not (successors or self._replicas):
             raise SessionEndedError("no storage is assigned to the partition")
-        replicas = self._replicas
         begun = await self._next_session.take(self._generation)
+        replicas = successors or await self._choose_replicas(begun)
         session = StoreSession(
             self.partition_id,
             begun.metadata,
@@ -315,6 +329,13 @@ class ReplicatedLog:
             self._opening = None
         return session, settlement
 
+    async def _choose_replicas(self, begun: Begun) -> frozenset[str]:
+        listed = frozenset(replica_id.connect_string for replica_id in begun.metadata.replicas)
+        if not listed or listed == self._replicas:
+            return self._replicas
+        choosing = self._change.choose(begun.metadata.session_id, listed, self._replicas)
+        return await unless(lambda: True, self._wake, choosing)
+
     def _adopt(self, session: StoreSession, settlement: Settlement) -> None:
         """The session has opened: go on with it. Its metadata are written, so what it decided is final (S5)."""
         mark, known_mark = session.high_water_mark, self._high_water_mark
@@ -326,6 +347,8 @@ class ReplicatedLog:
         self._enter(LogEvent.CONTINUED if continued else LogEvent.RECOVERED)
         self._cancel_give_up_timer()
         self._session = session
+        if session.storages == self._replicas:
+            self._change.reset()
         self._opened_generation = session.generation
         self._checkpoint_id = session.low_water_mark + self._options.checkpoint_interval
         self._reader.follow(session)
@@ -353,21 +376,46 @@ class ReplicatedLog:
         """Until the session is over; whether it was given up on purpose, so that the next one should begin at once."""
         options = self._options
         backoff = Backoff(options.initial_retry_interval_s, options.max_retry_interval_s, options.random_source)
+        if session.storages != self._replicas:
+            self._wake.set()
         while True:
             await self._wake.wait()
             self._wake.clear()
             if session.generation != self._generation:
                 session.end(SessionEndedError(f"generation {self._generation} has begun"), tell=False)
-            elif self._renewal_wanted and session.ended is None:
+            elif (successors := await self._find_successors(session)) is not None:
                 if not await self._next_session.take_ahead(session, lambda: self._has_to_end(session)):
                     self._try_renewal_later(backoff.next_delay_s())
                 elif await self._give_up_in_order(session):
+                    self._successors = successors
                     return True
             if session.ended is not None:
                 self._keep_unresolved(session)
                 self._lose_session()
                 self._end_visibly()
                 return session.generation != self._generation
+
+    async def _find_successors(self, session: StoreSession) -> frozenset[str] | None:
+        """The storages of the session that should follow now; ``None`` while this one should go on."""
+        assigned, present = self._replicas, session.storages
+        if session.ended is None and assigned != present:
+            try:
+                answers = await unless(
+                    lambda: self._has_to_end(session),
+                    self._wake,
+                    self._change.can_take_over(session.session_id, present, assigned),
+                )
+            except SessionEndedError:
+                return None
+            for storage in present & answers.errors.keys():
+                session.noticed(answers.errors[storage])
+            if assigned != self._replicas:
+                self._wake.set()
+                return None
+            if answers.enough:
+                return assigned
+            self._try_renewal_later(self._change.pause_s)
+        return present if self._renewal_wanted and session.ended is None else None
 
     def _has_to_end(self, session: StoreSession) -> bool:
         return session.ended is not None or session.generation != self._generation

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from waltz.common.errors import WaltzError
 from waltz.common.zk.znodes import PartitionMetadata
@@ -13,6 +13,8 @@ from waltz.server.store.session.continuity import Continuity
 from waltz.server.store.session.session import StoreSession
 
 logger = logging.getLogger(__name__)
+
+ResultT = TypeVar("ResultT")
 
 
 class Begun(NamedTuple):
@@ -59,7 +61,7 @@ class NextSession:
         """
         try:
             async with asyncio.timeout(self._timeout_s):
-                self._ahead = await self._unless(superfluous, self.begin(session.generation))
+                self._ahead = await unless(superfluous, self._wake, self.begin(session.generation))
         except SupersededError as error:
             session.end(error)
         except SessionEndedError:
@@ -74,23 +76,36 @@ class NextSession:
             return False
         return True
 
-    async def _unless(self, superfluous: Callable[[], bool], beginning: Coroutine[object, object, Begun]) -> Begun:
-        loop = asyncio.get_running_loop()
-        task = loop.create_task(beginning)
-        woken = loop.create_task(self._wake.wait())
-        try:
-            while not task.done():
-                await asyncio.wait((task, woken), return_when=asyncio.FIRST_COMPLETED)
-                if not woken.done():
-                    continue
-                if superfluous():
-                    break
-                self._wake.clear()
-                woken = loop.create_task(self._wake.wait())
-            if not task.done():
-                raise SessionEndedError("the session has ended")
-            return task.result()
-        finally:
-            task.cancel()
-            woken.cancel()
-            await asyncio.gather(task, woken, return_exceptions=True)
+
+async def unless(
+    superfluous: Callable[[], bool], wake: asyncio.Event, work: Coroutine[object, object, ResultT]
+) -> ResultT:
+    """The result of ``work``, which is cancelled when it has become superfluous.
+
+    Args:
+        superfluous: Looked at whenever ``wake`` is set.
+        wake: Is left set if the work is cancelled, and else cleared.
+        work: The work.
+
+    Raises:
+        SessionEndedError: The work was superfluous.
+    """
+    loop = asyncio.get_running_loop()
+    task = loop.create_task(work)
+    woken = loop.create_task(wake.wait())
+    try:
+        while not task.done():
+            await asyncio.wait((task, woken), return_when=asyncio.FIRST_COMPLETED)
+            if not woken.done():
+                continue
+            if superfluous():
+                break
+            wake.clear()
+            woken = loop.create_task(wake.wait())
+        if not task.done():
+            raise SessionEndedError("the session has ended")
+        return task.result()
+    finally:
+        task.cancel()
+        woken.cancel()
+        await asyncio.gather(task, woken, return_exceptions=True)

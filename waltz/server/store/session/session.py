@@ -84,10 +84,13 @@ class StoreSession:
         ``floor`` is the highest id that the owner has told as committed; ``promised`` has, for storages, the highest of
         these ids that they are known to have made durable in earlier sessions.
         """
-        assigned = frozenset(ReplicaId(partition_id, storage) for storage in replicas)
+        storages = frozenset(replicas)
+        assigned = frozenset(ReplicaId(partition_id, storage) for storage in storages)
         self.partition_id = partition_id
         self.session_id = metadata.session_id
         self.generation = metadata.generation
+        self.storages = storages
+        """Connect strings of the storages that the session counts on."""
         self.machine = RecoveryMachine(metadata, version, assigned, floor)
         self.connections = connections
         self.options = options
@@ -433,7 +436,7 @@ class StoreSession:
         if self._ring is None:
             if not self.machine.copying:
                 self.end(SessionEndedError("a replica that this recovery had to leave out can be reached again"))
-        elif not self.machine.joining:
+        elif not self.machine.joining and 1 + sum(replica.live for replica in self._members) >= self._quorum:
             self._owner.readmission_wanted(storage)
 
     def replica_joined(self, storage: str) -> None:
