@@ -106,7 +106,7 @@ def test_replicas_move_under_load_though_the_tool_and_a_storage_are_killed(clust
     plan = json.loads(done(*move, "--plan", "--json"))
     assert plan["applied"] is False
     assert plan["partitions"] == [
-        {"partition": each, "steps": ["FILL", "JOIN", "UNASSIGN", "LEAVE", "CLEAR"]} for each in range(PARTITIONS)
+        {"partition": each, "steps": ["EXCHANGE", "LEAVE", "JOIN", "CLEAR"]} for each in range(PARTITIONS)
     ]
     assert failed(*move, "--apply") == "Error: nothing was done: nobody can be asked here; give --yes to agree"
     assert held(spare) == {}

@@ -12,7 +12,7 @@ from waltz.common.cluster.handle import ClusterHandle
 from waltz.common.errors import WaltzError
 from waltz.common.metrics.registry import Json
 from waltz.common.zk.store_admin import read_store_params
-from waltz.operations.replica_moves import ReplicaStep
+from waltz.operations.replica_moves import FILLING
 from waltz.operations.replica_moving import (
     MoveOptions,
     ReplicaMover,
@@ -46,7 +46,7 @@ async def _carry_out(options: argparse.Namespace, cluster: ClusterHandle) -> Non
     mover = ReplicaMover(cluster, move, settings, functools.partial(tell, options), progress)
     plan = await mover.plan(partition_ids)
     lines = plan.lines()
-    if any(ReplicaStep.FILL in steps for steps in plan.steps.values()):
+    if any(step in FILLING for steps in plan.steps.values() for step in steps):
         lines.append(f"copying takes no more than {options.rate} MB/s")
     if options.plan or not plan.steps:
         show(options, _document(plan, [], applied=not plan.steps), lines)

@@ -1,7 +1,12 @@
 """What comes next when a replica moves from one storage node to another, and when it must not. Pure.
 
-The order keeps a majority at every moment: the new replica has what is committed before it is assigned, it takes full
-part before the old one is unassigned, and the old one's files are deleted when no session counts it any more.
+No step needs more nodes than the one before it (rule L7). So an odd number of replicas stays what it is: the new one,
+which has what is committed, takes the place of the old one in a single write. One more than an even number needs no
+larger majority: the new one joins before the old one leaves. The old one's files are deleted when no session counts it
+any more, and the new one takes full part.
+
+Servers of the original do not ask a replica that was unassigned what it holds. So those that stay have to be a majority
+of those before, and a step that leads to less is not taken.
 """
 
 import enum
@@ -57,12 +62,18 @@ class PartitionView(NamedTuple):
 class ReplicaStep(enum.Enum):
     """A step of a move. The values are sentences for operators."""
 
+    EXCHANGE = "what is committed is copied to {joining}, which then is assigned to the partition in place of {leaving}"
     FILL = "what is committed is copied to {joining}, which is then assigned to the partition"
     JOIN = "{joining} takes full part in the store session"
     UNASSIGN = "{leaving} is unassigned"
     LEAVE = "a store session begins without {leaving}"
+    REVERT = "{joining} is assigned again in place of {leaving}"
     RETURN = "{joining} is assigned again"
     CLEAR = "the partition's files on {leaving} are deleted"
+
+
+FILLING = (ReplicaStep.EXCHANGE, ReplicaStep.FILL)
+"""The steps that begin with copying."""
 
 
 class StepRefused(WaltzError):
@@ -82,13 +93,17 @@ def next_step(view: PartitionView, move: ReplicaMove) -> ReplicaStep | None:
     source, destination = move
     if source in view.assigned:
         if destination not in view.assigned:
-            return ReplicaStep.FILL
+            return _replacement(view, source)
         if view.move is None:
             raise StepRefused(f"both storages hold it, and nothing was being moved {move}")
         return ReplicaStep.UNASSIGN if destination in view.current else ReplicaStep.JOIN
     if destination not in view.assigned:
         raise StepRefused(f"neither {source} nor {destination} is to hold it")
-    return _next_of_leaving(view, source)
+    step = _next_of_leaving(view, source)
+    nothing_to_lose = not view.holding[source] and view.holding[destination] is None
+    if step is ReplicaStep.CLEAR and destination not in view.current and not nothing_to_lose:
+        return ReplicaStep.JOIN
+    return step
 
 
 def next_step_back(view: PartitionView, move: ReplicaMove) -> ReplicaStep | None:
@@ -96,18 +111,25 @@ def next_step_back(view: PartitionView, move: ReplicaMove) -> ReplicaStep | None
     _check_other(view, move)
     if view.move is None:
         return None
-    if move.source not in view.assigned:
-        if move.source in view.listed:  # what it has still counts, and may be what is missing to a majority
-            return ReplicaStep.RETURN
-        raise StepRefused(f"{move.source} has left it already: finish the move, and move the replica back")
-    if move.destination in view.assigned:
-        return ReplicaStep.UNASSIGN
-    return _next_of_leaving(view, move.destination)
+    source, destination = move
+    if source in view.assigned:
+        return ReplicaStep.UNASSIGN if destination in view.assigned else _next_of_leaving(view, destination)
+    if source in view.listed:  # what it has still counts, and may be what is missing to a majority
+        replaces = destination in view.assigned and destination not in view.listed
+        return ReplicaStep.REVERT if replaces else ReplicaStep.RETURN
+    if destination not in view.assigned:
+        raise StepRefused(f"neither {source} nor {destination} is to hold it")
+    return _replacement(view, destination)
 
 
 def _check_other(view: PartitionView, move: ReplicaMove) -> None:
     if view.move not in (None, move):
         raise StepRefused(f"a replica of it is being moved {view.move}: finish that, or cancel it")
+
+
+def _replacement(view: PartitionView, leaving: str) -> ReplicaStep:
+    is_odd = len(view.assigned) % 2 == 1
+    return ReplicaStep.EXCHANGE if is_odd or leaving not in view.current else ReplicaStep.FILL
 
 
 def _next_of_leaving(view: PartitionView, leaving: str) -> ReplicaStep | None:
@@ -116,33 +138,39 @@ def _next_of_leaving(view: PartitionView, leaving: str) -> ReplicaStep | None:
     return ReplicaStep.CLEAR if view.holding.get(leaving) or view.move is not None else None
 
 
-def check_filling(view: PartitionView, source: str, destination: str) -> None:
-    """Raises :class:`StepRefused` unless the partition keeps a majority while the destination joins."""
+def check_filling(view: PartitionView, leaving: str, joining: str, *, exchanged: bool) -> None:
+    """Raises :class:`StepRefused` unless the partition keeps a majority while a replica joins.
+
+    With ``exchanged`` it joins in place of the other one, else beside it.
+    """
     _check_settled(view)
-    old, new = view.groups.get(source), view.groups.get(destination)
+    old, new = view.groups.get(leaving), view.groups.get(joining)
     if old != new:
         raise StepRefused(
-            f"{destination} is in group {new}, {source} in group {old}, and replicas stay in their group: make it "
+            f"{joining} is in group {new}, {leaving} in group {old}, and replicas stay in their group: make it "
             f"known with that group (waltz zookeeper remove-storage-node, then add-storage-node -g {old})"
         )
     if len(view.assigned) < 2:
         raise StepRefused("it has only one replica, which cannot be replaced: assign it to a second storage node first")
     _check_majority(view.current, len(view.listed), "now")
-    _check_majority(view.current | {destination}, len(view.assigned) + 1, f"with {destination}")
+    if exchanged:
+        _check_majority(view.current - {leaving}, len(view.listed), f"without {leaving}")
+    else:
+        _check_majority(view.current | {joining}, len(view.assigned) + 1, f"with {joining}")
 
 
 def check_leaving(view: PartitionView, leaving: str) -> None:
     """Raises :class:`StepRefused` unless the partition keeps a majority without that storage.
 
-    Servers of the original do not ask a replica that was unassigned what it holds, so those that stay must be a
-    majority of those before.
+    One that the metadata do not list has no part in the majority, so it can be taken out in any case.
     """
-    _check_settled(view)
-    staying = view.current - {leaving}
-    _check_majority(staying, len(view.listed), f"without {leaving}")
     group = view.groups.get(leaving)
     if not any(view.groups.get(each) == group for each in view.assigned - {leaving}):
         raise StepRefused(f"no other storage node of group {group} would hold it")
+    if leaving in view.listed:
+        staying = (view.current & view.assigned) - {leaving}
+        _check_majority(staying, len(view.listed), f"without {leaving}")
+        _check_majority(staying, len(view.assigned) - 1, f"without {leaving}")
 
 
 def _check_settled(view: PartitionView) -> None:
@@ -182,26 +210,28 @@ def check_back(view: PartitionView, move: ReplicaMove) -> list[ReplicaStep]:
 
 def check_step(view: PartitionView, step: ReplicaStep, *, leaving: str, joining: str) -> None:
     """Raises :class:`StepRefused` if the step must not be done as things are."""
-    if step is ReplicaStep.FILL:
-        check_filling(view, leaving, joining)
+    if step in FILLING:
+        check_filling(view, leaving, joining, exchanged=step is ReplicaStep.EXCHANGE)
     elif step is ReplicaStep.UNASSIGN:
         check_leaving(view, leaving)
 
 
 def after(view: PartitionView, step: ReplicaStep, *, leaving: str, joining: str) -> PartitionView:
     """The state after the step, if nothing else happens."""
+    move = ReplicaMove(leaving, joining) if view.move is None else view.move
+    if step is ReplicaStep.EXCHANGE:
+        assigned = (view.assigned - {leaving}) | {joining}
+        return view._replace(assigned=assigned, holding={**view.holding, joining: True}, move=move)
     if step is ReplicaStep.FILL:
-        return view._replace(
-            assigned=view.assigned | {joining},
-            holding={**view.holding, joining: True},
-            move=ReplicaMove(leaving, joining),
-        )
+        return view._replace(assigned=view.assigned | {joining}, holding={**view.holding, joining: True}, move=move)
     if step is ReplicaStep.JOIN:
         return view._replace(listed=view.listed | {joining}, current=view.current | {joining})
     if step is ReplicaStep.UNASSIGN:
         return view._replace(assigned=view.assigned - {leaving})
     if step is ReplicaStep.LEAVE:
-        return view._replace(listed=view.listed - {leaving}, current=view.current - {leaving})
+        return view._replace(listed=view.assigned, current=view.current - {leaving})
+    if step is ReplicaStep.REVERT:
+        return view._replace(assigned=(view.assigned - {leaving}) | {joining})
     if step is ReplicaStep.RETURN:
         return view._replace(assigned=view.assigned | {joining})
     return view._replace(holding={**view.holding, leaving: False}, move=None)

@@ -22,6 +22,7 @@ from waltz.common.zk.mutex import mutex
 from waltz.common.zk.paths import ClusterPaths
 from waltz.operations.filling import FillOptions, Progress, ReplicaFilling
 from waltz.operations.replica_moves import (
+    FILLING,
     NotYetSettled,
     PartitionView,
     ReplicaMove,
@@ -234,7 +235,7 @@ class ReplicaMover:
         for partition_id in partition_ids:
             view, steps = await self._plan(partition_id)
             silent |= view.holding[self._direction.leaving] is None
-            if ReplicaStep.FILL in steps:
+            if any(step in FILLING for step in steps):
                 await self._mark(partition_id)  # fails where no server has it open
             if steps:
                 steps_by_partition[partition_id] = steps
@@ -317,9 +318,12 @@ class ReplicaMover:
         """Do all steps of a partition; whether the storage that it leaves could be asked to delete the files."""
         direction = self._direction
         zookeeper, root, _ = self._cluster
-        while (step := await self._next_step(partition_id)) is not None:
-            if step is ReplicaStep.FILL:
-                await self._fill(partition_id)
+        while True:
+            view, step = await self._next_step(partition_id)
+            if step is None:
+                return True
+            if step in FILLING:
+                await self._fill(partition_id, step)
             elif step is ReplicaStep.JOIN:
                 await self._until(partition_id, self._joined)
             elif step is ReplicaStep.UNASSIGN:
@@ -327,18 +331,23 @@ class ReplicaMover:
                     await self._until_caught_up(partition_id)
                 await self._until(partition_id, self._allowed(step))
                 await store_admin.unassign_partitions(zookeeper, root, direction.leaving, [partition_id])
+            elif step is ReplicaStep.REVERT:
+                await self._exchange(partition_id)
             elif step is ReplicaStep.RETURN:
                 await store_admin.assign_partitions(zookeeper, root, direction.joining, [partition_id])
             elif step is ReplicaStep.LEAVE:
                 await self._until(partition_id, self._left)
-            elif not await self._clear(partition_id):
-                return False
+            else:
+                if not direction.back and direction.joining in view.current:
+                    await self._until_caught_up(partition_id)
+                if not await self._clear(partition_id):
+                    return False
             self._report(f"partition {partition_id}: done: {direction.describe(step)}")
-        return True
 
-    async def _next_step(self, partition_id: int) -> ReplicaStep | None:
+    async def _next_step(self, partition_id: int) -> tuple[PartitionView, ReplicaStep | None]:
+        view = await self._look(partition_id)
         try:
-            return self._direction.next_step(await self._look(partition_id))
+            return view, self._direction.next_step(view)
         except StepRefused as error:
             raise WaltzError(f"partition {partition_id}: somebody else has changed its replicas: {error}") from None
 
@@ -416,19 +425,27 @@ class ReplicaMover:
 
     # Filling
 
-    async def _fill(self, partition_id: int) -> None:
-        """Copy while no server knows of the new replica, then make it known."""
-        move = self._direction.move
+    async def _exchange(self, partition_id: int) -> None:
         zookeeper, root, _ = self._cluster
-        await self._until(partition_id, self._allowed(ReplicaStep.FILL))
+        leaving, joining = self._direction.leaving, self._direction.joining
+        await store_admin.exchange_replica(zookeeper, root, partition_id, leaving, joining)
+
+    async def _fill(self, partition_id: int, step: ReplicaStep) -> None:
+        """Copy while no server knows of the new replica, then make it known."""
+        move, joining = self._direction.move, self._direction.joining
+        zookeeper, root, _ = self._cluster
+        await self._until(partition_id, self._allowed(step))
         with contextlib.suppress(NodeExistsError):
             await zookeeper.create(self._paths.replica_move(partition_id), move.encode())
         if (begun := await _read_move(self._cluster, partition_id)) != move:
             raise WaltzError(f"a replica of partition {partition_id} is being moved {begun}")
-        options = FillOptions(self._options.copy_bytes_per_s, self._options.timeout_s, move.source)
-        await ReplicaFilling(self._cluster, partition_id, move.destination, options, self._report, self._progress).run()
-        await self._until(partition_id, self._allowed(ReplicaStep.FILL))
-        await store_admin.assign_partitions(zookeeper, root, move.destination, [partition_id])
+        options = FillOptions(self._options.copy_bytes_per_s, self._options.timeout_s, self._direction.leaving)
+        await ReplicaFilling(self._cluster, partition_id, joining, options, self._report, self._progress).run()
+        await self._until(partition_id, self._allowed(step))
+        if step is ReplicaStep.EXCHANGE:
+            await self._exchange(partition_id)
+        else:
+            await store_admin.assign_partitions(zookeeper, root, joining, [partition_id])
 
 
 def _look_again_s() -> float:

@@ -229,6 +229,28 @@ async def unassign_partitions(zookeeper: ZooKeeper, root: str, storage: str, par
         await _compare_and_set(session, paths.assignment, assignments.encode(), version)
 
 
+async def exchange_replica(zookeeper: ZooKeeper, root: str, partition_id: int, leaving: str, joining: str) -> None:
+    """Take a partition away from a storage node and give it to another one of the same group, in one write.
+
+    Raises ``StoreAdminError`` when the partition is not assigned to ``leaving``, or is to ``joining``, when the groups
+    differ, and when one of them is unknown.
+    """
+    paths = ClusterPaths.of(root)
+    async with _changing(zookeeper, root) as session:
+        groups, _ = await _read(session, paths.group, GroupDescriptor)
+        assignments, version = await _read(session, paths.assignment, ReplicaAssignments)
+        held, held_by_other = (_held(assignments, storage, {partition_id}) for storage in (leaving, joining))
+        if partition_id not in held:
+            raise StoreAdminError(f"partition {partition_id} is not assigned to {leaving}")
+        if partition_id in held_by_other:
+            raise StoreAdminError(f"partition {partition_id} is already assigned to {joining}")
+        if groups.groups.get(leaving) != groups.groups.get(joining):
+            raise StoreAdminError(f"storage nodes {leaving} and {joining} are not in the same group")
+        assignments.partitions[leaving] = tuple(each for each in held if each != partition_id)
+        assignments.partitions[joining] = tuple(sorted((*held_by_other, partition_id)))
+        await _compare_and_set(session, paths.assignment, assignments.encode(), version)
+
+
 async def auto_assign(zookeeper: ZooKeeper, root: str, group_id: int) -> None:
     """Deal all partitions out among the storage nodes of a group that holds none yet.
 

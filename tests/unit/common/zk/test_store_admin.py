@@ -160,6 +160,26 @@ async def test_all_partitions_are_given_at_once_and_once(zk: MemoryZooKeeper, se
     await refused(server, admin.assign_all_partitions(zk, ROOT, ["s1:1"]), "already have partitions: s2:1")
 
 
+async def test_an_exchange_is_one_write(zk: MemoryZooKeeper) -> None:
+    for storage, group in (("s1:1", 1), ("s2:1", 1), ("s3:1", 2)):
+        await admin.add_storage_node(zk, ROOT, storage, group, 100)
+    await admin.assign_partitions(zk, ROOT, "s1:1", [0, 1])
+    await admin.assign_partitions(zk, ROOT, "s2:1", [2])
+    version = (await zk.get(f"{ROOT}/store/assignment"))[1].version
+    await admin.exchange_replica(zk, ROOT, 1, "s1:1", "s2:1")
+    assert (await zk.get(f"{ROOT}/store/assignment"))[1].version == version + 1
+    assignments = await admin.read_replica_assignments(zk, ROOT)
+    assert assignments.partitions == {"s1:1": (0,), "s2:1": (1, 2), "s3:1": ()}
+    for leaving, joining, text in (
+        ("s1:1", "s2:1", "partition 1 is not assigned to s1:1"),
+        ("s2:1", "s2:1", "partition 1 is already assigned to s2:1"),
+        ("s2:1", "s3:1", "storage nodes s2:1 and s3:1 are not in the same group"),
+        ("s2:1", "s4:1", "storage node s4:1 does not exist"),
+    ):
+        with pytest.raises(admin.StoreAdminError, match=text):
+            await admin.exchange_replica(zk, ROOT, 1, leaving, joining)
+
+
 async def test_assign_and_unassign(zk: MemoryZooKeeper, server: MemoryZooKeeperServer) -> None:
     for storage, group in (("s1:1", 1), ("s2:1", 1), ("s3:1", 2)):
         await admin.add_storage_node(zk, ROOT, storage, group, 6100)
