@@ -95,7 +95,6 @@ WITHOUT_OWN_TEST = {
     "storage/disk/inspection.py": "the commands that print it in unit/cli/test_main.py",
     "storage/disk/log/log_opening.py": "opened after every crash in unit/storage/disk/test_log_crashes.py",
     "storage/disk/log/log_view.py": "under readers beside truncations in unit/storage/disk/log/test_log.py",
-    "operations/replica_moving.py": "between real nodes in integration/test_storage_move.py",
     "operations/write_sessions.py": "asked over connections in unit/cli/test_write_sessions.py",
     "storage/disk/salvage.py": "every kind of damage in unit/operations/test_repair.py",
     "storage/disk/segment/segment_opening.py": "what opened segments hold in unit/storage/disk/segment/test_segment.py",

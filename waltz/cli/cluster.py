@@ -172,7 +172,8 @@ async def _verify(options: argparse.Namespace, session: Session) -> None:
             lines += [f"  {reason}" for reason in reasons]
     warnings = await _session_warnings(options, survey, partition_ids)
     warnings += find_disabled_warnings(survey, await _disabled(session, partition_ids))
-    moves = await read_moves(session.cluster)
+    moves, foreign = await read_moves(session.cluster)
+    warnings += foreign
     warnings += [
         f"a replica of partition {partition_id} is on its way {moves[partition_id]}: finish it by waltz storage move "
         "--apply, or take it back by --cancel"

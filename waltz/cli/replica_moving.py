@@ -41,9 +41,10 @@ async def move_replicas(options: argparse.Namespace, session: Session) -> None:
 
 async def _carry_out(options: argparse.Namespace, cluster: ClusterHandle) -> None:
     move = await name_move(cluster, options.source_storage, options.destination_storage)
-    partition_ids = await partitions_of_move(cluster, move, options.partition, back=options.cancel)
+    report = functools.partial(tell, options)
+    partition_ids = await partitions_of_move(cluster, move, options.partition, report, back=options.cancel)
     settings = MoveOptions(options.cancel, options.rate * 1_000_000, options.timeout)
-    mover = ReplicaMover(cluster, move, settings, functools.partial(tell, options), progress)
+    mover = ReplicaMover(cluster, move, settings, report, progress)
     plan = await mover.plan(partition_ids)
     lines = plan.lines()
     if any(step in FILLING for steps in plan.steps.values() for step in steps):

@@ -35,9 +35,11 @@ class ReplicaMove(NamedTuple):
         try:
             document = json.loads(data or b"")
             source, destination = document["source"], document["destination"]
-        except (ValueError, TypeError, KeyError) as error:
-            raise ProtocolError(f"{path} does not say what is being moved: {error}") from None
-        return cls(str(source), str(destination))
+        except (ValueError, TypeError, KeyError, RecursionError):
+            source = destination = None
+        if not isinstance(source, str) or not isinstance(destination, str):
+            raise ProtocolError(f"{path} does not say which replica is being moved: delete it if it is not needed")
+        return cls(source, destination)
 
     def __str__(self) -> str:
         return f"from {self.source} to {self.destination}"

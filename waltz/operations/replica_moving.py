@@ -6,13 +6,14 @@ back.
 
 import asyncio
 import contextlib
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from waltz.common.cluster.handle import ClusterHandle
 from waltz.common.cluster.marks import read_committed_marks
 from waltz.common.cluster.replicas import Replicas, read_replicas
-from waltz.common.errors import ConnectFailedError, WaltzError
+from waltz.common.errors import ConnectFailedError, ProtocolError, WaltzError
 from waltz.common.ids import NO_TRANSACTION, Endpoint
 from waltz.common.partition_ids import check_partition, id_ranges
 from waltz.common.polling import poll_until
@@ -38,6 +39,8 @@ from waltz.operations.storages import admin_endpoint, connection
 from waltz.operations.survey.survey import StorageReport, ask_storage
 from waltz.storage.remote.admin_client import StorageAdminClient
 
+_PARTITION_NAME = re.compile("0|[1-9][0-9]{0,9}")
+
 ANSWER_TIMEOUT_S = 5.0
 """How long a storage may take to report its partitions."""
 
@@ -47,6 +50,15 @@ SETTLE_S = 5.0
 
 LOCK_EXTRA_S = 10.0
 """How long a lock may be held beyond the session time-out, after which that of a killed process is free."""
+
+
+class MovesBegun(NamedTuple):
+    """What ZooKeeper says of replicas on their way."""
+
+    moves: Mapping[int, ReplicaMove]
+    """The moves that have begun, by partition."""
+    foreign: Sequence[str]
+    """Warnings about nodes beside them that say nothing of a move."""
 
 
 class MoveOptions(NamedTuple):
@@ -170,11 +182,17 @@ def _connect_string(replicas: Replicas, node: Endpoint) -> str:
 
 
 async def partitions_of_move(
-    cluster: ClusterHandle, move: ReplicaMove, partition_ids: Sequence[int] | None, *, back: bool
+    cluster: ClusterHandle,
+    move: ReplicaMove,
+    partition_ids: Sequence[int] | None,
+    report: Callable[[str], None],
+    *,
+    back: bool,
 ) -> list[int]:
     """The partitions to be moved: ``partition_ids``, or all that the source has or has begun to move.
 
-    With ``back`` all whose move has begun. Raises ``WaltzError`` for a partition that the cluster does not have.
+    With ``back`` all whose move has begun. ``report`` takes warnings. Raises ``WaltzError`` for a partition that the
+    cluster does not have.
     """
     count = (await store_admin.read_store_params(cluster.zookeeper, cluster.root)).partition_count
     if partition_ids is not None:
@@ -182,20 +200,35 @@ async def partitions_of_move(
             check_partition(partition_id, count)
         return list(partition_ids)
     replicas = await read_replicas(cluster.zookeeper, cluster.root, ())
-    moves = await read_moves(cluster)
+    moves, foreign = await read_moves(cluster)
+    for warning in foreign:
+        report(f"Warning: {warning}")
     begun = {partition_id for partition_id, begun_move in moves.items() if begun_move == move}
     held = set() if back else set(replicas.assignments.partitions[move.source])
     return sorted(begun | held)
 
 
-async def read_moves(cluster: ClusterHandle) -> dict[int, ReplicaMove]:
-    """The replicas that are on their way, by partition. Raises ``WaltzError``."""
+async def read_moves(cluster: ClusterHandle) -> MovesBegun:
+    """The replicas that are on their way. Raises ``ZooKeeperError``."""
+    paths = ClusterPaths.of(cluster.root)
     try:
-        names = await cluster.zookeeper.children(ClusterPaths.of(cluster.root).replica_moves)
+        names = await cluster.zookeeper.children(paths.replica_moves)
     except NoNodeError:
-        return {}
-    moves = {partition_id: await _read_move(cluster, partition_id) for partition_id in sorted(map(int, names))}
-    return {partition_id: move for partition_id, move in moves.items() if move is not None}
+        names = []
+    moves: dict[int, ReplicaMove] = {}
+    foreign: list[str] = []
+    for name in sorted(names):
+        if not _PARTITION_NAME.fullmatch(name):
+            foreign.append(f"{paths.replica_moves}/{name} is not named for a partition: it is ignored")
+            continue
+        try:
+            move = await _read_move(cluster, int(name))
+        except ProtocolError as error:
+            foreign.append(str(error))
+            continue
+        if move is not None:
+            moves[int(name)] = move
+    return MovesBegun(dict(sorted(moves.items())), foreign)
 
 
 async def _read_move(cluster: ClusterHandle, partition_id: int) -> ReplicaMove | None:

@@ -338,6 +338,7 @@ def test_what_is_to_hold_it_no_more_is_not_brought_back() -> None:
 def test_what_zookeeper_keeps_of_a_move() -> None:
     assert ReplicaMove.decode(MOVE.encode(), "/m") == MOVE
     assert str(MOVE) == f"from {SOURCE} to {DESTINATION}"
-    for data in (None, b"", b"{}", b"[]", b"\xff"):
-        with pytest.raises(ProtocolError, match="^/m does not say what is being moved"):
+    foreign = (b"{}", b"[]", b"\xff", b"7", b'{"source": 1, "destination": "d:1"}', b"[" * 200_000)
+    for data in (None, b"", *foreign):
+        with pytest.raises(ProtocolError, match="^/m does not say which replica is being moved: delete it"):
             ReplicaMove.decode(data, "/m")
