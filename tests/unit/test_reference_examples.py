@@ -29,7 +29,6 @@ from tests.unit.reference_examples import (
     parameters_of,
     shown,
 )
-from waltz.client.database_batches import MAX_BATCH
 from waltz.client.engine.environment import Environment
 from waltz.client.mock import MockDriver
 from waltz.common.config.schemas import TlsConfig
@@ -169,14 +168,13 @@ def zookeeper_without_a_cluster(stage: Stage) -> None:
     )
 
 
-def database_that_was_put_back(stage: Stage) -> None:
-    """Behind a first batch its mark is what it was before."""
-    for _ in range(MAX_BATCH):
-        stage.driver.partitions[0].add(DATA)
+def database_that_is_committed_too_early(stage: Stage) -> None:
+    """By ``apply``, which fails afterwards."""
     database = waltz.DbApiDatabase(lambda: sqlite3.connect(stage.directory / "marks.sqlite"), sqlite3)
 
     def apply(transaction: waltz.Transaction, data: bytes, connection: sqlite3.Connection) -> None:
-        connection.execute("UPDATE waltz_high_water_marks SET HIGH_WATER_MARK = -1")
+        connection.cursor().connection.commit()
+        raise sqlite3.OperationalError
 
     with closing(database.connect()) as connection:
         database.create_table(connection)
@@ -223,7 +221,7 @@ SITUATIONS: dict[str, Callable[[Stage], Awaitable[None] | None]] = {
     "waltz.common.errors.DeadlineExceededError": unreachable,
     "waltz.common.errors.ConnectionClosedError": server,
     "waltz.common.zk.store_admin.StoreAdminError": zookeeper_without_a_cluster,
-    "waltz.client.database_batches.StoredMarkError": database_that_was_put_back,
+    "waltz.client.database_batches.StoredMarkError": database_that_is_committed_too_early,
     "waltz.client.engine.rpc.RpcClient": server,
     "waltz.client.transaction.Transaction": committed,
     "waltz.common.serializers.Deserializer": committed,

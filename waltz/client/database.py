@@ -137,7 +137,8 @@ class DatabaseCallbacks(WaltzClientCallbacks, Generic[C]):
 
     async def client_high_water_mark(self, partition_id: int) -> int:
         """The mark of the partition; it is set to -1 where there is none."""
-        return await self._batches.read_mark(partition_id, self.on_error_getting_high_water_mark)
+        mark = await self._batches.read_mark(partition_id, self.on_error_getting_high_water_mark)
+        return mark.transaction_id
 
     async def apply_transaction(self, transaction: Transaction) -> None:
         """Apply it here, and more with it that wait behind it, unless somebody else has applied it.

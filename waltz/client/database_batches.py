@@ -12,7 +12,8 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Generic, Protocol, TypeVar
 
-from waltz.client.databases import Connection, Database, batch_mover
+from waltz.client.databases import Connection, Database, marks_of
+from waltz.client.marks import Mark
 from waltz.client.transaction import Transaction
 from waltz.common.errors import WaltzError
 from waltz.common.net.backoff import Backoff
@@ -54,17 +55,19 @@ class _BrokenBatchError(Exception):
 
 
 class StoredMarkError(WaltzError):
-    """The high-water mark in the database went back, or its row is gone: transactions would be left out.
+    """The high-water mark in the database is not one to go on behind; the text says why, and what to do.
 
-    Perhaps the database was restored from a backup while a client was running. Once the client takes part in the
-    partition anew (in this process or another one), it goes on behind the mark that is stored.
+    It went back, or its row is gone: transactions would be left out. Perhaps the database was restored from a backup
+    while a client was running. Once the client takes part in the partition anew (in this process or another one), it
+    goes on behind the mark that is stored. Or the database transaction that was to apply a transaction was committed
+    before its end, so that a part of the effects may be stored.
 
     Examples:
         ```python
         try:
             await client.apply_to_database(database, apply, follow=False)
         except waltz.StoredMarkError as error:
-            print("the database was put back:", error)
+            print("the database has to be looked at:", error)
         ```
     """
 
@@ -90,8 +93,9 @@ class DatabaseBatches(Generic[C]):
         self._database = database
         self._apply = apply
         self._in_thread = in_thread
-        self._move_mark = batch_mover(database)
-        self._max_batch = max_batch if self._move_mark is not None else 1
+        self._stored = marks_of(database)
+        self._prepared = False
+        self._max_batch = max_batch if self._stored.batches else 1
         self._counts: dict[int, int] = {}
         self._random = random_source
         self._clock = clock
@@ -101,11 +105,12 @@ class DatabaseBatches(Generic[C]):
         """How many transactions are to be applied together next."""
         return self._counts.get(partition_id, self._max_batch)
 
-    async def read_mark(self, partition_id: int, told: Callable[[int, Exception], None] | None = None) -> int:
+    async def read_mark(self, partition_id: int, told: Callable[[int, Exception], None] | None = None) -> Mark:
         """The mark of a partition; it is set to -1 where there is none.
 
         ``told`` is called with the number of the attempt and the error when the database fails; what it raises comes
-        out of here.
+        out of here. Raises ``ConfigError`` for connections that commit by themselves, and :class:`StoredMarkError` when
+        a database transaction was committed before its end.
         """
         backoff = self._backoff()
         attempt = 0
@@ -119,7 +124,7 @@ class DatabaseBatches(Generic[C]):
                     told(attempt, error)
                 await asyncio.sleep(backoff.next_delay_s())
                 continue
-            self.marks[partition_id] = mark
+            self.marks[partition_id] = mark.transaction_id
             self._counts.pop(partition_id, None)
             return mark
 
@@ -165,48 +170,55 @@ class DatabaseBatches(Generic[C]):
 
     # On a thread: one database transaction each
 
-    def _read_or_create(self, partition_id: int) -> int:
-        database = self._database
+    def _read_or_create(self, partition_id: int) -> Mark:
+        database, stored = self._database, self._stored
         connection = database.connect()
         try:
-            mark = database.read_mark(connection, partition_id)
+            if not self._prepared:
+                stored.prepare(connection)
+                self._prepared = True
+            mark = stored.read(connection, partition_id)
             if mark is None:
                 try:
-                    database.insert_mark(connection, partition_id)
+                    stored.insert(connection, partition_id)
                     connection.commit()
                 except database.errors:
                     connection.rollback()  # another process was faster; if not, there is nothing to be read below
-                mark = database.read_mark(connection, partition_id)
+                mark = stored.read(connection, partition_id)
             connection.rollback()
         finally:
             connection.close()
         if mark is None:
             raise _NoRowError(f"no row for partition {partition_id} could be made")
-        return mark
+        return _finished(partition_id, mark)
 
     def _applying(self, partition_id: int, entries: Sequence[Entry]) -> Callable[[], int | None]:
         return lambda: self._apply_in_thread(partition_id, entries)
 
     def _apply_in_thread(self, partition_id: int, entries: Sequence[Entry]) -> int | None:
         """One database transaction; returns the mark as it is now, ``None`` if there is none."""
-        database = self._database
+        stored = self._stored
         first_id = entries[0][0].transaction_id
         next_count = 0
-        connection = database.connect()
+        connection = self._database.connect()
         try:
-            if not database.advance_mark(connection, partition_id, first_id):
-                mark = database.read_mark(connection, partition_id)
+            claim = stored.claim(connection, partition_id, first_id)
+            if claim is None:
+                mark = stored.read(connection, partition_id)
                 connection.rollback()
-                return mark
+                return None if mark is None else _finished(partition_id, mark).transaction_id
             next_count = len(entries) // 2  # should the commit fail
             applied = self._apply_all(entries, connection)
-            last_id = first_id + applied - 1
-            if applied > 1:
-                assert self._move_mark is not None
-                if not self._move_mark(connection, partition_id, first_id, last_id):
-                    raise RuntimeError(f"the high-water mark of partition {partition_id} was moved by its application")
+            last = entries[applied - 1][0]
+            if not stored.finish(
+                connection, partition_id, first_id, claim, Mark(last.transaction_id, bytes(last.req_id))
+            ):
+                raise RuntimeError(
+                    f"the database transaction in which transaction {first_id} of partition {partition_id} was applied "
+                    "is over before its end: apply must neither commit nor roll back, nor move high-water marks"
+                )
             connection.commit()
-            return last_id
+            return last.transaction_id
         except _BrokenBatchError:
             _roll_back(connection)
             raise
@@ -242,6 +254,19 @@ class DatabaseBatches(Generic[C]):
             if self._clock() > ends_at_s:
                 break
         return applied
+
+
+def _finished(partition_id: int, mark: Mark) -> Mark:
+    if not mark.claimed:
+        return mark
+    first_id = mark.transaction_id
+    raise StoredMarkError(
+        f"partition {partition_id} cannot be gone on with: the database transaction in which transaction {first_id} "
+        "was to be applied, perhaps with some behind it, was committed before its end, by apply or something that it "
+        "calls, so that a part of the effects may be stored. Mend that, look at what is stored, set LAST_TRANSACTION "
+        f"of the partition to NULL and HIGH_WATER_MARK to the last one that is applied ({first_id - 1} or more), and "
+        "restart"
+    )
 
 
 def _went_back(transaction: Transaction, mark: int | None) -> StoredMarkError:

@@ -1,12 +1,16 @@
 """The databases that :mod:`waltz.client.database` works on: any DB-API 2 module, and any SQLAlchemy engine."""
 
 import importlib
+import random
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from types import ModuleType
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, Generic, Protocol, TypeVar, cast
 
 from waltz.client.errors import ClientError
+from waltz.client.marks import Execute, Mark, MarkTable, execute_text, execute_with
 from waltz.common.errors import ConfigError
 from waltz.common.ids import NO_TRANSACTION
 
@@ -96,19 +100,114 @@ class Database(Protocol[C]):
         ...
 
 
-def batch_mover(database: Database[C]) -> "Callable[[C, int, int, int], bool] | None":
-    """What sets a mark from a first to a last transaction: ``move_mark(connection, partition_id, before, after)``.
+class Marks(ABC, Generic[C]):
+    """High-water marks, and how database transactions change them."""
 
-    ``None`` where there is none, or where it cannot know what it has to do: a class that changes ``advance_mark`` and
-    inherits ``move_mark``. Transactions are applied one by one there.
-    """
+    batches: bool
+    """Whether several transactions can be applied in one database transaction."""
+
+    def prepare(self, connection: C) -> None:
+        """Look whether the marks can be kept with this database. Raises ``ConfigError``."""
+
+    @abstractmethod
+    def read(self, connection: C, partition_id: int) -> Mark | None:
+        """The mark of a partition."""
+
+    @abstractmethod
+    def insert(self, connection: C, partition_id: int) -> None:
+        """Set it to -1 for the first time."""
+
+    @abstractmethod
+    def claim(self, connection: C, partition_id: int, first_id: int) -> str | None:
+        """Hold the mark in this database transaction, if ``first_id`` is next; returns what :meth:`finish` needs."""
+
+    @abstractmethod
+    def finish(self, connection: C, partition_id: int, first_id: int, claim: str, last: Mark) -> bool:
+        """Set it to the last one that was applied; whether this is still the database transaction of the claim."""
+
+
+def marks_of(database: Database[C]) -> Marks[C]:
+    """What keeps the marks: the table of the database, unless statements about it are of the application."""
     for owner in type(database).__mro__:
-        if "move_mark" in vars(owner):
-            mover: Callable[[C, int, int, int], bool] = database.move_mark  # type: ignore[attr-defined]  # it is there
-            return mover
-        if "advance_mark" in vars(owner):
-            return None
-    return None
+        if owner is TableDatabase:
+            return _TableMarks(cast("TableDatabase[C]", database).marks)
+        if not vars(owner).keys().isdisjoint(_STATEMENTS):
+            break
+    return _OwnMarks(database)
+
+
+_STATEMENTS = ("read_mark", "insert_mark", "advance_mark", "move_mark")
+
+
+class _TableMarks(Marks[C]):
+    """Marks in a table, which tell whether the database transaction that applies is the one that commits."""
+
+    batches = True
+
+    def __init__(self, table: MarkTable[C]) -> None:
+        self._table = table
+
+    def prepare(self, connection: C) -> None:
+        """Look for the columns of the table, and whether what is rolled back is undone."""
+        table = self._table
+        table.look(connection)
+        partition_id = -random.randrange(2, 1 << 31)  # no partition's, nor that of another one that looks
+        self.insert(connection, partition_id)
+        connection.rollback()
+        if self.read(connection, partition_id) is not None:
+            table.delete(connection, _key(partition_id))
+            raise ConfigError(
+                f"the connections of the database commit each statement by themselves (what was rolled back is in "
+                f"{table.name}), so that high-water marks and effects cannot change together: give connections that "
+                "are not in autocommit mode"
+            )
+
+    def read(self, connection: C, partition_id: int) -> Mark | None:
+        return self._table.read(connection, _key(partition_id))
+
+    def insert(self, connection: C, partition_id: int) -> None:
+        self._table.insert(connection, _key(partition_id), Mark(NO_TRANSACTION))
+
+    def claim(self, connection: C, partition_id: int, first_id: int) -> str | None:
+        return self._table.claim(connection, _key(partition_id), first_id - 1, first_id)
+
+    def finish(self, connection: C, partition_id: int, first_id: int, claim: str, last: Mark) -> bool:
+        return self._table.finish(connection, _key(partition_id), first_id, claim, last)
+
+
+class _OwnMarks(Marks[C]):
+    """Marks by the statements of an application's class.
+
+    ``move_mark`` may be missing, or not know what it has to do, in a class that changes ``advance_mark`` and inherits
+    it: transactions are applied one by one there.
+    """
+
+    def __init__(self, database: Database[C]) -> None:
+        self._database = database
+        self._move: Callable[[C, int, int, int], bool] | None = None
+        for owner in type(database).__mro__:
+            if "move_mark" in vars(owner):
+                self._move = database.move_mark  # type: ignore[attr-defined]  # it is there
+                break
+            if "advance_mark" in vars(owner):
+                break
+        self.batches = self._move is not None
+
+    def read(self, connection: C, partition_id: int) -> Mark | None:
+        mark = self._database.read_mark(connection, partition_id)
+        return None if mark is None else Mark(mark)
+
+    def insert(self, connection: C, partition_id: int) -> None:
+        self._database.insert_mark(connection, partition_id)
+
+    def claim(self, connection: C, partition_id: int, first_id: int) -> str | None:
+        return "" if self._database.advance_mark(connection, partition_id, first_id) else None
+
+    def finish(self, connection: C, partition_id: int, first_id: int, claim: str, last: Mark) -> bool:
+        if last.transaction_id == first_id:
+            return True
+        assert self._move is not None
+        return self._move(connection, partition_id, first_id, last.transaction_id)
 
 
 class GuardedConnection:
@@ -142,7 +241,42 @@ def _checked_table(table: str) -> str:
     return table
 
 
-class DbApiDatabase:
+class TableDatabase(Generic[C]):
+    """What the kinds of databases have in common: a table of marks."""
+
+    def __init__(self, table: str, execute: Execute[C]) -> None:
+        columns = {"PARTITION_ID": "INTEGER NOT NULL"}
+        self.marks = MarkTable(_checked_table(table), columns, tuple(columns), "HIGH_WATER_MARK", execute)
+
+    def create_table(self, connection: C) -> None:
+        self.marks.create(connection)
+
+    def read_mark(self, connection: C, partition_id: int) -> int | None:
+        mark = self.marks.read(connection, _key(partition_id))
+        return None if mark is None else mark.transaction_id
+
+    def insert_mark(self, connection: C, partition_id: int) -> None:
+        self.marks.insert(connection, _key(partition_id), Mark(NO_TRANSACTION))
+
+    def advance_mark(self, connection: C, partition_id: int, transaction_id: int) -> bool:
+        return self.move_mark(connection, partition_id, transaction_id - 1, transaction_id)
+
+    def move_mark(self, connection: C, partition_id: int, before: int, after: int) -> bool:
+        """Set the mark of a partition to ``after`` if it is ``before``; returns whether it was.
+
+        Raises what the database raises.
+        """
+        return self.marks.move(connection, _key(partition_id), before, Mark(after))
+
+    def guarded(self, connection: C) -> Any:
+        return GuardedConnection(connection)
+
+
+def _key(partition_id: int) -> dict[str, object]:
+    return {"PARTITION_ID": partition_id}
+
+
+class DbApiDatabase(TableDatabase[Any]):
     """A DB-API 2 module and a function that gives connections of it.
 
     ``connect`` may open a connection or take one from a pool; it is closed after each database transaction. It has to
@@ -177,78 +311,21 @@ class DbApiDatabase:
         table: str = TABLE,
         begin: Sequence[str] = (),
     ) -> None:
+        super().__init__(table, execute_with(module.paramstyle))
         self.errors: tuple[type[Exception], ...] = (cast("type[Exception]", module.Error),)
         self._open = connect
-        self._table = _checked_table(table)
         self._begin = tuple(begin)
-        self._style: str = module.paramstyle
 
     def connect(self) -> Any:
         connection = self._open()
         try:
             for statement in self._begin:
-                self._execute(connection, statement)
+                with closing(connection.cursor()) as cursor:
+                    cursor.execute(statement)
         except BaseException:
             connection.close()
             raise
         return connection
-
-    def create_table(self, connection: Any) -> None:
-        self._execute(connection, _create_table(self._table))
-
-    def read_mark(self, connection: Any, partition_id: int) -> int | None:
-        statement = f"SELECT HIGH_WATER_MARK FROM {self._table} WHERE PARTITION_ID = {{}}"  # noqa: S608  # a checked name
-        cursor = connection.cursor()
-        try:
-            cursor.execute(*self._bound(statement, partition_id))
-            row = cursor.fetchone()
-        finally:
-            cursor.close()
-        return None if row is None else int(row[0])
-
-    def insert_mark(self, connection: Any, partition_id: int) -> None:
-        statement = f"INSERT INTO {self._table} (PARTITION_ID, HIGH_WATER_MARK) VALUES ({{}}, {{}})"  # noqa: S608  # a checked name
-        self._execute(connection, statement, partition_id, NO_TRANSACTION)
-
-    def advance_mark(self, connection: Any, partition_id: int, transaction_id: int) -> bool:
-        return self.move_mark(connection, partition_id, transaction_id - 1, transaction_id)
-
-    def move_mark(self, connection: Any, partition_id: int, before: int, after: int) -> bool:
-        """Set the mark of a partition to ``after`` if it is ``before``; returns whether it was.
-
-        Raises what the database raises.
-        """
-        statement = (
-            f"UPDATE {self._table} SET HIGH_WATER_MARK = {{}} "  # noqa: S608  # a checked name
-            "WHERE PARTITION_ID = {} AND HIGH_WATER_MARK = {}"
-        )
-        return self._execute(connection, statement, after, partition_id, before) == 1
-
-    def guarded(self, connection: Any) -> Any:
-        return GuardedConnection(connection)
-
-    def _execute(self, connection: Any, statement: str, *values: int) -> int:
-        cursor = connection.cursor()
-        try:
-            cursor.execute(*self._bound(statement, *values))
-            return int(cursor.rowcount)
-        finally:
-            cursor.close()
-
-    def _bound(self, statement: str, *values: int) -> tuple[Any, ...]:
-        """The statement with the place-holders of the module, and its values."""
-        if not values:
-            return (statement,)
-        names = [f"p{number}" for number in range(1, len(values) + 1)]
-        match self._style:
-            case "qmark":
-                return statement.format(*("?" for _ in values)), values
-            case "numeric":
-                return statement.format(*(f":{number}" for number in range(1, len(values) + 1))), values
-            case "named":
-                return statement.format(*(f":{name}" for name in names)), dict(zip(names, values, strict=True))
-            case _:
-                return statement.format(*("%s" for _ in values)), values
 
 
 def check_engine(alchemy: Any, engine: object) -> None:
@@ -261,7 +338,7 @@ def check_engine(alchemy: Any, engine: object) -> None:
         )
 
 
-class SqlAlchemyDatabase:
+class SqlAlchemyDatabase(TableDatabase[Any]):
     """A SQLAlchemy engine (2.0 or later); database transactions are serializable unless another level is given.
 
     Raises ``TypeError`` for asynchronous engines: ``apply`` is called on threads.
@@ -286,47 +363,9 @@ class SqlAlchemyDatabase:
     def __init__(self, engine: Any, *, table: str = TABLE, isolation_level: str = "SERIALIZABLE") -> None:
         sqlalchemy = importlib.import_module("sqlalchemy")  # an optional dependency, which the application has
         check_engine(sqlalchemy, engine)
+        super().__init__(table, execute_text(sqlalchemy))
         self.errors: tuple[type[Exception], ...] = (sqlalchemy.exc.DBAPIError, sqlalchemy.exc.TimeoutError)
         self._engine = engine.execution_options(isolation_level=isolation_level)
-        self._text = sqlalchemy.text
-        self._table = _checked_table(table)
 
     def connect(self) -> Any:
         return self._engine.connect()
-
-    def create_table(self, connection: Any) -> None:
-        connection.execute(self._text(_create_table(self._table)))
-
-    def read_mark(self, connection: Any, partition_id: int) -> int | None:
-        statement = f"SELECT HIGH_WATER_MARK FROM {self._table} WHERE PARTITION_ID = :partition"  # noqa: S608  # a checked name
-        row = connection.execute(self._text(statement), {"partition": partition_id}).fetchone()
-        return None if row is None else int(row[0])
-
-    def insert_mark(self, connection: Any, partition_id: int) -> None:
-        statement = f"INSERT INTO {self._table} (PARTITION_ID, HIGH_WATER_MARK) VALUES (:partition, :mark)"  # noqa: S608  # a checked name
-        connection.execute(self._text(statement), {"partition": partition_id, "mark": NO_TRANSACTION})
-
-    def advance_mark(self, connection: Any, partition_id: int, transaction_id: int) -> bool:
-        return self.move_mark(connection, partition_id, transaction_id - 1, transaction_id)
-
-    def move_mark(self, connection: Any, partition_id: int, before: int, after: int) -> bool:
-        """Set the mark of a partition to ``after`` if it is ``before``; returns whether it was.
-
-        Raises what the database raises.
-        """
-        statement = (
-            f"UPDATE {self._table} SET HIGH_WATER_MARK = :after "  # noqa: S608  # a checked name
-            "WHERE PARTITION_ID = :partition AND HIGH_WATER_MARK = :before"
-        )
-        values = {"after": after, "partition": partition_id, "before": before}
-        return int(connection.execute(self._text(statement), values).rowcount) == 1
-
-    def guarded(self, connection: Any) -> Any:
-        return GuardedConnection(connection)
-
-
-def _create_table(table: str) -> str:
-    return (
-        f"CREATE TABLE IF NOT EXISTS {table} "
-        "(PARTITION_ID INTEGER NOT NULL PRIMARY KEY, HIGH_WATER_MARK BIGINT NOT NULL)"
-    )

@@ -255,23 +255,88 @@ def test_table_names_are_checked(connect_sqlite: Connect) -> None:
     DbApiDatabase(connect_sqlite, sqlite3, table="main.marks")
 
 
-@pytest.mark.parametrize(
-    ("style", "statement", "values"),
-    [
-        ("qmark", "= ? AND ?", (1, 2)),
-        ("numeric", "= :1 AND :2", (1, 2)),
-        ("named", "= :p1 AND :p2", {"p1": 1, "p2": 2}),
-        ("format", "= %s AND %s", (1, 2)),
-        ("pyformat", "= %s AND %s", (1, 2)),
-    ],
-)
-def test_parameter_styles(style: str, statement: str, values: object, connect_sqlite: Connect) -> None:
-    class Module:
-        paramstyle = style
-        Error = sqlite3.Error
+@pytest.mark.parametrize("how", ["executescript", "connection"])
+async def test_an_apply_that_commits_in_the_middle_leaves_nothing_out(
+    database: DbApiDatabase, connect_sqlite: Connect, how: str
+) -> None:
+    """The part that was committed is not taken for the whole."""
 
-    database = DbApiDatabase(connect_sqlite, Module)  # type: ignore[arg-type]  # the part of a module that is looked at
-    assert database._bound("= {} AND {}", 1, 2) == (statement, values)
+    def apply(transaction: waltz.Transaction, data: bytes, connection: Any) -> None:
+        with closing(connection.cursor()) as cursor:
+            if how == "executescript":
+                cursor.executescript("CREATE TABLE IF NOT EXISTS other (id INTEGER)")
+            else:
+                cursor.connection.commit()
+            raise sqlite3.OperationalError("away for a moment")
+
+    with closing(connect_sqlite()) as connection:
+        database.create_table(connection)
+        connection.commit()
+    driver = MockDriver(1)
+    driver.partitions[0].add(b"a")
+    async with waltz.connect(driver) as client:
+        for _ in range(2):
+            with pytest.raises(StoredMarkError, match="transaction 0 was to be applied.* was committed before its end"):
+                await client.apply_to_database(database, apply, follow=False)
+
+
+async def test_an_apply_that_rolls_back_is_told_of(database: DbApiDatabase, connect_sqlite: Connect) -> None:
+    """What it changed before is gone, and what it changes afterwards is not committed."""
+
+    def apply(transaction: waltz.Transaction, data: bytes, connection: Any) -> None:
+        with closing(connection.cursor()) as cursor:
+            cursor.connection.rollback()
+            cursor.execute("INSERT INTO ledger VALUES (1, 'a', 'b')")
+
+    with closing(connect_sqlite()) as connection:
+        database.create_table(connection)
+        connection.commit()
+    driver = MockDriver(1)
+    driver.partitions[0].add(b"a")
+    async with waltz.connect(driver) as client:
+        with pytest.raises(RuntimeError, match="is over before its end: apply must neither commit nor roll back"):
+            await client.apply_to_database(database, apply, follow=False)
+    assert rows(connect_sqlite) == []
+
+
+async def test_connections_that_commit_by_themselves_are_refused(path: Path, connect_sqlite: Connect) -> None:
+    database = DbApiDatabase(lambda: sqlite3.connect(path, isolation_level=None), sqlite3)
+    with closing(connect_sqlite()) as connection:
+        database.create_table(connection)
+        connection.commit()
+    async with waltz.connect(MockDriver(1)) as client:
+        with pytest.raises(waltz.ConfigError, match="give connections that are not in autocommit mode"):
+            await client.apply_to_database(database, lambda *_: None, follow=False)
+    with closing(connect_sqlite()) as connection:
+        assert connection.execute("SELECT * FROM waltz_high_water_marks").fetchall() == []
+
+
+async def test_marks_of_an_earlier_version_are_gone_on_with(path: Path, connect_sqlite: Connect) -> None:
+    with closing(connect_sqlite()) as connection:
+        connection.execute(
+            "CREATE TABLE waltz_high_water_marks "
+            "(PARTITION_ID INTEGER NOT NULL PRIMARY KEY, HIGH_WATER_MARK BIGINT NOT NULL)"
+        )
+        connection.execute("INSERT INTO waltz_high_water_marks VALUES (0, 1)")
+        connection.commit()
+    database = DbApiDatabase(connect_sqlite, sqlite3)
+    driver = MockDriver(1)
+
+    def apply(transaction: waltz.Transaction, data: bytes, connection: Any) -> None:
+        connection.execute("INSERT INTO ledger VALUES (?, '', '')", (transaction.transaction_id,))
+
+    async with waltz.connect(driver) as client:
+        for _ in range(2):
+            await client.append_many(0, [b"x"] * 5)
+            await client.apply_to_database(database, apply, follow=False)
+            with closing(connect_sqlite()) as connection:
+                database.create_table(connection)
+                connection.commit()
+    assert [number for number, _, _ in rows(connect_sqlite)] == list(range(2, 10))
+    with closing(connect_sqlite()) as connection:
+        mark = database.marks.read(connection, {"PARTITION_ID": 0})
+    assert mark is not None
+    assert mark[:2] == (9, driver.partitions[0].transactions[9].req_id)
 
 
 WORKER = """

@@ -153,7 +153,7 @@ async def apply_all(batches: DatabaseBatches[Connection], count: int, reported: 
 async def test_many_in_one_database_transaction() -> None:
     store = Store(mark=None)
     batches = batches_of(MemoryDatabase(store), write)
-    assert await batches.read_mark(PARTITION) == -1
+    assert (await batches.read_mark(PARTITION)).transaction_id == -1
     await apply_all(batches, 20, [])
     assert (store.rows, store.mark) == (list(range(20)), 19)
     assert [count for count in store.commits if count] == [8, 8, 4]
