@@ -152,7 +152,7 @@ class Client(PlainClient):
         return self.run(configure(self._client, partition_id, changes))
 
     def named_cursor(self, group: str, partition_id: int) -> "BlockingCursor":
-        """How far a group of consumers has come in a partition, as :class:`waltz.table.NamedCursor`."""
+        """Deprecated, as :class:`waltz.table.NamedCursor` is; use :meth:`zookeeper_positions`."""
         from waltz.table.face.blocking import BlockingCursor
         from waltz.table.face.cursors import NamedCursor
 

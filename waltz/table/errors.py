@@ -163,11 +163,16 @@ class VersionConflict(TableError):  # the name says what happened
 
 
 class CursorConflict(TableError):  # the name says what happened
-    """Somebody else has moved a named cursor since it was read; it was left as it is.
+    """Somebody else has moved a deprecated named cursor since it was read; it was left as it is.
+
+    Positions in ZooKeeper, which take the place of cursors, raise ``PositionConflictError``.
 
     Examples:
         ```python
-        one, other = waltz.table.NamedCursor(client, "mails", 0), waltz.table.NamedCursor(client, "mails", 0)
+        import warnings
+
+        with warnings.catch_warnings(action="ignore"):
+            one, other = waltz.table.NamedCursor(client, "mails", 0), waltz.table.NamedCursor(client, "mails", 0)
         for cursor in (one, other):
             await cursor.read()
         await one.advance(1)

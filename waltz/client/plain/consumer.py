@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping, Sequence
 from types import TracebackType
 from typing import Literal, NamedTuple, Self
 
@@ -11,6 +11,7 @@ from waltz.client.engine.environment import Directory
 from waltz.client.engine.tasks import Closing, take_all
 from waltz.client.errors import ClientClosedError, InvalidOperationError, PositionConflictError
 from waltz.client.options import ClientOptions
+from waltz.client.plain.feed import Feed
 from waltz.client.plain.merged import MergedFeed, OpenFeed, share_of
 from waltz.client.positions.interface import Move, PositionStore
 from waltz.client.sharing import Membership
@@ -68,6 +69,8 @@ class Consumer(MergedFeed):
         self._opened = False
         self._cluster_key = ""
         self._committed: dict[int, int] = {}
+        self._reading: dict[int, Feed] = {}
+        self._anew: set[int] = set()
         self._attempted: dict[int, int] = {}
         self._saving = asyncio.Lock()
         self._committing: asyncio.Task[None] | None = None
@@ -164,8 +167,8 @@ class Consumer(MergedFeed):
 
         With ``positions`` that is said of some partitions only, up to the transactions given. Nothing goes back.
         Raises ``ValueError`` for a transaction that was not handed out, ``PositionConflictError`` when another consumer
-        has moved the positions (with ``share`` the partitions are read no more unless they become this instance's
-        again), and what the store raises; it may be called again.
+        has moved the positions, and what the store raises; it may be called again. After a conflict the partitions are
+        read anew behind the stored positions (with ``share``: if they become this instance's again).
         """
         check_loop(self._loop)
         handed_out = self.handed_out
@@ -185,6 +188,7 @@ class Consumer(MergedFeed):
         """
         if not self._opened:
             raise InvalidOperationError("the consumer is not open; use it in `async with client.consume(...)`")
+        await self._begin_anew(self._store.take_conflicts())
         return await super().turn(consumer, timeout_s, count, whole=whole)
 
     async def _begin(self, partition_ids: Sequence[int]) -> None:
@@ -193,11 +197,19 @@ class Consumer(MergedFeed):
         missing = [each for each in partition_ids if each not in positions]
         if missing:
             first = {each: await self._first(each) for each in missing}
-            await self._store.save(self._cluster_key, {each: Move(None, first[each]) for each in missing})
-            positions.update(first)
-        self._committed.update(positions)
+            try:
+                await self._store.save(self._cluster_key, {each: Move(None, first[each]) for each in missing})
+                positions.update(first)
+            except PositionConflictError:  # another consumer has begun with them at the same moment
+                positions = await self._store.load(self._cluster_key, partition_ids)
+                if not positions.keys() >= set(partition_ids):
+                    raise
+        if self.closed:
+            return
         for partition_id in partition_ids:
+            self._committed[partition_id] = positions[partition_id]
             self.add(partition_id, positions[partition_id], None, self._share_bytes)
+            self._reading[partition_id] = self._feeds[partition_id]
 
     async def _first(self, partition_id: int) -> int:
         if self._start == "beginning":
@@ -217,10 +229,36 @@ class Consumer(MergedFeed):
             except Exception as error:
                 logger.warning("partition %d is handed over at its last committed position: %s", partition_id, error)
         self._committed.pop(partition_id, None)
+        self._reading.pop(partition_id, None)
 
     def _forget(self, partition_id: int) -> None:
         self._committed.pop(partition_id, None)
+        self._reading.pop(partition_id, None)
+        self._attempted.pop(partition_id, None)
         self.drop(partition_id)
+
+    def _give_up(self, partition_ids: Collection[int]) -> None:
+        """Their positions were moved by somebody else: what is at hand of them is not the next."""
+        for partition_id in partition_ids:
+            if partition_id not in self._reading:
+                continue
+            self._forget(partition_id)
+            if self._membership is None:
+                self._anew.add(partition_id)
+            else:
+                self._membership.give_up(partition_id)
+
+    async def _begin_anew(self, conflicting: Collection[int] = ()) -> None:
+        """Read what was given up behind the stored positions."""
+        self._give_up(conflicting)
+        if not self._anew or self.closed:
+            return
+        anew, self._anew = self._anew, set()
+        try:
+            await self._begin(sorted(anew))
+        except BaseException:
+            self._anew |= anew
+            raise
 
     def _fail(self, error: BaseException) -> None:
         """Whoever reads is told."""
@@ -244,29 +282,29 @@ class Consumer(MergedFeed):
 
     async def _save(self, positions: Mapping[int, int]) -> None:
         """Let it come to its end even if the caller is cancelled: what is stored has to be known."""
-        saving = self._loop.create_task(self._save_all(positions))
+        done = [_Done(feed, positions[each]) for each, feed in self._reading.items() if each in positions]
+        saving = self._loop.create_task(self._save_all(done))
         saving.add_done_callback(_looked_at)
         await asyncio.shield(saving)
 
-    async def _save_all(self, positions: Mapping[int, int]) -> None:
+    async def _save_all(self, done: Sequence["_Done"]) -> None:
         async with self._saving:
+            await self._begin_anew(self._store.take_conflicts())
             try:
-                await self._save_moved(positions)
+                await self._save_moved(done)
             except PositionConflictError as error:
-                if self._membership is not None:
-                    for partition_id in error.partition_ids:
-                        self._forget(partition_id)
-                        self._membership.give_up(partition_id)
-                    await self._save_moved(positions)
+                self._give_up(error.partition_ids)
+                await self._save_moved(done)
+                await self._begin_anew()
                 raise
 
-    async def _save_moved(self, positions: Mapping[int, int]) -> None:
+    async def _save_moved(self, done: Sequence["_Done"]) -> None:
         if self._attempted:
             await self._learn()
         moves = {
-            each: Move(self._committed[each], position)
-            for each, position in positions.items()
-            if each in self._committed and position > self._committed[each]
+            feed.partition_id: Move(self._committed[feed.partition_id], position)
+            for feed, position in done
+            if self._reads(feed) and position > self._committed[feed.partition_id]
         }
         if not moves:
             return
@@ -277,7 +315,13 @@ class Consumer(MergedFeed):
         except BaseException:
             self._attempted = {each: move.after for each, move in moves.items()}
             raise
-        self._committed.update({each: move.after for each, move in moves.items() if each in self._committed})
+        for feed, position in done:
+            if self._reads(feed) and feed.partition_id in moves:
+                self._committed[feed.partition_id] = position
+
+    def _reads(self, feed: Feed) -> bool:
+        """Whether it has not been given up: a partition that is read anew is behind another position."""
+        return self._reading.get(feed.partition_id) is feed
 
     async def _learn(self) -> None:
         """Find out what became of a change whose outcome is not known."""
@@ -286,6 +330,13 @@ class Consumer(MergedFeed):
         for each, position in attempted.items():
             if each in self._committed and stored.get(each) == position:
                 self._committed[each] = position
+
+
+class _Done(NamedTuple):
+    """Up to where a consumer is done with what it reads."""
+
+    feed: Feed
+    position: int
 
 
 def _looked_at(task: "asyncio.Task[None]") -> None:

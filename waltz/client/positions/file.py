@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from waltz.client.errors import PositionConflictError, PositionsError
+from waltz.client.marks import Mark, request_id_of
 from waltz.client.positions.interface import Move, PositionStore
 from waltz.common.checksum import crc32
 
@@ -30,7 +31,7 @@ class FilePositions(PositionStore):
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._path = Path(path)
-        self._positions: dict[int, int] = {}
+        self._marks: dict[int, Mark] = {}
         self._lock: int | None = None
 
     async def load(self, cluster_key: str, partition_ids: Collection[int]) -> dict[int, int]:
@@ -48,7 +49,10 @@ class FilePositions(PositionStore):
             if not locked_before:
                 await self.close()
             raise
-        return {each: self._positions[each] for each in partition_ids if each in self._positions}
+        return {each: self._marks[each].transaction_id for each in partition_ids if each in self._marks}
+
+    def request_id(self, partition_id: int) -> bytes:
+        return self._marks[partition_id].request_id if partition_id in self._marks else b""
 
     async def save(self, cluster_key: str, moves: Mapping[int, Move]) -> None:
         """Change positions, all or none; they are on the disk when this returns.
@@ -56,12 +60,16 @@ class FilePositions(PositionStore):
         Raises ``PositionConflictError`` when one of them is not what it is expected to be, and ``OSError`` when the
         file cannot be written.
         """
-        conflicting = [each for each, move in moves.items() if self._positions.get(each) not in move]
+        present = {each: mark.transaction_id for each, mark in self._marks.items()}
+        conflicting = [each for each, move in moves.items() if present.get(each) not in move]
         if conflicting:
             raise PositionConflictError(conflicting, str(self._path))
-        positions = {**self._positions, **{each: move.after for each, move in moves.items()}}
-        await asyncio.to_thread(self._write, cluster_key, positions)
-        self._positions = positions
+        changed = {
+            each: Mark(move.after, move.request_id) for each, move in moves.items() if move.after != present.get(each)
+        }
+        marks = {**self._marks, **changed}
+        await asyncio.to_thread(self._write, cluster_key, marks)
+        self._marks = marks
 
     async def close(self) -> None:
         """Let other processes use it."""
@@ -75,11 +83,11 @@ class FilePositions(PositionStore):
         try:
             content = self._path.read_bytes()
         except FileNotFoundError:
-            self._positions = {}
+            self._marks = {}
             return
-        self._positions = self._decoded(content, cluster_key)
+        self._marks = self._decoded(content, cluster_key)
 
-    def _decoded(self, content: bytes, cluster_key: str) -> dict[int, int]:
+    def _decoded(self, content: bytes, cluster_key: str) -> dict[int, Mark]:
         damaged = (
             f"the positions in {self._path} are damaged; put a copy of the file back, or remove it and begin with "
             "`start` where the consumer is to go on"
@@ -90,18 +98,23 @@ class FilePositions(PositionStore):
             if document["crc32"] != crc32(_encoded(body)) or body["format"] != _FORMAT:
                 raise PositionsError(damaged)
             key = body["cluster"]
-            positions = {int(each): position for each, position in body["positions"].items()}
+            request_ids = body.get("requestIds", {})
+            marks = {
+                int(each): Mark(position, request_id_of(request_ids.get(each)))
+                for each, position in body["positions"].items()
+            }
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             raise PositionsError(damaged) from None
         if key != cluster_key:
             raise PositionsError(foreign(str(self._path), key, cluster_key))
-        return positions
+        return marks
 
-    def _write(self, cluster_key: str, positions: Mapping[int, int]) -> None:
+    def _write(self, cluster_key: str, marks: Mapping[int, Mark]) -> None:
         body = {
             "cluster": cluster_key,
             "format": _FORMAT,
-            "positions": {str(each): positions[each] for each in positions},
+            "positions": {str(each): mark.transaction_id for each, mark in marks.items()},
+            "requestIds": {str(each): mark.request_id.hex() for each, mark in marks.items() if mark.request_id},
         }
         temporary = self._path.with_name(self._path.name + ".new")
         with temporary.open("wb") as file:

@@ -21,6 +21,8 @@ class Move(NamedTuple):
     """What it is now; ``None``: there is none."""
     after: int
     """What it is to be."""
+    request_id: bytes = b""
+    """The request id of the transaction ``after``, as its record has it; empty where it is not known."""
 
 
 class PositionStore(ABC):
@@ -28,7 +30,8 @@ class PositionStore(ABC):
 
     Positions belong to the logs of one cluster, named by its key, and to one consumer, or the instances of one that
     share the partitions. They are changed by compare-and-set, so that of two that believe a partition to be theirs one
-    is told. :class:`waltz.FilePositions`, :class:`waltz.SqlitePositions`, :class:`waltz.SqlAlchemyPositions` and
+    is told: nothing moves on from a position that cannot be shown to be the consumer's own.
+    :class:`waltz.FilePositions`, :class:`waltz.SqlitePositions`, :class:`waltz.SqlAlchemyPositions` and
     :class:`waltz.ZooKeeperPositions` are such stores; a class of your own needs these methods.
 
     Examples:
@@ -67,9 +70,25 @@ class PositionStore(ABC):
     async def save(self, cluster_key: str, moves: Mapping[int, Move]) -> None:
         """Change positions, by partition; they are safe when this returns.
 
-        A position that is ``after`` already is as good. Raises ``PositionConflictError`` for partitions whose position
+        A position that is ``after`` already is as good. ``request_id`` of a move is kept beside it by a store that has
+        a place for it. Raises ``PositionConflictError`` for partitions whose position
         is neither: nothing is saved for these.
         """
+
+    def request_id(self, partition_id: int) -> bytes:
+        """The request id that stands beside the position that was loaded last; empty where there is none.
+
+        A consumer compares it with the log's: the log may have been put back from a backup, and have another
+        transaction of that id by now. A store that keeps none is never compared.
+        """
+        return b""
+
+    def take_conflicts(self) -> Collection[int]:
+        """The partitions in which a move was a conflict, beside those that :meth:`save` told of; each is told once.
+
+        The consumer reads them anew behind their stored positions.
+        """
+        return ()
 
     async def close(self) -> None:  # noqa: B027  # most have nothing to be closed
         """The consumer is closed; :meth:`load` begins anew."""

@@ -2,36 +2,54 @@
 
 import asyncio
 import importlib
+import logging
 import os
 import sqlite3
 from abc import abstractmethod
-from collections.abc import Collection, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager
 from typing import Any, Generic, TypeVar
 
 from waltz.client.databases import check_engine
 from waltz.client.errors import InvalidOperationError, PositionConflictError, PositionsError
+from waltz.client.marks import LAST, Execute, Mark, MarkTable, execute_text, execute_with
 from waltz.client.positions.file import foreign
 from waltz.client.positions.interface import Move, PositionStore
-from waltz.common.ids import NO_TRANSACTION
 from waltz.common.records import Record
+
+logger = logging.getLogger(__name__)
 
 TABLE = "waltz_positions"
 
 C = TypeVar("C")
 
+_COLUMNS = {
+    "CONSUMER": "VARCHAR(190) NOT NULL",
+    "PARTITION_ID": "INTEGER NOT NULL",
+    "CLUSTER_KEY": "VARCHAR(64) NOT NULL",
+}
+_PRIMARY_KEY = ("CONSUMER", "PARTITION_ID")
+
 
 class _SqlPositions(PositionStore, Generic[C]):
     """What the databases have in common; connections of type ``C`` are the application's own, too."""
 
-    def __init__(self, group: str, where: str) -> None:
+    _errors: tuple[type[Exception], ...]
+    """What the database raises."""
+    _twice: tuple[type[Exception], ...]
+    """What it raises for a row that is there already."""
+
+    def __init__(self, group: str, table: str, where: str, execute: Execute[C]) -> None:
         if not group or len(group) > 190:
             raise ValueError(f"the name of a group of consumers has 1 to 190 characters: {group!r}")
         self.group = group
         """Whose positions these are."""
         self._where = where
         self._cluster_key: str | None = None
+        self._marks = MarkTable(table, _COLUMNS, _PRIMARY_KEY, "TRANSACTION_ID", execute)
+        self._loaded: dict[int, Mark] = {}
         self._advanced: dict[int, int] = {}
+        self._conflicts: set[int] = set()
 
     async def load(self, cluster_key: str, partition_ids: Collection[int]) -> dict[int, int]:
         """The positions in these partitions, where there are any; makes the table if there is none.
@@ -39,16 +57,28 @@ class _SqlPositions(PositionStore, Generic[C]):
         Raises ``PositionsError`` when they are of another cluster, and what the database raises.
         """
         rows = await asyncio.to_thread(self._load)
-        others = {key for key, _, _ in rows} - {cluster_key}
+        others = {key for _, key, _ in rows} - {cluster_key}
         if others:
             raise PositionsError(foreign(f"{self._where}, group {self.group!r}", others.pop(), cluster_key))
         self._cluster_key = cluster_key
-        return {partition_id: position for _, partition_id, position in rows if partition_id in partition_ids}
+        for partition_id in partition_ids:
+            self._advanced.pop(partition_id, None)
+            self._conflicts.discard(partition_id)
+        self._loaded = {partition_id: mark for partition_id, _, mark in rows if partition_id in partition_ids}
+        return {partition_id: mark.transaction_id for partition_id, mark in self._loaded.items()}
+
+    def request_id(self, partition_id: int) -> bytes:
+        return self._loaded[partition_id].request_id if partition_id in self._loaded else b""
+
+    def take_conflicts(self) -> Collection[int]:
+        conflicts, self._conflicts = self._conflicts, set()
+        return conflicts
 
     async def save(self, cluster_key: str, moves: Mapping[int, Move]) -> None:
         """Change positions, all or none, in one database transaction.
 
-        One that :meth:`advance` has moved meanwhile is as good, and is moved on from there, but never back. Raises
+        Where :meth:`advance` was called, that moves the position: then it is only moved on from the last transaction
+        that it was called for, if that is what is stored, and nothing is changed where it is not (yet). Raises
         ``PositionConflictError`` when one of them is not what it is expected to be, and what the database raises.
         """
         await asyncio.to_thread(self._save, cluster_key, moves)
@@ -59,9 +89,10 @@ class _SqlPositions(PositionStore, Generic[C]):
         That is one transaction, or several of one partition without gaps, such as a batch. When the database
         transaction is committed, so is the position; then each of them has its effects exactly once.
 
-        Raises ``PositionConflictError`` when they are not the next ones, because they were applied before: roll back,
-        and go on. Raises ``ValueError`` when they have gaps or are of several partitions, ``InvalidOperationError``
-        before a consumer was opened with these positions, and what the database raises.
+        Raises ``PositionConflictError`` when they are not the next ones, because they, or some of them, were applied
+        before: roll back, and go on; the consumer reads the partition anew behind the stored position. Raises
+        ``ValueError`` when they have gaps or are of several partitions, ``InvalidOperationError`` before a consumer was
+        opened with these positions, and what the database raises.
         """
         several = [records] if isinstance(records, Record) else records
         first, last = several[0], several[-1]
@@ -70,63 +101,68 @@ class _SqlPositions(PositionStore, Generic[C]):
             raise ValueError("the transactions are not those of one partition without gaps")
         if self._cluster_key is None:
             raise InvalidOperationError("the positions were not loaded; open a consumer with them first")
-        move = Move(first.transaction_id - 1, last.transaction_id)
-        if not self._update(connection, self._values(self._cluster_key, partition_id, move)):
+        key = self._key(self._cluster_key, partition_id)
+        after = Mark(last.transaction_id, bytes(last.req_id))
+        self._advanced[partition_id] = max(last.transaction_id, self._advanced.get(partition_id, last.transaction_id))
+        if not self._marks.move(connection, key, first.transaction_id - 1, after):
+            self._conflicts.add(partition_id)
             raise PositionConflictError([partition_id], self._where)
-        self._advanced[partition_id] = max(last.transaction_id, self._advanced.get(partition_id, NO_TRANSACTION))
 
-    def _values(self, cluster_key: str, partition_id: int, move: Move) -> dict[str, object]:
-        return {
-            "consumer": self.group,
-            "partition": partition_id,
-            "cluster": cluster_key,
-            "before": move.before,
-            "after": move.after,
-        }
+    def _key(self, cluster_key: str, partition_id: int) -> dict[str, object]:
+        return {"CONSUMER": self.group, "PARTITION_ID": partition_id, "CLUSTER_KEY": cluster_key}
 
     @abstractmethod
-    def _load(self) -> list[tuple[str, int, int]]:
-        """Cluster key, partition and position."""
+    def _begin(self, *, writing: bool = False) -> AbstractContextManager[C]:
+        """A connection in a database transaction, which is committed at the end."""
 
     @abstractmethod
+    def _create(self) -> None:
+        """Make the table, or complete it, unless that has been done."""
+
+    def _load(self) -> list[tuple[int, str, Mark]]:
+        try:
+            self._create()
+        except self._errors as error:  # another consumer was faster, or this one may not change tables
+            with self._begin() as connection:
+                if not self._marks.look(connection):
+                    logger.warning("the %s cannot say which transactions positions are: %s", self._where, error)
+        with self._begin() as connection:
+            return self._marks.read_all(connection, {"CONSUMER": self.group}, ("PARTITION_ID", "CLUSTER_KEY"))
+
     def _save(self, cluster_key: str, moves: Mapping[int, Move]) -> None:
-        """In one transaction, by :meth:`_move_all`."""
+        for _ in range(len(moves) + 1):
+            try:
+                with self._begin(writing=True) as connection:
+                    moved_on = self._move_all(connection, cluster_key, moves)
+            except self._twice:
+                continue  # another consumer has just begun with one of them: its row is there now
+            for partition_id in moved_on:
+                self._advanced.pop(partition_id, None)
+            return
+        raise PositionConflictError(moves, self._where)
 
-    @abstractmethod
-    def _insert(self, connection: C, values: Mapping[str, object]) -> None:
-        """A row."""
-
-    @abstractmethod
-    def _update(self, connection: C, values: Mapping[str, object]) -> bool:
-        """Whether there was such a row."""
-
-    @abstractmethod
-    def _stored(self, connection: C, values: Mapping[str, object]) -> int | None:
-        """The position of a partition."""
-
-    def _move_all(self, connection: C, cluster_key: str, moves: Mapping[int, Move]) -> None:
-        conflicting = []
-        for partition_id, move in moves.items():
-            values = self._values(cluster_key, partition_id, move)
-            if move.before is not None and self._update(connection, values):
-                continue
-            stored = self._stored(connection, values)
-            if stored is None and move.before is None:
-                self._insert(connection, values)
-            elif stored is not None and self._has_advanced(partition_id, move, stored):
-                if stored < move.after and not self._update(connection, {**values, "before": stored}):
-                    conflicting.append(partition_id)
-            elif stored != move.after:
-                conflicting.append(partition_id)
+    def _move_all(self, connection: C, cluster_key: str, moves: Mapping[int, Move]) -> list[int]:
+        """Returns the partitions whose positions were changed."""
+        outcomes = {each: self._move(connection, cluster_key, each, move) for each, move in moves.items()}
+        conflicting = [each for each, moved in outcomes.items() if moved is None]
         if conflicting:
             raise PositionConflictError(conflicting, self._where)
+        return [each for each, moved in outcomes.items() if moved]
 
-    def _has_advanced(self, partition_id: int, move: Move, stored: int) -> bool:
-        """Whether the position is where :meth:`advance` may have left it.
-
-        Which of its database transactions have been committed is not known here, so this is anywhere up to the last.
-        """
-        return move.before is not None and move.before < stored <= self._advanced.get(partition_id, NO_TRANSACTION)
+    def _move(self, connection: C, cluster_key: str, partition_id: int, move: Move) -> bool | None:
+        """Whether a position was changed; ``None`` for a conflict."""
+        key, after = self._key(cluster_key, partition_id), Mark(move.after, move.request_id)
+        mark = self._marks.read(connection, key)
+        if mark is None:
+            if move.before is not None:
+                return None
+            self._marks.insert(connection, key, after)
+            return True
+        stored, advanced = mark.transaction_id, self._advanced.get(partition_id)
+        if stored == move.after or (advanced is not None and (stored < advanced or stored == advanced > move.after)):
+            return False  # below: what was advanced is not committed, and may have been rolled back
+        own = move.before if advanced is None else advanced
+        return True if stored == own and self._marks.move(connection, key, stored, after) else None
 
 
 class SqlitePositions(_SqlPositions[sqlite3.Connection]):
@@ -147,45 +183,23 @@ class SqlitePositions(_SqlPositions[sqlite3.Connection]):
         ```
     """
 
+    _errors = (sqlite3.Error,)
+    _twice = (sqlite3.IntegrityError,)
+
     def __init__(self, path: str | os.PathLike[str], group: str = "default") -> None:
-        super().__init__(group, f"table {TABLE} of {os.fspath(path)}")
+        super().__init__(group, TABLE, f"table {TABLE} of {os.fspath(path)}", execute_with(sqlite3.paramstyle))
         self._path = path
 
-    def _load(self) -> list[tuple[str, int, int]]:
+    @contextmanager
+    def _begin(self, *, writing: bool = False) -> Iterator[sqlite3.Connection]:
         with closing(sqlite3.connect(self._path)) as connection, connection:
-            connection.execute(
-                f"CREATE TABLE IF NOT EXISTS {TABLE} (CONSUMER VARCHAR(190) NOT NULL, PARTITION_ID INTEGER NOT NULL, "
-                "CLUSTER_KEY VARCHAR(64) NOT NULL, TRANSACTION_ID BIGINT NOT NULL, "
-                "PRIMARY KEY (CONSUMER, PARTITION_ID))"
-            )
-            return connection.execute(
-                f"SELECT CLUSTER_KEY, PARTITION_ID, TRANSACTION_ID FROM {TABLE} WHERE CONSUMER = ?",  # noqa: S608
-                (self.group,),
-            ).fetchall()
+            if writing:
+                connection.execute("BEGIN IMMEDIATE")
+            yield connection
 
-    def _save(self, cluster_key: str, moves: Mapping[int, Move]) -> None:
-        with closing(sqlite3.connect(self._path)) as connection, connection:
-            connection.execute("BEGIN IMMEDIATE")
-            self._move_all(connection, cluster_key, moves)
-
-    def _insert(self, connection: sqlite3.Connection, values: Mapping[str, object]) -> None:
-        statement = f"INSERT INTO {TABLE} VALUES (:consumer, :partition, :cluster, :after)"  # noqa: S608
-        connection.execute(statement, values)
-
-    def _update(self, connection: sqlite3.Connection, values: Mapping[str, object]) -> bool:
-        statement = (
-            f"UPDATE {TABLE} SET TRANSACTION_ID = :after WHERE CONSUMER = :consumer "  # noqa: S608
-            "AND PARTITION_ID = :partition AND CLUSTER_KEY = :cluster AND TRANSACTION_ID = :before"
-        )
-        return connection.execute(statement, values).rowcount == 1
-
-    def _stored(self, connection: sqlite3.Connection, values: Mapping[str, object]) -> int | None:
-        statement = (
-            f"SELECT TRANSACTION_ID FROM {TABLE} WHERE CONSUMER = :consumer "  # noqa: S608
-            "AND PARTITION_ID = :partition AND CLUSTER_KEY = :cluster"
-        )
-        row = connection.execute(statement, values).fetchone()
-        return None if row is None else int(row[0])
+    def _create(self) -> None:
+        with self._begin() as connection:
+            self._marks.create(connection)
 
 
 class SqlAlchemyPositions(_SqlPositions[Any]):
@@ -214,9 +228,9 @@ class SqlAlchemyPositions(_SqlPositions[Any]):
         """
         alchemy = importlib.import_module("sqlalchemy")  # an optional dependency, which the application has
         check_engine(alchemy, engine)
-        super().__init__(group, f"table {TABLE} of {engine.url.render_as_string()}")
-        self._alchemy = alchemy
         self._engine = engine
+        self._errors = (alchemy.exc.DBAPIError,)
+        self._twice = (alchemy.exc.IntegrityError,)
         self._table = alchemy.Table(
             TABLE,
             alchemy.MetaData(schema=schema),
@@ -224,51 +238,16 @@ class SqlAlchemyPositions(_SqlPositions[Any]):
             alchemy.Column("partition_id", alchemy.Integer, primary_key=True, autoincrement=False),
             alchemy.Column("cluster_key", alchemy.String(64), nullable=False),
             alchemy.Column("transaction_id", alchemy.BigInteger, nullable=False),
+            alchemy.Column(LAST.lower(), alchemy.String(80)),
         )
+        name = engine.dialect.identifier_preparer.format_table(self._table)
+        super().__init__(group, name, f"table {TABLE} of {engine.url.render_as_string()}", execute_text(alchemy))
 
-    def _load(self) -> list[tuple[str, int, int]]:
+    def _begin(self, *, writing: bool = False) -> AbstractContextManager[Any]:
+        begun: AbstractContextManager[Any] = self._engine.begin()
+        return begun
+
+    def _create(self) -> None:
         self._table.metadata.create_all(self._engine)
-        columns = self._table.c
-        query = self._alchemy.select(columns.cluster_key, columns.partition_id, columns.transaction_id)
-        with self._engine.connect() as connection:
-            rows = connection.execute(query.where(columns.consumer == self.group)).all()
-        return [(str(key), int(partition_id), int(position)) for key, partition_id, position in rows]
-
-    def _save(self, cluster_key: str, moves: Mapping[int, Move]) -> None:
-        with self._engine.begin() as connection:
-            self._move_all(connection, cluster_key, moves)
-
-    def _insert(self, connection: Any, values: Mapping[str, object]) -> None:
-        row = self._table.insert().values(
-            consumer=values["consumer"],
-            partition_id=values["partition"],
-            cluster_key=values["cluster"],
-            transaction_id=values["after"],
-        )
-        connection.execute(row)
-
-    def _update(self, connection: Any, values: Mapping[str, object]) -> bool:
-        if hasattr(connection, "run_sync"):
-            raise TypeError(
-                f"a {type(connection).__name__} is asynchronous; with a connection of that kind the call is "
-                "`await connection.run_sync(positions.advance, records)`"
-            )
-        update = (
-            self._table.update()
-            .where(self._row(values), self._table.c.transaction_id == values["before"])
-            .values(transaction_id=values["after"])
-        )
-        return bool(connection.execute(update).rowcount == 1)
-
-    def _stored(self, connection: Any, values: Mapping[str, object]) -> int | None:
-        query = self._alchemy.select(self._table.c.transaction_id).where(self._row(values))
-        position = connection.execute(query).scalar()
-        return None if position is None else int(position)
-
-    def _row(self, values: Mapping[str, object]) -> Any:
-        columns = self._table.c
-        return self._alchemy.and_(
-            columns.consumer == values["consumer"],
-            columns.partition_id == values["partition"],
-            columns.cluster_key == values["cluster"],
-        )
+        with self._begin() as connection:
+            self._marks.complete(connection)

@@ -172,7 +172,7 @@ class BlockingTable:
 
 
 class BlockingCursor:
-    """A named cursor for threads, one at a time."""
+    """A deprecated named cursor for threads, one at a time."""
 
     def __init__(self, cursor: NamedCursor, run: Run) -> None:
         self._cursor = cursor

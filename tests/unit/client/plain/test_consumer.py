@@ -12,9 +12,11 @@ import sqlalchemy
 import waltz
 from tests.unit.client.plain.reading import all_of
 from waltz.client.mock import MockDriver, MockServerPartition
+from waltz.client.mock.nodes import MockNodes
 from waltz.client.options import ClientOptions
 from waltz.client.plain.consumer import Consumer
 from waltz.client.positions.interface import Move, PositionStore
+from waltz.common.zk.client import ConnectionLossError, Stat
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -274,6 +276,137 @@ async def test_commits_beside_positions_in_the_transactions_of_the_application(
                 positions.advance(database, record)
         async with client.consume(positions, [0]) as consumer:
             assert consumer.positions == {0: 3}
+
+
+async def test_effects_that_were_rolled_back_are_not_passed_by(driver: MockDriver, tmp_path: Path) -> None:
+    """The consumer goes on after a roll-back, another one applies a part of it, and both commit."""
+    path = tmp_path / "application.sqlite"
+    one, two = waltz.SqlitePositions(path), waltz.SqlitePositions(path)
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("CREATE TABLE effects (id INTEGER)")
+
+        def apply(positions: waltz.SqlitePositions, batch: list[waltz.Record]) -> None:
+            database.executemany("INSERT INTO effects VALUES (?)", [(each.transaction_id,) for each in batch])
+            positions.advance(database, batch)
+
+        async with (
+            waltz.connect(driver) as client,
+            client.consume(one, [0]) as first,
+            client.consume(two, [0]) as second,
+        ):
+            batch = await first.next_batch()
+            apply(one, batch)
+            database.rollback()
+            await first.commit()
+            assert first.handed_out[0] > 9
+            apply(two, (await second.next_batch())[:10])
+            database.commit()
+            with pytest.raises(waltz.PositionConflictError):
+                apply(one, batch)
+            database.rollback()
+            await first.commit()
+            while first.handed_out[0] < 99:
+                apply(one, await first.next_batch())
+                database.commit()
+            await first.commit()
+            assert first.committed == {0: 99}
+        effects = [row[0] for row in database.execute("SELECT id FROM effects ORDER BY id")]
+    assert effects == list(range(100))
+
+
+async def test_after_a_conflict_the_partition_is_read_behind_the_stored_position(driver: MockDriver) -> None:
+    positions = MemoryPositions()
+    async with waltz.connect(driver) as client, client.consume(positions, [0, 1]) as consumer:
+        await all_of(consumer, 2 * 64)
+        positions.stored[0] = 80
+        with pytest.raises(waltz.PositionConflictError) as conflict:
+            await consumer.commit()
+        assert conflict.value.partition_ids == [0]
+        assert positions.stored == {0: 80, 1: 63}
+        assert consumer.committed == {0: 80, 1: 63}
+        rest = await all_of(consumer, 19 + 36)
+        assert [record.transaction_id for record in rest if record.partition_id == 0] == list(range(81, 100))
+        await consumer.commit()
+        assert positions.stored == {0: 99, 1: 99}
+
+
+async def test_a_partition_that_cannot_be_read_anew_at_present_is_tried_again(driver: MockDriver) -> None:
+    class Away(MemoryPositions):
+        away = False
+
+        async def load(self, cluster_key: str, partition_ids: object) -> dict[int, int]:
+            if self.away:
+                raise OSError("away")
+            return await super().load(cluster_key, partition_ids)
+
+    positions = Away()
+    async with waltz.connect(driver) as client, client.consume(positions, [0]) as consumer:
+        await all_of(consumer, 10)
+        positions.stored[0], positions.away = 80, True
+        for _ in range(2):
+            with pytest.raises(OSError, match="away"):
+                await (consumer.next_batch() if consumer.partition_ids == [] else consumer.commit())
+        positions.away = False
+        assert (await anext(consumer)).transaction_id == 81
+
+
+async def test_what_was_handed_out_before_a_conflict_is_not_committed_behind_it(driver: MockDriver) -> None:
+    """Not even by a commit that was waiting meanwhile."""
+    go_on = asyncio.Event()
+
+    class Slow(MemoryPositions):
+        async def save(self, cluster_key: str, moves: Mapping[int, Move]) -> None:
+            await go_on.wait()
+            await super().save(cluster_key, moves)
+
+    positions = Slow({0: -1})
+    async with waltz.connect(driver) as client, client.consume(positions, [0]) as consumer:
+        await all_of(consumer, 50)
+        commits = [asyncio.create_task(consumer.commit()) for _ in range(2)]
+        await asyncio.sleep(0)
+        positions.stored[0] = 9
+        go_on.set()
+        outcomes = await asyncio.gather(*commits, return_exceptions=True)
+        assert [type(each) for each in outcomes] == [waltz.PositionConflictError, type(None)]
+        assert positions.stored == {0: 9}
+        assert consumer.committed == {0: 9}
+
+
+async def test_consumers_that_begin_at_the_same_moment(driver: MockDriver) -> None:
+    class Late(MemoryPositions):
+        """Somebody else's first positions come between."""
+
+        async def load(self, cluster_key: str, partition_ids: object) -> dict[int, int]:
+            loaded = await super().load(cluster_key, partition_ids)
+            self.stored = self.stored or {0: 40}
+            return loaded
+
+    async with waltz.connect(driver) as client, client.consume(Late(), [0]) as consumer:
+        assert (await anext(consumer)).transaction_id == 41
+
+
+async def test_a_commit_after_one_that_was_lost_is_a_conflict_where_somebody_else_has_moved_on(
+    driver: MockDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with waltz.connect(driver) as client:
+        positions = [waltz.ZooKeeperPositions(client, "mails") for _ in range(2)]
+        async with client.consume(positions[0], [0]) as one, client.consume(positions[1], [0]) as other:
+            for each in (one, other):
+                while each.handed_out[0] < 99:
+                    await each.next_batch()
+            with monkeypatch.context() as patched:
+                patched.setattr(MockNodes, "set", lost)
+                with pytest.raises(ConnectionLossError):
+                    await one.commit({0: 50})
+            await other.commit({0: 90})
+            with pytest.raises(waltz.PositionConflictError):
+                await one.commit({0: 95})
+            assert one.committed == {0: 90}
+            assert (await anext(one)).transaction_id == 91
+
+
+async def lost(self: MockNodes, path: str, data: bytes | None, version: int = -1) -> Stat:
+    raise ConnectionLossError("lost")
 
 
 async def test_wrong_arguments(driver: MockDriver) -> None:

@@ -1,6 +1,8 @@
 """Positions in SQLite, by itself and through SQLAlchemy, and in PostgreSQL where it is installed."""
 
+import asyncio
 import sqlite3
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -13,6 +15,7 @@ from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from tests.unit.client.postgres import PostgresServer, find_postgres
 from waltz.client.databases import SqlAlchemyDatabase
 from waltz.client.errors import InvalidOperationError, PositionConflictError, PositionsError
+from waltz.client.marks import Mark, MarkTable
 from waltz.client.positions.interface import Move
 from waltz.client.positions.sql import TABLE, SqlAlchemyPositions, SqlitePositions
 from waltz.common.ids import ReqId
@@ -118,30 +121,116 @@ async def test_the_position_moves_in_the_transaction_of_the_application(tmp_path
                 positions.advance(connection, wrong)
 
 
-async def test_what_was_advanced_is_no_conflict_for_a_commit(engine: sqlalchemy.Engine | Path) -> None:
+async def test_a_commit_moves_nothing_that_advance_has_not_moved(engine: sqlalchemy.Engine | Path) -> None:
     positions = store(engine)
     await positions.load("key", [])
     await positions.save("key", {0: Move(None, -1)})
 
-    def advance(count: int) -> None:
+    def advance(first: int, count: int, *, commit: bool = True) -> None:
         if isinstance(positions, SqlitePositions):
             assert isinstance(engine, Path)
-            with closing(sqlite3.connect(engine)) as database, database:
-                positions.advance(database, records(0, 0, count))
+            with closing(sqlite3.connect(engine)) as database:
+                positions.advance(database, records(0, first, count))
+                if commit:
+                    database.commit()
         else:
             assert isinstance(engine, sqlalchemy.Engine)
-            with engine.begin() as connection:
-                positions.advance(connection, records(0, 0, count))
+            with engine.connect() as connection:
+                positions.advance(connection, records(0, first, count))
+                if commit:
+                    connection.commit()
 
-    advance(10)
+    async def stored() -> int:
+        return (await store(engine).load("key", [0]))[0]
+
+    advance(0, 10)
     await positions.save("key", {0: Move(-1, 4)})
-    assert await positions.load("key", [0]) == {0: 9}, "nothing goes back"
+    assert await stored() == 9, "nothing goes back"
     await positions.save("key", {0: Move(4, 19)})
-    assert await positions.load("key", [0]) == {0: 19}
+    assert await stored() == 19, "moved on from where it was advanced to"
     with pytest.raises(PositionConflictError):
         await positions.save("key", {0: Move(9, 15)})
+    advance(20, 10, commit=False)
+    await positions.save("key", {0: Move(19, 29)})
+    assert await stored() == 19, "what was rolled back is not passed by"
+    other = store(engine)
+    await other.load("key", [0])
+    await other.save("key", {0: Move(19, 22)})
     with pytest.raises(PositionConflictError):
-        advance(1)
+        advance(20, 10)
+    assert positions.take_conflicts() == {0}
+    assert not positions.take_conflicts()
+    await positions.save("key", {0: Move(29, 35)})
+    assert await stored() == 22
+    await other.save("key", {0: Move(22, 40)})
+    with pytest.raises(PositionConflictError):
+        await positions.save("key", {0: Move(29, 35)})
+    assert await positions.load("key", [0]) == {0: 40}
+    await positions.save("key", {0: Move(40, 41)})
+    assert await stored() == 41
+
+
+async def test_of_two_that_begin_at_the_same_moment_one_may_be_told(engine: sqlalchemy.Engine | Path) -> None:
+    async def begin(position: int) -> int | None:
+        positions = store(engine)
+        await positions.load("key", [0, 1])
+        together.wait()
+        try:
+            await positions.save("key", {0: Move(None, position), 1: Move(None, position)})
+        except PositionConflictError:
+            return None
+        return position
+
+    together = threading.Barrier(2)
+    outcomes = await asyncio.gather(*(asyncio.to_thread(asyncio.run, begin(position)) for position in (3, 4)))
+    (winner,) = [position for position in outcomes if position is not None]
+    assert await store(engine).load("key", [0, 1]) == {0: winner, 1: winner}
+
+
+async def test_a_row_that_somebody_else_has_made_meanwhile(
+    engine: sqlalchemy.Engine | Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As it is found where reading a row that is not there locks nothing."""
+    if isinstance(engine, Path):
+        pytest.skip("one at a time changes the database")
+    positions, other = store(engine), store(engine)
+    for each in (positions, other):
+        await each.load("key", [])
+    await other.save("key", {0: Move(None, 5)})
+    read, seen = MarkTable.read, 0
+
+    def before_it_was_there(self: MarkTable[Any], connection: Any, key: Any) -> Mark | None:
+        nonlocal seen
+        seen += 1
+        return None if seen % 2 else read(self, connection, key)
+
+    monkeypatch.setattr(MarkTable, "read", before_it_was_there)
+    with pytest.raises(PositionConflictError):
+        await positions.save("key", {0: Move(None, 4)})
+    await positions.save("key", {0: Move(None, 5)})
+
+
+async def test_a_table_from_before_positions_had_request_ids(engine: sqlalchemy.Engine | Path) -> None:
+    made = (
+        f"CREATE TABLE {TABLE} (CONSUMER VARCHAR(190) NOT NULL, PARTITION_ID INTEGER NOT NULL, CLUSTER_KEY "
+        "VARCHAR(64) NOT NULL, TRANSACTION_ID BIGINT NOT NULL, PRIMARY KEY (CONSUMER, PARTITION_ID))"
+    )
+    row = f"INSERT INTO {TABLE} VALUES ('mails', 0, 'key', 5)"
+    if isinstance(engine, Path):
+        with closing(sqlite3.connect(engine)) as database, database:
+            database.execute(made)
+            database.execute(row)
+    else:
+        with engine.begin() as connection:
+            connection.execute(sqlalchemy.text(made))
+            connection.execute(sqlalchemy.text(row))
+    positions = store(engine)
+    assert await positions.load("key", [0]) == {0: 5}
+    assert positions.request_id(0) == b""
+    await positions.save("key", {0: Move(5, 6, b"0123456789abcdef")})
+    again = store(engine)
+    assert await again.load("key", [0, 1]) == {0: 6}
+    assert (again.request_id(0), again.request_id(1)) == (b"0123456789abcdef", b"")
 
 
 async def test_the_same_with_sqlalchemy(engine: sqlalchemy.Engine | Path) -> None:

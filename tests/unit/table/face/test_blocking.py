@@ -122,6 +122,7 @@ def test_a_scan_that_is_left_gives_up_its_snapshot(table: BlockingTable) -> None
     assert not list(table._table._partition.store._snapshots)  # type: ignore[attr-defined]
 
 
+@pytest.mark.filterwarnings("ignore:NamedCursor is deprecated:DeprecationWarning")
 def test_cursors(client: waltz.blocking.Client) -> None:
     one, two = client.named_cursor("mails", 0), client.named_cursor("mails", 0)
     assert [one.read(), two.read()] == [-1, -1]

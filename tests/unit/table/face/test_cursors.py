@@ -11,7 +11,10 @@ from waltz.common.zk.client import ANY_VERSION, ConnectionLossError, Stat
 from waltz.table.errors import CursorConflict, TableError
 from waltz.table.face.cursors import NamedCursor
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = [
+    pytest.mark.timeout(60),
+    pytest.mark.filterwarnings("ignore:NamedCursor is deprecated:DeprecationWarning"),
+]
 
 PATH = "/mock/ext/cursor/mails/1"
 
@@ -66,7 +69,7 @@ async def test_one_of_two_consumers_is_told(client: waltz.Client, position: int)
         await one.advance(position)
     assert [await one.read(), await two.read()] == [position, position]
     await one.advance(7)
-    with pytest.raises(CursorConflict, match="/ext/cursor/mails/1 was moved to 7 by somebody else"):
+    with pytest.raises(CursorConflict, match="of partitions 1 were moved by another consumer; read it again"):
         await two.advance(8)
     assert await two.read() == 7
     await two.advance(8)
@@ -91,11 +94,22 @@ async def test_a_node_of_somebody_else_is_left_alone(
 ) -> None:
     await nodes.create(PATH, data)
     cursor = NamedCursor(client, "mails", 1)
-    with pytest.raises(TableError, match="does not hold a cursor"):
+    with pytest.raises(TableError, match="does not hold a position"):
         await cursor.read()
-    with pytest.raises(TableError, match="does not hold a cursor"):
+    with pytest.raises(TableError, match="does not hold a position"):
         await cursor.advance(1)
     assert (await nodes.get(PATH))[0] == data
+
+
+async def test_a_write_whose_answer_got_lost_is_moved_on_from(client: waltz.Client, nodes: LosingNodes) -> None:
+    cursor = NamedCursor(client, "mails", 1)
+    nodes.losing = True
+    with pytest.raises(ConnectionLossError):
+        await cursor.advance(3)
+    nodes.losing = False
+    await cursor.advance(4)
+    assert cursor.exists
+    assert await cursor.read() == 4
 
 
 @pytest.mark.parametrize("group", ["", ".", "..", "a/b", "a\n"])
@@ -107,3 +121,8 @@ async def test_names_that_no_node_can_have(client: waltz.Client, group: str) -> 
 async def test_there_is_no_cursor_without_a_partition(client: waltz.Client) -> None:
     with pytest.raises(ValueError, match="no partition 2; the cluster has 2"):
         NamedCursor(client, "mails", 2)
+
+
+async def test_it_says_what_to_use(client: waltz.Client) -> None:
+    with pytest.warns(DeprecationWarning, match=r"use waltz\.ZooKeeperPositions"):
+        NamedCursor(client, "mails", 0)
