@@ -2,9 +2,13 @@
 
 zlib is Python's own. Snappy (the raw block format), zstd and LZ4 (its frame format) come with the extra ``table`` and
 are loaded when they are first used.
+
+Whoever may append to a log chooses the sizes that envelopes announce. So a body gets memory as it is decompressed, and
+a size that the compressed bytes cannot make is refused before anything is loaded or reserved for it.
 """
 
 import enum
+import mmap
 import zlib
 from collections.abc import Callable
 from functools import cache
@@ -21,6 +25,11 @@ _WORTH = 0.9
 _ZLIB_LEVEL = 6
 _SIZE_FIELD_BYTES = 4
 
+_SMALL_BYTES = 64 << 10
+"""Of a body whose memory is reserved at once."""
+
+_ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
+
 
 class Codec(enum.IntEnum):
     """How the body of an envelope is compressed, by the number that stands in it."""
@@ -32,11 +41,15 @@ class Codec(enum.IntEnum):
     LZ4 = 4
 
 
+_MOST_PER_BYTE = {Codec.ZLIB: 1032, Codec.SNAPPY: 22, Codec.LZ4: 255}
+"""Bytes of a body that one compressed byte can stand for, by the formats. Frames of zstd tell the size of theirs."""
+
+
 class _Functions(NamedTuple):
     """What cramjam has for one codec."""
 
     compress: Callable[[bytes], bytes]
-    decompress_into: Callable[[bytes, bytearray], int]
+    decompress_into: Callable[[bytes, bytearray | mmap.mmap], int]
     error: type[Exception]
 
 
@@ -51,13 +64,18 @@ def compress(codec: Codec, body: bytes) -> bytes | None:
 def decompress(codec: Codec, data: bytes, size_bytes: int) -> bytes:
     """The body of ``size_bytes``, which the caller has found acceptable.
 
-    No more than that is reserved for it. Raises :class:`EnvelopeError` when the data is damaged or has another size,
-    and :class:`CodecUnavailableError`.
+    Memory is used for what the data decompresses to, not for what was announced.
+
+    Raises:
+        EnvelopeError: The data is damaged, or has another size.
+        CodecUnavailableError: The library is not installed.
     """
+    _check_possible(codec, data, size_bytes)
     if codec is Codec.ZLIB:
         return _decompress_zlib(data, size_bytes)
     functions = _functions(codec)
-    body = bytearray(size_bytes)
+    # The kernel gives a mapping its pages when they are written.
+    body = bytearray(size_bytes) if size_bytes <= _SMALL_BYTES else mmap.mmap(-1, size_bytes)
     try:
         written = functions.decompress_into(data, body)
     except functions.error as error:
@@ -65,6 +83,27 @@ def decompress(codec: Codec, data: bytes, size_bytes: int) -> bytes:
     if written != size_bytes:
         raise EnvelopeError(f"a body of {written} bytes, announced as {size_bytes}")
     return bytes(body)
+
+
+def _check_possible(codec: Codec, data: bytes, size_bytes: int) -> None:
+    """Refuse a size that the data cannot have."""
+    most = _zstd_content_bytes(data) if codec is Codec.ZSTD else _MOST_PER_BYTE[codec] * len(data)
+    if most is not None and size_bytes > most:
+        raise EnvelopeError(f"a body announced as {size_bytes} bytes; {len(data)} bytes of {codec.name} cannot hold it")
+
+
+def _zstd_content_bytes(data: bytes) -> int | None:
+    """What the frame says of its content; ``None`` when it says nothing."""
+    if len(data) == len(_ZSTD_MAGIC) or not data.startswith(_ZSTD_MAGIC):
+        return None
+    descriptor = data[len(_ZSTD_MAGIC)]
+    is_single_segment = bool(descriptor & 0x20)
+    size_field_bytes = (is_single_segment, 2, 4, 8)[descriptor >> 6]
+    if not size_field_bytes:
+        return None
+    start = len(_ZSTD_MAGIC) + 1 + (not is_single_segment) + (0, 1, 2, 4)[descriptor & 3]
+    size_bytes = int.from_bytes(data[start : start + size_field_bytes], "little")
+    return size_bytes + 256 if size_field_bytes == 2 else size_bytes
 
 
 def check_available(codec: Codec) -> None:

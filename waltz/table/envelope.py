@@ -13,14 +13,14 @@ from typing import NamedTuple, TypeAlias
 
 from waltz.common.ids import LONG_MIN
 from waltz.table.codecs import Codec, compress, decompress
-from waltz.table.errors import EnvelopeError
+from waltz.table.errors import CodecUnavailableError, EnvelopeError
 
 MARK = b"WT"
 VERSION = 1
 
 MAX_PREFIX_BYTES = 0x7FFF
 DEFAULT_MAX_BODY_BYTES = 64 << 20
-"""Of a decompressed body."""
+"""Of a decompressed body: the largest transaction (32 MiB), compressed by half."""
 
 NO_BOUND = LONG_MIN
 """In place of a bound of a sweep mark: it removes nothing."""
@@ -116,6 +116,28 @@ def decode(data: bytes, max_body_bytes: int = DEFAULT_MAX_BODY_BYTES) -> Envelop
     ``max_body_bytes`` when decompressed, and :class:`~waltz.table.errors.CodecUnavailableError`.
     """
     return decode_body(*body_of(data, max_body_bytes))
+
+
+def envelope_of(transaction_id: int, data: bytes, max_body_bytes: int = DEFAULT_MAX_BODY_BYTES) -> Envelope | None:
+    """What a transaction is to tables; ``None`` when its data is no envelope.
+
+    Raises:
+        CodecUnavailableError: The library of its codec is not installed; the error names the transaction.
+    """
+    try:
+        return decode(data, max_body_bytes)
+    except EnvelopeError:
+        return None
+    except CodecUnavailableError as error:
+        raise CodecUnavailableError(f"transaction {transaction_id} is compressed: {error}") from None
+
+
+def announced_body_bytes(data: bytes) -> int:
+    """The size that the body of an envelope is to have when decompressed; 0 for everything that is not compressed."""
+    start = _START.size + _BODY_SIZE.size
+    if len(data) < start or not data.startswith(MARK) or not data[_START.size - 1]:
+        return 0
+    return int.from_bytes(data[_START.size : start], "big")
 
 
 def body_of(data: bytes, max_body_bytes: int = DEFAULT_MAX_BODY_BYTES) -> tuple[bytes, int]:

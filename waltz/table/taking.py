@@ -2,8 +2,7 @@
 
 from typing import NamedTuple
 
-from waltz.table.envelope import DEFAULT_MAX_BODY_BYTES, Batch, decode
-from waltz.table.errors import EnvelopeError
+from waltz.table.envelope import DEFAULT_MAX_BODY_BYTES, Batch, Envelope, envelope_of
 from waltz.table.rows import TableRow, Version
 
 
@@ -25,11 +24,16 @@ class Taken(NamedTuple):
 
 
 def rows_of(transaction_id: int, data: bytes, max_body_bytes: int = DEFAULT_MAX_BODY_BYTES) -> list[TableRow]:
-    """The rows that a transaction wrote; none if it is something else."""
-    try:
-        envelope = decode(data, max_body_bytes)
-    except EnvelopeError:
-        return []
+    """The rows that a transaction wrote; none if it is something else.
+
+    Raises:
+        CodecUnavailableError: The library of its codec is not installed.
+    """
+    return rows_in(transaction_id, envelope_of(transaction_id, data, max_body_bytes))
+
+
+def rows_in(transaction_id: int, envelope: Envelope | None) -> list[TableRow]:
+    """The rows of a transaction that is that envelope; none if it is no batch."""
     if not isinstance(envelope, Batch):
         return []
     written_at_ms = envelope.written_at_ms

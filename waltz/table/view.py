@@ -4,8 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from waltz.table.ages import NO_AGES, Ages, is_expired
-from waltz.table.envelope import DEFAULT_MAX_BODY_BYTES, Batch, SweepMark, decode
-from waltz.table.errors import EnvelopeError
+from waltz.table.envelope import DEFAULT_MAX_BODY_BYTES, Batch, Envelope, SweepMark, envelope_of
 from waltz.table.rows import (
     TableRow,
     is_tombstone,
@@ -48,7 +47,7 @@ class KeyRange(NamedTuple):
 
 
 def steps(
-    records: Iterable[tuple[int, bytes]],
+    records: Iterable[tuple[int, bytes | Envelope | None]],
     after: int,
     *,
     max_body_bytes: int = DEFAULT_MAX_BODY_BYTES,
@@ -56,20 +55,21 @@ def steps(
 ) -> Iterator[Changes | Removal]:
     """What a store has to do for consecutive transactions behind ``after``, given as ids and data.
 
-    A transaction is whole in one step. Raises :class:`~waltz.table.errors.CodecUnavailableError` behind the steps
+    In place of data stands the envelope where that is known, or ``None`` where there is none. A transaction is whole
+    in one step. Raises :class:`~waltz.table.errors.CodecUnavailableError` behind the steps
     before the transaction that cannot be read.
     """
     folded = _Fold(after)
     for transaction_id, data in records:
         try:
-            envelope = decode(data, max_body_bytes)
-        except EnvelopeError:
-            folded.skip(transaction_id)
-            continue
+            envelope = envelope_of(transaction_id, data, max_body_bytes) if isinstance(data, bytes) else data
         except BaseException:
             if folded.applied > folded.after:
                 yield folded.changes()
             raise
+        if envelope is None:
+            folded.skip(transaction_id)
+            continue
         if isinstance(envelope, Batch):
             folded.add(transaction_id, envelope)
             if folded.count < max_rows:

@@ -1,5 +1,6 @@
 """The layout byte by byte, round trips, and everything that is no envelope."""
 
+import sys
 import tracemalloc
 
 import pytest
@@ -8,9 +9,20 @@ from hypothesis import strategies as st
 
 from tests.unit.table.strategies import LONG_MAX, envelopes
 from waltz.common.ids import LONG_MIN
+from waltz.table import codecs
 from waltz.table.codecs import Codec
-from waltz.table.envelope import Batch, Envelope, Row, SweepMark, Truncate, decode, encode
-from waltz.table.errors import EnvelopeError
+from waltz.table.envelope import (
+    Batch,
+    Envelope,
+    Row,
+    SweepMark,
+    Truncate,
+    announced_body_bytes,
+    decode,
+    encode,
+    envelope_of,
+)
+from waltz.table.errors import CodecUnavailableError, EnvelopeError
 
 START = "5754 01 00 "
 WRITTEN_AT = "0000018bcfe56800 "
@@ -174,6 +186,29 @@ def test_what_nobody_would_read_is_not_written() -> None:
             encode(envelope, codec, max_body_bytes=1000)
     with pytest.raises(EnvelopeError, match="more than 1000"):
         decode(encode(envelope, Codec.ZLIB), max_body_bytes=1000)
+
+
+def test_the_size_of_a_body_is_known_before_it_is_read() -> None:
+    envelope = Batch(0, [Row(b"", b"k", bytes(1000))])
+    assert announced_body_bytes(encode(envelope)) == 0
+    for codec in (Codec.ZLIB, Codec.SNAPPY, Codec.ZSTD, Codec.LZ4):
+        assert announced_body_bytes(encode(envelope, codec)) == len(encode(envelope)) - 4
+    for data in (b"", b"WT", b"WT\x01\x01\x00\x00\x00", b"anything else that is no envelope"):
+        assert announced_body_bytes(data) == 0
+
+
+def test_a_transaction_is_an_envelope_or_none() -> None:
+    assert envelope_of(3, encode(Truncate(7))) == Truncate(7)
+    assert envelope_of(3, b"anything") is None
+    assert envelope_of(3, encode(Batch(0, [Row(b"", b"k", bytes(1000))]), Codec.ZLIB), max_body_bytes=100) is None
+
+
+def test_a_codec_that_is_missing_is_named_with_the_transaction(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = encode(Batch(0, [Row(b"", b"k", bytes(1000))]), Codec.ZSTD)
+    monkeypatch.setitem(sys.modules, "cramjam", None)
+    codecs._functions.cache_clear()
+    with pytest.raises(CodecUnavailableError, match="transaction 3 is compressed: the codec zstd needs cramjam: pip"):
+        envelope_of(3, data)
 
 
 def test_the_longest_prefix_goes() -> None:

@@ -11,7 +11,9 @@ from operator import itemgetter
 from waltz.client.errors import ClientClosedError
 from waltz.client.plain.client import Client
 from waltz.common.records import Record
-from waltz.table.errors import TableError
+from waltz.table.envelope import Envelope, announced_body_bytes
+from waltz.table.errors import CodecUnavailableError, TableError
+from waltz.table.face.decoding import LOOP_BYTES, decoded
 from waltz.table.stores.interface import Changes, Store
 from waltz.table.view import steps
 
@@ -46,7 +48,9 @@ class Follower:
     async def reached(self, transaction_id: int) -> None:
         """Return when the store holds the effect of that transaction.
 
-        Raises :class:`TableError` when the view has stopped, wherever that was, with what stopped it as its cause.
+        Raises:
+            TableError: The view has stopped, wherever that was; what stopped it is the cause.
+            CodecUnavailableError: It has stopped at an envelope of a codec that is not installed.
         """
         task = self._task
         if task is None or task.done():  # also for what the store has: it would be given for the present state for ever
@@ -63,8 +67,18 @@ class Follower:
                 await self._apply(records)
 
     async def _apply(self, records: Sequence[Record]) -> None:
-        pairs = [(record.transaction_id, record.data) for record in records]
-        for step in steps(pairs, self._store.progress.applied, max_body_bytes=self._max_body_bytes):
+        small: list[tuple[int, bytes]] = []
+        for transaction_id, data in ((record.transaction_id, record.data) for record in records):
+            if announced_body_bytes(data) <= LOOP_BYTES:
+                small.append((transaction_id, data))
+                continue
+            await self._write(small)
+            small = []
+            await self._write([(transaction_id, await decoded(transaction_id, data, self._max_body_bytes))])
+        await self._write(small)
+
+    async def _write(self, transactions: Sequence[tuple[int, bytes | Envelope | None]]) -> None:
+        for step in steps(transactions, self._store.progress.applied, max_body_bytes=self._max_body_bytes):
             if isinstance(step, Changes):
                 self._store.apply(step)
             else:
@@ -97,6 +111,7 @@ class Follower:
         if self._task is not None and self._task.done():
             with contextlib.suppress(asyncio.CancelledError):
                 cause = self._task.exception()
-        error = TableError(f"the view of partition {self._partition_id} has stopped: {cause or 'it is closed'}")
+        kind = CodecUnavailableError if isinstance(cause, CodecUnavailableError) else TableError
+        error = kind(f"the view of partition {self._partition_id} has stopped: {cause or 'it is closed'}")
         error.__cause__ = cause
         return error

@@ -12,6 +12,7 @@ from waltz.table.codecs import Codec
 from waltz.table.envelope import Batch, Envelope, encode
 from waltz.table.errors import StoreError
 from waltz.table.face.configured import Configured, check_enabled
+from waltz.table.face.decoding import LOOP_BYTES
 from waltz.table.face.follower import Follower
 from waltz.table.properties import PartitionProperties
 from waltz.table.stores.directory import StoreIdentity
@@ -21,8 +22,6 @@ from waltz.table.view import Reading
 
 TIMEOUT_S = 30.0
 DEFAULT_STORE = "memory"
-_LOOP_BYTES = 64 << 10
-"""More is not compressed on the event loop."""
 
 
 def system_clock() -> int:
@@ -121,7 +120,7 @@ class TablePartition:
         codec, max_body_bytes = self.properties.codec, self.properties.max_body_bytes
         if codec is Codec.NONE or not isinstance(envelope, Batch):
             return encode(envelope, codec, max_body_bytes)
-        if sum(len(row.key) + len(row.value or b"") for row in envelope.rows) <= _LOOP_BYTES:
+        if sum(len(row.key) + len(row.value or b"") for row in envelope.rows) <= LOOP_BYTES:
             return encode(envelope, codec, max_body_bytes)
         return await asyncio.to_thread(encode, envelope, codec, max_body_bytes)
 

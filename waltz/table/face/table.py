@@ -16,6 +16,7 @@ from waltz.client.plain.client import Client
 from waltz.common.records import Record
 from waltz.table.envelope import Batch, Row, Truncate
 from waltz.table.errors import VersionConflict
+from waltz.table.face.decoding import decoded
 from waltz.table.face.locks import TABLE_LOCK, locks_of_batch
 from waltz.table.face.partition import TIMEOUT_S, TablePartition, in_time, system_clock
 from waltz.table.face.sweeping import SweepCheck, check_sweep, present_mark
@@ -25,7 +26,7 @@ from waltz.table.limits import check_rows
 from waltz.table.properties import PartitionProperties
 from waltz.table.rows import TableRow, Version
 from waltz.table.stores.interface import Snapshot
-from waltz.table.taking import Taken, rows_of
+from waltz.table.taking import Taken, rows_in
 from waltz.table.view import KeyRange
 
 _YIELD_ROWS = 256
@@ -341,7 +342,7 @@ class Table:
         async with self._partition.client.feed_batches(self._partition.partition_id, after=after, until=until) as feed:
             async for records in feed:
                 for record in records:
-                    rows += self._taken(record, prefix)
+                    rows += await self._taken(record, prefix)
                     after = record.transaction_id
                     if len(rows) >= limit:
                         return Taken(rows, after, at_end=after >= mark)
@@ -356,9 +357,10 @@ class Table:
         """
         async with self._partition.client.feed_batches(self._partition.partition_id, after=after, until=until) as feed:
             async for records in feed:
-                rows = [row for record in records for row in self._taken(record, prefix)]
+                rows = [row for record in records for row in await self._taken(record, prefix)]
                 yield Taken(rows, records[-1].transaction_id, at_end=False)
 
-    def _taken(self, record: Record, prefix: bytes | None) -> list[TableRow]:
-        rows = rows_of(record.transaction_id, record.data, self.properties.max_body_bytes)
+    async def _taken(self, record: Record, prefix: bytes | None) -> list[TableRow]:
+        transaction_id = record.transaction_id
+        rows = rows_in(transaction_id, await decoded(transaction_id, record.data, self.properties.max_body_bytes))
         return rows if prefix is None else [row for row in rows if row.prefix == prefix]

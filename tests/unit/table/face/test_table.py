@@ -1,6 +1,7 @@
 """The face over a cluster in memory: reads after writes, conditions, transactions, takes, and views that stop."""
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -11,8 +12,17 @@ import waltz
 from tests.unit.table.stores.cases import KEEPING
 from waltz.client.errors import NotAppendedError
 from waltz.client.mock import MockDriver, MockServerPartition
-from waltz.table.envelope import Row
-from waltz.table.errors import KeyTooLongError, PropertiesError, StoreError, TableError, VersionConflict
+from waltz.table import codecs
+from waltz.table.codecs import Codec
+from waltz.table.envelope import Batch, Row, encode
+from waltz.table.errors import (
+    CodecUnavailableError,
+    KeyTooLongError,
+    PropertiesError,
+    StoreError,
+    TableError,
+    VersionConflict,
+)
 from waltz.table.face.sweeping import SweepCheck
 from waltz.table.face.table import Table
 from waltz.table.face.transaction import TableTransaction
@@ -412,6 +422,40 @@ async def test_codecs_of_one_partition_may_differ(client: waltz.Client, row_type
         await table.put(b"large", b"v" * 100_000)
         found = await table.get([b"plain", b"small", b"large"], fresh=True)
         assert values(found) == [b"v", b"v" * 1000, b"v" * 100_000]
+
+
+async def test_large_compressed_bodies_keep_their_place_in_the_log(
+    client: waltz.Client, table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are read in threads, and what failed there is skipped like anything else."""
+    large = [Row(b"", b"k", b"large" * 40_000)]
+    await client.append(0, b"WT\x01\x04" + (64 << 20).to_bytes(4, "big") + b"\x00")
+    await client.append(0, encode(Batch(7, [Row(b"", b"k", b"small")])))
+    await client.append(0, encode(Batch(7, large), Codec.ZSTD))
+    await client.append(0, b"WT\x01\x04" + (1 << 20).to_bytes(4, "big") + bytes(200_000))
+    await client.append(0, encode(Batch(7, [Row(b"", b"last", b"")])))
+    assert values(await table.get([b"k", b"last"], fresh=True)) == [large[0].value, b""]
+    assert table._partition.store.progress == (4, 2, 0, 2)
+    assert [row.version for row in (await table.take(-1)).rows] == [Version(1, 0), Version(2, 0), Version(4, 0)]
+
+
+async def test_a_codec_that_a_reader_lacks_is_named(
+    client: waltz.Client, table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By every call; a size that is impossible needs no library to be skipped."""
+    await table.put(b"k", b"v")
+    await table.refresh()
+    data = encode(Batch(7, [Row(b"", b"k", b"v" * 1000)]), Codec.LZ4)
+    monkeypatch.setitem(sys.modules, "cramjam", None)
+    codecs._functions.cache_clear()
+    await client.append(0, b"WT\x01\x04" + (64 << 20).to_bytes(4, "big") + b"\x00")
+    await table.refresh()
+    await client.append(0, data)
+    for read in (table.refresh, lambda: table.get([b"k"]), lambda: table.take(-1), lambda: anext(table.follow(-1))):
+        with pytest.raises(CodecUnavailableError, match="transaction 2 .* the codec lz4 needs cramjam: pip install"):
+            await read()
+    with pytest.raises(CodecUnavailableError, match="zstd needs cramjam"):
+        Table(client, 0, changed(TABLE, {"rowType": "zstd"}))
 
 
 async def test_a_closed_table_says_so(client: waltz.Client) -> None:
