@@ -28,7 +28,7 @@ from waltz.client.context import WaltzClientCallbacks
 from waltz.client.engine.partition.mount_states import State
 from waltz.client.transaction import Transaction
 from waltz.common.net import channel
-from waltz.server.store.replica.replica_view import ReplicaStatus
+from waltz.common.replica_states import ReplicaStatus
 
 GROUPS = 3
 """Replicas of a partition: one in each group of storages."""

@@ -123,7 +123,7 @@ class ServerPartition:
         self._proof: asyncio.Task[None] | None = None
         self._confirmed_marks = ConfirmedMarks(partition_id, self._confirmed_mark, options.max_undecided_count)
         self._leaving = AppendFailure.MOVED
-        self._farthest_claim: FeedRequest | MountRequest | None = None
+        self._farthest_claim: AnyFeedRequest | MountRequest | None = None
         self._claimant = ""
         self._feed = Feed(
             partition_id, feed_cache, self._read_headers, metrics.feed_cache_miss.mark, random_source, metrics.feed_lag
@@ -583,7 +583,7 @@ class ServerPartition:
 
     def _note_claim(self, pending: Pending) -> None:
         """A client has applied more than the log was proved to hold."""
-        claim, farthest = cast("FeedRequest | MountRequest", pending.request), self._farthest_claim
+        claim, farthest = cast("AnyFeedRequest | MountRequest", pending.request), self._farthest_claim
         if farthest is None or claim.client_high_water_mark > farthest.client_high_water_mark:
             self._farthest_claim, self._claimant = claim, f"client {pending.link.channel.peer}"
             self._log_quietly.warning("partition %d: %s", self.partition_id, self.warnings[-1])

@@ -6,9 +6,10 @@ Histograms are of all partitions of a server together: a thousand times their bu
 from collections.abc import Callable, Mapping, Sequence
 
 from waltz.common.metrics.registry import Description, Gauge, GaugeForm, MetricId, Registry
+from waltz.common.replica_states import ReplicaStatus
 from waltz.server.feeding.feed import Feed
 from waltz.server.partition.latency_counts import LatencyCounts
-from waltz.server.store.replica.replica_view import ReplicaStatus, ReplicaView
+from waltz.server.store.replica.replica_view import ReplicaView
 
 SERVER_GROUP = "waltz-server"
 

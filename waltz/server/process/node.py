@@ -20,6 +20,7 @@ from waltz.common.net.limits import listener_limits, traffic_limits
 from waltz.common.net.listener import Listener
 from waltz.common.net.port_metrics import watch_ports
 from waltz.common.net.tls import client_context, server_context
+from waltz.common.replica_states import REMEDIES
 from waltz.common.version import installed_version
 from waltz.common.wire.append_request import APPEND_REQUEST_TYPE
 from waltz.common.wire.frames import CLIENT_SERVER
@@ -325,9 +326,7 @@ class WaltzServer:
         healthy = zookeeper and all(partitions.values())
         document: dict[str, Json] = {"healthy": healthy, "zookeeper": zookeeper, "partitions": partitions}
         replicas: dict[str, Json] = {
-            str(partition_id): {
-                view.storage: {"state": view.status.value, "lag": view.lag_transactions} for view in views
-            }
+            str(partition_id): {view.storage: _replica(view) for view in views}
             for partition_id, views in sorted(self._replica_views().items())
             if under_replicated(views)
         }
@@ -407,6 +406,14 @@ class WaltzServer:
                 for partition_id in partition_ids:
                     replicas.setdefault(partition_id, []).append(storage)
         return dict(sorted(replicas.items()))
+
+
+def _replica(view: ReplicaView) -> dict[str, Json]:
+    """A replica in the document about health, and what to do about it."""
+    document: dict[str, Json] = {"state": view.status.value, "lag": view.lag_transactions}
+    if view.status in REMEDIES:
+        document["do"] = str(REMEDIES[view.status])
+    return document
 
 
 def _storages(assignments: ReplicaAssignments) -> set[str]:

@@ -8,7 +8,8 @@ import logging
 from collections.abc import Container, Sequence
 from typing import NamedTuple
 
-from waltz.server.store.replica.replica_view import ReplicaStatus, ReplicaView
+from waltz.common.replica_states import ReplicaStatus
+from waltz.server.store.replica.replica_view import ReplicaView
 
 _LEVELS = {ReplicaStatus.CURRENT: logging.INFO, ReplicaStatus.REFUSED: logging.ERROR}
 """All other states are warnings."""
@@ -17,9 +18,11 @@ _MEANING = {
     ReplicaStatus.CURRENT: "is current",
     ReplicaStatus.LAGGING: "is lagging",
     ReplicaStatus.COPYING: "is copying",
+    ReplicaStatus.BEHIND: "is behind",
     ReplicaStatus.BARRED: "is barred until the next session",
     ReplicaStatus.AWAY: "is away",
     ReplicaStatus.REFUSED: "is refused",
+    ReplicaStatus.OFFLINE: "is offline",
 }
 
 

@@ -11,6 +11,7 @@ from waltz.common.errors import WaltzError
 from waltz.common.ids import NO_TRANSACTION
 from waltz.common.metrics.registry import GaugeForm, Registry
 from waltz.common.records import Record
+from waltz.common.storage_health import StorageHealth
 from waltz.common.wire.structures import SessionInfo
 from waltz.storage.disk.clean_stop import CleanPartition
 from waltz.storage.disk.control_file import ControlFile
@@ -79,6 +80,7 @@ class StorageManager:
         registry.gauge(GROUP, f"{GROUP}-scanned-bytes", lambda: self.scrubber.scanned_bytes, GaugeForm(counts=True))
         self.findings = Findings(self.partitions, directory, files, registry)
         """What is known to be wrong with files and disk."""
+        registry.gauge(GROUP, f"{GROUP}-health", lambda: {**self.health().problems()})
 
     @classmethod
     async def open(
@@ -146,6 +148,11 @@ class StorageManager:
         """The assigned partitions that do not work, with the reason."""
         failed = {partition_id: each.failure for partition_id, each in self.partitions.items() if each.failure}
         return {**self._broken, **failed}
+
+    def health(self) -> StorageHealth:
+        """Everything that an operator has to do something about."""
+        findings = self.findings
+        return StorageHealth(self.out_of_service(), findings.damaged(), findings.stalled(), findings.disk_problem())
 
     # Administration
 
@@ -303,7 +310,7 @@ class StorageManager:
         if partition is not None and partition.failure is not None:
             raise StorageError(
                 f"partition {partition_id} is out of service, not damaged ({partition.failure}); "
-                "check the disk, then assign the partition anew"
+                "check the disk, then run waltz storage sync-partitions"
             )
 
     async def close(self) -> None:

@@ -20,6 +20,8 @@ from waltz.common.net.limits import RESERVED_FILES, listener_limits, raise_open_
 from waltz.common.net.listener import Listener
 from waltz.common.net.port_metrics import watch_ports
 from waltz.common.net.tls import server_context
+from waltz.common.replica_states import RUNBOOK
+from waltz.common.storage_health import find_ailments
 from waltz.common.version import installed_version
 from waltz.common.wire.frames import STORAGE, STORAGE_ADMIN
 from waltz.common.zk.client import ConnectionLossError, NoNodeError, SessionExpiredError, ZooKeeper
@@ -166,21 +168,34 @@ class StorageNode:
         return self._http_server.port if self._http_server is not None else None
 
     def health(self) -> tuple[bool, Json]:
-        """Healthy unless something has to be done about a partition or the disk. The body has the original's form."""
-        manager, findings = self.manager, self.manager.findings
-        problems: dict[str, Json] = {
-            "outOfService": {str(key): text for key, text in manager.out_of_service().items()},
-            "damaged": {str(key): text for key, text in findings.damaged().items()},
-            "stalled": {str(key): text for key, text in findings.stalled().items()},
-            "disk": findings.disk_problem(),
+        """Healthy unless something has to be done about a partition or the disk.
+
+        The body has the original's check, whose message is JSON in a string, and the same beside it in plain JSON.
+        """
+        health = self.manager.health()
+        problems: dict[str, Json] = {**health.problems()}
+        notes: dict[str, Json] = {
+            name: list(partition_ids) for name, partition_ids in self.manager.findings.notes().items()
         }
-        problems = {name: value for name, value in problems.items() if value}
-        notes: dict[str, Json] = {name: list(partition_ids) for name, partition_ids in findings.notes().items()}
         message: dict[str, Json] = {"storage": "false" if problems else "true", **problems}
         if notes:
             message["notes"] = notes
         check: dict[str, Json] = {"healthy": not problems, "message": to_json(message)}
-        return not problems, {"storage-health-check": check}
+        ailments = find_ailments(health, f"HOST:{self.admin_port}")
+        storage: dict[str, Json] = {
+            "healthy": not problems,
+            "problems": [
+                {
+                    "problem": ailment.text,
+                    "partitions": list(ailment.partition_ids),
+                    "do": ailment.remedy.do,
+                    "runbook": f"{RUNBOOK}#{ailment.remedy.section}",
+                }
+                for ailment in ailments
+            ],
+            "notes": notes,
+        }
+        return not problems, {"storage-health-check": check, "storage": storage}
 
     async def close(self) -> None:
         """Close partitions, connections, files and HTTP. What is queued is answered; may be called twice."""

@@ -580,8 +580,8 @@ class StoragePartition:
         if self._failure is None:
             self._failure = str(error)
             logger.critical(
-                "partition %d is out of service, because a write or sync of its files failed (%s): check the disk, then"
-                " restart the node or assign the partition anew; its other replicas serve it meanwhile",
+                "partition %d is out of service, because a write or sync of its files failed (%s): check the disk, and"
+                " make room if it is full; then run waltz storage sync-partitions; other replicas serve it meanwhile",
                 self.partition_id,
                 error,
             )
@@ -600,7 +600,8 @@ class StoragePartition:
         if self._failure is None:
             self._failure = self._dead
             logger.critical(
-                "%s; restart the node or assign the partition anew; its other replicas serve it meanwhile", self._dead
+                "%s; run waltz storage sync-partitions to open it anew; its other replicas serve it meanwhile",
+                self._dead,
             )
         for _function, future in self._maintenance:
             if not future.done():

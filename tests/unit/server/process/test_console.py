@@ -9,11 +9,12 @@ import pytest
 from tests.unit.common.net.test_http import get
 from tests.unit.server.process.test_node import PARTITIONS, ROOT, Cluster, NodeLog, until
 from tests.unit.server.process.test_node import cluster as cluster  # the fixture
+from waltz.common.replica_states import ReplicaStatus
 from waltz.console import surveyor
 from waltz.console.history import STEPS
 from waltz.server.partition.latency_counts import LatencyCounts
 from waltz.server.process.console import Sampler
-from waltz.server.store.replica.replica_view import ReplicaStatus, ReplicaView
+from waltz.server.store.replica.replica_view import ReplicaView
 
 
 class FakePartition:

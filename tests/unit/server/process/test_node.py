@@ -15,13 +15,14 @@ from waltz.common.config.schemas import ServerConfig, TlsConfig
 from waltz.common.errors import WaltzError
 from waltz.common.ids import Endpoint
 from waltz.common.metrics.exposition import prometheus_text
+from waltz.common.replica_states import REMEDIES, ReplicaStatus
 from waltz.common.zk import store_admin
 from waltz.server.process import node, replica_rounds
 from waltz.server.process.node import WaltzServer
 from waltz.server.store.connections import ConnectFunction, StorageRpc
 from waltz.server.store.interface import LogListener, StoreOptions
 from waltz.server.store.memory import MemoryAccount
-from waltz.server.store.replica.replica_view import ReplicaStatus, ReplicaView
+from waltz.server.store.replica.replica_view import ReplicaView
 
 ROOT = "/cluster"
 PARTITIONS = 3
@@ -248,7 +249,10 @@ async def test_replicas_that_do_not_follow_are_shown_and_logged(
     assert healthy
     assert isinstance(document, dict)
     assert document["server-health-check"]["underReplicated"] == {
-        "1": {"s1:6000": {"state": "current", "lag": 0}, "s2:6000": {"state": "lagging", "lag": 812}}
+        "1": {
+            "s1:6000": {"state": "current", "lag": 0},
+            "s2:6000": {"state": "lagging", "lag": 812, "do": str(REMEDIES[ReplicaStatus.LAGGING])},
+        }
     }
     text = prometheus_text(server.registry)
     for line in (

@@ -5,8 +5,9 @@ import logging
 from hypothesis import given
 from hypothesis import strategies as st
 
+from waltz.common.replica_states import ReplicaStatus
 from waltz.server.process.replica_journal import ReplicaJournal, under_replicated
-from waltz.server.store.replica.replica_view import ReplicaStatus, ReplicaView
+from waltz.server.store.replica.replica_view import ReplicaView
 
 A, B, C = ("a:6000", "b:6000", "c:6000")
 

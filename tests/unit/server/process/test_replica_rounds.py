@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from tests.unit.client.fake_server import until
+from waltz.common.replica_states import ReplicaStatus
 from waltz.server.process import replica_rounds
 from waltz.server.process.replica_rounds import ReplicaRounds
-from waltz.server.store.replica.replica_view import ReplicaStatus, ReplicaView
+from waltz.server.store.replica.replica_view import ReplicaView
 
 
 class Partition:

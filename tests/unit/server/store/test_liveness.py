@@ -15,10 +15,10 @@ import pytest_asyncio
 from tests.unit.server.store.lines import LineNetwork
 from tests.unit.server.store.world import NAMES, Server, World, wait_until
 from waltz.common.net.channel import WRITE_HIGH_BYTES, Channel
+from waltz.common.replica_states import ReplicaStatus
 from waltz.common.wire import storage as wire
 from waltz.server.process.replica_rounds import ReplicaRounds
 from waltz.server.store.interface import StoreOptions
-from waltz.server.store.replica.replica_view import ReplicaStatus
 
 A, B, C = NAMES
 MIB = 1 << 20

@@ -34,6 +34,7 @@ from waltz.common.metrics.registry import Registry
 from waltz.common.net.limits import RESERVED_FILES
 from waltz.common.net.tls import client_context
 from waltz.common.records import Record
+from waltz.common.storage_health import StorageHealth
 from waltz.common.zk.client import ConnectionLossError, SessionExpiredError, ZooKeeper
 from waltz.storage.disk.control_file import ControlFile
 from waltz.storage.node import node as node_module
@@ -284,6 +285,12 @@ async def test_a_bad_partition_does_not_keep_the_node_down(tmp_path: Path, caplo
         status, _, body = await http_get(node.node.http_port, "/health")
         assert status == 500
         assert '"outOfService"' in json.loads(body)["storage-health-check"]["message"]
+        (problem,) = json.loads(body)["storage"]["problems"]
+        assert problem["partitions"] == [0]
+        assert problem["do"].endswith("waltz storage sync-partitions")
+        told = json.loads(await admin.metrics())["gauges"]["waltz-storage.waltz-storage-health"]["value"]
+        assert StorageHealth.parse(told) == node.node.manager.health()
+        assert list(node.node.manager.health().out_of_service) == [0]
         text = (await http_get(node.node.http_port, "/metrics/prometheus"))[2]
         assert "waltz_storage_num_out_of_service_partitions 1\n" in text
         assert "waltz_storage_num_damaged_partitions 0\n" in text
@@ -307,7 +314,10 @@ async def test_http_endpoints(tmp_path: Path) -> None:
         assert (await http_get(port, "/ping"))[2] == "pong\n"
         status, content_type, body = await http_get(port, "/health")
         assert (status, content_type) == (200, "application/json")
-        assert body == '{"storage-health-check":{"healthy":true,"message":"{\\"storage\\":\\"true\\"}"}}'
+        assert body == (
+            '{"storage-health-check":{"healthy":true,"message":"{\\"storage\\":\\"true\\"}"},'
+            '"storage":{"healthy":true,"problems":[],"notes":{}}}'
+        )
         document = json.loads((await http_get(port, "/metrics"))[2])
         gauges = {name: entry.get("value", entry.get("error")) for name, entry in document["gauges"].items()}
         prefix = "waltz-storage.partition-0."

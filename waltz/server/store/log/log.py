@@ -18,6 +18,7 @@ from waltz.common.errors import WaltzError
 from waltz.common.ids import NO_TRANSACTION
 from waltz.common.net.backoff import Backoff
 from waltz.common.records import Record, RecordHeader
+from waltz.common.replica_states import ReplicaStatus
 from waltz.common.zk.client import ZooKeeper
 from waltz.common.zk.paths import ClusterPaths
 from waltz.server.store.connections import StorageConnections
@@ -36,7 +37,7 @@ from waltz.server.store.log.pacing import Readmissions
 from waltz.server.store.log.replica_change import ReplicaChange
 from waltz.server.store.memory import MemoryAccount
 from waltz.server.store.metadata_node import MetadataNode
-from waltz.server.store.replica.replica_view import ReplicaStatus, ReplicaView
+from waltz.server.store.replica.replica_view import ReplicaView
 from waltz.server.store.ring import Committed
 from waltz.server.store.session.next_session import Begun, NextSession, unless
 from waltz.server.store.session.session import StoreSession

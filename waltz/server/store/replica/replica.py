@@ -16,6 +16,7 @@ from waltz.common.errors import WaltzError
 from waltz.common.ids import NO_TRANSACTION
 from waltz.common.net.backoff import Backoff
 from waltz.common.records import Record, encode_records
+from waltz.common.replica_states import ReplicaStatus
 from waltz.common.zk.znodes import ReplicaId
 from waltz.server.store.connections import Lane, StorageRpc
 from waltz.server.store.interface import ReadFailedError
@@ -31,7 +32,7 @@ from waltz.server.store.recovery.recovery_effects import (
 from waltz.server.store.replica.copying import ReadAhead
 from waltz.server.store.replica.replica_session import ReplicaSession
 from waltz.server.store.replica.replica_stages import LIVE_STAGES, REPLICA, WRITTEN_STAGES, Stage, StageEvent
-from waltz.server.store.replica.replica_view import ReplicaStatus, ReplicaView
+from waltz.server.store.replica.replica_view import ReplicaView
 from waltz.storage.remote.errors import RemoteStorageError
 
 logger = logging.getLogger(__name__)

@@ -7,6 +7,7 @@ from typing import cast
 
 from waltz.common.errors import ConnectionClosedError
 from waltz.common.records import Record, encode_records
+from waltz.common.replica_states import ReplicaStatus
 from waltz.common.wire.structures import SessionInfo
 from waltz.common.zk.znodes import ReplicaId
 from waltz.server.store.connections import Lane, StorageConnections, StorageRpc
@@ -22,7 +23,6 @@ from waltz.server.store.recovery.recovery_effects import (
     Truncate,
 )
 from waltz.server.store.replica.replica import MAX_IN_FLIGHT_REQUESTS, Replica
-from waltz.server.store.replica.replica_view import ReplicaStatus
 from waltz.server.store.ring import BatchRing
 from waltz.storage.remote.errors import RemoteStorageError
 from waltz.storage.remote.owed_answers import Transfer

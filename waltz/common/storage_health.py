@@ -1,0 +1,100 @@
+"""What is wrong with a storage node, in words, and the command that mends it. Pure.
+
+The node tells its health at ``/health`` and among its metrics; tools and the console read it there.
+"""
+
+import errno
+import os
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from waltz.common.partition_ids import id_ranges
+from waltz.common.replica_states import Remedy
+
+_NO_SPACE = os.strerror(errno.ENOSPC)
+
+
+class StorageHealth(NamedTuple):
+    """Everything that a storage node has found wrong with its partitions and its disk."""
+
+    out_of_service: Mapping[int, str] = {}
+    """The assigned partitions that are not served, and why."""
+    damaged: Mapping[int, str] = {}
+    """The partitions in service of which records are damaged, and which records."""
+    stalled: Mapping[int, str] = {}
+    """The partitions that wait for the disk, and for how long."""
+    disk: str | None = None
+    """What is wrong with the disk as a whole."""
+
+    def problems(self) -> dict[str, dict[str, str] | str]:
+        """The health as JSON, for ``/health`` and metrics; empty for a node that is well."""
+        found: dict[str, dict[str, str] | str] = {}
+        for name, texts in (
+            ("outOfService", self.out_of_service),
+            ("damaged", self.damaged),
+            ("stalled", self.stalled),
+        ):
+            if texts:
+                found[name] = {str(partition_id): text for partition_id, text in texts.items()}
+        if self.disk:
+            found["disk"] = self.disk
+        return found
+
+    @classmethod
+    def parse(cls, document: object) -> "StorageHealth":
+        """The health that :meth:`problems` made. Raises ``ValueError`` for anything else."""
+        try:
+            assert isinstance(document, Mapping)
+            disk = document.get("disk")
+            return cls(
+                *(
+                    {int(key): str(text) for key, text in document.get(name, {}).items()}
+                    for name in ("outOfService", "damaged", "stalled")
+                ),
+                None if disk is None else str(disk),
+            )
+        except (AssertionError, AttributeError, ValueError) as error:
+            raise ValueError(f"this is not the health of a storage: {error!r}") from None
+
+
+class Ailment(NamedTuple):
+    """One thing that is wrong with a storage node."""
+
+    text: str
+    partition_ids: Sequence[int]
+    """The partitions concerned; empty for the disk as a whole."""
+    remedy: Remedy
+
+
+def find_ailments(health: StorageHealth, admin: str) -> list[Ailment]:
+    """What is wrong, the worst first; ``admin`` is the admin port of the node as commands take it (``host:port``)."""
+    found = []
+    for partition_ids, reason in _by_reason(health.out_of_service):
+        full = _NO_SPACE in reason
+        before = "make room on the disk" if full else "look at the disk and at the node's log"
+        text = f"{_partitions(partition_ids)} out of service: {reason}"
+        remedy = Remedy(f"{before}; then waltz storage sync-partitions", "disk-full" if full else "out-of-service")
+        found.append(Ailment(text, partition_ids, remedy))
+    for partition_ids, reason in _by_reason(health.stalled):
+        text = f"the disk hangs: {reason} ({_partitions(partition_ids)})"
+        found.append(Ailment(text, partition_ids, Remedy("look at the disk, or stop the node", "out-of-service")))
+    if health.disk:
+        found.append(Ailment(health.disk, (), Remedy("make room on the disk, or move replicas away", "disk-full")))
+    for partition_id, reason in health.damaged.items():
+        text = f"damaged records in partition {partition_id}: {reason}"
+        found.append(
+            Ailment(text, [partition_id], Remedy(f"waltz storage repair -s {admin} -p {partition_id}", "damaged-data"))
+        )
+    return found
+
+
+def _by_reason(texts: Mapping[int, str]) -> list[tuple[list[int], str]]:
+    """Partitions that suffer from the same, together."""
+    found: dict[str, list[int]] = {}
+    for partition_id, text in texts.items():
+        found.setdefault(text, []).append(partition_id)
+    return [(partition_ids, text) for text, partition_ids in found.items()]
+
+
+def _partitions(partition_ids: Sequence[int]) -> str:
+    return f"partition{'' if len(partition_ids) == 1 else 's'} {id_ranges(partition_ids, ', ')}"
