@@ -429,10 +429,10 @@ def test_dead_nodes_are_named_and_the_rest_goes_on(cluster: LocalCluster) -> Non
     for partition in document["partitions"]:
         replicas = partition["replicas"]
         assert isinstance(replicas, list)
-        assert sorted(each["state"] for each in replicas) == ["current", "current", "silent"]
+        assert sorted(each["state"] for each in replicas) == ["current", "current", "away"]
     result: Result = run("status", "--exit-code")
     assert result.returncode == 1
-    assert f"2 of 3 current, {storage.connect_string} silent" in result.stdout
+    assert f"2 of 3 current, {storage.connect_string} away" in result.stdout
     assert result.stderr.endswith("Error: 4 of 4 partitions are not well\n")
     directory = cluster.layout.data_directory(storage)
     control = json.loads(done("disk", "dump-control-file", "-p", "3", str(directory / "waltz-storage.ctl"), "--json"))

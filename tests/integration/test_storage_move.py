@@ -120,7 +120,7 @@ def test_replicas_move_under_load_though_the_tool_and_a_storage_are_killed(clust
         with start(*move, "--apply", "--yes", "--rate", "4") as moving:
             read(moving, "partition 0: copying transactions ")
             cluster.kill(second)
-            until(cluster, lambda: f"{second.connect_string} silent" in done("status", "--interval", "0"))
+            until(cluster, lambda: f"{second.connect_string} away" in done("status", "--interval", "0"))
             cluster.start_storage(second)
             read(moving, "partition 1: done: the partition's files on ")
             assert moving.stdout is not None
@@ -175,7 +175,7 @@ def test_a_dead_replica_is_replaced_and_no_majority_is_given_away(cluster: Local
     cluster.kill(dead)
     done("append", "-p", "0", "behind")
     done("append", "-p", "1", "behind")
-    until(cluster, lambda: done("status", "--interval", "0").count(f"{dead.connect_string} silent") == PARTITIONS)
+    until(cluster, lambda: done("status", "--interval", "0").count(f"{dead.connect_string} away") == PARTITIONS)
     # It is replaced by an empty node of its group first: moving another replica would leave two of four.
     other = ("storage", "move", "-s", second.connect_string, "-d", spare.connect_string, "--plan")
     assert "cannot be moved" in failed(*other)

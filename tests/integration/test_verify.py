@@ -194,7 +194,7 @@ def test_a_replica_that_lags(cluster: LocalCluster) -> None:
     done("append", "-p", "0", "one that is lost there")
     until_found(cluster, {})
     asyncio.run(cut())
-    until_found(cluster, {RECOVERY: f"storage {node.connect_string} lacks committed transactions"})
+    until_found(cluster, {RECOVERY: f"storage {node.connect_string} lacks 1 committed transaction"})
     done("append", "-p", "0", "one that does not fit there")
     until_found(cluster, {})
 

@@ -10,10 +10,10 @@ from waltz.cli.moving import carry_out, moving_options
 from waltz.cli.output import counted, logger_option, show
 from waltz.cli.server_metrics import add_http_option, read_metrics
 from waltz.cli.session import Nouns, Session, cluster_command, noun, number, partition_ranges
-from waltz.common.cluster.marks import ask_committed_marks
 from waltz.common.errors import WaltzError
 from waltz.common.metrics.registry import Json
-from waltz.common.partition_ids import check_partition
+from waltz.common.partition_ids import check_partition, id_ranges
+from waltz.common.replica_states import Remedy
 from waltz.common.zk.client import NoNodeError
 from waltz.common.zk.ensure import StorageAddress, ensure_cluster
 from waltz.common.zk.paths import ClusterPaths
@@ -23,12 +23,13 @@ from waltz.operations.replica_moving import read_moves
 from waltz.operations.survey.checks import (
     Check,
     find_disabled_warnings,
-    find_failures,
+    find_preference_warnings,
     find_session_warnings,
-    find_stragglers,
 )
-from waltz.operations.survey.replica_reports import ask_replicas
-from waltz.operations.survey.survey import Survey, ask_server, read_survey
+from waltz.operations.survey.cluster_state import NO_RECORD, NO_REPLICA, ClusterState, arrange
+from waltz.operations.survey.evidence import read_evidence
+from waltz.operations.survey.problems import find_problems
+from waltz.operations.survey.survey import Survey, ask_server
 from waltz.table.errors import PropertiesError
 from waltz.table.properties import read_properties
 
@@ -37,11 +38,14 @@ logger = logging.getLogger(__name__)
 CONNECTIVITY_TIMEOUT_S = 60.0
 """Limit for one server. A server of the original tries its storages one after the other."""
 
-MARK_TIMEOUT_S = 1.0
-"""How long owners may take to answer with committed marks. A late answer is a warning, not a failure."""
+STORAGE_HEALTH = "STORAGE_HEALTH"
+"""The check of a storage, beside those of partitions: it calls its files and its disk well, or does not tell."""
 
-LATE_S = 1.0
-"""How much later than committed a transaction may be at a replica that is well."""
+CHECKS = {NO_RECORD: Check.REPLICA_RECOVERY_STATUS.name}
+"""The checks of the original that find problems with names of their own."""
+
+MAX_REASONS = 12
+"""Reasons of one check that are printed."""
 
 
 def register(nouns: Nouns) -> None:
@@ -155,22 +159,25 @@ async def _verify(options: argparse.Namespace, session: Session) -> None:
     partition_ids = range(count) if options.partition is None else [options.partition]
     for partition_id in (*partition_ids, *options.session_partitions):
         check_partition(partition_id, count)
-    survey = await read_survey(session.cluster, partition_ids, timeout_s=options.timeout)
-    stragglers, unknown_marks = await _stragglers(session, survey, partition_ids, options.timeout)
+    evidence = await read_evidence(session.cluster, partition_ids, timeout_s=options.timeout)
+    survey = evidence.survey
+    state = await arrange(session.cluster, evidence, partition_ids)
     failures: list[Json] = []
     failing: set[int] = set()
-    lines = []
-    for partition_id in partition_ids:
-        faults = find_failures(survey, partition_id)
-        if stragglers[partition_id]:
-            faults.setdefault(Check.REPLICA_RECOVERY_STATUS, []).extend(stragglers[partition_id])
-        if faults:
-            failing.add(partition_id)
-        for check, reasons in faults.items():
-            failures.append({"partition": partition_id, "check": check.name, "reasons": reasons})
-            lines.append(f"partition {partition_id}: {check.name} failed; expected: {check.value}")
-            lines += [f"  {reason}" for reason in reasons]
+    for partition in state.partitions:
+        if NO_REPLICA in partition.reasons:
+            raise WaltzError(partition.reasons[NO_REPLICA][0])
+        for name, reasons in partition.reasons.items():
+            failing.add(partition.partition_id)
+            check = CHECKS.get(name, name)
+            failures.append({"partition": partition.partition_id, "check": check, "reasons": list(reasons)})
+    for storage in state.storages:
+        if storage.ailments:
+            told = [f"{each.text}: {each.remedy}" for each in storage.ailments]
+            failures.append({"storage": storage.storage, "check": STORAGE_HEALTH, "reasons": told})
+    lines = failure_lines(state)
     warnings = await _session_warnings(options, survey, partition_ids)
+    warnings += find_preference_warnings(survey.servers, partition_ids)
     warnings += find_disabled_warnings(survey, await _disabled(session, partition_ids))
     moves, foreign = await read_moves(session.cluster)
     warnings += foreign
@@ -181,38 +188,37 @@ async def _verify(options: argparse.Namespace, session: Session) -> None:
     ]
     warnings += [
         f"whether the replicas of partition {partition_id} have what is committed is not known: {reason}"
-        for partition_id, reason in unknown_marks.items()
+        for partition_id, reason in evidence.unknown_marks.items()
         if partition_id not in failing
     ]
     lines += [f"Warning: {warning}" for warning in warnings]
-    checks, failed = len(Check) * len(partition_ids), len(failures)
+    checks, failed = len(Check) * len(partition_ids) + len(state.storages), len(failures)
     lines.append(f"Failed: {failed} of {checks} checks" if failed else f"Passed: all {checks} checks")
     show(options, {"checks": checks, "failures": failures, "warnings": warnings}, lines)
     if failed and options.exit_code:
         raise WaltzError(f"{failed} of {checks} checks failed")
 
 
-async def _stragglers(
-    session: Session, survey: Survey, partition_ids: Collection[int], timeout_s: float
-) -> tuple[dict[int, list[str]], dict[int, str]]:
-    """Replicas that hold less than the metadata make believe, by partition, and where no owner told what is committed.
-
-    What is only late is given a moment.
-    """
-    marks, unknown_marks = await ask_committed_marks(
-        session.cluster,
-        partition_ids,
-        deadline_s=asyncio.get_running_loop().time() + min(timeout_s, MARK_TIMEOUT_S),
-    )
-
-    async def find() -> dict[int, list[str]]:
-        reports = await ask_replicas(session.cluster, survey, partition_ids, marks, timeout_s=timeout_s)
-        return {each: find_stragglers(survey, each, reports) for each in partition_ids}
-
-    if any((found := await find()).values()):
-        await asyncio.sleep(LATE_S)
-        found = await find()
-    return found, unknown_marks
+def failure_lines(state: ClusterState) -> list[str]:
+    """What fails, the worst first, with the reasons and what mends it; partitions with the same trouble together."""
+    lines = []
+    for problem in find_problems(state, every_check=True):
+        failed = "" if problem.check is None else f": {CHECKS.get(problem.check, problem.check)} failed"
+        lines.append(f"{problem.title}{failed}")
+        reasons: dict[str, list[int]] = {}
+        for partition in state.partitions:
+            for reason in partition.reasons.get(problem.check or "", ()):
+                reasons.setdefault(reason, []).append(partition.partition_id)
+        everywhere = max(map(len, reasons.values()), default=0)
+        for reason, partition_ids in list(reasons.items())[:MAX_REASONS]:
+            of = "" if len(partition_ids) == everywhere else f"partition {id_ranges(partition_ids, ',')}: "
+            lines.append(f"  {of}{reason}")
+        if len(reasons) > MAX_REASONS:
+            lines.append(f"  and {len(reasons) - MAX_REASONS} more: --json has them all")
+        if not reasons and problem.detail:
+            lines.append(f"  {problem.detail}")
+        lines.append(f"  do: {Remedy(problem.do, problem.section)}")
+    return lines
 
 
 async def _disabled(session: Session, partition_ids: Collection[int]) -> list[int]:

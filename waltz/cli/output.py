@@ -118,7 +118,12 @@ def table(names: Sequence[str], rows: Sequence[Sequence[object]], width: int | N
 
 
 def _cell(text: str, width: int) -> str:
-    return text.ljust(width) if len(text) <= width else text[: width - 1] + "…"
+    return cut(text.ljust(width), width)
+
+
+def cut(text: str, width: int) -> str:
+    """The text within ``width``; an ellipsis says that there is more of it."""
+    return text if len(text) <= width else text[: width - 1] + "…"
 
 
 # Questions

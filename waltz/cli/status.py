@@ -5,16 +5,27 @@ import asyncio
 import importlib.util
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 
 from waltz.cli.client import check_partition_ids
-from waltz.cli.output import counted, show, table, terminal_width
+from waltz.cli.output import counted, cut, show, table, terminal_width
 from waltz.cli.session import Nouns, Session, cluster_command, number, partition_ranges
 from waltz.common.cluster.owners import Owner
 from waltz.common.errors import WaltzError
+from waltz.common.partition_ids import id_ranges
+from waltz.common.replica_states import Remedy, ReplicaStatus
 from waltz.common.version import with_extra
 from waltz.common.zk.store_admin import read_store_params
-from waltz.operations.survey.cluster_state import ClusterState, SurveyedPartition, SurveyedReplica, read_state
+from waltz.operations.survey.cluster_state import ClusterState, SurveyedPartition, SurveyedStorage, read_state
+from waltz.operations.survey.problems import (
+    CRITICAL,
+    WARNING,
+    WORDS,
+    failed_checks,
+    find_problems,
+    silent_storages,
+)
+from waltz.operations.survey.replica_judgement import SurveyedReplica
 from waltz.operations.write_sessions import SessionAnswer, ask_owners
 
 UNKNOWN = "-"
@@ -32,7 +43,7 @@ def register(nouns: Nouns) -> None:
         metavar="SECONDS",
         help="look twice, so far apart, to tell rates; 0: once, without rates (default: 1)",
     )
-    parser.add_argument("--exit-code", action="store_true", help="end with 1 when a partition is not well")
+    parser.add_argument("--exit-code", action="store_true", help="end with 1 when a partition or a node is not well")
     help_text = "the same again and again, until Ctrl-C; --json prints a line each time"
     parser = cluster_command(nouns, "top", help_text, _top, prints=True)
     _options(parser)
@@ -89,8 +100,8 @@ async def _status(options: argparse.Namespace, session: Session) -> None:
         await asyncio.sleep(options.interval)
         state = await look(session, wanted, options.timeout, state)
     show(options, state.document(), lines_of(state, terminal_width()))
-    if options.exit_code and state.unwell:
-        raise WaltzError(f"{state.unwell} of {len(state.partitions)} partitions are not well")
+    if options.exit_code and (state.unwell or state.unwell_nodes):
+        raise WaltzError(_health(state))
 
 
 async def _top(options: argparse.Namespace, session: Session) -> None:
@@ -123,66 +134,106 @@ async def _draw(options: argparse.Namespace, session: Session, wanted: list[int]
             except WaltzError as error:  # an outage is what somebody watches for
                 lines = [f"Error: {error}"]
             text = Text("\n".join(lines), no_wrap=True, overflow="ellipsis")
-            text.highlight_words(["behind", "offline", "silent", "no answer", "Error"], "bold red")
-            text.highlight_regex(r"\b[A-Z]+_[A-Z_]+\b", "red")
+            bad = [status.value for status in ReplicaStatus if status is not ReplicaStatus.CURRENT]
+            text.highlight_words([*bad, "no answer", "not well", "Error", CRITICAL, WARNING], "bold red")
+            text.highlight_words([words.short for words in WORDS.values()], "red")
             live.update(text, refresh=True)
             await asyncio.sleep(options.interval)
 
 
 def lines_of(state: ClusterState, width: int | None, height: int | None = None) -> list[str]:
     """All of it within ``width``; where ``height`` is too little, partitions that are well are left out first."""
-    count = len(state.partitions)
-    health = f"{state.unwell} of them not well" if state.unwell else "all well"
     known = [partition.rate_per_s for partition in state.partitions if partition.rate_per_s is not None]
     rate = f", {sum(known):.0f} transactions/s" if known else ""
-    lines = [f"cluster {state.name} at {state.root}: {counted(count, 'partition')}, {health}{rate}", ""]
+    head = f"cluster {state.name} at {state.root}: {_health(state)}{rate}"
+    endpoints = {each.server_id: each.endpoint for each in state.servers}
     servers = [
         (
-            each.server_id,
             each.endpoint,
+            each.server_id,
             "no answer" if each.version is None else each.version,
             each.partitions,
-            ",".join(map(str, each.preferred)) or UNKNOWN,
+            id_ranges(each.preferred, ",") or UNKNOWN,
         )
         for each in state.servers
     ]
-    lines += table(("SERVER", "ENDPOINT", "PROTOCOL", "PARTITIONS", "PREFERRED"), servers, width)
-    storages = [
-        (
-            each.storage,
-            f"{each.online} of {counted(each.assigned, 'partition')} online" if each.answers else "no answer",
-        )
-        for each in state.storages
-    ]
-    lines += ["", *table(("STORAGE", "STATE"), storages, width), ""]
+    nodes = table(("SERVER", "ID", "PROTOCOL", "PARTITIONS", "PREFERRED"), servers, width)
+    nodes += ["", *table(("STORAGE", "STATE"), [(each.storage, _storage(each)) for each in state.storages], width), ""]
     partitions = sorted(state.partitions, key=lambda each: (not each.problems, each.partition_id))
+    silent = silent_storages(state)
+    rows = [_row(each, endpoints, silent) for each in partitions]
+    problems = _problem_lines(state)
     left_out = 0
-    if height is not None and len(lines) + 1 + len(partitions) > height:
-        shown = max(1, height - len(lines) - 2)
-        left_out = len(partitions) - shown
-        partitions = partitions[:shown]
-    names = ("PARTITION", "OWNER", "GENERATION", "SESSION", "WRITE SESSION", "LAST ID", "PER S", "REPLICAS", "HEALTH")
-    lines += table(names, [_row(each) for each in partitions], width)
+    if height is not None:
+        room = height - len(nodes) - 4  # the head, an empty line, the names of the columns, and what was left out
+        problems = problems[: max(0, room - min(len(rows), 5)) // 2 * 2]  # two lines each
+        if (shown := max(1, room + 1 - len(problems))) < len(rows):
+            shown = max(1, shown - 1)
+            left_out, rows = len(rows) - shown, rows[:shown]
+    lines = [head, *problems, "", *nodes, *_partition_table(rows, width)]
     if left_out:
         lines.append(f"and {left_out} more")
+    return lines if width is None else [cut(line, width) for line in lines]
+
+
+def _health(state: ClusterState) -> str:
+    """How many partitions and nodes are not well."""
+    count, unwell, nodes = len(state.partitions), state.unwell, state.unwell_nodes
+    partitions = f"{unwell} of them not well" if unwell else "all well"
+    beside = f"; {counted(nodes, 'node')} not well" if nodes else ""
+    return f"{counted(count, 'partition')}, {partitions}{beside}"
+
+
+def _problem_lines(state: ClusterState) -> list[str]:
+    """What is wrong, and below each line what mends it."""
+    lines = []
+    for problem in find_problems(state):
+        lines.append(f"{problem.severity}: {problem.title}")
+        lines.append(f"  do: {Remedy(problem.do, problem.section)}")
     return lines
 
 
-def _row(partition: SurveyedPartition) -> tuple[object, ...]:
-    known = [partition.owner, partition.generation, partition.store_session, partition.write_session]
+def _storage(storage: SurveyedStorage) -> str:
+    if not storage.answers:
+        return "no answer"
+    online = f"{storage.online} of {counted(storage.assigned, 'partition')} online"
+    return "; ".join([online, *(each.text for each in storage.ailments or ())])
+
+
+COLUMNS = ("PARTITION", "OWNER", "GENERATION", "SESSION", "WRITE SESSION", "LAST ID", "PER S", "REPLICAS", "HEALTH")
+SPARED = ("GENERATION", "SESSION", "WRITE SESSION")
+"""The columns that are left out first where there is too little room for all."""
+
+
+def _partition_table(rows: list[tuple[object, ...]], width: int | None) -> list[str]:
+    """The rows with as many columns as fit uncut, but for those that are never left out."""
+    names = COLUMNS
+    for left_out in ("", *SPARED):
+        if left_out:
+            place = names.index(left_out)
+            names = names[:place] + names[place + 1 :]
+            rows = [row[:place] + row[place + 1 :] for row in rows]
+        lines = table(names, rows, None)
+        if width is None or max(map(len, lines)) <= width:
+            return lines
+    return table(names, rows, width)
+
+
+def _row(partition: SurveyedPartition, endpoints: Mapping[int, str], silent: Set[str]) -> tuple[object, ...]:
+    owner = partition.owner
+    numbers = [partition.generation, partition.store_session, partition.write_session, partition.high_water_mark]
     return (
         partition.partition_id,
-        *(UNKNOWN if each is None else each for each in (*known, partition.high_water_mark)),
+        UNKNOWN if owner is None else endpoints.get(owner, f"server {owner} is gone"),
+        *(UNKNOWN if each is None else each for each in numbers),
         UNKNOWN if partition.rate_per_s is None else f"{partition.rate_per_s:.0f}",
         _replicas(partition.replicas),
-        " ".join(partition.problems) or "ok",
+        ", ".join(WORDS[name].short for name in failed_checks(partition, silent)) or "ok",
     )
 
 
 def _replicas(replicas: tuple[SurveyedReplica, ...]) -> str:
     """Replicas that are not current are named, the others counted."""
-    well = [each for each in replicas if each.state == "current" and each.lag in (0, None)]
-    others = [
-        f"{each.storage} {each.state}" + (f" -{each.lag}" if each.lag else "") for each in replicas if each not in well
-    ]
-    return ", ".join([f"{len(well)} of {len(replicas)} current", *others])
+    others = [each for each in replicas if each.state != ReplicaStatus.CURRENT.value]
+    named = [f"{each.storage} {each.state}" + (f" -{each.lag}" if each.lag else "") for each in others]
+    return ", ".join([f"{len(replicas) - len(others)} of {len(replicas)} current", *named])

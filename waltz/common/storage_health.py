@@ -66,15 +66,19 @@ class Ailment(NamedTuple):
     remedy: Remedy
 
 
+def out_of_service_remedy(reason: str) -> Remedy:
+    """What opens partitions that are out of service for this reason."""
+    if _NO_SPACE in reason:
+        return Remedy("make room on the disk; then waltz storage sync-partitions", "disk-full")
+    return Remedy("look at the disk and at the node's log; then waltz storage sync-partitions", "out-of-service")
+
+
 def find_ailments(health: StorageHealth, admin: str) -> list[Ailment]:
     """What is wrong, the worst first; ``admin`` is the admin port of the node as commands take it (``host:port``)."""
     found = []
     for partition_ids, reason in _by_reason(health.out_of_service):
-        full = _NO_SPACE in reason
-        before = "make room on the disk" if full else "look at the disk and at the node's log"
         text = f"{_partitions(partition_ids)} out of service: {reason}"
-        remedy = Remedy(f"{before}; then waltz storage sync-partitions", "disk-full" if full else "out-of-service")
-        found.append(Ailment(text, partition_ids, remedy))
+        found.append(Ailment(text, partition_ids, out_of_service_remedy(reason)))
     for partition_ids, reason in _by_reason(health.stalled):
         text = f"the disk hangs: {reason} ({_partitions(partition_ids)})"
         found.append(Ailment(text, partition_ids, Remedy("look at the disk, or stop the node", "out-of-service")))

@@ -9,8 +9,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from typing import NamedTuple
 
 from waltz.common.metrics.registry import Json
-from waltz.console.problems import WARNING, WORDS, failed_checks, find_problems, shortened, silent_storages
+from waltz.common.replica_states import ReplicaStatus
 from waltz.operations.survey.cluster_state import ClusterState, SurveyedPartition
+from waltz.operations.survey.problems import (
+    WARNING,
+    WORDS,
+    failed_checks,
+    find_problems,
+    shortened,
+    silent_storages,
+)
+from waltz.operations.survey.replica_judgement import SurveyedReplica, with_owner_view
 
 COLUMNS = (
     *("id", "owner", "generation", "session", "mark", "rate", "p99_ms", "lag"),
@@ -18,14 +27,12 @@ COLUMNS = (
 )
 """Names of a partition's entries; a replica is the index of its storage in the list, its state, and its lag."""
 
-CURRENT = "current"
-
 
 class ReplicaFacts(NamedTuple):
     """A replica as the owner of its partition sees it."""
 
     storage: str
-    state: str
+    status: ReplicaStatus
     lag: int | None
 
 
@@ -73,10 +80,12 @@ def cluster_parts(state: ClusterState, facts: Facts) -> Iterator[str]:
 
 def _storages(state: ClusterState) -> dict[str, dict[str, Json]]:
     """All storages: those in the cluster, and those that only partitions name."""
-    found: dict[str, dict[str, Json]] = {
-        storage.storage: {**storage._asdict(), "reason": None if storage.reason is None else shortened(storage.reason)}
-        for storage in state.storages
-    }
+    found: dict[str, dict[str, Json]] = {}
+    for storage in state.storages:
+        document: dict[str, Json] = storage._asdict()
+        document["reason"] = None if storage.reason is None else shortened(storage.reason)
+        document["ailments"] = None if storage.ailments is None else [each.text for each in storage.ailments]
+        found[storage.storage] = document
     for partition in state.partitions:
         for replica in partition.replicas:
             if replica.storage not in found:
@@ -87,14 +96,10 @@ def _storages(state: ClusterState) -> dict[str, dict[str, Json]]:
 def _row(
     partition: SurveyedPartition, places: Mapping[str, int], facts: PartitionFacts | None, silent: Set[str]
 ) -> list[Json]:
-    told = {} if facts is None else {replica.storage: replica for replica in facts.replicas}
-    replicas = [
-        (told[each.storage].state, told[each.storage].lag) if each.storage in told else (each.state, each.lag)
-        for each in partition.replicas
-    ]
+    replicas = _replicas(partition, facts)
     failed = failed_checks(partition, silent)
     severity = WORDS[failed[0]].severity if failed else None
-    if severity is None and any(state != CURRENT for state, _ in replicas):
+    if severity is None and any(each.state != ReplicaStatus.CURRENT.value for each in replicas):
         severity = WARNING
     return [
         partition.partition_id,
@@ -104,10 +109,19 @@ def _row(
         partition.high_water_mark,
         None if partition.rate_per_s is None else rounded(partition.rate_per_s),
         None if facts is None else facts.p99_ms,
-        max((lag for _, lag in replicas if lag is not None), default=None),
-        [[places[each.storage], *state] for each, state in zip(partition.replicas, replicas, strict=True)],
+        max((each.lag for each in replicas if each.lag is not None), default=None),
+        [[places[each.storage], each.state, each.lag] for each in replicas],
         severity,
         [WORDS[name].short for name in failed],
+    ]
+
+
+def _replicas(partition: SurveyedPartition, facts: PartitionFacts | None) -> list[SurveyedReplica]:
+    """The replicas as the survey found them, or as the owner sees them where that is this server."""
+    told = {} if facts is None else {replica.storage: replica for replica in facts.replicas}
+    return [
+        with_owner_view(each, told[each.storage].status, told[each.storage].lag) if each.storage in told else each
+        for each in partition.replicas
     ]
 
 

@@ -1,21 +1,23 @@
 """What the verbs that look at a whole cluster print, and how they end."""
 
 import argparse
-import asyncio
+import json
 import logging
 
 import pytest
 
 from tests.unit.cli.test_server_metrics import server_registry
-from tests.unit.common.cluster.fakes import make_log
 from tests.unit.operations.survey.nodes import ORIGINAL, OURS, ROOT, STORAGES, Nodes, running
 from waltz.cli import cluster
 from waltz.cli.main import parser
 from waltz.common.errors import WaltzError
 from waltz.common.net.http import HttpServer
+from waltz.common.storage_health import StorageHealth
 from waltz.common.wire.client_server import HighWaterMarkRequest
 from waltz.common.zk.paths import ClusterPaths
 from waltz.common.zk.store_admin import read_connections
+from waltz.common.zk.znodes import ServerDescriptor
+from waltz.operations.survey import evidence
 from waltz.operations.survey.checks import Check
 from waltz.table.properties import change_properties
 
@@ -60,9 +62,9 @@ async def test_a_cluster_that_has_replicas_is_not_created_again(
 async def test_a_cluster_that_passes(capsys: pytest.CaptureFixture[str]) -> None:
     async with running(ORIGINAL, OURS) as nodes:
         await verify(nodes)
-        assert capsys.readouterr().out == f"Passed: all {2 * len(Check)} checks\n"
+        assert capsys.readouterr().out == f"Passed: all {2 * len(Check) + 3} checks\n"
         await verify(nodes, "-p", "1", "--exit-code")
-        assert capsys.readouterr().out == f"Passed: all {len(Check)} checks\n"
+        assert capsys.readouterr().out == f"Passed: all {len(Check) + 3} checks\n"
 
 
 async def test_disabled_partitions_of_the_original_are_a_warning(capsys: pytest.CaptureFixture[str]) -> None:
@@ -72,33 +74,61 @@ async def test_disabled_partitions_of_the_original_are_a_warning(capsys: pytest.
         await nodes.zookeeper.create(ClusterPaths.of(ROOT).partition_properties(7), b"something else")
         await verify(nodes, "--exit-code")
         warning, passed = capsys.readouterr().out.splitlines()
-        assert warning.startswith("Warning: partition 0 is disabled, and its owner, server 1 (")
-        assert passed == f"Passed: all {2 * len(Check)} checks"
+        assert warning.startswith("Warning: partition 0 is disabled, and its owner, server 127.0.0.1:")
+        assert passed == f"Passed: all {2 * len(Check) + 3} checks"
         await verify(nodes, "-p", "1")
         assert "Warning" not in capsys.readouterr().out
 
 
-async def test_replicas_that_are_behind_are_given_a_moment(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_replica_that_lags(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     async with running(ORIGINAL, OURS) as nodes:
         for _ in range(3):
             nodes.logs[0].add(b"")
-        for storage, count in zip(nodes.storages, (3, 4, 2), strict=True):
-            storage.logs = {0: make_log(0, count)}
-        monkeypatch.setattr(cluster, "LATE_S", 0.0)
+        for storage, last_id in zip(nodes.storages, (2, 3, 1), strict=True):
+            storage.last_ids[0] = last_id
+        monkeypatch.setattr(evidence, "LATE_S", 0.0)
         await verify(nodes)
-        assert capsys.readouterr().out.splitlines()[1:] == [
-            f"  storage {STORAGES[2]} lacks committed transactions",
-            "Failed: 1 of 14 checks",
+        assert capsys.readouterr().out.splitlines() == [
+            "partition 0 has replicas without full part in its store session: REPLICA_RECOVERY_STATUS failed",
+            f"  storage {STORAGES[2]} lacks 1 committed transaction",
+            "  do: wait, and see whether the lag falls (docs/runbook.md#replica-lagging)",
+            "Failed: 1 of 17 checks",
         ]
 
-        async def catch_up(_delay_s: float) -> None:
-            nodes.storages[2].logs = {0: make_log(0, 3)}
 
-        monkeypatch.setattr(asyncio, "sleep", catch_up)
+async def test_a_storage_that_is_not_well_and_partitions_that_two_servers_prefer(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    async with running(OURS, OURS) as nodes:
+        nodes.storages[1].health = StorageHealth(damaged={1: "transactions 30 to 30"})
+        paths = ClusterPaths.of(ROOT)
+        for name in await nodes.zookeeper.children(paths.server_descriptors):
+            path = paths.server_descriptor(name)
+            descriptor = ServerDescriptor.decode((await nodes.zookeeper.get(path))[0], path)
+            await nodes.zookeeper.set(path, descriptor._replace(preferred_partitions=(1,)).encode())
+        with pytest.raises(WaltzError, match="1 of 17 checks failed"):
+            await verify(nodes, "--exit-code")
+        damage, do, warning, failed = capsys.readouterr().out.splitlines()
+        assert damage == f"storage {STORAGES[1]}: damaged records in partition 1: transactions 30 to 30"
+        admin = f"127.0.0.1:{nodes.storages[1].admin_port}"
+        assert do == f"  do: waltz storage repair -s {admin} -p 1 (docs/runbook.md#damaged-data)"
+        assert warning.startswith("Warning: partition 1 preferred by 127.0.0.1:")
+        assert failed == "Failed: 1 of 17 checks"
+        await verify(nodes, "--json")
+        (failure,) = json.loads(capsys.readouterr().out)["failures"]
+        assert (failure["storage"], failure["check"]) == (STORAGES[1], cluster.STORAGE_HEALTH)
+
+
+async def test_partitions_with_the_same_trouble_are_told_together(capsys: pytest.CaptureFixture[str]) -> None:
+    async with running(OURS, OURS) as nodes:
+        await nodes.storages[2].stop()
+        for storage in nodes.storages[:2]:
+            storage.status = {0: True, 1: False}
         await verify(nodes)
-        assert capsys.readouterr().out == "Passed: all 14 checks\n"
+        lines = capsys.readouterr().out.splitlines()
+        assert lines[0] == "partition 1 has no quorum of replicas online: appends wait: PARTITION_QUORUM_STATUS failed"
+        assert f"storage {STORAGES[2]} does not answer, and holds 2 replicas" in lines
+        assert len([line for line in lines if "has it switched off" in line]) == 2
 
 
 async def test_what_is_committed_may_not_be_known(
@@ -110,30 +140,34 @@ async def test_what_is_committed_may_not_be_known(
             server.filter = lambda connection, message: (
                 isinstance(message, HighWaterMarkRequest) or tell(connection, message)
             )
-        monkeypatch.setattr(cluster, "MARK_TIMEOUT_S", 0.05)
+        monkeypatch.setattr(evidence, "MARK_TIMEOUT_S", 0.05)
         await verify(nodes, "--exit-code")
         *warnings, passed = capsys.readouterr().out.splitlines()
         for partition_id, warning in enumerate(warnings):
             assert warning.startswith(
                 f"Warning: whether the replicas of partition {partition_id} have what is committed is not known: "
             )
-        assert (len(warnings), passed) == (2, "Passed: all 14 checks")
+        assert (len(warnings), passed) == (2, "Passed: all 17 checks")
 
 
 async def test_a_cluster_that_fails(capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture) -> None:
     async with running(ORIGINAL, OURS) as nodes:
         for storage in nodes.storages[:2]:
             storage.status[1] = False
+        admins = [f"127.0.0.1:{each.admin_port}" for each in nodes.storages]
+        switch_on = [f"waltz storage availability -s {admin} -p 1 -o true" for admin in admins]
         lines = [
-            "partition 1: PARTITION_QUORUM_STATUS failed; expected: more than half of its replicas are online",
+            "partition 1 has no quorum of replicas online: appends wait: PARTITION_QUORUM_STATUS failed",
             f"  1 of 3 replicas are online: {STORAGES[2]}",
-            f"partition 1: REPLICA_RECOVERY_STATUS failed; expected: {Check.REPLICA_RECOVERY_STATUS.value}",
-            *(f"  storage {each} has it switched off (waltz storage availability)" for each in STORAGES[:2]),
-            "Failed: 2 of 14 checks",
+            "  do: bring storages back until more than half of the replicas are online (docs/runbook.md#no-quorum)",
+            "partition 1 has replicas without full part in its store session: REPLICA_RECOVERY_STATUS failed",
+            *(f"  storage {STORAGES[each]} has it switched off ({switch_on[each]})" for each in range(2)),
+            f"  do: {switch_on[0]} (docs/runbook.md#under-replicated)",
+            "Failed: 2 of 17 checks",
         ]
         await verify(nodes)
         assert capsys.readouterr().out.splitlines() == lines
-        with pytest.raises(WaltzError, match="2 of 14 checks failed"):
+        with pytest.raises(WaltzError, match="2 of 17 checks failed"):
             await verify(nodes, "--exit-code")
         capsys.readouterr()
         with caplog.at_level(logging.INFO):
@@ -141,7 +175,7 @@ async def test_a_cluster_that_fails(capsys: pytest.CaptureFixture[str], caplog: 
         assert [record.getMessage() for record in caplog.records] == lines
         assert capsys.readouterr().out == ""
         await verify(nodes, "-p", "0")
-        assert capsys.readouterr().out == "Passed: all 7 checks\n"
+        assert capsys.readouterr().out == "Passed: all 10 checks\n"
 
 
 async def test_partitions_that_do_not_exist() -> None:
@@ -155,11 +189,13 @@ async def test_partitions_with_session_clients_where_a_server_knows_none(capsys:
     async with running(ORIGINAL, OURS) as nodes:
         await verify(nodes, "--session-partitions", "0,1")
         at_owner, may_move, banner = capsys.readouterr().out.splitlines()
-        assert at_owner.startswith("Warning: partition 0 has clients with write sessions, and its owner, server 1 (")
+        assert at_owner.startswith(
+            "Warning: partition 0 has clients with write sessions, and its owner, server 127.0.0.1:"
+        )
         assert may_move.startswith("Warning: partition 1 has clients with write sessions, and may move to servers")
         assert banner.startswith("Passed")
         await verify(nodes, "-p", "1", "--session-partitions", "0", "--exit-code")
-        assert capsys.readouterr().out == "Passed: all 7 checks\n"
+        assert capsys.readouterr().out == "Passed: all 10 checks\n"
 
 
 async def test_session_clients_are_seen_in_metrics(capsys: pytest.CaptureFixture[str]) -> None:
@@ -168,7 +204,7 @@ async def test_session_clients_are_seen_in_metrics(capsys: pytest.CaptureFixture
         http = await HttpServer.open("127.0.0.1", 0, registry)
         where = ("--http", f"127.0.0.1:{http.port}")
         await verify(nodes, *where)
-        assert capsys.readouterr().out.splitlines() == ["Passed: all 14 checks"]
+        assert capsys.readouterr().out.splitlines() == ["Passed: all 17 checks"]
         sessions[0].session.begin(6, holder=3)
         await verify(nodes, *where)
         assert "Warning: partition 0 has clients with write sessions" in capsys.readouterr().out

@@ -2,16 +2,17 @@
 
 import math
 
+from waltz.common.replica_states import ReplicaStatus
 from waltz.console.document import PartitionFacts, ReplicaFacts
 from waltz.console.history import STEPS, History
 from waltz.console.pages import Here
 from waltz.operations.survey.cluster_state import (
     ClusterState,
     SurveyedPartition,
-    SurveyedReplica,
     SurveyedServer,
     SurveyedStorage,
 )
+from waltz.operations.survey.replica_judgement import SurveyedReplica
 
 HERE = 1
 """The server that shows the console."""
@@ -65,7 +66,7 @@ def in_trouble(state: ClusterState) -> ClusterState:
     dead = state.storages[-1].storage
     partitions = []
     for partition in state.partitions:
-        replicas = tuple(each._replace(state="silent") if each.storage == dead else each for each in partition.replicas)
+        replicas = tuple(each._replace(state="away") if each.storage == dead else each for each in partition.replicas)
         reasons: dict[str, list[str]] = {}
         if partition.partition_id == 17:
             replicas = (replicas[0], *(each._replace(state="offline", lag=None) for each in replicas[1:]))
@@ -74,7 +75,7 @@ def in_trouble(state: ClusterState) -> ClusterState:
         if partition.partition_id == 40:
             replicas = (*replicas[:2], replicas[2]._replace(state="behind", lag=18_231))
             reasons["REPLICA_RECOVERY_STATUS"] = [f"storage {replicas[2].storage} was left in session 41"]
-        elif any(each.state == "silent" for each in replicas):
+        elif any(each.state == "away" for each in replicas):
             text = f"storage {dead} was left in session {(partition.store_session or 1) - 1}"
             reasons["REPLICA_RECOVERY_STATUS"] = [f"{text}; session {partition.store_session} is the present one"]
         partitions.append(partition._replace(replicas=replicas, problems=tuple(reasons), reasons=reasons))
@@ -88,7 +89,7 @@ def facts_of(state: ClusterState, partition_id: int) -> PartitionFacts | None:
     if partition.owner != HERE:
         return None
     replicas = [
-        ReplicaFacts(each.storage, "away" if each.state == "silent" else each.state, each.lag or partition_id % 3)
+        ReplicaFacts(each.storage, ReplicaStatus(each.state), each.lag or partition_id % 3)
         for each in partition.replicas
     ]
     return PartitionFacts(2.5 + 2 * math.sin(partition_id), replicas)

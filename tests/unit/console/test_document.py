@@ -34,8 +34,8 @@ def test_a_partition_of_this_server_is_told_as_its_owner_sees_it() -> None:
     here, other = partition(found, 4), partition(found, 5)
     assert (here["owner"], other["owner"]) == (HERE, 2)
     assert (here["p99_ms"] > 0, other["p99_ms"]) == (True, None)
-    assert (here["lag"], other["lag"]) == (1, None)
-    assert here["replicas"] == [[0, "current", 1], [1, "current", 1], [4, "current", 1]]
+    assert (here["lag"], other["lag"]) == (0, None)
+    assert here["replicas"] == [[0, "current", 0], [1, "current", 0], [4, "current", 0]]
     assert (here["severity"], here["problems"]) == (None, [])
 
 

@@ -1,23 +1,27 @@
 """The checks of ``waltz cluster verify``: whether ZooKeeper, servers and storages agree on a partition. Pure."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from enum import Enum
-from typing import NamedTuple
 
 from waltz.common.cluster.quorum import quorum_of
 from waltz.common.errors import WaltzError
+from waltz.common.partition_ids import id_ranges
+from waltz.common.replica_states import RUNBOOK, ReplicaStatus
+from waltz.common.storage_health import Ailment, find_ailments
 from waltz.common.wire.versions import FIRST_WITH_APPEND_FAILED, FIRST_WITH_WRITE_SESSION
-from waltz.common.zk.znodes import UNRESOLVED
-from waltz.operations.survey.survey import ServerReport, Survey
+from waltz.common.zk.znodes import UNRESOLVED, ServerDescriptor
+from waltz.operations.survey.replica_judgement import (
+    StorageFacts,
+    SurveyedReplica,
+    Told,
+    admin_address,
+    judge_replicas,
+    lacks_record,
+)
+from waltz.operations.survey.survey import ServerReport, StorageReport, Survey
 
-
-class ReplicaReport(NamedTuple):
-    """The answer of a storage about one partition."""
-
-    session_id: int
-    """The store session that it has persisted."""
-    is_complete: bool | None
-    """Whether it has all that was committed some time before; None if that was not known."""
+NOTHING = Told()
+"""No storage was asked how far it has come."""
 
 
 class Check(Enum):
@@ -32,7 +36,7 @@ class Check(Enum):
     SERVER_PARTITION_HEALTH_CHECK = "the server calls it healthy"
 
 
-def find_failures(survey: Survey, partition_id: int) -> dict[Check, list[str]]:
+def find_failures(survey: Survey, partition_id: int, told: Told = NOTHING) -> dict[Check, list[str]]:
     """The checks of a partition that fail, and why. Raises ``WaltzError`` if it has no replica."""
     if not survey.storages.get(partition_id):
         raise WaltzError(
@@ -44,7 +48,7 @@ def find_failures(survey: Survey, partition_id: int) -> dict[Check, list[str]]:
         Check.SERVER_STORAGE_CONNECTIVITY: _connectivity_faults(survey, partition_id),
         Check.PARTITION_ASSIGNMENT_ZK_STORAGE_CONSISTENCY: _storage_faults(survey, partition_id),
         Check.PARTITION_QUORUM_STATUS: _quorum_faults(survey, partition_id),
-        Check.REPLICA_RECOVERY_STATUS: _recovery_faults(survey, partition_id),
+        Check.REPLICA_RECOVERY_STATUS: _recovery_faults(survey, partition_id, told),
         Check.SERVER_PARTITION_HEALTH_CHECK: _health_faults(survey, partition_id),
     }
     found = {check: list(faults) for check, faults in reasons.items()}
@@ -59,7 +63,7 @@ def _owner(survey: Survey, partition_id: int) -> tuple[str, ServerReport] | str:
     server = survey.servers.get(owners[0])
     if server is None:
         return f"server {owners[0]} is gone"
-    return f"server {server.server_id} ({server.endpoint})", survey.server_reports[server.server_id]
+    return f"server {server.endpoint}", survey.server_reports[server.server_id]
 
 
 def _assignment_faults(survey: Survey, partition_id: int) -> Iterator[str]:
@@ -84,7 +88,7 @@ def _server_faults(survey: Survey, partition_id: int) -> Iterator[str]:
         if server_id in survey.owners.get(partition_id, ()) or isinstance(report.partitions, str):
             continue
         if partition_id in report.partitions:
-            yield f"server {server_id} ({survey.servers[server_id].endpoint}) has it, without being its owner"
+            yield f"server {survey.servers[server_id].endpoint} has it, without being its owner"
 
 
 def _connectivity_faults(survey: Survey, partition_id: int) -> Iterator[str]:
@@ -125,17 +129,21 @@ def _quorum_faults(survey: Survey, partition_id: int) -> Iterator[str]:
         yield f"{len(online)} of {len(assigned)} replicas are online: {', '.join(online) or 'none'}"
 
 
-def _recovery_faults(survey: Survey, partition_id: int) -> Iterator[str]:
+def _recovery_faults(survey: Survey, partition_id: int, told: Told) -> Iterator[str]:
     metadata = survey.metadata[partition_id]
     if metadata is None:
-        yield "it never had a store session"
+        yield (
+            f"its record in ZooKeeper (store/partition/{partition_id}) is missing, though it has had store sessions: "
+            "the next session finds no record to begin from; restore it from a backup before a node restarts "
+            f"({RUNBOOK}#restore-zookeeper)"
+            if lacks_record(survey, partition_id, told)
+            else "it has had no store session yet"
+        )
+    yield from _replica_faults(judge_replicas(survey, partition_id, told), survey.storage_reports, partition_id)
+    if metadata is None:
         return
     assigned = survey.storages[partition_id]
     states = {replica_id.connect_string: state for replica_id, state in metadata.replicas.items()}
-    for storage in sorted(assigned):
-        report = survey.storage_reports.get(storage, "")
-        if not isinstance(report, str) and not report.get(partition_id, True):
-            yield f"storage {storage} has it switched off (waltz storage availability)"
     for storage in sorted(assigned - states.keys()):
         yield f"the metadata do not list storage {storage}, which is to hold it"
     for storage in sorted(states.keys() - assigned):
@@ -150,24 +158,47 @@ def _recovery_faults(survey: Survey, partition_id: int) -> Iterator[str]:
             )
 
 
-def find_stragglers(
-    survey: Survey, partition_id: int, reports: Mapping[str, Mapping[int, ReplicaReport | str]]
-) -> list[str]:
-    """Replicas that are members by the metadata, but hold less than is committed, or whose storages do not answer."""
-    metadata = survey.metadata[partition_id]
-    found = []
-    for storage in sorted(survey.storages.get(partition_id, ())):
-        report = reports.get(storage, {}).get(partition_id)
-        if report is None or metadata is None:
-            continue
-        if isinstance(report, str):
-            found.append(f"storage {storage} did not tell what it holds: {report}")
-            continue
-        if report.session_id < metadata.session_id:
-            found.append(f"storage {storage} knows of session {report.session_id} only")
-        if report.is_complete is False:
-            found.append(f"storage {storage} lacks committed transactions")
+def _replica_faults(
+    replicas: Sequence[SurveyedReplica], reports: Mapping[str, StorageReport], partition_id: int
+) -> Iterator[str]:
+    """What storages themselves say of replicas that they hold."""
+    for replica in replicas:
+        report = reports.get(replica.storage, "")
+        if isinstance(report, str) or partition_id not in report:
+            continue  # other checks tell
+        if replica.state == ReplicaStatus.OFFLINE.value:
+            yield f"storage {replica.storage} has it {replica.cause} ({replica.do})"
+        elif replica.state in (ReplicaStatus.LAGGING.value, ReplicaStatus.CURRENT.value) and replica.cause:
+            yield f"storage {replica.storage} {replica.cause}"
+
+
+def find_storage_ailments(survey: Survey, facts: Mapping[str, StorageFacts | str]) -> dict[str, list[Ailment]]:
+    """What is wrong with the disks and files of the storages that tell it; nothing for storages that are well."""
+    found = {}
+    for storage, told in facts.items():
+        if not isinstance(told, str) and told.health is not None:
+            ailments = find_ailments(told.health, admin_address(survey, storage))
+            if ailments:
+                found[storage] = ailments
     return found
+
+
+def find_preference_warnings(servers: Mapping[int, ServerDescriptor], partition_ids: Collection[int]) -> list[str]:
+    """Partitions that more than one server prefers: they stay at the one that has them."""
+    preferring: dict[int, list[str]] = {}
+    for server in servers.values():
+        for partition_id in server.preferred_partitions:
+            if partition_id in partition_ids:
+                preferring.setdefault(partition_id, []).append(str(server.endpoint))
+    by_servers: dict[str, list[int]] = {}
+    for partition_id, endpoints in sorted(preferring.items()):
+        if len(endpoints) > 1:
+            by_servers.setdefault(" and ".join(sorted(endpoints)), []).append(partition_id)
+    return [
+        f"{'partitions' if len(ids) > 1 else 'partition'} {id_ranges(ids)} preferred by {endpoints}: moves to none of "
+        "them; take the preference back from all but one (waltz server remove-preferred-partition)"
+        for endpoints, ids in by_servers.items()
+    ]
 
 
 def _health_faults(survey: Survey, partition_id: int) -> Iterator[str]:
@@ -206,12 +237,12 @@ def find_session_warnings(survey: Survey, partition_ids: Collection[int]) -> lis
         if owner in without:
             server = survey.servers[owner]
             warnings.append(
-                f"partition {partition_id} has clients with write sessions, and its owner, server {owner} "
-                f"({server.endpoint}), knows none: it refuses nothing, and such clients write nothing there (unless "
+                f"partition {partition_id} has clients with write sessions, and its owner, server "
+                f"{server.endpoint}, knows none: it refuses nothing, and such clients write nothing there (unless "
                 "client.sessionFallback is plain). Make the partition a preferred one of a server with version 5"
             )
         elif without and partition_id not in preferred:
-            names = ", ".join(f"{each} ({survey.servers[each].endpoint})" for each in sorted(without))
+            names = ", ".join(str(survey.servers[each].endpoint) for each in sorted(without))
             warnings.append(
                 f"partition {partition_id} has clients with write sessions, and may move to servers that know none: "
                 f"{names}. Make it a preferred partition of a server with version 5"
@@ -228,7 +259,7 @@ def find_disabled_warnings(survey: Survey, partition_ids: Collection[int]) -> li
         if owner is not None and version is not None and version < FIRST_WITH_APPEND_FAILED:
             endpoint = survey.servers[owner].endpoint
             warnings.append(
-                f"partition {partition_id} is disabled, and its owner, server {owner} ({endpoint}), takes appends all "
+                f"partition {partition_id} is disabled, and its owner, server {endpoint}, takes appends all "
                 f"the same: it speaks version {version}, and knows no properties. Make the partition a preferred one "
                 "of a server with version 5"
             )

@@ -1,43 +1,32 @@
 """The state of a cluster at one moment: what ZooKeeper, servers and storages say, put together by partition."""
 
 import asyncio
-import json
-import re
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from waltz.common.cluster.handle import ClusterHandle
-from waltz.common.cluster.marks import ask_committed_marks
 from waltz.common.cluster.owners import Owner, read_owners
 from waltz.common.errors import WaltzError
 from waltz.common.metrics.registry import Json
+from waltz.common.storage_health import Ailment
 from waltz.common.zk.store_admin import read_cluster_params
-from waltz.operations.storages import admin_endpoint, connection
-from waltz.operations.survey.checks import find_failures
-from waltz.operations.survey.survey import ServerReport, Survey, read_survey
-from waltz.storage.remote.admin_client import StorageAdminClient
-
-PARTITIONS_AT_ONCE = 32
-"""Put together before the loop may do something else: well below a millisecond's work."""
+from waltz.operations.survey.checks import Check, find_failures, find_storage_ailments
+from waltz.operations.survey.evidence import PARTITIONS_AT_ONCE, Evidence, read_evidence
+from waltz.operations.survey.replica_judgement import (
+    StorageFacts,
+    SurveyedReplica,
+    Told,
+    judge_replicas,
+    lacks_record,
+)
+from waltz.operations.survey.survey import ServerReport, StorageReport, Survey
 
 NO_REPLICA = "NO_REPLICA"
 """The problem of a partition that is assigned to no storage, so that no check can be made."""
 
-_VERSION = "waltz-storage.waltz-version-id"
-_FREE_BYTES = "waltz-storage.waltz-storage-free-bytes"
-_LAST_ID = re.compile(r"waltz-storage\.partition-(\d+)\.max-transaction-id")
-
-
-class SurveyedReplica(NamedTuple):
-    """One copy of a partition."""
-
-    storage: str
-    state: str
-    """``current`` (it takes full part in the store session), ``behind`` (it does not), ``offline`` (switched off, or
-    not there), ``silent`` (its storage does not answer)."""
-    lag: int | None
-    """Committed transactions that the replica does not have; None if unknown."""
+NO_RECORD = "NO_RECORD"
+"""The problem of a partition whose record in ZooKeeper is gone."""
 
 
 class SurveyedPartition(NamedTuple):
@@ -86,18 +75,8 @@ class SurveyedStorage(NamedTuple):
     """Free space of its disk, if it was asked and answered."""
     version: str | None = None
     """Version of its software, if it was asked and answered."""
-
-
-class StorageFacts(NamedTuple):
-    """Values from the metrics of a storage node."""
-
-    last_ids: Mapping[int, int]
-    """The last transaction of each partition."""
-    free_bytes: int | None
-    version: str | None
-
-
-_NO_FACTS = StorageFacts({}, None, None)
+    ailments: tuple[Ailment, ...] | None = None
+    """What is wrong with its disk and files; None if it does not tell."""
 
 
 class ClusterState(NamedTuple):
@@ -116,14 +95,20 @@ class ClusterState(NamedTuple):
         """How many partitions have problems."""
         return sum(bool(partition.problems) for partition in self.partitions)
 
+    @property
+    def unwell_nodes(self) -> int:
+        """How many nodes do not answer, or say that something is wrong with them."""
+        silent = sum(server.version is None for server in self.servers)
+        return silent + sum(not storage.answers or bool(storage.ailments) for storage in self.storages)
+
     def document(self) -> dict[str, Json]:
         """The state as JSON, for programs."""
         return {
             "name": self.name,
             "root": self.root,
-            "healthy": not self.unwell,
+            "healthy": not self.unwell and not self.unwell_nodes,
             "servers": [{**each._asdict(), "preferred": list(each.preferred)} for each in self.servers],
-            "storages": [each._asdict() for each in self.storages],
+            "storages": [_storage_document(each) for each in self.storages],
             "partitions": [
                 {
                     **each._asdict(),
@@ -133,6 +118,18 @@ class ClusterState(NamedTuple):
                 for each in self.partitions
             ],
         }
+
+
+def _storage_document(storage: SurveyedStorage) -> dict[str, Json]:
+    document: dict[str, Json] = storage._asdict()
+    del document["ailments"]
+    problems: list[Json] | None = None
+    if storage.ailments is not None:
+        problems = [
+            {"problem": each.text, "partitions": list(each.partition_ids), "do": str(each.remedy)}
+            for each in storage.ailments
+        ]
+    return {**document, "problems": problems}
 
 
 AskWriteSessions = Callable[[Mapping[int, Owner]], Awaitable[Mapping[int, int]]]
@@ -150,38 +147,40 @@ async def read_state(
 ) -> ClusterState:
     """Ask everybody; ``timeout_s`` is for each answer. Rates are those since ``before``.
 
-    Without ``ask_write_sessions`` no write session is known. Storages that hold more than ``max_metrics_partitions``
-    are not asked for their metrics, so that lags, free space and version stay unknown: to put metrics together takes
-    nearly half a millisecond of a storage's processor for each partition.
+    Without ``ask_write_sessions`` no write session is known. Lags, free space, health and version of storages that hold
+    more than ``max_metrics_partitions`` stay unknown: see :func:`~waltz.operations.survey.evidence.read_evidence`.
 
     Raises ``WaltzError`` of ZooKeeper; who does not answer is part of the state. Leaves the loop to others again and
     again, however many partitions there are.
     """
-    loop = asyncio.get_running_loop()
-    survey = await read_survey(cluster, partition_ids, timeout_s=timeout_s)
+    floor = None
+    if before is not None:
+        known = {each.partition_id: each.high_water_mark for each in before.partitions}
+        floor = {partition_id: mark for partition_id, mark in known.items() if mark is not None}
+    evidence = await read_evidence(
+        cluster, partition_ids, timeout_s=timeout_s, floor=floor, max_metrics_partitions=max_metrics_partitions
+    )
+    return await arrange(cluster, evidence, partition_ids, before=before, ask_write_sessions=ask_write_sessions)
+
+
+async def arrange(
+    cluster: ClusterHandle,
+    evidence: Evidence,
+    partition_ids: Sequence[int],
+    *,
+    before: ClusterState | None = None,
+    ask_write_sessions: AskWriteSessions | None = None,
+) -> ClusterState:
+    """The state of the cluster by what was said; parameters and errors as those of :func:`read_state`."""
+    survey, told, at_s = evidence.survey, evidence.told, evidence.at_s
     owners = await read_owners(cluster.zookeeper, cluster.root)
     name = (await read_cluster_params(cluster.zookeeper, cluster.root)).name
     owned = {each: owners[each] for each in partition_ids if each in owners}
-    asked = [
-        storage
-        for storage, report in survey.storage_reports.items()
-        if not isinstance(report, str) and (max_metrics_partitions is None or len(report) <= max_metrics_partitions)
-    ]
-    facts, write_sessions = await asyncio.gather(
-        _ask_storages(cluster, asked, timeout_s),
-        _no_write_sessions(owned) if ask_write_sessions is None else ask_write_sessions(owned),
-    )
-    # After the storages: what they have is committed by then, or it is counted as lag.
-    marks, _ = await ask_committed_marks(cluster, partition_ids, deadline_s=loop.time() + min(timeout_s, 1.0))
-    at_s = loop.time()
-    rates = {} if before is None else _rates(before, marks, at_s)
+    write_sessions = {} if ask_write_sessions is None else await ask_write_sessions(owned)
+    rates = {} if before is None else _rates(before, told.marks, at_s)
     partitions = []
     for each in partition_ids:
-        partitions.append(
-            _partition(
-                each, survey, owners.get(each), marks.get(each), write_sessions.get(each), facts, rates.get(each)
-            )
-        )
+        partitions.append(_partition(each, survey, told, owners.get(each), write_sessions.get(each), rates.get(each)))
         if len(partitions) % PARTITIONS_AT_ONCE == 0:
             await asyncio.sleep(0)
     owned_count = Counter(server_id for owning in survey.owners.values() for server_id in owning)
@@ -196,21 +195,30 @@ async def read_state(
         )
         for server_id, server in sorted(survey.servers.items())
     )
+    ailments = find_storage_ailments(survey, told.facts)
     storages = tuple(
-        SurveyedStorage(storage, False, 0, 0, report)
-        if isinstance(report, str)
-        else SurveyedStorage(
-            storage,
-            True,
-            sum(report.values()),
-            len(report),
-            None,
-            facts.get(storage, _NO_FACTS).free_bytes,
-            facts.get(storage, _NO_FACTS).version,
-        )
+        _storage(storage, report, told.facts.get(storage), ailments.get(storage, ()))
         for storage, report in sorted(survey.storage_reports.items())
     )
     return ClusterState(name, cluster.root, at_s, servers, storages, tuple(partitions))
+
+
+def _storage(
+    storage: str, report: StorageReport, facts: StorageFacts | str | None, ailments: Sequence[Ailment]
+) -> SurveyedStorage:
+    if isinstance(report, str):
+        return SurveyedStorage(storage, False, 0, 0, report)
+    known = StorageFacts() if facts is None or isinstance(facts, str) else facts
+    return SurveyedStorage(
+        storage,
+        True,
+        sum(report.values()),
+        len(report),
+        None,
+        known.free_bytes,
+        known.version,
+        None if known.health is None else tuple(ailments),
+    )
 
 
 def _silence(report: ServerReport) -> str | None:
@@ -218,28 +226,21 @@ def _silence(report: ServerReport) -> str | None:
     return report.partitions if report.version is None and isinstance(report.partitions, str) else None
 
 
-async def _no_write_sessions(_: Mapping[int, Owner]) -> Mapping[int, int]:
-    return {}
-
-
 def _partition(
     partition_id: int,
     survey: Survey,
+    told: Told,
     owner: Owner | None,
-    mark: int | None,
     write_session: int | None,
-    facts: Mapping[str, StorageFacts],
     rate_per_s: float | None,
 ) -> SurveyedPartition:
     metadata = survey.metadata[partition_id]
-    replicas = tuple(
-        _replica(partition_id, storage, survey, mark, facts.get(storage, _NO_FACTS).last_ids.get(partition_id))
-        for storage in sorted(survey.storages.get(partition_id, ()))
-    )
     try:
-        reasons = {check.name: faults for check, faults in find_failures(survey, partition_id).items()}
+        reasons = {check.name: faults for check, faults in find_failures(survey, partition_id, told).items()}
     except WaltzError as error:
         reasons = {NO_REPLICA: [str(error)]}
+    if Check.REPLICA_RECOVERY_STATUS.name in reasons and lacks_record(survey, partition_id, told):
+        reasons[NO_RECORD] = reasons.pop(Check.REPLICA_RECOVERY_STATUS.name)
     return SurveyedPartition(
         partition_id,
         None if owner is None else owner.server_id,
@@ -247,9 +248,9 @@ def _partition(
         None if owner is None else owner.generation,
         None if metadata is None else metadata.session_id,
         write_session,
-        mark,
+        told.marks.get(partition_id),
         rate_per_s,
-        replicas,
+        judge_replicas(survey, partition_id, told),
         tuple(reasons),
         reasons,
     )
@@ -262,47 +263,3 @@ def _rates(before: ClusterState, marks: Mapping[int, int], at_s: float) -> dict[
         for partition in before.partitions
         if partition.high_water_mark is not None and partition.partition_id in marks
     }
-
-
-def _replica(partition_id: int, storage: str, survey: Survey, mark: int | None, last_id: int | None) -> SurveyedReplica:
-    report, metadata = survey.storage_reports.get(storage, ""), survey.metadata[partition_id]
-    if isinstance(report, str):
-        return SurveyedReplica(storage, "silent", None)
-    if not report.get(partition_id, False):
-        return SurveyedReplica(storage, "offline", None)
-    states = {} if metadata is None else {each.connect_string: state for each, state in metadata.replicas.items()}
-    is_member = metadata is not None and storage in states and states[storage].is_member_of(metadata.session_id)
-    lag = None if mark is None or last_id is None else max(0, mark - last_id)
-    return SurveyedReplica(storage, "current" if is_member else "behind", lag)
-
-
-async def _ask_storages(cluster: ClusterHandle, storages: Sequence[str], timeout_s: float) -> dict[str, StorageFacts]:
-    """Values from the metrics of storages; empty ones for storages that do not answer."""
-    answers = await asyncio.gather(*(_ask_storage(cluster, storage, timeout_s) for storage in storages))
-    return dict(zip(storages, answers, strict=True))
-
-
-async def _ask_storage(cluster: ClusterHandle, storage: str, timeout_s: float) -> StorageFacts:
-    try:
-        async with asyncio.timeout(timeout_s):
-            admin = await admin_endpoint(cluster, storage)
-            async with connection(StorageAdminClient, cluster, admin) as client:
-                return parse_storage_metrics(await client.metrics())
-    except (WaltzError, TimeoutError, ValueError):
-        return _NO_FACTS
-
-
-def parse_storage_metrics(text: str) -> StorageFacts:
-    """Parse the metrics from the admin port of a storage. Raises ``ValueError`` for any other text."""
-    try:
-        gauges = {name: gauge.get("value") for name, gauge in json.loads(text)["gauges"].items()}
-    except (AttributeError, KeyError, TypeError) as error:
-        raise ValueError(f"what was told are not the metrics of a storage: {error!r}") from None
-    matches = ((_LAST_ID.fullmatch(name), value) for name, value in gauges.items())
-    last_ids = {int(match[1]): value for match, value in matches if match is not None and isinstance(value, int)}
-    free_bytes, version = gauges.get(_FREE_BYTES), gauges.get(_VERSION)
-    return StorageFacts(
-        last_ids,
-        free_bytes if isinstance(free_bytes, int) else None,
-        version if isinstance(version, str) else None,
-    )

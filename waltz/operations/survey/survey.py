@@ -63,6 +63,8 @@ class Survey(NamedTuple):
     """The answers of the servers, by id."""
     storage_reports: Mapping[str, StorageReport]
     """The answers of the storages that hold replicas or have an admin port, by connect string."""
+    admin_ports: Mapping[str, int] = {}
+    """The admin ports that are registered, by connect string."""
 
 
 async def read_survey(cluster: ClusterHandle, partition_ids: Collection[int], *, timeout_s: float) -> Survey:
@@ -90,6 +92,7 @@ async def read_survey(cluster: ClusterHandle, partition_ids: Collection[int], *,
         replicas.metadata,
         dict(zip(servers, server_reports, strict=True)),
         dict(zip(storages, storage_reports, strict=True)),
+        dict(replicas.connections.admin_ports),
     )
 
 

@@ -115,7 +115,7 @@ class Sampler:
         p99_ms = self._p99_ms.get(partition_id)
         return PartitionFacts(
             None if p99_ms is None else rounded(p99_ms),
-            [ReplicaFacts(view.storage, view.status.value, view.lag_transactions) for view in partition.replica_views],
+            [ReplicaFacts(view.storage, view.status, view.lag_transactions) for view in partition.replica_views],
         )
 
     def history_of(self, partition_id: int) -> Mapping[str, Sequence[float | None]] | None:

@@ -9,6 +9,7 @@ from tests.unit.client.fake_server import Connection, FakeServer, Log
 from tests.unit.common.cluster.fakes import GENERATION, KEY, SESSION, FakeStorage, make_metadata
 from waltz.cli.session import Session
 from waltz.common.ids import ReqId
+from waltz.common.storage_health import StorageHealth
 from waltz.common.wire import admin
 from waltz.common.wire import admin_version1 as admin_wire
 from waltz.common.wire.client_server import CheckStorageConnectivityRequest, CheckStorageConnectivityResponse, Message
@@ -39,6 +40,10 @@ class TellingStorage(FakeStorage):
         self.status = dict.fromkeys(range(partition_count), True)
         self.last_ids = dict.fromkeys(range(partition_count), -1)
         self.session_id = SESSION
+        self.confused = False
+        """Whether it answers the question for its metrics with something else."""
+        self.health: StorageHealth | None = None
+        """What it tells of its health; None as a node of the original."""
 
     def _answer(self, message: admin_wire.Message) -> admin_wire.Message:
         if isinstance(message, admin.AssignedPartitionStatusRequest):
@@ -47,10 +52,19 @@ class TellingStorage(FakeStorage):
             info = SessionInfo(self.session_id, -1, -1)
             return admin.LastSessionInfoResponse(message.seq_num, message.partition_id, info)
         if isinstance(message, admin.MetricsRequest):
-            gauges = {
+            if self.confused:
+                return admin.MetricsResponse(message.seq_num, "{}")
+            gauges: dict[str, dict[str, object]] = {
                 f"waltz-storage.partition-{partition_id}.max-transaction-id": {"value": last_id}
                 for partition_id, last_id in self.last_ids.items()
             }
+            for partition_id, is_online in self.status.items():
+                out = self.health is not None and partition_id in self.health.out_of_service
+                group = f"waltz-storage.partition-{partition_id}"
+                gauges[f"{group}.flags"] = {"value": 5 if is_online or out else 4}
+                gauges[f"{group}.session-id"] = {"value": self.session_id}
+            if self.health is not None:
+                gauges["waltz-storage.waltz-storage-health"] = {"value": self.health.problems()}
             return admin.MetricsResponse(message.seq_num, json.dumps({"gauges": gauges}))
         return super()._answer(message)
 

@@ -7,15 +7,17 @@ import pytest
 
 from waltz.common.errors import WaltzError
 from waltz.common.ids import Endpoint
+from waltz.common.storage_health import StorageHealth
 from waltz.common.zk.znodes import UNRESOLVED, PartitionMetadata, ReplicaId, ReplicaState, ServerDescriptor
 from waltz.operations.survey.checks import (
     Check,
-    ReplicaReport,
     find_disabled_warnings,
     find_failures,
+    find_preference_warnings,
     find_session_warnings,
-    find_stragglers,
+    find_storage_ailments,
 )
+from waltz.operations.survey.replica_judgement import StorageFacts
 from waltz.operations.survey.survey import ServerReport, Survey
 
 STORAGES = ("a:1", "b:1", "c:1")
@@ -71,14 +73,18 @@ def with_states(**states: tuple[int, int]) -> Survey:
     return WELL._replace(metadata={0: metadata({f"{name}:1": state for name, state in states.items()})})
 
 
-def switched_off(name: str) -> str:
-    return f"storage {name}:1 has it switched off (waltz storage availability)"
+def off(name: str) -> str:
+    return f"storage {name}:1 has it offline: switched off, or out of service (look at /health of the storage)"
 
 
 def test_nothing_fails_where_all_is_well() -> None:
     assert find_failures(WELL, 0) == {}
 
 
+LOST = (
+    "though it has had store sessions: the next session finds no record to begin from; restore it from a backup before "
+    "a node restarts (docs/runbook.md#restore-zookeeper)"
+)
 NOBODY = "there is not exactly one server to be asked"
 ONLINE = {0: True}
 
@@ -112,28 +118,28 @@ ONLINE = {0: True}
             WELL._replace(server_reports={1: report(), 2: report(0)}),
             {
                 SERVER: [
-                    "server 1 (host1:5000) does not have it",
-                    "server 2 (host2:5000) has it, without being its owner",
+                    "server host1:5000 does not have it",
+                    "server host2:5000 has it, without being its owner",
                 ],
-                HEALTH: ["server 1 (host1:5000) says nothing of its health"],
+                HEALTH: ["server host1:5000 says nothing of its health"],
             },
         ),
-        (with_report(partitions="no"), {SERVER: ["server 1 (host1:5000) did not tell its partitions: no"]}),
+        (with_report(partitions="no"), {SERVER: ["server host1:5000 did not tell its partitions: no"]}),
         (
             with_report(storages="no"),
-            {CONNECTIVITY: ["server 1 (host1:5000) did not tell which storages it reaches: no"]},
+            {CONNECTIVITY: ["server host1:5000 did not tell which storages it reaches: no"]},
         ),
         (
             with_report(storages={"b:1": False, "c:1": True}),
             {
                 CONNECTIVITY: [
-                    "server 1 (host1:5000) does not know storage a:1",
-                    "server 1 (host1:5000) does not reach storage b:1",
+                    "server host1:5000 does not know storage a:1",
+                    "server host1:5000 does not reach storage b:1",
                 ]
             },
         ),
-        (with_report(healthy="no"), {HEALTH: ["server 1 (host1:5000) did not tell the health of its partitions: no"]}),
-        (with_report(healthy={0: False}), {HEALTH: ["server 1 (host1:5000) calls it unhealthy"]}),
+        (with_report(healthy="no"), {HEALTH: ["server host1:5000 did not tell the health of its partitions: no"]}),
+        (with_report(healthy={0: False}), {HEALTH: ["server host1:5000 calls it unhealthy"]}),
         (
             with_storage(a="no", b={}, c=ONLINE, d=ONLINE, e="no", f={}),
             {
@@ -145,19 +151,26 @@ ONLINE = {0: True}
                 QUORUM: ["1 of 3 replicas are online: c:1"],
             },
         ),
-        (with_storage(a={0: False}, b=ONLINE, c=ONLINE), {RECOVERY: [switched_off("a")]}),
+        (with_storage(a={0: False}, b=ONLINE, c=ONLINE), {RECOVERY: [off("a")]}),
         (
             with_storage(a={0: False}, b=ONLINE, c={0: False}),
-            {QUORUM: ["1 of 3 replicas are online: b:1"], RECOVERY: [switched_off("a"), switched_off("c")]},
+            {QUORUM: ["1 of 3 replicas are online: b:1"], RECOVERY: [off("a"), off("c")]},
         ),
         (
             with_storage(a={0: False}, b={0: False}, c={0: False}),
             {
                 QUORUM: ["0 of 3 replicas are online: none"],
-                RECOVERY: [switched_off("a"), switched_off("b"), switched_off("c")],
+                RECOVERY: [off("a"), off("b"), off("c")],
             },
         ),
-        (WELL._replace(metadata={0: None}), {RECOVERY: ["it never had a store session"]}),
+        (
+            with_report(healthy={})._replace(metadata={0: None}),
+            {RECOVERY: ["it has had no store session yet"], HEALTH: ["server host1:5000 says nothing of its health"]},
+        ),
+        (
+            WELL._replace(metadata={0: None}),
+            {RECOVERY: [f"its record in ZooKeeper (store/partition/0) is missing, {LOST}"]},
+        ),
         (
             with_states(a=MEMBER, b=MEMBER, d=MEMBER),
             {
@@ -188,28 +201,32 @@ def test_half_of_the_replicas_of_the_partition_are_no_quorum_and_those_of_others
         metadata={0: metadata(dict.fromkeys(STORAGES[:2], MEMBER))},
         storage_reports={"a:1": ONLINE, "b:1": {0: False}, "c:1": {1: True}, "d:1": {1: True}},
     )
-    assert find_failures(two, 0) == {QUORUM: ["1 of 2 replicas are online: a:1"], RECOVERY: [switched_off("b")]}
+    assert find_failures(two, 0) == {QUORUM: ["1 of 2 replicas are online: a:1"], RECOVERY: [off("b")]}
     one = two._replace(storages={0: frozenset(["a:1"])}, storage_reports={"a:1": ONLINE, "b:1": {}, "c:1": {}})
     assert QUORUM not in find_failures(one, 0)
 
 
-@pytest.mark.parametrize(
-    ("told", "expected"),
-    [
-        ({"a": (7, True), "b": (7, True), "c": (7, True)}, []),
-        ({"a": (8, True), "b": (7, None), "d": (1, False)}, []),
-        ({"a": (7, False), "b": (7, False), "c": (7, True)}, ["a:1 lacks", "b:1 lacks"]),
-        ({"a": (-1, True), "c": (6, None)}, ["a:1 knows of session -1 only", "c:1 knows of session 6 only"]),
-        ({"b": (6, False)}, ["b:1 knows of session 6 only", "b:1 lacks"]),
-    ],
-)
-def test_replicas_that_hold_less_than_the_metadata_say(
-    told: dict[str, tuple[int, bool | None]], expected: list[str]
-) -> None:
-    reports = {f"{name}:1": {0: ReplicaReport(*report), 1: ReplicaReport(0, False)} for name, report in told.items()}
-    found = find_stragglers(WELL, 0, reports)
-    assert [text.removesuffix(" committed transactions") for text in found] == [f"storage {each}" for each in expected]
-    assert find_stragglers(WELL._replace(metadata={0: None}, storages={}), 0, reports) == []
+def test_preferences_of_several_servers() -> None:
+    servers = {1: server(1, 0, 1, 3), 2: server(2, 1, 3, 4), 3: server(3, 4)}
+    first, second = find_preference_warnings(servers, range(5))
+    assert first.startswith("partitions 1, 3 preferred by host1:5000 and host2:5000: moves to none of them; ")
+    assert second.startswith("partition 4 preferred by host2:5000 and host3:5000: ")
+    assert find_preference_warnings(servers, [0, 2]) == []
+
+
+def test_storages_that_say_what_is_wrong_with_them() -> None:
+    survey = WELL._replace(admin_ports={"a:1": 2})
+    unwell = StorageHealth(damaged={0: "transactions 30 to 30"})
+    facts = {
+        "a:1": StorageFacts(health=unwell),
+        "b:1": StorageFacts(health=StorageHealth()),
+        "c:1": "no",
+        "d:1": StorageFacts(),
+    }
+    found = find_storage_ailments(survey, facts)
+    assert {storage: [each.remedy.do for each in ailments] for storage, ailments in found.items()} == {
+        "a:1": ["waltz storage repair -s a:2 -p 0"]
+    }
 
 
 def test_a_partition_without_replicas_ends_the_run() -> None:
@@ -229,7 +246,7 @@ def mixed(owner: int, *preferred: int, other_version: int | None = 4) -> Survey:
 def test_write_sessions_at_a_server_that_knows_none() -> None:
     (warning,) = find_session_warnings(mixed(owner=2), [0])
     assert warning.startswith(
-        "partition 0 has clients with write sessions, and its owner, server 2 (host2:5000), knows none"
+        "partition 0 has clients with write sessions, and its owner, server host2:5000, knows none"
     )
     assert warning.endswith("Make the partition a preferred one of a server with version 5")
     assert find_session_warnings(mixed(2, 0), [0]) == [warning]
@@ -239,7 +256,7 @@ def test_write_sessions_at_a_server_that_knows_none() -> None:
 def test_write_sessions_that_may_get_to_a_server_that_knows_none() -> None:
     """The other server prefers the partition, which makes it no better."""
     (warning,) = find_session_warnings(mixed(owner=1), [0])
-    assert "may move to servers that know none: 2 (host2:5000). Make it a preferred partition" in warning
+    assert "may move to servers that know none: host2:5000. Make it a preferred partition" in warning
     assert find_session_warnings(mixed(1, 0), [0]) == []
 
 
@@ -258,9 +275,7 @@ def test_a_partition_without_an_owner_may_get_one() -> None:
 
 def test_disabled_partitions_at_a_server_that_knows_no_properties() -> None:
     (warning,) = find_disabled_warnings(mixed(owner=2), [0])
-    assert warning.startswith(
-        "partition 0 is disabled, and its owner, server 2 (host2:5000), takes appends all the same"
-    )
+    assert warning.startswith("partition 0 is disabled, and its owner, server host2:5000, takes appends all the same")
     assert find_disabled_warnings(mixed(owner=2), []) == []
     for survey in (mixed(owner=1), mixed(2, other_version=None), mixed(2)._replace(owners={}), mixed(owner=9)):
         assert find_disabled_warnings(survey, [0]) == []

@@ -11,10 +11,7 @@ from waltz.common.zk.paths import ClusterPaths
 from waltz.common.zk.znodes import ReplicaAssignments
 from waltz.operations.survey.cluster_state import (
     ClusterState,
-    StorageFacts,
-    SurveyedReplica,
     SurveyedStorage,
-    parse_storage_metrics,
 )
 
 TIMEOUT_S = 10
@@ -34,16 +31,19 @@ async def test_a_cluster_that_is_well_and_a_replica_that_lags() -> None:
         zero, one = state.partitions
         assert (zero.owner, zero.endpoint) == (1, str(nodes.servers[0].endpoint))
         assert (zero.generation, zero.store_session, zero.high_water_mark) == (GENERATION, SESSION, 2)
-        assert [each.lag for each in zero.replicas] == [0, 0, 2]
-        assert {each.state for each in (*zero.replicas, *one.replicas)} == {"current"}
+        assert [(each.state, each.lag) for each in zero.replicas] == [("current", 0), ("current", 0), ("lagging", 2)]
+        assert {each.state for each in one.replicas} == {"current"}
         assert (one.high_water_mark, one.write_session) == (-1, WRITE_SESSION)
         assert (zero.write_session, zero.rate_per_s) == (None, None)
         assert [each.version for each in state.servers] == [4, 5]
         assert [(each.online, each.assigned) for each in state.storages] == [(2, 2)] * 3
-        assert state.unwell == 0
+        assert (state.unwell, state.unwell_nodes) == (1, 0)
+        assert zero.reasons == {"REPLICA_RECOVERY_STATUS": [f"storage {STORAGES[2]} lacks 2 committed transactions"]}
         document = json.loads(json.dumps(state.document()))
-        assert document["healthy"] is True
-        assert document["partitions"][0]["replicas"][2] == {"storage": STORAGES[2], "state": "current", "lag": 2}
+        assert document["healthy"] is False
+        lagging = document["partitions"][0]["replicas"][2]
+        assert (lagging["storage"], lagging["state"], lagging["lag"]) == (STORAGES[2], "lagging", 2)
+        assert document["storages"][0]["problems"] is None
 
 
 async def test_rates_are_those_since_the_look_before() -> None:
@@ -64,11 +64,15 @@ async def test_nodes_that_do_not_answer_and_replicas_that_are_off() -> None:
         state = await look(nodes, [0, 1])
         zero, one = state.partitions
         assert (zero.high_water_mark, one.high_water_mark) == (None, -1)
-        assert one.replicas[0] == SurveyedReplica(STORAGES[0], "offline", None)
-        assert one.replicas[1] == SurveyedReplica(STORAGES[1], "silent", None)
+        off, away, _ = one.replicas
+        assert off[:4] == (STORAGES[0], "offline", None, "switched off")
+        admin = f"127.0.0.1:{nodes.storages[0].admin_port}"
+        assert off.do == f"waltz storage availability -s {admin} -p 1 -o true"
+        assert away[:3] == (STORAGES[1], "away", None)
+        assert str(away.cause).startswith("its storage does not answer: ")
         assert "SERVER_PARTITION_HEALTH_CHECK" in zero.problems
         assert "PARTITION_QUORUM_STATUS" in one.problems
-        assert state.unwell == 2
+        assert (state.unwell, state.unwell_nodes) == (2, 2)
         assert state.servers[0].version is None
         assert state.storages[1]._replace(reason=None) == SurveyedStorage(STORAGES[1], False, 0, 0)
         assert str(nodes.storages[1].admin_port) in str(state.storages[1].reason)
@@ -85,21 +89,3 @@ async def test_a_partition_without_replicas_or_without_an_owner() -> None:
         assert (zero.replicas, zero.problems) == ((), ("NO_REPLICA",))
         assert (one.owner, one.endpoint, one.generation) == (None, None, None)
         assert "PARTITION_ASSIGNMENT_ZK_VALIDITY" in one.problems
-
-
-def test_what_the_metrics_of_a_storage_tell() -> None:
-    gauges: dict[str, dict[str, object]] = {
-        "waltz-storage.partition-3.max-transaction-id": {"value": 17},
-        "waltz-storage.partition-4.max-transaction-id": {"error": "not open"},
-        "waltz-storage.partition-5.session-id": {"value": 1},
-    }
-    assert parse_storage_metrics(json.dumps({"gauges": gauges})) == StorageFacts({3: 17}, None, None)
-    gauges["waltz-storage.waltz-storage-free-bytes"] = {"value": 1 << 30}
-    gauges["waltz-storage.waltz-version-id"] = {"value": "0.1.0"}
-    assert parse_storage_metrics(json.dumps({"gauges": gauges})) == StorageFacts({3: 17}, 1 << 30, "0.1.0")
-
-
-@pytest.mark.parametrize("text", ["", "{}", "[]", "7", '{"gauges": []}', '{"gauges": {"a": 7}}'])
-def test_something_else_than_metrics(text: str) -> None:
-    with pytest.raises(ValueError):
-        parse_storage_metrics(text)

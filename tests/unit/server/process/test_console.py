@@ -71,7 +71,10 @@ async def test_commits_latencies_and_lags_of_a_step() -> None:
     facts = sampled.sampler.facts(0)
     assert facts is not None
     assert facts.p99_ms == pytest.approx(1, rel=0.1)
-    assert [tuple(each) for each in facts.replicas] == [("s1:6000", "current", 3), ("s2:6000", "away", None)]
+    assert [tuple(each) for each in facts.replicas] == [
+        ("s1:6000", ReplicaStatus.CURRENT, 3),
+        ("s2:6000", ReplicaStatus.AWAY, None),
+    ]
 
 
 async def test_a_partition_that_is_opened_anew_counts_from_its_beginning() -> None:

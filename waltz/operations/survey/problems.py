@@ -5,8 +5,9 @@ from collections.abc import Set
 from typing import NamedTuple
 
 from waltz.common.partition_ids import id_ranges
+from waltz.common.replica_states import REMEDIES, Remedy, ReplicaStatus
 from waltz.operations.survey.checks import Check
-from waltz.operations.survey.cluster_state import NO_REPLICA, ClusterState, SurveyedPartition
+from waltz.operations.survey.cluster_state import NO_RECORD, NO_REPLICA, ClusterState, SurveyedPartition
 
 _MAX_TEXT = 300
 
@@ -26,47 +27,77 @@ class Words(NamedTuple):
     """Behind "partition 7"."""
     many: str
     """Behind "12 partitions"."""
+    remedy: Remedy
 
+
+_SYNC = "waltz storage sync-partitions"
 
 WORDS = {
-    NO_REPLICA: Words(CRITICAL, "no replica", "is assigned to no storage", "are assigned to no storage"),
-    Check.PARTITION_ASSIGNMENT_ZK_VALIDITY.name: Words(CRITICAL, "no owner", "has no owner", "have no owner"),
+    NO_REPLICA: Words(
+        CRITICAL,
+        "no replica",
+        "is assigned to no storage",
+        "are assigned to no storage",
+        Remedy("waltz zookeeper assign-partition, then waltz storage sync-partitions", "add-storage"),
+    ),
+    Check.PARTITION_ASSIGNMENT_ZK_VALIDITY.name: Words(
+        CRITICAL, "no owner", "has no owner", "have no owner", Remedy("start a server", "no-owner")
+    ),
     Check.PARTITION_QUORUM_STATUS.name: Words(
         CRITICAL,
         "no quorum",
         "has no quorum of replicas online: appends wait",
         "have no quorum of replicas online: appends wait",
+        Remedy("bring storages back until more than half of the replicas are online", "no-quorum"),
     ),
     Check.SERVER_PARTITION_HEALTH_CHECK.name: Words(
-        CRITICAL, "unhealthy", "is not known to be healthy", "are not known to be healthy"
+        CRITICAL,
+        "unhealthy",
+        "is not known to be healthy",
+        "are not known to be healthy",
+        Remedy("read the log of its server", "unhealthy-partition"),
+    ),
+    NO_RECORD: Words(
+        WARNING,
+        "record missing",
+        "has no record in ZooKeeper any more",
+        "have no record in ZooKeeper any more",
+        Remedy("restore the record from a backup before a node restarts", "restore-zookeeper"),
     ),
     Check.PARTITION_ASSIGNMENT_ZK_SERVER_CONSISTENCY.name: Words(
         WARNING,
         "not at its owner",
         "is not open at its owner, or open at another server",
         "are not open at their owners, or open at other servers",
+        Remedy("wait a moment, for it may be moving; then start its server", "server-down"),
     ),
     Check.PARTITION_ASSIGNMENT_ZK_STORAGE_CONSISTENCY.name: Words(
         WARNING,
         "misplaced replica",
         "is not known to be held by just the storages it is assigned to",
         "are not known to be held by just the storages they are assigned to",
+        Remedy(_SYNC, "out-of-service"),
     ),
     Check.REPLICA_RECOVERY_STATUS.name: Words(
         WARNING,
-        "replica behind",
+        "replica not current",
         "has replicas without full part in its store session",
         "have replicas without full part in their store session",
+        Remedy("see the states of its replicas", "under-replicated"),
     ),
     Check.SERVER_STORAGE_CONNECTIVITY.name: Words(
         WARNING,
         "storage not reached",
         "has an owner that does not reach all its storages",
         "have owners that do not reach all their storages",
+        Remedy("start the storage, or mend the network to it", "storage-down"),
     ),
 }
 """By the names of the checks, the worst first."""
 
+
+_NODES = ("server ", "storage ")
+_SERVER_DOWN = Remedy("start it; meanwhile the other servers take its partitions over", "server-down")
 
 _PLACES = Check.PARTITION_ASSIGNMENT_ZK_STORAGE_CONSISTENCY.name
 
@@ -80,6 +111,18 @@ class Problem(NamedTuple):
     """The partitions concerned, such as ``0-6,9``; empty for nodes."""
     detail: str
     """Why, or an example of it."""
+    do: str
+    """What mends it."""
+    section: str
+    """Where the runbook explains it."""
+    check: str | None = None
+    """The check that fails; None for the trouble of a node."""
+
+    @property
+    def title(self) -> str:
+        """The text, with the partitions concerned where there are several."""
+        several = self.check is not None and not self.partitions.isdecimal()
+        return f"{self.text} ({self.partitions})" if several else self.text
 
 
 def silent_storages(state: ClusterState) -> set[str]:
@@ -100,10 +143,13 @@ def failed_checks(partition: SurveyedPartition, silent: Set[str]) -> list[str]:
     return [name for name in WORDS if name in known]
 
 
-def find_problems(state: ClusterState) -> list[Problem]:
-    """All that is wrong; at most one line for each node and each check."""
+def find_problems(state: ClusterState, *, every_check: bool = False) -> list[Problem]:
+    """All that is wrong; at most one line for each node and each check.
+
+    With ``every_check`` also the checks that fail only because silent storages, which are listed, do not answer.
+    """
     found = []
-    silent = silent_storages(state)
+    silent = set() if every_check else silent_storages(state)
     by_check: dict[str, list[SurveyedPartition]] = {name: [] for name in WORDS}
     for partition in state.partitions:
         for name in failed_checks(partition, silent):
@@ -119,19 +165,32 @@ def find_problems(state: ClusterState) -> list[Problem]:
             if not only and detail:
                 detail = f"partition {first.partition_id}, for example: {detail}"
             ids = shortened(id_ranges((partition.partition_id for partition in concerned), ","))
-            found.append(Problem(words.severity, text, ids, shortened(detail)))
+            found.append(Problem(words.severity, text, ids, shortened(detail), *_remedy(name, first), name))
     held = Counter(replica.storage for partition in state.partitions for replica in partition.replicas)
     for server in state.servers:
         if server.version is None:
             severity = CRITICAL if server.partitions else WARNING
-            text = f"server {server.server_id} ({server.endpoint}) does not answer"
-            found.append(Problem(severity, text, "", shortened(server.reason or "")))
+            text = f"server {server.endpoint} does not answer"
+            found.append(Problem(severity, text, "", shortened(server.reason or ""), *_SERVER_DOWN))
     for storage in state.storages:
         if not storage.answers:
-            text = f"storage {storage.storage} does not answer, and holds {held[storage.storage]} replicas"
-            found.append(Problem(WARNING, text, "", shortened(storage.reason or "")))
+            count = held[storage.storage]
+            text = f"storage {storage.storage} does not answer, and holds {count} replica{'' if count == 1 else 's'}"
+            found.append(Problem(WARNING, text, "", shortened(storage.reason or ""), *REMEDIES[ReplicaStatus.AWAY]))
+        for ailment in storage.ailments or ():
+            text = shortened(f"storage {storage.storage}: {ailment.text}")
+            found.append(Problem(WARNING, text, id_ranges(ailment.partition_ids, ","), "", *ailment.remedy))
     # Nodes come first within a severity: partitions have their troubles from them.
-    return sorted(found, key=lambda problem: (problem.severity != CRITICAL, bool(problem.partitions)))
+    return sorted(found, key=lambda problem: (problem.severity != CRITICAL, not problem.text.startswith(_NODES)))
+
+
+def _remedy(name: str, partition: SurveyedPartition) -> Remedy:
+    """What mends the failed check of a partition: where a replica is not current, that depends on its state."""
+    if name == Check.REPLICA_RECOVERY_STATUS.name:
+        for replica in partition.replicas:
+            if replica.do is not None and replica.section is not None:
+                return Remedy(replica.do, replica.section)
+    return WORDS[name].remedy
 
 
 def shortened(text: str) -> str:

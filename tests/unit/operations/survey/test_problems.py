@@ -3,9 +3,9 @@
 import pytest
 
 from tests.unit.console.fakes import cluster, in_trouble
-from waltz.console.problems import CRITICAL, WARNING, WORDS, failed_checks, find_problems, shortened
 from waltz.operations.survey.checks import Check
-from waltz.operations.survey.cluster_state import NO_REPLICA
+from waltz.operations.survey.cluster_state import NO_RECORD, NO_REPLICA
+from waltz.operations.survey.problems import CRITICAL, WARNING, WORDS, failed_checks, find_problems, shortened
 
 
 def test_a_cluster_that_is_well_has_no_problems() -> None:
@@ -34,7 +34,9 @@ def test_a_server_that_does_not_answer_is_worse_when_it_owns_something(partition
     state = cluster(12)
     silent = state.servers[1]._replace(version=None, partitions=partitions, reason="connection refused")
     problems = find_problems(state._replace(servers=(state.servers[0], silent)))
-    assert problems == [(severity, "server 2 (server-2.example:55180) does not answer", "", "connection refused")]
+    (problem,) = problems
+    assert problem[:4] == (severity, "server server-2.example:55180 does not answer", "", "connection refused")
+    assert (problem.section, problem.check, problem.title) == ("server-down", None, problem.text)
 
 
 @pytest.mark.parametrize(
@@ -63,7 +65,7 @@ def test_the_worst_check_comes_first() -> None:
 
 
 def test_every_check_has_words() -> None:
-    assert set(WORDS) == {NO_REPLICA, *(check.name for check in Check)}
+    assert set(WORDS) == {NO_REPLICA, NO_RECORD, *(check.name for check in Check)}
     assert [words.severity for words in WORDS.values()] == sorted(words.severity for words in WORDS.values())
 
 
