@@ -107,6 +107,15 @@ async def test_unreachable_is_one_line_naming_the_connect_string(caplog: pytest.
         await connect("127.0.0.1:port", session_timeout_s=5, connect_timeout_s=0.3)
 
 
+async def test_a_server_that_is_stopped_is_waited_for_no_longer_than_asked() -> None:
+    """It still accepts connections, as a process that was stopped by a signal does, and a connection attempt hangs."""
+    with socket.create_server(("127.0.0.1", 0)) as stopped:
+        began_s = time.monotonic()
+        with pytest.raises(ZooKeeperUnreachableError, match="within 1 s"):
+            await connect(f"127.0.0.1:{stopped.getsockname()[1]}", session_timeout_s=30, connect_timeout_s=1)
+        assert time.monotonic() - began_s < 5
+
+
 async def test_restart_of_the_server_is_survived(tmp_path: Path) -> None:
     async with LocalZooKeeper(tmp_path / "data") as server, RealEnsemble(server) as ensemble:
         # A server that is starting may leave a first attempt to connect unanswered, for as long as the session lasts.

@@ -59,6 +59,17 @@ async def test_a_cluster_that_has_replicas_is_not_created_again(
         assert capsys.readouterr().out == f"cluster fake at {ROOT}: 2 partitions, 0 storages\n"
 
 
+@pytest.mark.parametrize("name", ["assignment", "connection"])
+async def test_a_cluster_whose_tree_is_damaged_is_not_to_be_created(name: str) -> None:
+    async with running(OURS, OURS) as nodes:
+        await nodes.zookeeper.delete(f"{ROOT}/store/{name}")
+        damaged = f"the tree of the cluster at {ROOT} is damaged: {ROOT}/store/{name} is missing in ZooKeeper"
+        with pytest.raises(WaltzError, match=damaged):
+            await cluster._create(options("create", "-n", "fake", "-p", "2", "-s", "a:1:2"), nodes.session)
+        with pytest.raises(WaltzError, match=damaged):
+            await verify(nodes)
+
+
 async def test_a_cluster_that_passes(capsys: pytest.CaptureFixture[str]) -> None:
     async with running(ORIGINAL, OURS) as nodes:
         await verify(nodes)

@@ -144,6 +144,7 @@ class OwnerConnection:
         for answer in self._unanswered.values():
             if not answer.done():
                 answer.set_exception(ConnectionClosedError(f"server {self.endpoint} closed the connection{reason}"))
+                answer.exception()  # asyncio complains of an error that nobody has looked at; nobody may wait any more
 
     def _forget(self, req_id: bytes, answer: asyncio.Future[Answer]) -> None:
         self._unanswered.pop(req_id, None)

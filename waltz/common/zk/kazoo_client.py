@@ -50,6 +50,8 @@ _RECONNECT_MAX_DELAY_S = 0.5
 attempts. (The original pauses up to 8 s, kazoo by default up to an hour.)"""
 
 _CLOSE_TIMEOUT_S = 10.0
+_GIVE_UP_TIMEOUT_S = 0.2
+"""The same where there was no session, so that there is none to end."""
 _REPEAT_DELAY_S = 0.05
 
 _STATES = {
@@ -170,7 +172,7 @@ class KazooZooKeeper:
             async with asyncio.timeout(connect_timeout_s):
                 await zookeeper._connected.wait()
         except TimeoutError:
-            await zookeeper.close()
+            await zookeeper._stop(_GIVE_UP_TIMEOUT_S)
             reasons = ", ".join(zookeeper._log.troubles)
             raise ZooKeeperUnreachableError(
                 f"no ZooKeeper server answers at {connect_string} within {connect_timeout_s:g} s"
@@ -262,8 +264,13 @@ class KazooZooKeeper:
 
     async def close(self) -> None:
         """Waits for kazoo's threads, but not for ever."""
+        if not await self._stop(_CLOSE_TIMEOUT_S):
+            logger.warning("ZooKeeper: the connection is still not closed after %g s; left alone", _CLOSE_TIMEOUT_S)
+
+    async def _stop(self, timeout_s: float) -> bool:
+        """Have kazoo's threads end; whether they have within ``timeout_s``. If not, they end by themselves."""
         if self._closed:
-            return
+            return True
         self._closed = True
         self._listeners.clear()
         self._state, self._session_id = State.LOST, None
@@ -284,10 +291,11 @@ class KazooZooKeeper:
 
         threading.Thread(target=stop, name="zookeeper-close", daemon=True).start()
         try:
-            async with asyncio.timeout(_CLOSE_TIMEOUT_S):
+            async with asyncio.timeout(timeout_s):
                 await stopped.wait()
         except TimeoutError:
-            logger.warning("ZooKeeper: the connection is still not closed after %g s; left alone", _CLOSE_TIMEOUT_S)
+            return False
+        return True
 
     def hop(self, callback: Callable[..., None], *arguments: object) -> None:
         """For kazoo's threads: have ``callback`` run on the loop, if there still is one."""

@@ -12,6 +12,7 @@ from uuid import UUID, uuid4
 
 from waltz.common.errors import ProtocolError, WaltzError
 from waltz.common.ids import Endpoint
+from waltz.common.replica_states import RUNBOOK
 from waltz.common.zk.client import BadVersionError, NodeExistsError, NoNodeError, NotEmptyError, Watch, ZooKeeper
 from waltz.common.zk.mutex import mutex
 from waltz.common.zk.paths import ClusterPaths
@@ -287,10 +288,11 @@ async def sync_cluster(zookeeper: ZooKeeper, root: str) -> None:
     To be called when a server or a storage has told something, and what ZooKeeper says must not be older than that.
     Raises :class:`StoreAdminError` (there is no cluster), ``ZooKeeperError``.
     """
+    path = ClusterPaths.of(root).root
     try:
-        await zookeeper.sync(ClusterPaths.of(root).root)
+        await zookeeper.sync(path)
     except NoNodeError:
-        raise _no_cluster(root) from None
+        raise await _missing(zookeeper, root, path) from None
 
 
 async def read_partition_assignment(zookeeper: ZooKeeper, root: str) -> PartitionAssignment:
@@ -304,7 +306,7 @@ async def read_server_descriptors(zookeeper: ZooKeeper, root: str) -> list[Serve
     try:
         names = await zookeeper.children(paths.server_descriptors)
     except NoNodeError:
-        raise _no_cluster(root) from None
+        raise await _missing(zookeeper, root, paths.server_descriptors) from None
     descriptors: list[ServerDescriptor] = []
     for path in map(paths.server_descriptor, names):
         with contextlib.suppress(NoNodeError):
@@ -361,7 +363,7 @@ async def _read(zookeeper: ZooKeeper, path: str, kind: type[_V], watch: Watch | 
     try:
         data, stat = await zookeeper.get(path, watch)
     except NoNodeError:
-        raise _no_cluster(path.rpartition("/store/")[0]) from None
+        raise await _missing(zookeeper, path.rpartition("/store/")[0], path) from None
     return kind.decode(_EMPTY_MAP if data is None else data, path), stat.version
 
 
@@ -369,10 +371,23 @@ async def _read_required(zookeeper: ZooKeeper, path: str, kind: type[_V], root: 
     try:
         return kind.decode((await zookeeper.get(path))[0], path)
     except NoNodeError:
-        raise _no_cluster(root) from None
+        raise await _missing(zookeeper, root, path) from None
 
 
-def _no_cluster(root: str) -> StoreAdminError:
+async def _missing(zookeeper: ZooKeeper, root: str, path: str) -> StoreAdminError:
+    """Why a node that every cluster has is not there: there is no cluster, or its tree is damaged.
+
+    The root gets its value when a cluster is complete.
+    """
+    try:
+        is_complete = path != root and (await zookeeper.get(root))[0] is not None
+    except NoNodeError:
+        is_complete = False
+    if is_complete:
+        return StoreAdminError(
+            f"the tree of the cluster at {root} is damaged: {path} is missing in ZooKeeper. Nodes that run go on: "
+            f"restart none of them, and restore the tree from a backup ({RUNBOOK}#restore-zookeeper)"
+        )
     return StoreAdminError(f"there is no cluster at {root}; check cluster.root or create it first")
 
 

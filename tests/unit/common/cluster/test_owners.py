@@ -1,4 +1,5 @@
 import asyncio
+import gc
 
 import pytest
 
@@ -73,6 +74,20 @@ async def test_the_end_of_the_connection_is_told_to_all_who_wait(cluster: FakeCl
     with pytest.raises(ConnectionClosedError, match=f"the connection to server {endpoint} is closed"):
         connection.send(0, GENERATION, HighWaterMarkRequest)
     await connection.close()
+
+
+async def test_answers_that_nobody_waits_for_any_more_are_no_noise(
+    cluster: FakeCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    cluster.owner.silent = {0}
+    connection = await connection_to(cluster.owner)
+    answers = [connection.send(0, GENERATION, HighWaterMarkRequest) for _ in range(3)]
+    await connection.close()
+    assert all(answer.done() for answer in answers)
+    del answers
+    gc.collect()
+    await asyncio.sleep(0)
+    assert "never retrieved" not in caplog.text
 
 
 async def test_nothing_is_sent_that_the_server_does_not_know() -> None:

@@ -1,7 +1,7 @@
 """Administrative operations: preconditions and what is written."""
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from uuid import UUID
 
 import pytest
@@ -10,6 +10,7 @@ from tests.memory_zookeeper import MemoryZooKeeper, MemoryZooKeeperServer
 from waltz.common.errors import ConfigError, ProtocolError, WaltzError
 from waltz.common.ids import Endpoint
 from waltz.common.zk import store_admin as admin
+from waltz.common.zk.client import ZooKeeper
 from waltz.common.zk.paths import ClusterPaths
 from waltz.common.zk.store_admin import StoreAdminError
 from waltz.common.zk.znodes import (
@@ -270,3 +271,27 @@ async def test_reading(zk: MemoryZooKeeper) -> None:
     ):
         with pytest.raises(StoreAdminError, match="^there is no cluster at /no;"):
             await call
+
+
+@pytest.mark.parametrize(
+    ("path", "read"),
+    [
+        (PATHS.assignment, admin.read_replica_assignments),
+        (PATHS.connection, admin.read_connections),
+        (PATHS.group, admin.read_groups),
+        (PATHS.store, admin.read_store_params),
+        (PATHS.server_descriptors, admin.read_server_descriptors),
+        (PATHS.server_descriptors, admin.read_partition_assignment),
+    ],
+)
+async def test_a_damaged_tree_is_no_missing_cluster(
+    server: MemoryZooKeeperServer, path: str, read: Callable[[ZooKeeper, str], Awaitable[object]]
+) -> None:
+    zk = await server.connect()
+    await admin.create_cluster(zk, ROOT, "demo", 4)
+    await admin._delete_tree(zk, path)
+    with pytest.raises(StoreAdminError, match=f"is damaged: {path} is missing in ZooKeeper.*#restore-zookeeper"):
+        await read(zk, ROOT)
+    await zk.set(ROOT, None)
+    with pytest.raises(StoreAdminError, match="^there is no cluster at"):
+        await read(zk, ROOT)
