@@ -100,7 +100,7 @@ async def _mark(options: argparse.Namespace, session: Session) -> None:
     await check_partition_ids(session, options.partition)
     async with client_of(session) as client:
         mark = await client.high_water_mark(options.partition)
-    line = f"Partition {options.partition} current high watermark: {mark}"
+    line = f"Partition {options.partition} current high-water mark: {mark}"
     show(options, {"partition": options.partition, "high_water_mark": mark}, [line])
 
 

@@ -12,7 +12,7 @@ from waltz.cli.server_metrics import add_http_option, read_metrics
 from waltz.cli.session import Nouns, Session, cluster_command, noun, number, partition_ranges
 from waltz.common.errors import WaltzError
 from waltz.common.metrics.registry import Json
-from waltz.common.partition_ids import check_partition, id_ranges
+from waltz.common.partition_ids import check_partition, named_partitions
 from waltz.common.replica_states import Remedy
 from waltz.common.zk.client import NoNodeError
 from waltz.common.zk.ensure import StorageAddress, ensure_cluster
@@ -177,7 +177,7 @@ async def _verify(options: argparse.Namespace, session: Session) -> None:
             failures.append({"storage": storage.storage, "check": STORAGE_HEALTH, "reasons": told})
     lines = failure_lines(state)
     warnings = await _session_warnings(options, survey, partition_ids)
-    warnings += find_preference_warnings(survey.servers, partition_ids)
+    warnings += find_preference_warnings(survey.servers.values(), partition_ids)
     warnings += find_disabled_warnings(survey, await _disabled(session, partition_ids))
     moves, foreign = await read_moves(session.cluster)
     warnings += foreign
@@ -211,7 +211,7 @@ def failure_lines(state: ClusterState) -> list[str]:
                 reasons.setdefault(reason, []).append(partition.partition_id)
         everywhere = max(map(len, reasons.values()), default=0)
         for reason, partition_ids in list(reasons.items())[:MAX_REASONS]:
-            of = "" if len(partition_ids) == everywhere else f"partition {id_ranges(partition_ids, ',')}: "
+            of = "" if len(partition_ids) == everywhere else f"{named_partitions(partition_ids)}: "
             lines.append(f"  {of}{reason}")
         if len(reasons) > MAX_REASONS:
             lines.append(f"  and {len(reasons) - MAX_REASONS} more: --json has them all")

@@ -14,9 +14,10 @@ from waltz.client.engine.rpc import RpcClient
 from waltz.common.errors import WaltzError
 from waltz.common.ids import Endpoint
 from waltz.common.metrics.registry import Json
-from waltz.common.partition_ids import check_partition
+from waltz.common.partition_ids import check_partition, named_partitions
 from waltz.common.zk.store_admin import read_server_descriptors, read_store_params, sync_cluster
 from waltz.operations.partition_moves import plan_drain
+from waltz.operations.survey.checks import find_preference_warnings, find_preferences
 
 HTTP_TIMEOUT_S = 10.0
 
@@ -102,7 +103,8 @@ async def _change(
     await check_server(session, server)
     count = (await read_store_params(session.zookeeper, session.root)).partition_count
     check_partition(partition_ids[-1], count)
-    what = f"preferred partitions {partition_ids} were not {done} {server}"
+    which = f"the preferences of {server}"
+    what = f"{named_partitions(partition_ids)} {'was' if len(partition_ids) == 1 else 'were'} not {done} {which}"
     async with RpcClient(tls=session.tls) as rpc:
         try:
             agreed = await call(rpc, server, partition_ids)
@@ -110,8 +112,18 @@ async def _change(
             raise failed(what, error) from error
     if not agreed:
         raise WaltzError(f"{what}: the server refused")
-    document: Json = {"server": str(server), "partitions": partition_ids}
-    show(options, document, [f"preferred partitions {partition_ids} were {done} {server}"])
+    descriptors = await read_server_descriptors(session.zookeeper, session.root)
+    others = {
+        partition_id: [str(each) for each in endpoints]
+        for partition_id, endpoints in find_preferences(descriptors, partition_ids).items()
+        if server in endpoints
+    }
+    lines = [what.replace(" not ", " ", 1)]
+    lines += find_preference_warnings(descriptors, others.keys())
+    document: dict[str, Json] = {"server": str(server), "partitions": partition_ids}
+    if others:
+        document["preferred_by"] = {str(partition_id): list(endpoints) for partition_id, endpoints in others.items()}
+    show(options, document, lines)
 
 
 async def _drain(options: argparse.Namespace, session: Session) -> None:
@@ -121,8 +133,8 @@ async def _drain(options: argparse.Namespace, session: Session) -> None:
         session,
         functools.partial(plan_drain, server_id=server_id),
         only_plan=options.plan,
-        question=f"take all partitions from server {server_id} ({options.server})?",
-        done=f"server {server_id} ({options.server}) has no partitions, and can be stopped",
+        question=f"take all partitions from server {options.server}?",
+        done=f"server {options.server} has no partitions, and can be stopped",
     )
 
 

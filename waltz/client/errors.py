@@ -3,6 +3,7 @@
 from collections.abc import Collection
 
 from waltz.common.errors import WaltzError
+from waltz.common.partition_ids import named_partitions
 
 
 class ClientError(WaltzError):
@@ -148,8 +149,8 @@ class PositionConflictError(PositionsError):
 
     def __init__(self, partition_ids: Collection[int], where: str) -> None:
         self.partition_ids = sorted(partition_ids)
-        which = ", ".join(map(str, self.partition_ids))
-        super().__init__(f"the positions in {where} of partitions {which} were moved by another consumer")
+        which = named_partitions(self.partition_ids)
+        super().__init__(f"the positions in {where} of {which} were moved by another consumer")
 
 
 class TransactionTooLargeError(ClientError):

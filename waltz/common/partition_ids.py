@@ -1,6 +1,6 @@
 """Ids of partitions: the check that the cluster has one, and lists of ids as text."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 from waltz.common.errors import WaltzError
 
@@ -20,3 +20,8 @@ def id_ranges(ids: Iterable[int], separator: str = ", ") -> str:
         else:
             ranges.append([each, each])
     return separator.join(str(first) if first == last else f"{first}-{last}" for first, last in ranges)
+
+
+def named_partitions(ids: Collection[int], separator: str = ", ") -> str:
+    """``partition 7``, ``partitions 0-3, 7``."""
+    return f"{'partition' if len(ids) == 1 else 'partitions'} {id_ranges(ids, separator)}"

@@ -8,7 +8,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from waltz.common.partition_ids import id_ranges
+from waltz.common.partition_ids import named_partitions
 from waltz.common.replica_states import Remedy
 
 _NO_SPACE = os.strerror(errno.ENOSPC)
@@ -46,13 +46,11 @@ class StorageHealth(NamedTuple):
         try:
             assert isinstance(document, Mapping)
             disk = document.get("disk")
-            return cls(
-                *(
-                    {int(key): str(text) for key, text in document.get(name, {}).items()}
-                    for name in ("outOfService", "damaged", "stalled")
-                ),
-                None if disk is None else str(disk),
+            out_of_service, damaged, stalled = (
+                {int(key): str(text) for key, text in document.get(name, {}).items()}
+                for name in ("outOfService", "damaged", "stalled")
             )
+            return cls(out_of_service, damaged, stalled, None if disk is None else str(disk))
         except (AssertionError, AttributeError, ValueError) as error:
             raise ValueError(f"this is not the health of a storage: {error!r}") from None
 
@@ -77,10 +75,10 @@ def find_ailments(health: StorageHealth, admin: str) -> list[Ailment]:
     """What is wrong, the worst first; ``admin`` is the admin port of the node as commands take it (``host:port``)."""
     found = []
     for partition_ids, reason in _by_reason(health.out_of_service):
-        text = f"{_partitions(partition_ids)} out of service: {reason}"
+        text = f"{named_partitions(partition_ids)} out of service: {reason}"
         found.append(Ailment(text, partition_ids, out_of_service_remedy(reason)))
     for partition_ids, reason in _by_reason(health.stalled):
-        text = f"the disk hangs: {reason} ({_partitions(partition_ids)})"
+        text = f"the disk hangs: {reason} ({named_partitions(partition_ids)})"
         found.append(Ailment(text, partition_ids, Remedy("look at the disk, or stop the node", "out-of-service")))
     if health.disk:
         found.append(Ailment(health.disk, (), Remedy("make room on the disk, or move replicas away", "disk-full")))
@@ -98,7 +96,3 @@ def _by_reason(texts: Mapping[int, str]) -> list[tuple[list[int], str]]:
     for partition_id, text in texts.items():
         found.setdefault(text, []).append(partition_id)
     return [(partition_ids, text) for text, partition_ids in found.items()]
-
-
-def _partitions(partition_ids: Sequence[int]) -> str:
-    return f"partition{'' if len(partition_ids) == 1 else 's'} {id_ranges(partition_ids, ', ')}"

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from waltz.common.cluster.policy import assign
 from waltz.common.errors import WaltzError
-from waltz.common.partition_ids import id_ranges
+from waltz.common.partition_ids import named_partitions
 from waltz.common.zk.znodes import PartitionAssignment, ServerDescriptor
 
 
@@ -161,8 +161,5 @@ def _take_back(
 
 def describe_change(change: PreferenceChange, names: dict[int, str]) -> str:
     """The change as a sentence; ``names`` are the endpoints of the servers by id."""
-    partitions = id_ranges(change.partition_ids)
-    name = f"server {change.server_id} ({names[change.server_id]})"
-    return (
-        f"{name} prefers partitions {partitions}" if change.add else f"{name} no longer prefers partitions {partitions}"
-    )
+    verb = "prefers" if change.add else "no longer prefers"
+    return f"server {names[change.server_id]} {verb} {named_partitions(change.partition_ids)}"

@@ -11,7 +11,7 @@ from waltz.client.engine.rpc import RpcClient
 from waltz.common.cluster.handle import ClusterHandle
 from waltz.common.cluster.marks import read_committed_marks
 from waltz.common.errors import WaltzError
-from waltz.common.partition_ids import id_ranges
+from waltz.common.partition_ids import named_partitions
 from waltz.common.zk.store_admin import (
     read_partition_assignment,
     read_server_descriptors,
@@ -79,7 +79,7 @@ async def check_servers(cluster: ClusterHandle, plan: PartitionPlan, *, timeout_
     servers = [server for server in plan.ownership.servers if server.server_id in takers]
     reports = await asyncio.gather(*(ask_server(server.endpoint, cluster.tls, timeout_s) for server in servers))
     for server, report in zip(servers, reports, strict=True):
-        name = f"server {server.server_id} ({server.endpoint})"
+        name = f"server {server.endpoint}"
         if report.version is None:
             raise WaltzError(f"{name} does not answer: {report.partitions}; nothing was done")
         if report.version < FIRST_WITH_PREFERENCES:
@@ -90,7 +90,7 @@ async def check_servers(cluster: ClusterHandle, plan: PartitionPlan, *, timeout_
         unhealthy = [partition_id for partition_id, is_healthy in healthy.items() if not is_healthy]
         if unhealthy:
             raise WaltzError(
-                f"{name} calls partitions {id_ranges(unhealthy)} unhealthy; see waltz cluster verify; nothing was done"
+                f"{name} calls {named_partitions(unhealthy)} unhealthy; see waltz cluster verify; nothing was done"
             )
 
 

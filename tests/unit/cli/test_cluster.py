@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from tests.unit.cli.test_server_metrics import server_registry
-from tests.unit.operations.survey.nodes import ORIGINAL, OURS, ROOT, STORAGES, Nodes, running
+from tests.unit.operations.survey.nodes import ORIGINAL, OURS, ROOT, STORAGES, Nodes, prefer, running
 from waltz.cli import cluster
 from waltz.cli.main import parser
 from waltz.common.errors import WaltzError
@@ -16,7 +16,6 @@ from waltz.common.storage_health import StorageHealth
 from waltz.common.wire.client_server import HighWaterMarkRequest
 from waltz.common.zk.paths import ClusterPaths
 from waltz.common.zk.store_admin import read_connections
-from waltz.common.zk.znodes import ServerDescriptor
 from waltz.operations.survey import evidence
 from waltz.operations.survey.checks import Check
 from waltz.table.properties import change_properties
@@ -112,18 +111,14 @@ async def test_a_storage_that_is_not_well_and_partitions_that_two_servers_prefer
 ) -> None:
     async with running(OURS, OURS) as nodes:
         nodes.storages[1].health = StorageHealth(damaged={1: "transactions 30 to 30"})
-        paths = ClusterPaths.of(ROOT)
-        for name in await nodes.zookeeper.children(paths.server_descriptors):
-            path = paths.server_descriptor(name)
-            descriptor = ServerDescriptor.decode((await nodes.zookeeper.get(path))[0], path)
-            await nodes.zookeeper.set(path, descriptor._replace(preferred_partitions=(1,)).encode())
+        await prefer(nodes, 1)
         with pytest.raises(WaltzError, match="1 of 17 checks failed"):
             await verify(nodes, "--exit-code")
         damage, do, warning, failed = capsys.readouterr().out.splitlines()
         assert damage == f"storage {STORAGES[1]}: damaged records in partition 1: transactions 30 to 30"
         admin = f"127.0.0.1:{nodes.storages[1].admin_port}"
         assert do == f"  do: waltz storage repair -s {admin} -p 1 (docs/runbook.md#damaged-data)"
-        assert warning.startswith("Warning: partition 1 preferred by 127.0.0.1:")
+        assert warning.startswith("Warning: several servers prefer partition 1: 127.0.0.1:")
         assert failed == "Failed: 1 of 17 checks"
         await verify(nodes, "--json")
         (failure,) = json.loads(capsys.readouterr().out)["failures"]

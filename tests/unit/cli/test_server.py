@@ -6,7 +6,7 @@ import json
 import pytest
 
 from tests.unit.client.fake_server import Connection
-from tests.unit.operations.survey.nodes import ORIGINAL, OURS, running
+from tests.unit.operations.survey.nodes import ORIGINAL, OURS, prefer, running
 from waltz.cli import server
 from waltz.cli.main import main, parser
 from waltz.common.errors import WaltzError
@@ -51,7 +51,7 @@ async def test_preferences_are_added_and_removed(version: tuple[int, ...], capsy
     async with running(version, OURS) as nodes:
         name = str(nodes.servers[0].endpoint)
         await server._add(options("add-preferred-partition", "-s", name, "-p", "0-1"), nodes.session)
-        assert capsys.readouterr().out == f"preferred partitions [0, 1] were added to {name}\n"
+        assert capsys.readouterr().out == f"partitions 0-1 were added to the preferences of {name}\n"
         await server._remove(options("remove-preferred-partition", "-s", name, "-p", "1", "--json"), nodes.session)
         assert json.loads(capsys.readouterr().out) == {"server": name, "partitions": [1]}
         asked = [
@@ -60,6 +60,21 @@ async def test_preferences_are_added_and_removed(version: tuple[int, ...], capsy
             if isinstance(each, AddPreferredPartitionRequest | RemovePreferredPartitionRequest)
         ]
         assert asked == [(AddPreferredPartitionRequest, (0, 1)), (RemovePreferredPartitionRequest, (1,))]
+
+
+async def test_other_servers_that_prefer_the_same_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+    async with running(OURS, OURS) as nodes:
+        await prefer(nodes, 0)
+        first, second = (str(each.endpoint) for each in nodes.servers)
+        await server._add(options("add-preferred-partition", "-s", second, "-p", "0-1"), nodes.session)
+        added, warning = capsys.readouterr().out.splitlines()
+        assert added == f"partitions 0-1 were added to the preferences of {second}"
+        assert warning == (
+            f"several servers prefer partition 0: {first}, {second}; the first one gets them. To move them take its "
+            f"preference back: waltz server remove-preferred-partition -s {first} -p 0"
+        )
+        await server._add(options("add-preferred-partition", "-s", second, "-p", "0", "--json"), nodes.session)
+        assert json.loads(capsys.readouterr().out)["preferred_by"] == {"0": [first, second]}
 
 
 async def test_what_is_refused_is_said() -> None:
@@ -74,8 +89,8 @@ async def test_what_is_refused_is_said() -> None:
 
         nodes.servers[1].filter = refuse
         for where, partitions, text in (
-            (old, "0", "were not added to .*version"),
-            (ours, "0", "were not added to .*: the server refused"),
+            (old, "0", "partition 0 was not added to .*version"),
+            (ours, "0", "partition 0 was not added to .*: the server refused"),
             (ours, "0-2", "there is no partition 2; the cluster has 2"),
             ("elsewhere:1", "0", "there is no server elsewhere:1 in the cluster at /waltz; its servers: 127"),
         ):

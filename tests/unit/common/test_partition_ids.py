@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from waltz.common.errors import WaltzError
-from waltz.common.partition_ids import check_partition, id_ranges
+from waltz.common.partition_ids import check_partition, id_ranges, named_partitions
 
 
 @pytest.mark.parametrize("partition_id", [-1, 4, 9])
@@ -24,6 +24,7 @@ def test_partitions_that_the_cluster_has() -> None:
 def test_ranges(ids: list[int], text: str) -> None:
     assert id_ranges(ids) == text
     assert id_ranges(ids, ",") == text.replace(" ", "")
+    assert named_partitions(ids) == f"partition{'' if len(ids) == 1 else 's'} {text}"
 
 
 @given(st.sets(st.integers(0, 40)))

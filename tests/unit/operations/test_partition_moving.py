@@ -89,8 +89,8 @@ async def test_drained_and_balanced_again(monkeypatch: pytest.MonkeyPatch, capsy
         drain = ("server", "drain", "-s", str(nodes.servers[0].endpoint))
         await server._drain(options(*drain, "--plan"), nodes.session)
         assert capsys.readouterr().out.splitlines() == [
-            f"server 2 ({nodes.servers[1].endpoint}) prefers partitions 1",
-            f"server 2 ({nodes.servers[1].endpoint}) prefers partitions 0",
+            f"server {nodes.servers[1].endpoint} prefers partition 1",
+            f"server {nodes.servers[1].endpoint} prefers partition 0",
             "partition 0 moves from server 1 to server 2",
         ]
         assert await owners(nodes) == {0: 1, 1: 2}
@@ -117,7 +117,7 @@ async def test_what_does_not_go_as_planned_ends_it(monkeypatch: pytest.MonkeyPat
         coordinator = Coordinator(nodes, monkeypatch)
         drain = options("server", "drain", "-s", str(nodes.servers[0].endpoint), "--yes", "-t", "1")
         coordinator.refuses = True
-        with pytest.raises(WaltzError, match=r"server 2 \(.*\) refused; run it again"):
+        with pytest.raises(WaltzError, match=r"server .* refused; run it again"):
             await server._drain(drain, nodes.session)
         coordinator.refuses = False
         coordinator.forgets = True
@@ -141,10 +141,10 @@ async def test_nothing_is_begun_with_a_server_that_is_not_well(monkeypatch: pyte
         coordinator = Coordinator(nodes, monkeypatch)
         drain = options("server", "drain", "-s", str(nodes.servers[0].endpoint), "--yes", "-t", "5")
         coordinator.health = {1: False}
-        with pytest.raises(WaltzError, match=r"server 2 \(.*\) calls partitions 1 unhealthy; .*; nothing was done"):
+        with pytest.raises(WaltzError, match=r"server .* calls partition 1 unhealthy; .*; nothing was done"):
             await server._drain(drain, nodes.session)
         await nodes.servers[1].close()
-        with pytest.raises(WaltzError, match=r"server 2 \(.*\) does not answer: .*; nothing was done"):
+        with pytest.raises(WaltzError, match=r"server .* does not answer: .*; nothing was done"):
             await server._drain(drain, nodes.session)
         assert await owners(nodes) == {0: 1, 1: 2}
     async with running(ORIGINAL, (0, 1)) as nodes:

@@ -1,11 +1,12 @@
 """The checks of ``waltz cluster verify``: whether ZooKeeper, servers and storages agree on a partition. Pure."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 
 from waltz.common.cluster.quorum import quorum_of
 from waltz.common.errors import WaltzError
-from waltz.common.partition_ids import id_ranges
+from waltz.common.ids import Endpoint
+from waltz.common.partition_ids import id_ranges, named_partitions
 from waltz.common.replica_states import RUNBOOK, ReplicaStatus
 from waltz.common.storage_health import Ailment, find_ailments
 from waltz.common.wire.versions import FIRST_WITH_APPEND_FAILED, FIRST_WITH_WRITE_SESSION
@@ -183,21 +184,26 @@ def find_storage_ailments(survey: Survey, facts: Mapping[str, StorageFacts | str
     return found
 
 
-def find_preference_warnings(servers: Mapping[int, ServerDescriptor], partition_ids: Collection[int]) -> list[str]:
-    """Partitions that more than one server prefers: they stay at the one that has them."""
-    preferring: dict[int, list[str]] = {}
-    for server in servers.values():
+def find_preferences(servers: Iterable[ServerDescriptor], partition_ids: Container[int]) -> dict[int, list[Endpoint]]:
+    """The partitions that more than one server prefers; the first of these servers has the lowest id, and gets it."""
+    preferring: dict[int, list[Endpoint]] = {}
+    for server in sorted(servers, key=lambda each: each.server_id):
         for partition_id in server.preferred_partitions:
             if partition_id in partition_ids:
-                preferring.setdefault(partition_id, []).append(str(server.endpoint))
-    by_servers: dict[str, list[int]] = {}
-    for partition_id, endpoints in sorted(preferring.items()):
-        if len(endpoints) > 1:
-            by_servers.setdefault(" and ".join(sorted(endpoints)), []).append(partition_id)
+                preferring.setdefault(partition_id, []).append(server.endpoint)
+    return {each: endpoints for each, endpoints in sorted(preferring.items()) if len(endpoints) > 1}
+
+
+def find_preference_warnings(servers: Iterable[ServerDescriptor], partition_ids: Container[int]) -> list[str]:
+    """Warnings for partitions that more than one server prefers."""
+    together: dict[tuple[Endpoint, ...], list[int]] = {}
+    for partition_id, endpoints in find_preferences(servers, partition_ids).items():
+        together.setdefault(tuple(endpoints), []).append(partition_id)
     return [
-        f"{'partitions' if len(ids) > 1 else 'partition'} {id_ranges(ids)} preferred by {endpoints}: moves to none of "
-        "them; take the preference back from all but one (waltz server remove-preferred-partition)"
-        for endpoints, ids in by_servers.items()
+        f"several servers prefer {named_partitions(ids)}: {', '.join(map(str, endpoints))}; the first one gets them. "
+        f"To move them take its preference back: waltz server remove-preferred-partition -s {endpoints[0]} -p "
+        f"{id_ranges(ids, ',')}"
+        for endpoints, ids in together.items()
     ]
 
 

@@ -36,7 +36,7 @@ async def test_what_was_saved_is_loaded(path: Path) -> None:
     positions = FilePositions(path)
     assert await positions.load("key", [0, 1, 10]) == {0: 7, 10: 12}
     assert await positions.load("key", [1]) == {}
-    with pytest.raises(PositionConflictError, match=r"mails\.positions of partitions 0 were moved") as conflict:
+    with pytest.raises(PositionConflictError, match=r"mails\.positions of partition 0 were moved") as conflict:
         await positions.save("key", {0: Move(6, 8), 10: Move(12, 13)})
     assert conflict.value.partition_ids == [0]
     await positions.save("key", {0: Move(6, 7), 10: Move(12, 13)})

@@ -81,7 +81,7 @@ async def test_of_two_that_move_a_position_one_is_told(engine: sqlalchemy.Engine
     positions = store(engine)
     await positions.load("key", [])
     await positions.save("key", {each: Move(None, 5) for each in range(3)})
-    with pytest.raises(PositionConflictError, match="of partitions 1, 2 were moved by another consumer") as conflict:
+    with pytest.raises(PositionConflictError, match="of partitions 1-2 were moved by another consumer") as conflict:
         await positions.save("key", {0: Move(5, 6), 1: Move(4, 6), 2: Move(None, 3)})
     assert conflict.value.partition_ids == [1, 2]
     assert await positions.load("key", [0, 1, 2]) == dict.fromkeys(range(3), 5), "nothing was saved"

@@ -138,3 +138,12 @@ async def running(*versions: tuple[int, ...]) -> AsyncIterator[Nodes]:
         for storage in storages:
             await storage.stop()
         await zookeeper.close()
+
+
+async def prefer(nodes: Nodes, *partition_ids: int) -> None:
+    """Have all servers prefer these partitions."""
+    paths = ClusterPaths.of(ROOT)
+    for name in await nodes.zookeeper.children(paths.server_descriptors):
+        path = paths.server_descriptor(name)
+        descriptor = ServerDescriptor.decode((await nodes.zookeeper.get(path))[0], path)
+        await nodes.zookeeper.set(path, descriptor._replace(preferred_partitions=partition_ids).encode())

@@ -208,10 +208,11 @@ def test_half_of_the_replicas_of_the_partition_are_no_quorum_and_those_of_others
 
 def test_preferences_of_several_servers() -> None:
     servers = {1: server(1, 0, 1, 3), 2: server(2, 1, 3, 4), 3: server(3, 4)}
-    first, second = find_preference_warnings(servers, range(5))
-    assert first.startswith("partitions 1, 3 preferred by host1:5000 and host2:5000: moves to none of them; ")
-    assert second.startswith("partition 4 preferred by host2:5000 and host3:5000: ")
-    assert find_preference_warnings(servers, [0, 2]) == []
+    first, second = find_preference_warnings(servers.values(), range(5))
+    assert first.startswith("several servers prefer partitions 1, 3: host1:5000, host2:5000; ")
+    assert first.endswith("waltz server remove-preferred-partition -s host1:5000 -p 1,3")
+    assert second.startswith("several servers prefer partition 4: host2:5000, host3:5000; ")
+    assert find_preference_warnings(servers.values(), [0, 2]) == []
 
 
 def test_storages_that_say_what_is_wrong_with_them() -> None:

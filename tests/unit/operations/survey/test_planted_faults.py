@@ -10,13 +10,13 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.unit.operations.survey.nodes import OURS, ROOT, STORAGES, Nodes, running
+from tests.unit.operations.survey.nodes import OURS, ROOT, STORAGES, Nodes, prefer, running
 from waltz.cli import cluster, status
 from waltz.cli.main import parser
 from waltz.common.errors import WaltzError
 from waltz.common.storage_health import StorageHealth, find_ailments
 from waltz.common.zk.paths import ClusterPaths
-from waltz.common.zk.znodes import UNRESOLVED, PartitionMetadata, ServerDescriptor
+from waltz.common.zk.znodes import UNRESOLVED, PartitionMetadata
 from waltz.console.document import cluster_parts
 from waltz.operations.survey import evidence
 
@@ -103,11 +103,7 @@ async def cut_line(nodes: Nodes) -> None:
 
 
 async def prefer_twice(nodes: Nodes) -> None:
-    paths = ClusterPaths.of(ROOT)
-    for name in await nodes.zookeeper.children(paths.server_descriptors):
-        path = paths.server_descriptor(name)
-        descriptor = ServerDescriptor.decode((await nodes.zookeeper.get(path))[0], path)
-        await nodes.zookeeper.set(path, descriptor._replace(preferred_partitions=(0,)).encode())
+    await prefer(nodes, 0)
 
 
 NOT_CURRENT = "has replicas without full part in its store session"
@@ -172,7 +168,7 @@ FAULTS = {
     "preferred by two servers": Fault(
         prefer_twice,
         "all well",
-        "Warning: partition 0 preferred by ",
+        "Warning: several servers prefer partition 0: ",
         "",
         "waltz server remove-preferred-partition",
         is_warning=True,
