@@ -6,11 +6,14 @@ from collections.abc import Iterator
 from typing import TypedDict
 
 import promql_parser
+import pytest
 import yaml
 
 from tests import metrics_page
 from tests.architecture import ROOT
 from tests.promql import labels_of_targets, selectors
+from waltz.common.replica_states import RUNBOOK
+from waltz.common.storage_health import StorageHealth, find_ailments
 
 ALERTS = ROOT / "deploy" / "prometheus" / "alerts.yml"
 SAMPLE = ROOT / "deploy" / "prometheus" / "scrape.yml"
@@ -85,6 +88,22 @@ def test_every_alert_says_what_to_do_and_where_it_is_explained() -> None:
         assert annotations["action"].endswith(".")
         assert annotations["runbook"] == f"docs/metrics.md#{rule['alert'].lower()}"
         assert rule["labels"] in ({"severity": "critical"}, {"severity": "warning"})
+
+
+@pytest.mark.parametrize(
+    ("alert", "health"),
+    [
+        ("WaltzPartitionOutOfService", StorageHealth({0: "fsync failed"})),
+        ("WaltzRecordsDamaged", StorageHealth(damaged={0: "transactions 30 to 30"})),
+        ("WaltzDiskStalled", StorageHealth(stalled={0: "a write has not ended for 12 s"})),
+        ("WaltzDiskAlmostFull", StorageHealth(disk="the disk is almost full")),
+    ],
+)
+def test_alerts_say_what_status_and_health_say(alert: str, health: StorageHealth) -> None:
+    (action,) = [rule["annotations"]["action"] for rule in rules() if rule["alert"] == alert]
+    (ailment,) = find_ailments(health, "HOST:ADMIN_PORT")
+    assert ailment.remedy.do.replace("-p 0", "-p PARTITION").lower() in action.lower()
+    assert f"({RUNBOOK}#{ailment.remedy.section})" in action
 
 
 def test_the_dashboard_can_be_imported() -> None:
