@@ -672,7 +672,7 @@ class TestSetPartitions:
         await client.set_partitions([1])
         results = await asyncio.gather(*tasks, return_exceptions=True)
         await until(
-            lambda: all(c.done or isinstance(c.events[-1], PartitionInactiveError) for c in contexts if c.events)
+            lambda: all(c.done or (c.events and isinstance(c.events[-1], PartitionInactiveError)) for c in contexts)
         )
         for context, result in zip(contexts, results, strict=True):
             if context.partition == 1:
