@@ -197,9 +197,12 @@ class PlainClient(Calls):
 
         return Consumer(self, self.run(made()))
 
-    def high_water_mark(self, partition_id: int, *, timeout_s: float | None = None) -> int:
-        """Id of the last committed transaction of a partition, asked of its server; -1 when there is none."""
-        return self.run(self._client.high_water_mark(partition_id, timeout_s=timeout_s))
+    def high_water_mark(self, partition_id: int, *, confirmed: bool = False, timeout_s: float | None = None) -> int:
+        """Id of the last committed transaction of a partition, asked of its server; -1 when there is none.
+
+        With ``confirmed`` it includes whatever was committed before the call, as that of :class:`waltz.Client`.
+        """
+        return self.run(self._client.high_water_mark(partition_id, confirmed=confirmed, timeout_s=timeout_s))
 
     def write_session(self, partition_id: int) -> int | None:
         """Number of the write session in which appends to a partition are sent at present, if there is one."""

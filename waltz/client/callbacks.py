@@ -299,16 +299,20 @@ class WaltzClient:
             raise PartitionNotFoundError(partition_id)
         return self._engine.partitions[partition_id].feed.applied
 
-    async def high_water_mark(self, partition_id: int, *, timeout_s: float | None = None) -> int:
+    async def high_water_mark(
+        self, partition_id: int, *, confirmed: bool = False, timeout_s: float | None = None
+    ) -> int:
         """Id of the last committed transaction of a partition, asked of its server; -1 when there is none.
 
         Right after the partition has moved it may be that of the server before, until the client hears of the new one:
-        then it is behind.
+        then it is behind. With ``confirmed`` it is not: whatever was committed before the call is included, for a
+        quorum of the storages has confirmed the answer.
 
-        Raises ``PartitionNotFoundError``, ``DeadlineExceededError`` (10 s by default) and ``ClientClosedError``.
+        Raises ``PartitionNotFoundError``, ``DeadlineExceededError`` (10 s by default) and ``ClientClosedError``; with
+        ``confirmed`` also ``ConfirmedMarkNotSupportedError``.
         """
         self._engine.check_loop()
-        return await self._engine.high_water_mark(partition_id, timeout_s)
+        return await self._engine.high_water_mark(partition_id, timeout_s, confirmed=confirmed)
 
     # Write sessions
 

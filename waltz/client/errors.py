@@ -331,6 +331,26 @@ class AppendManyError(AppendError):
         )
 
 
+class ConfirmedMarkNotSupportedError(ClientError):
+    """The server of the partition cannot have its high-water mark confirmed, and nothing less was asked for.
+
+    Examples:
+        ```python
+        try:
+            print(await client.high_water_mark(0, confirmed=True))
+        except waltz.ConfirmedMarkNotSupportedError as error:
+            print(error, await client.high_water_mark(0))
+        ```
+    """
+
+    def __init__(self, partition_id: int) -> None:
+        super().__init__(
+            f"the server of partition {partition_id} is too old to confirm its high-water mark, which fresh reads rest "
+            "on. Upgrade it, or move the partition to a server that can (by preferred partitions)"
+        )
+        self.partition_id = partition_id
+
+
 class BulkReadsNotSupportedError(ClientError):
     """The server's version of the protocol has no bulk reads; transactions are read one by one."""
 

@@ -39,6 +39,7 @@ from waltz.common.wire.client_server import (
     decode,
     encode,
 )
+from waltz.common.wire.confirmed_marks import ConfirmedMarkRequest, ConfirmedMarkResponse, ConfirmedMarkStatus
 from waltz.common.wire.frames import CLIENT_SERVER, Bounds
 
 MIN_FETCH = 100
@@ -262,6 +263,8 @@ class FakeServer:
             self._data(connection, log, message)
         elif isinstance(message, HighWaterMarkRequest):
             connection.send(HighWaterMarkResponse(message.req_id, log.high_water_mark))
+        elif isinstance(message, ConfirmedMarkRequest):
+            connection.send(ConfirmedMarkResponse(message.req_id, ConfirmedMarkStatus.OK, log.high_water_mark))
 
     def _mount(self, connection: Connection, partition_id: int, log: Log, message: MountRequest) -> None:
         gap = log.high_water_mark - message.client_high_water_mark

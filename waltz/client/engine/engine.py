@@ -283,14 +283,17 @@ class Engine:
         """What keeps the server of a partition from being asked for anything at present, as far as that is known."""
         return self.rpc.partitions[partition_id].obstacle
 
-    async def high_water_mark(self, partition_id: int, timeout_s: float | None = None) -> int:
+    async def high_water_mark(
+        self, partition_id: int, timeout_s: float | None = None, *, confirmed: bool = False
+    ) -> int:
         """Id of the last committed transaction of a partition, asked of its server; -1 when there is none.
 
-        Raises ``PartitionNotFoundError``, ``DeadlineExceededError`` and ``ClientClosedError``.
+        Raises ``PartitionNotFoundError``, ``DeadlineExceededError``, ``ConfirmedMarkNotSupportedError`` and
+        ``ClientClosedError``.
         """
         if self.closed:
             raise ClientClosedError
-        return await self.rpc.high_water_mark(partition_id, timeout_s)
+        return await self.rpc.high_water_mark(partition_id, timeout_s, confirmed=confirmed)
 
     def request_list(self, partition_id: int, first_id: int, max_count: int, max_bytes: int) -> PendingList:
         """Begin a bulk read."""

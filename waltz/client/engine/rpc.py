@@ -35,6 +35,7 @@ from waltz.common.wire.client_server import (
     decode,
     transaction_data_head,
 )
+from waltz.common.wire.confirmed_marks import ConfirmedMarkResponse
 from waltz.common.wire.frames import Bounds
 from waltz.common.wire.version5 import TransactionDataListResponse
 from waltz.common.wire.write_sessions import LastTransactionIdResponse
@@ -78,6 +79,7 @@ class RpcClient:
             TransactionDataResponse: RpcPartition.data_response,
             TransactionDataListResponse: RpcPartition.list_response,
             HighWaterMarkResponse: RpcPartition.mark_response,
+            ConfirmedMarkResponse: RpcPartition.confirmed_mark_response,
             LastTransactionIdResponse: RpcPartition.last_response,
         }
 
@@ -120,10 +122,13 @@ class RpcClient:
         if admin is not None:
             admin.fail(WaltzError("the server is gone"))
 
-    async def high_water_mark(self, partition_id: int, timeout_s: float | None = None) -> int:
-        """The committed high-water mark of a partition.
+    async def high_water_mark(
+        self, partition_id: int, timeout_s: float | None = None, *, confirmed: bool = False
+    ) -> int:
+        """The committed high-water mark of a partition, confirmed by the storages if that is asked for.
 
-        Raises ``PartitionNotFoundError``, ``DeadlineExceededError`` and ``ClientClosedError``.
+        Raises ``PartitionNotFoundError``, ``DeadlineExceededError``, ``ConfirmedMarkNotSupportedError`` and
+        ``ClientClosedError``.
         """
         check_integer(partition_id, "partition_id")
         if not 0 <= partition_id < len(self.partitions):
@@ -131,7 +136,7 @@ class RpcClient:
         if timeout_s is not None:
             check_seconds(timeout_s, "timeout_s")
         return await self.partitions[partition_id].high_water_mark(
-            self._options.rpc_timeout_s if timeout_s is None else timeout_s
+            self._options.rpc_timeout_s if timeout_s is None else timeout_s, confirmed=confirmed
         )
 
     # Administration. All raise ConnectFailedError, ConnectionClosedError, DeadlineExceededError, ClientClosedError, and

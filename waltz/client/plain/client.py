@@ -515,15 +515,19 @@ class Client:
         """
         return Feed(*self._feed_arguments(partition_id, after, until), share)
 
-    async def high_water_mark(self, partition_id: int, *, timeout_s: float | None = None) -> int:
+    async def high_water_mark(
+        self, partition_id: int, *, confirmed: bool = False, timeout_s: float | None = None
+    ) -> int:
         """Id of the last committed transaction of a partition, asked of its server; -1 when there is none.
 
         Right after the partition has moved it may be that of the server before, until the client hears of the new one:
-        then it is behind.
+        then it is behind. With ``confirmed`` it is not: whatever was committed before the call is included, for a
+        quorum of the storages has confirmed the answer.
 
-        Raises ``PartitionNotFoundError``, ``DeadlineExceededError`` (10 s by default) and ``ClientClosedError``.
+        Raises ``PartitionNotFoundError``, ``DeadlineExceededError`` (10 s by default) and ``ClientClosedError``; with
+        ``confirmed`` also ``ConfirmedMarkNotSupportedError``.
         """
-        return await self._own_engine().high_water_mark(partition_id, timeout_s)
+        return await self._own_engine().high_water_mark(partition_id, timeout_s, confirmed=confirmed)
 
     # Write sessions
 
@@ -623,7 +627,7 @@ class Client:
         check_seconds(timeout_s, "timeout_s")
         try:
             async with asyncio.timeout_at(now_s + timeout_s):
-                await confirm_mark(engine, partition, mark)
+                await confirm_mark(engine, self._open_reader, partition, mark)
         except (TimeoutError, DeadlineExceededError) as error:
             raise NotAppendedError(
                 f"it could not be found out within {timeout_s:g} s whether partition {partition.partition_id} has "

@@ -10,14 +10,17 @@ from typing import Self
 
 from waltz.client.arguments import check_loop, check_seconds
 from waltz.client.engine.engine import Engine
+from waltz.client.engine.partition.feed import Applier
 from waltz.client.engine.partition.partition import StreamPartition
 from waltz.client.errors import (
     BulkReadsNotSupportedError,
     ClientAheadError,
     ClientClosedError,
+    ConfirmedMarkNotSupportedError,
     InvalidOperationError,
 )
 from waltz.client.plain.reader import BulkReader, OpenEngine, Share, SingleReader
+from waltz.common.errors import DeadlineExceededError
 from waltz.common.records import Record
 
 _NEVER = 1 << 63
@@ -255,7 +258,7 @@ class Feed:
         assert isinstance(self._reader, BulkReader)
         partition = await self._engine.join(self.partition_id)
         try:
-            await confirm_mark(self._engine, partition, self.position)
+            await confirm_mark(self._engine, self._open_engine, partition, self.position)
         except ClientAheadError:
             await self.aclose()
             raise
@@ -263,20 +266,55 @@ class Feed:
         self._begun = True
 
 
-async def confirm_mark(engine: Engine, partition: StreamPartition, transaction_id: int) -> None:
+async def confirm_mark(
+    engine: Engine, open_engine: OpenEngine, partition: StreamPartition, transaction_id: int
+) -> None:
     """Return when the log is known to have a transaction.
 
-    Raises ``ClientAheadError`` when its server says twice, a while apart, that it has not: one that has lost the
-    partition without knowing it yet may be wrong. Raises ``DeadlineExceededError`` and ``ClientClosedError``, too.
+    Raises ``ClientAheadError`` when it is proved that it has not: a server that has lost the partition without knowing
+    it yet says less than there is. Raises ``DeadlineExceededError`` and ``ClientClosedError``, too. ``open_engine``
+    makes another engine, for servers that do not confirm marks.
     """
+    partition_id = partition.partition_id
     if transaction_id <= partition.feed.applied:
         return
-    for delay_s in (0.0, engine.options.ahead_retry_initial_s):
-        await asyncio.sleep(delay_s)
-        last_id = max(await engine.high_water_mark(partition.partition_id), partition.feed.applied)
-        if transaction_id <= last_id:
+    last_id = await engine.high_water_mark(partition_id)
+    if transaction_id <= last_id:
+        return
+    try:
+        last_id = await engine.high_water_mark(partition_id, confirmed=True)
+    except ConfirmedMarkNotSupportedError:
+        if not await _is_ahead(open_engine, partition_id, transaction_id, engine.options.rpc_timeout_s):
             return
-    raise ClientAheadError(partition.partition_id, transaction_id, last_id)
+    if transaction_id > last_id:
+        raise ClientAheadError(partition_id, transaction_id, last_id)
+
+
+async def _is_ahead(open_engine: OpenEngine, partition_id: int, transaction_id: int, timeout_s: float) -> bool:
+    """Whether the log ends before a transaction, by the answer to a mount from behind it: servers prove that first.
+
+    Raises ``DeadlineExceededError`` when there is no answer, for example by a server that lost the partition.
+    """
+
+    async def mark(_partition_id: int) -> int:
+        return transaction_id
+
+    engine = await open_engine(Applier(_ignore, _ignore))
+    try:
+        async with asyncio.timeout(timeout_s):
+            await engine.set_partitions({partition_id}, mark)
+            return await engine.partitions[partition_id].appends.found_ahead()
+    except TimeoutError:
+        raise DeadlineExceededError(
+            f"it could not be found out within {timeout_s:g} s whether partition {partition_id} has transaction "
+            f"{transaction_id}"
+        ) from engine.obstacle(partition_id)
+    finally:
+        await engine.close()
+
+
+def _ignore(*_: object) -> None:
+    """What is applied by an engine that is opened for its mount."""
 
 
 class TransactionFeed(Feed):

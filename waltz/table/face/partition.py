@@ -5,7 +5,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 
-from waltz.client.errors import NotAppendedError
+from waltz.client.errors import ConfirmedMarkNotSupportedError, NotAppendedError
 from waltz.client.locks import PartitionLocalLock
 from waltz.client.plain.client import Client
 from waltz.table.codecs import Codec
@@ -130,12 +130,22 @@ class TablePartition:
         """Return when the view has everything that was committed when this was called."""
         await self.follower.reached(await self.high_water_mark())
 
+    async def refresh_to_decide(self) -> None:
+        """The same where the server confirms its mark; elsewhere up to the mark that it tells."""
+        try:
+            await self.refresh()
+        except ConfirmedMarkNotSupportedError:
+            await self.follower.reached(await self.client.high_water_mark(self.partition_id))
+
     async def high_water_mark(self) -> int:
-        """The last transaction that the owner of the partition has committed at this moment, -1 if there is none."""
-        return await self.client.high_water_mark(self.partition_id)
+        """A mark that includes everything that was committed when this was called, -1 if there is nothing.
+
+        Raises ``ConfirmedMarkNotSupportedError``, ``DeadlineExceededError``.
+        """
+        return await self.client.high_water_mark(self.partition_id, confirmed=True)
 
     async def catch_up(self, *, fresh: bool) -> None:
-        """Return when the view has what was written here; with ``fresh``, everything committed at this moment."""
+        """Return when the view has what was written here; with ``fresh``, everything committed before the call."""
         _ = self.properties  # refused when they do not fit the view
         await self.follower.reached(self._written)
         if fresh:

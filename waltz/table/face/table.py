@@ -210,7 +210,7 @@ class Table:
         try:
             transaction_id = await self.transaction(check_and_put, timeout_s=timeout_s)
         except VersionConflict:  # by a view that may be behind
-            await in_time(self.refresh(), deadline_s)
+            await in_time(self._partition.refresh_to_decide(), deadline_s)
             left_s = max(deadline_s - asyncio.get_running_loop().time(), 0.0)
             transaction_id = await self.transaction(check_and_put, timeout_s=left_s)
         assert transaction_id is not None
@@ -248,11 +248,17 @@ class Table:
     # Reads
 
     async def refresh(self) -> None:
-        """Return when the view has everything that was committed when this was called."""
+        """Return when the view has everything that was committed when this was called.
+
+        Raises ``ConfirmedMarkNotSupportedError`` if the server is too old to tell, and ``DeadlineExceededError``.
+        """
         await self._partition.refresh()
 
     async def high_water_mark(self) -> int:
-        """The last transaction that the owner of the partition has committed at this moment, -1 if there is none."""
+        """A mark that includes everything that was committed when this was called, -1 if there is nothing.
+
+        Raises as :meth:`refresh`.
+        """
         return await self._partition.high_water_mark()
 
     async def get(
@@ -260,7 +266,8 @@ class Table:
     ) -> list[TableRow | None]:
         """The rows of keys, in their order. With ``raw`` tombstones and expired rows are given too.
 
-        With ``fresh`` the view first catches up with what the owner of the partition has committed at this moment.
+        With ``fresh`` the view first catches up with everything that was committed when this was called, by whichever
+        server; that raises as :meth:`refresh`.
         """
         return (await self._partition.reading(raw=raw, fresh=fresh)).get(prefix, keys)
 
@@ -323,7 +330,8 @@ class Table:
         """Rows in the order of the log, overwritten ones included, of whole transactions behind ``after``.
 
         As many transactions as it takes to reach ``limit`` rows. With a prefix only its rows; the view, unless its
-        store finds no rows, then knows where to begin and where to end. Raises ``ValueError`` for a limit below 1.
+        store finds no rows, then knows where to begin and where to end. ``at_end``: there was nothing behind them when
+        this was called. Raises ``ValueError`` for a limit below 1, and as :meth:`refresh`.
         """
         if limit < 1:
             raise ValueError(f"limit must be at least 1, not {limit}")

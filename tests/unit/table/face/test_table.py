@@ -357,6 +357,26 @@ async def test_a_store_that_finds_no_rows_decides_nothing(client: waltz.Client, 
     assert values(await table.get([b"k"], fresh=True)) == [b"v"]
 
 
+async def test_an_older_server_is_asked_for_nothing_fresh(
+    partitions: list[MockServerPartition], stack: AsyncExitStack
+) -> None:
+    client = await stack.enter_async_context(waltz.connect(MockDriver(partitions, versions=(0, 1, 2, 3, 4, 5))))
+    table = await stack.enter_async_context(Table(client, 0, TABLE))
+    await table.put(b"k", b"v")
+    for read in (
+        lambda: table.get([b"k"], fresh=True),
+        lambda: anext(table.scan(fresh=True)),
+        lambda: table.take(-1),
+        table.refresh,
+        table.high_water_mark,
+    ):
+        with pytest.raises(waltz.ConfirmedMarkNotSupportedError):
+            await read()
+    assert values(await table.get([b"k"])) == [b"v"]
+    with pytest.raises(VersionConflict):
+        await table.put_if(b"k", b"w", None)
+
+
 async def test_a_take_of_a_prefix_needs_no_rows(client: waltz.Client, table: Table) -> None:
     for number in range(10):
         await table.batch([Row(b"p", b"k", b"%d" % number), Row(b"other", b"k", b"")])

@@ -135,6 +135,13 @@ class PartitionAppends:
             return ClientError("no server is known to own the partition")
         return mount.link.failure
 
+    async def found_ahead(self) -> bool:
+        """Whether more was applied than is in the log, as the server says when it is asked for a mount."""
+        while self._mount.channel is None and not self._mount.ahead:
+            self.check_active()
+            await self.signal.wait()
+        return self._mount.ahead
+
     def stop(self) -> None:
         """Take nothing any more; what is registered is still decided."""
         self.monitor.stop()

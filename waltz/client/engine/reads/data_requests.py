@@ -10,6 +10,7 @@ from collections.abc import Callable
 from waltz.client.engine.links.links import ServerLink
 from waltz.client.engine.reads.data_lists import DataLists, PendingList
 from waltz.client.engine.reads.last_transaction import Answer, LastTransactionQuestions
+from waltz.client.engine.reads.marks import MarkQuestions
 from waltz.client.errors import ClientClosedError, ClientError, DataChecksumError, RpcError
 from waltz.client.options import ClientOptions
 from waltz.common.errors import DeadlineExceededError, WaltzError
@@ -17,12 +18,12 @@ from waltz.common.ids import LONG_MIN, SEQ_NUM_MASK, ReqId
 from waltz.common.java_text import for_people
 from waltz.common.net.backoff import Backoff
 from waltz.common.wire.client_server import (
-    HighWaterMarkRequest,
     HighWaterMarkResponse,
     TransactionDataRequest,
     TransactionDataResponse,
     encode,
 )
+from waltz.common.wire.confirmed_marks import ConfirmedMarkResponse, ConfirmedMarkStatus
 from waltz.common.wire.version5 import TransactionDataListResponse
 from waltz.common.wire.write_sessions import FenceOption, LastTransactionIdResponse
 
@@ -99,21 +100,27 @@ class RpcPartition:
         self._sent: dict[int, PendingData] = {}
         self._average_size_bytes = float(_ASSUMED_SIZE_BYTES)
         self._last_data_at_s = 0.0
-        self._mark_asked: list[asyncio.Future[int]] = []
-        self._mark_wanted: list[asyncio.Future[int]] = []
-        self._mark_req_ids: list[bytes] = []
-        self._mark_due_at_s = 0.0
         self._last_seq_num = 0
         self._closed = False
         self._lists = DataLists(self._next_req_id)
         self._questions = LastTransactionQuestions(partition_id, self._next_req_id)
         self._find_link = find_link
+        self._marks, self._confirmed_marks = (
+            MarkQuestions(
+                partition_id,
+                confirmed=confirmed,
+                resend_s=options.mark_resend_s,
+                next_req_id=self._next_req_id,
+                present_link=self._present_link,
+            )
+            for confirmed in (False, True)
+        )
 
     @property
     def idle(self) -> bool:
         """Whether nothing is asked for."""
-        marks_wanted = self._mark_asked or self._mark_wanted
-        return not (self._pending or marks_wanted) and self._lists.idle and self._questions.idle
+        marks_idle = self._marks.idle and self._confirmed_marks.idle
+        return not self._pending and marks_idle and self._lists.idle and self._questions.idle
 
     @property
     def obstacle(self) -> WaltzError | None:
@@ -270,57 +277,33 @@ class RpcPartition:
 
     # High-water mark
 
-    async def high_water_mark(self, timeout_s: float) -> int:
+    async def high_water_mark(self, timeout_s: float, *, confirmed: bool) -> int:
         """The committed high-water mark of the partition, as the server knows it that this client takes for the owner.
 
-        Raises ``DeadlineExceededError`` and ``ClientClosedError``.
+        With ``confirmed`` a quorum of the storages has confirmed since that it is the owner.
+
+        Raises ``DeadlineExceededError``, ``ConfirmedMarkNotSupportedError`` and ``ClientClosedError``.
         """
         if self._closed:
             raise ClientClosedError
-        waiter: asyncio.Future[int] = self._loop.create_future()
-        self._mark_wanted.append(waiter)
-        if not self._mark_asked:
-            self._ask_for_mark()
         try:
             async with asyncio.timeout(timeout_s):
-                return await waiter
+                return await (self._confirmed_marks if confirmed else self._marks).mark()
         except TimeoutError:
-            text = f"no high-water mark of partition {self._partition_id} within {timeout_s:g} s"
+            kind = "confirmed " if confirmed else ""
+            text = f"no {kind}high-water mark of partition {self._partition_id} within {timeout_s:g} s"
             obstacle = self.obstacle
             raise DeadlineExceededError(text if obstacle is None else f"{text}: {obstacle}") from obstacle
-        finally:
-            for waiters in (self._mark_asked, self._mark_wanted):
-                if waiter in waiters:
-                    waiters.remove(waiter)
 
     def mark_response(self, message: HighWaterMarkResponse) -> None:
         """The server answered; the smallest integer means that it does not know yet (a defect of the original)."""
-        if message.req_id not in self._mark_req_ids:
-            return  # to a request that is older than those who wait now
-        if message.transaction_id == LONG_MIN:
-            self._mark_due_at_s = self._loop.time()
-            return
-        answered, self._mark_asked = self._mark_asked, []
-        self._mark_req_ids = []
-        for waiter in answered:
-            if not waiter.done():
-                waiter.set_result(message.transaction_id)
-        if self._mark_wanted:
-            self._ask_for_mark()
+        mark = None if message.transaction_id == LONG_MIN else message.transaction_id
+        self._marks.answered(message.req_id, mark)
 
-    def _ask_for_mark(self) -> None:
-        """Everyone who waits now is answered by this request; who comes later needs another one."""
-        self._mark_asked, self._mark_wanted = self._mark_wanted, []
-        self._send_mark_request()
-
-    def _send_mark_request(self) -> None:
-        link = self._present_link()
-        self._mark_due_at_s = self._loop.time() + self._options.mark_resend_s
-        if link is not None and link.channel is not None:
-            req_id = self._next_req_id()
-            self._mark_req_ids.append(req_id)
-            link.channel.send(encode(HighWaterMarkRequest(req_id), link.channel.version))
-            link.expect_answer()
+    def confirmed_mark_response(self, message: ConfirmedMarkResponse) -> None:
+        """The server answered a question for a confirmed mark."""
+        confirmed = message.confirmed_mark_status is ConfirmedMarkStatus.OK
+        self._confirmed_marks.answered(message.req_id, message.transaction_id if confirmed else None)
 
     # The connection
 
@@ -341,8 +324,8 @@ class RpcPartition:
         self._lists.unsend()
         self._questions.unsend()
         self._send()
-        if self._mark_asked:
-            self._send_mark_request()
+        self._marks.resend()
+        self._confirmed_marks.resend()
 
     def sweep(self) -> None:
         """Send again what is never going to be answered, and give up what is too old. Called now and then.
@@ -374,8 +357,8 @@ class RpcPartition:
                 ),
             )
         self._send()
-        if self._mark_asked and now_s >= self._mark_due_at_s:
-            self._send_mark_request()
+        self._marks.sweep(now_s)
+        self._confirmed_marks.sweep(now_s)
 
     def close(self) -> None:
         """Everything asked for ends with ``ClientClosedError``."""
@@ -387,11 +370,8 @@ class RpcPartition:
         self._sent.clear()
         for request in pending.values():
             request.finish(None, ClientClosedError())
-        for waiter in (*self._mark_asked, *self._mark_wanted):
-            if not waiter.done():
-                waiter.set_exception(ClientClosedError())
-        self._mark_asked = []
-        self._mark_wanted = []
+        self._marks.close()
+        self._confirmed_marks.close()
 
     def _next_req_id(self) -> ReqId:
         self._last_seq_num = (self._last_seq_num + 1) & SEQ_NUM_MASK

@@ -1,0 +1,112 @@
+"""Questions for the high-water mark of one partition: for that which its server knows, or for a confirmed one."""
+
+import asyncio
+from collections.abc import Callable
+
+from waltz.client.engine.links.links import ServerLink
+from waltz.client.errors import ClientClosedError, ConfirmedMarkNotSupportedError
+from waltz.common.wire.client_server import HighWaterMarkRequest, encode
+from waltz.common.wire.confirmed_marks import ConfirmedMarkRequest
+from waltz.common.wire.versions import FIRST_WITH_CONFIRMED_MARK
+
+
+class MarkQuestions:
+    """Everyone who waits when a request is sent is answered by it; who comes later needs another one."""
+
+    def __init__(
+        self,
+        partition_id: int,
+        *,
+        confirmed: bool,
+        resend_s: float,
+        next_req_id: Callable[[], bytes],
+        present_link: Callable[[], ServerLink | None],
+    ) -> None:
+        """An unanswered request is sent again after ``resend_s``; ``present_link`` gives the link to the server."""
+        self._partition_id = partition_id
+        self._confirmed = confirmed
+        self._resend_s = resend_s
+        self._next_req_id = next_req_id
+        self._present_link = present_link
+        self._loop = asyncio.get_running_loop()
+        self._asked: list[asyncio.Future[int]] = []
+        self._wanted: list[asyncio.Future[int]] = []
+        self._req_ids: list[bytes] = []
+        self._due_at_s = 0.0
+
+    @property
+    def idle(self) -> bool:
+        """Whether nobody waits."""
+        return not (self._asked or self._wanted)
+
+    async def mark(self) -> int:
+        """What a server tells to a question that is sent from now on.
+
+        Raises ``ClientClosedError``, and ``ConfirmedMarkNotSupportedError`` if that is asked for and the server is
+        older.
+        """
+        waiter: asyncio.Future[int] = self._loop.create_future()
+        self._wanted.append(waiter)
+        if not self._asked:
+            self._ask()
+        try:
+            return await waiter
+        finally:
+            for waiters in (self._asked, self._wanted):
+                if waiter in waiters:
+                    waiters.remove(waiter)
+
+    def answered(self, req_id: bytes, mark: int | None) -> None:
+        """The server answered; ``None``: it has no mark to tell, and is to be asked again."""
+        if req_id not in self._req_ids:
+            return  # to a request that is older than those who wait now
+        if mark is None:
+            self._due_at_s = self._loop.time()
+            return
+        answered, self._asked = self._asked, []
+        self._req_ids = []
+        for waiter in answered:
+            if not waiter.done():
+                waiter.set_result(mark)
+        if self._wanted:
+            self._ask()
+
+    def resend(self) -> None:
+        """The connection is a new one, or there is none."""
+        if self._asked:
+            self._send()
+
+    def sweep(self, now_s: float) -> None:
+        """Ask again what is not going to be answered. Called now and then."""
+        if self._asked and now_s >= self._due_at_s:
+            self._send()
+
+    def close(self) -> None:
+        """Everybody who waits gets ``ClientClosedError``."""
+        self._fail(ClientClosedError())
+
+    def _ask(self) -> None:
+        self._asked, self._wanted = self._wanted, []
+        self._send()
+
+    def _send(self) -> None:
+        link = self._present_link()
+        self._due_at_s = self._loop.time() + self._resend_s
+        if link is None or link.channel is None:
+            return
+        version = link.channel.version
+        if self._confirmed and version < FIRST_WITH_CONFIRMED_MARK:
+            self._fail(ConfirmedMarkNotSupportedError(self._partition_id))
+            return
+        req_id = self._next_req_id()
+        self._req_ids.append(req_id)
+        request = ConfirmedMarkRequest(req_id) if self._confirmed else HighWaterMarkRequest(req_id)
+        link.channel.send(encode(request, version))
+        link.expect_answer()
+
+    def _fail(self, error: Exception) -> None:
+        waiters = (*self._asked, *self._wanted)
+        self._asked, self._wanted, self._req_ids = [], [], []
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_exception(error)
