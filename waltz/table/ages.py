@@ -3,10 +3,14 @@
 Readers hide by the clock; what is removed is said by sweep marks in the log, so that all views stay equal.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
+from waltz.common.ids import LONG_MIN
 from waltz.table.envelope import NO_BOUND, SweepMark
 from waltz.table.rows import RowHead
+
+LONG_MAX = -LONG_MIN - 1
 
 
 class Ages(NamedTuple):
@@ -23,6 +27,37 @@ class Ages(NamedTuple):
 
 
 NO_AGES = Ages()
+
+
+class Oldest(NamedTuple):
+    """The least times of rows, in the order of the bounds of a sweep mark; the greatest number if there are none."""
+
+    tombstone_timestamp_ms: int = LONG_MAX
+    tombstone_written_at_ms: int = LONG_MAX
+    row_timestamp_ms: int = LONG_MAX
+    row_written_at_ms: int = LONG_MAX
+
+    def beside(self, row: RowHead) -> "Oldest":
+        """Those of one more row."""
+        times = (row.timestamp_ms, row.written_at_ms)
+        return self.and_(Oldest(*times, *times) if row.tombstone else Oldest(LONG_MAX, LONG_MAX, *times))
+
+    def and_(self, others: "Oldest") -> "Oldest":
+        """Those of these rows and others."""
+        return Oldest(*map(min, self, others))
+
+
+NO_ROWS = Oldest()
+
+
+def oldest_of(rows: Sequence[RowHead]) -> Oldest:
+    """The least times of these rows."""
+    if not rows:
+        return NO_ROWS
+    timestamps, written_at, _ = zip(*rows, strict=True)
+    dead = [row for row in rows if row.tombstone]
+    of_dead = oldest_of([row._replace(tombstone=False) for row in dead])[2:] if dead else NO_ROWS[:2]
+    return Oldest(*of_dead, min(timestamps), min(written_at))
 
 
 def is_expired(row: RowHead, now_ms: int, ages: Ages) -> bool:
@@ -43,6 +78,11 @@ def is_swept(row: RowHead, mark: SweepMark) -> bool:
             and (row.timestamp_ms < mark.tombstone_timestamp_ms or row.written_at_ms < mark.tombstone_written_at_ms)
         )
     )
+
+
+def may_be_swept(oldest: Oldest, mark: SweepMark) -> bool:
+    """Whether a sweep mark may remove one of the rows with these least times."""
+    return any(time_ms < bound_ms for time_ms, bound_ms in zip(oldest, mark[1:], strict=True))
 
 
 def sweep_mark(now_ms: int, ages: Ages) -> SweepMark | None:

@@ -17,6 +17,7 @@ _BEHIND_END = b"\x00\x02"
 
 _ROW_HEAD = struct.Struct(">QQIqB")
 _ROW_HEAD_BYTES = _ROW_HEAD.size
+_TRANSACTION_ID = struct.Struct(">Q")  # behind the timestamp, which is as long
 _POSITION = struct.Struct(">QI")
 POSITION_BYTES = _POSITION.size
 """Transaction id and index in its batch, at the end of a key of the index by prefix."""
@@ -123,6 +124,12 @@ def unpack_head(packed: bytes) -> RowHead:
     """As much of a row as decides whether it is seen."""
     timestamp, _, _, written_at_ms, flags = _ROW_HEAD.unpack_from(packed)
     return RowHead(timestamp - _SIGN, written_at_ms, flags & TOMBSTONE != 0)
+
+
+def transaction_id_of(packed: bytes) -> int:
+    """The transaction that wrote a row."""
+    (transaction_id,) = _TRANSACTION_ID.unpack_from(packed, _TRANSACTION_ID.size)
+    return int(transaction_id)
 
 
 def is_tombstone(packed: bytes) -> bool:

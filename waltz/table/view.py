@@ -1,9 +1,10 @@
 """A view: the state of a table after a prefix of its log. Pure: time comes in from outside, and only hides rows."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from typing import NamedTuple
 
-from waltz.table.ages import NO_AGES, Ages, is_expired
+from waltz.table.ages import LONG_MAX, NO_AGES, NO_ROWS, Ages, Oldest, is_expired
 from waltz.table.envelope import DEFAULT_MAX_BODY_BYTES, Batch, Envelope, SweepMark, envelope_of
 from waltz.table.rows import (
     TableRow,
@@ -92,6 +93,7 @@ class _Fold:
         self._skipped = 0
         self._rows: dict[bytes, bytes] = {}
         self._prefixed: list[IndexEntry] = []
+        self._oldest = NO_ROWS
 
     def skip(self, transaction_id: int) -> None:
         self.applied = transaction_id
@@ -100,19 +102,29 @@ class _Fold:
     def add(self, transaction_id: int, batch: Batch) -> None:
         written_at_ms, rows = batch
         won = self._rows
+        least_ms = least_dead_ms = LONG_MAX
+        has_dead = False
         for place, (prefix, key, value, timestamp_ms, tombstone) in enumerate(rows):
             joined = row_key(prefix, key)
             own_timestamp_ms = written_at_ms if timestamp_ms is None else timestamp_ms
             row = pack_row(own_timestamp_ms, transaction_id, place, written_at_ms, tombstone, value)
             if won.setdefault(joined, row) < row:
                 won[joined] = row
+            if own_timestamp_ms < least_ms:
+                least_ms = own_timestamp_ms
+            if tombstone:
+                has_dead = True
+                least_dead_ms = min(least_dead_ms, own_timestamp_ms)
             if prefix:
                 self._prefixed.append(IndexEntry(prefix, transaction_id, place, key))
+        if rows:
+            dead_ms = (least_dead_ms, written_at_ms) if has_dead else (LONG_MAX, LONG_MAX)
+            self._oldest = self._oldest.and_(Oldest(*dead_ms, least_ms, written_at_ms))
         self.count += len(rows)
         self.applied = transaction_id
 
     def changes(self) -> Changes:
-        return Changes(self.after, self.applied, self._rows, self._prefixed, self._skipped)
+        return Changes(self.after, self.applied, self._rows, self._prefixed, self._skipped, self._oldest)
 
 
 class Reading(NamedTuple):
@@ -136,12 +148,15 @@ class Reading(NamedTuple):
 
     def scan(self, ranges: Iterable[KeyRange] | None = None, *, reverse: bool = False) -> Iterator[TableRow]:
         """The rows of the ranges one after the other, each in order; of the whole table when ``None``."""
+        return chain.from_iterable(self.pages(ranges, reverse=reverse))
+
+    def pages(self, ranges: Iterable[KeyRange] | None = None, *, reverse: bool = False) -> Iterator[list[TableRow]]:
+        """What :meth:`scan` gives, as many rows at a time as a loop can be held for; a page may be empty."""
         bounds: Iterable[tuple[bytes, bytes | None]]
         bounds = [(b"", None)] if ranges is None else [key_range.bounds() for key_range in ranges]
         for start, end in bounds:
-            for key, row in self.rows.scan(start, end, reverse=reverse):
-                if not self._hides(row):
-                    yield unpack_row(*split_row_key(key), row)
+            for page in self.rows.pages(start, end, reverse=reverse):
+                yield [unpack_row(*split_row_key(key), row) for key, row in page if not self._hides(row)]
 
     def approximate_count(self) -> int:
         """How many rows there are, without a look at them: expired ones are counted."""

@@ -4,8 +4,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.unit.table.strategies import clock
-from waltz.table.ages import NO_AGES, Ages, due_mark, is_expired, is_swept, sweep_mark
+from tests.unit.table.strategies import bounds, clock, sweep_marks
+from waltz.table.ages import (
+    NO_AGES,
+    Ages,
+    due_mark,
+    is_expired,
+    is_swept,
+    may_be_swept,
+    oldest_of,
+    sweep_mark,
+)
 from waltz.table.envelope import NO_BOUND, SweepMark
 from waltz.table.rows import RowHead
 
@@ -48,6 +57,15 @@ def test_no_bound_removes_not_even_the_oldest() -> None:
 def test_ages_that_are_not_set_set_no_bound() -> None:
     assert sweep_mark(1000, NO_AGES) is None
     assert sweep_mark(1000, Ages(row_timestamp_ms=10)) == SweepMark(1000, NO_BOUND, NO_BOUND, 991, NO_BOUND)
+
+
+@given(st.lists(heads, max_size=5), heads, sweep_marks(bounds))
+def test_the_least_times_of_rows_tell_whether_a_mark_may_remove_one(
+    rows: list[RowHead], more: RowHead, mark: SweepMark
+) -> None:
+    oldest = oldest_of(rows)
+    assert may_be_swept(oldest, mark) == any(is_swept(row, mark) for row in rows)
+    assert oldest.beside(more) == oldest_of([*rows, more]) == oldest.and_(oldest_of([more]))
 
 
 @given(heads, clock, ages)

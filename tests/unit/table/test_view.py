@@ -8,13 +8,13 @@ from hypothesis import strategies as st
 
 from tests.unit.table.model import Model
 from tests.unit.table.stores.cases import encoded, feed
-from tests.unit.table.strategies import near_envelopes
+from tests.unit.table.strategies import batches, near_envelopes
 from waltz.table import codecs
-from waltz.table.ages import Ages
+from waltz.table.ages import NO_ROWS, Ages, oldest_of
 from waltz.table.codecs import Codec
 from waltz.table.envelope import Batch, Envelope, Row, SweepMark, Truncate, encode
 from waltz.table.errors import CodecUnavailableError
-from waltz.table.rows import row_key
+from waltz.table.rows import RowHead, row_key
 from waltz.table.stores.interface import Changes, IndexEntry, Removal
 from waltz.table.stores.memory import MemoryEngine
 from waltz.table.stores.ordered import OrderedStore
@@ -49,7 +49,7 @@ def test_removals_stand_alone() -> None:
     assert first.prefixed == [IndexEntry(b"p", 7, 0, b"k")]
     assert (truncate, sweep) == (Removal(9, None), Removal(10, mark))
     assert truncate.after == 8
-    assert last == Changes(10, 11, {}, [], 1)
+    assert last == Changes(10, 11, {}, [], 1, NO_ROWS)
 
 
 @given(st.lists(st.none() | near_envelopes(), max_size=8), st.integers(1, 6))
@@ -62,6 +62,24 @@ def test_steps_follow_each_other_and_hold_every_transaction(envelopes: list[Enve
         skipped += step.skipped if isinstance(step, Changes) else 0
     assert after == len(envelopes) - 1
     assert skipped == envelopes.count(None)
+
+
+@given(st.lists(near_envelopes() | batches(), max_size=8))
+def test_a_step_knows_how_old_its_rows_are(envelopes: list[Envelope]) -> None:
+    """Rows that lose within it count as well."""
+    for step in steps(list(enumerate(map(encoded, envelopes))), -1, max_rows=3):
+        if isinstance(step, Changes):
+            heads = [
+                RowHead(
+                    batch.written_at_ms if row.timestamp_ms is None else row.timestamp_ms,
+                    batch.written_at_ms,
+                    row.tombstone,
+                )
+                for batch in envelopes[step.after + 1 : step.applied + 1]
+                if isinstance(batch, Batch)
+                for row in batch.rows
+            ]
+            assert step.oldest == oldest_of(heads)
 
 
 def test_a_view_stops_before_what_only_others_can_read(monkeypatch: pytest.MonkeyPatch) -> None:

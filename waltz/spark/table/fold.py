@@ -8,7 +8,7 @@ removes them at its place in the log: a truncate forgets what was gathered, a sw
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from waltz.table.ages import Ages
+from waltz.table.ages import NO_ROWS, Ages, Oldest, may_be_swept
 from waltz.table.envelope import SweepMark
 
 LEAST_ROWS = 1 << 17
@@ -33,6 +33,7 @@ class Fold:
         """Rows behind all that were added before."""
         table = pa.Table.from_batches([rows])
         self._new.append(table.cast(_wide(table.schema)))
+        self._oldest = self._oldest.and_(_oldest(rows))
         self._new_rows += rows.num_rows
         self._new_bytes += rows.nbytes
         if self._new_rows >= max(self._least_rows, self._winners_rows) or self._new_bytes >= max(
@@ -45,7 +46,9 @@ class Fold:
         self._clear()
 
     def sweep(self, mark: SweepMark) -> None:
-        """Remove winners that are older than the bounds."""
+        """Remove winners that are older than the bounds. It costs nothing when there is certainly none."""
+        if not may_be_swept(self._oldest, mark):
+            return
         winners = self.winners()
         if winners is not None:
             self._winners = None
@@ -63,6 +66,7 @@ class Fold:
         self._winners_rows = self._winners_bytes = 0
         self._new: list[pa.Table] = []
         self._new_rows = self._new_bytes = 0
+        self._oldest = NO_ROWS
 
     def _reduce(self) -> None:
         rows = pa.concat_tables(self._new if self._winners is None else [self._winners, *self._new])
@@ -73,6 +77,7 @@ class Fold:
     def _hold(self, winners: pa.Table) -> None:
         held = winners.combine_chunks()
         self._winners, self._winners_rows, self._winners_bytes = held, held.num_rows, held.nbytes
+        self._oldest = _oldest(held)
 
 
 def hidden(rows: pa.Table, now_ms: int, ages: Ages) -> pa.ChunkedArray:
@@ -93,6 +98,14 @@ def _swept(rows: pa.Table, mark: SweepMark) -> pa.ChunkedArray:
         _at_most(rows["written_at"], mark.tombstone_written_at_ms - 1),
     )
     return pc.or_(old, pc.and_(rows["tombstone"], old_tombstone))
+
+
+def _oldest(rows: pa.RecordBatch | pa.Table) -> Oldest:
+    """The least times of the rows, of which any may be a tombstone."""
+    if not rows.num_rows:
+        return NO_ROWS
+    times = (pc.min(rows["timestamp"]).as_py(), pc.min(rows["written_at"]).as_py())
+    return Oldest(*times, *times)
 
 
 def _at_most(numbers: pa.ChunkedArray, bound: int) -> pa.ChunkedArray:

@@ -63,8 +63,12 @@ class Follower:
 
     async def _follow(self) -> None:
         async with self._client.feed_batches(self._partition_id, after=self._store.progress.applied) as feed:
-            async for records in feed:
-                await self._apply(records)
+            while True:
+                if self._store.removing:  # a page in turn with what comes
+                    await self._apply(await feed.next_batch(timeout_s=0.0))
+                    await self._remove_page()
+                else:
+                    await self._apply(await feed.next_batch())
 
     async def _apply(self, records: Sequence[Record]) -> None:
         small: list[tuple[int, bytes]] = []
@@ -82,9 +86,15 @@ class Follower:
             if isinstance(step, Changes):
                 self._store.apply(step)
             else:
+                while self._store.removing:
+                    await self._remove_page()
                 self._store.sweep(step)
             self._wake()
             await asyncio.sleep(0)  # a write takes milliseconds; others have a turn between two
+
+    async def _remove_page(self) -> None:
+        self._store.remove_page()
+        await asyncio.sleep(0)
 
     def _wake(self) -> None:
         behind = bisect.bisect_right(self._waiting, self._store.progress.applied, key=_first)

@@ -11,8 +11,6 @@ from waltz.table.stores.interface import Snapshot
 SKEW_MARGIN_MS = 1000
 """By so much readers' clocks may be behind that of who sweeps, and still not miss what they do not hide."""
 
-_YIELD_ROWS = 256
-
 
 class SweepCheck(NamedTuple):
     """What a sweep would find.
@@ -45,13 +43,13 @@ async def check_sweep(
     aged, due = 0, False
     if mark is None or past is None:
         return SweepCheck(aged, due)
-    for number, (_, row) in enumerate(snapshot.scan(b"", None), 1):
-        head = unpack_head(row)
-        if is_swept(head, mark):
-            aged += 1
-            due = due or is_swept(head, past)
-            if due and only_due:
-                break
-        if number % _YIELD_ROWS == 0:
-            await asyncio.sleep(0)
+    for page in snapshot.pages(b"", None):
+        for _, row in page:
+            head = unpack_head(row)
+            if is_swept(head, mark):
+                aged += 1
+                due = due or is_swept(head, past)
+        if due and only_due:
+            break
+        await asyncio.sleep(0)
     return SweepCheck(aged, due)

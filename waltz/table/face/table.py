@@ -6,7 +6,6 @@ import random
 import warnings
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
 from contextlib import aclosing
-from itertools import islice
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -29,7 +28,6 @@ from waltz.table.stores.interface import Snapshot
 from waltz.table.taking import Taken, rows_in
 from waltz.table.view import KeyRange
 
-_YIELD_ROWS = 256
 _SWEEPS = "sweeps that are done where they are due"
 
 
@@ -177,6 +175,9 @@ class Table:
             snapshot.close()
 
     async def _aged(self, snapshot: Snapshot, *, only_due: bool) -> SweepCheck:
+        mark = present_mark(self._partition.now_ms(), self._partition.configured.ages)
+        if mark is not None and not self._partition.store.may_remove(mark):
+            return SweepCheck(0, due=False)
         return await check_sweep(
             snapshot,
             self._partition.now_ms(),
@@ -300,11 +301,13 @@ class Table:
         await self._partition.catch_up(fresh=fresh)
         snapshot = self._partition.store.snapshot()
         try:
-            rows = self._partition.reading_of(snapshot, raw).scan(ranges, reverse=reverse)
-            for number, row in enumerate(islice(rows, limit), 1):
-                yield row
-                if number % _YIELD_ROWS == 0:
-                    await asyncio.sleep(0)
+            left = limit
+            for page in self._partition.reading_of(snapshot, raw).pages(ranges, reverse=reverse):
+                for row in page[:left]:
+                    yield row
+                if left is not None and (left := left - len(page)) <= 0:
+                    return
+                await asyncio.sleep(0)
         finally:
             snapshot.close()
 

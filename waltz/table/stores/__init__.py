@@ -2,6 +2,7 @@
 
 1. ``interface``: the contract; ``registry``: stores by name; ``limits``: keys and values that stores refuse.
 2. ``memory`` and ``noop``: stores without files.
-3. ``ordered``: a store over an ``engine``; the engines ``sqlite``, ``lmdb`` and ``rocksdb``; ``sealing``: checksums
-   around them; ``directory``: the directory of a store.
+3. ``ordered``: a store over an ``engine``; ``snapshots`` of it; ``zones`` (pure): where there is something to sweep.
+4. The engines ``sqlite``, ``lmdb`` and ``rocksdb``; ``sealing``: checksums around them; ``directory``: the directory of
+   a store.
 """

@@ -25,7 +25,7 @@ DATABASE = "waltz-table-database"
 
 _LOCK = "lock"
 _IDENTITY = "identity"
-_FORMAT = 1
+_FORMAT = 2
 """Of what stands in the engines: another number, and stores are rebuilt."""
 
 

@@ -11,6 +11,7 @@ class Space(enum.IntEnum):
     ROWS = 0
     BY_PREFIX = 1
     META = 2
+    ZONES = 3
 
 
 class Engine(ABC):
@@ -31,8 +32,8 @@ class Engine(ABC):
         """The first, or in reverse the last, ``limit`` entries of [``start``, ``end``). ``None`` is open."""
 
     @abstractmethod
-    def write(self, puts: Iterable[tuple[Space, bytes, bytes]], deletes: Sequence[bytes] = ()) -> None:
-        """Put entries and delete keys of :attr:`Space.ROWS`: all or nothing, also when the process is killed."""
+    def write(self, puts: Iterable[tuple[Space, bytes, bytes]], deletes: Sequence[tuple[Space, bytes]] = ()) -> None:
+        """Put entries and delete others: all or nothing, also when the process is killed."""
 
     @abstractmethod
     def close(self) -> None:

@@ -2,11 +2,17 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from typing import ClassVar, NamedTuple
 
-from waltz.common.ids import NO_TRANSACTION
+from waltz.common.ids import LONG_MIN, NO_TRANSACTION
+from waltz.table.ages import Oldest, is_swept
 from waltz.table.envelope import SweepMark
 from waltz.table.errors import ViewGapError
+from waltz.table.rows import transaction_id_of, unpack_head
+
+PAGE_ROWS = 256
+"""As many rows are read at once."""
 
 
 class Progress(NamedTuple):
@@ -15,7 +21,7 @@ class Progress(NamedTuple):
     applied: int = NO_TRANSACTION
     """The last transaction whose effect the store holds."""
     rows: int = 0
-    """Rows that win, tombstones included."""
+    """Rows that win, tombstones included; those that a sweep mark has still to take out, too."""
     tombstones: int = 0
     skipped: int = 0
     """Transactions that were no envelopes."""
@@ -44,6 +50,8 @@ class Changes(NamedTuple):
     """All rows that have a prefix, in the order of the log."""
     skipped: int
     """How many of the transactions were no envelopes."""
+    oldest: Oldest = Oldest(LONG_MIN, LONG_MIN, LONG_MIN, LONG_MIN)
+    """None of the rows is older."""
 
 
 class Removal(NamedTuple):
@@ -57,6 +65,10 @@ class Removal(NamedTuple):
     def after(self) -> int:
         """The transaction before it."""
         return self.applied - 1
+
+    def voids(self, row: bytes) -> bool:
+        """Whether it removes a row that wins."""
+        return transaction_id_of(row) < self.applied and (self.mark is None or is_swept(unpack_head(row), self.mark))
 
 
 class Snapshot(ABC):
@@ -74,6 +86,12 @@ class Snapshot(ABC):
 
         Changes made meanwhile do not show.
         """
+
+    def pages(self, start: bytes, end: bytes | None, *, reverse: bool = False) -> Iterator[list[tuple[bytes, bytes]]]:
+        """What :meth:`scan` gives, as many rows at a time as a loop can be held for; a page may be empty."""
+        rows = self.scan(start, end, reverse=reverse)
+        while page := list(islice(rows, PAGE_ROWS)):
+            yield page
 
     @abstractmethod
     def take_prefix(self, prefix: bytes, after: int, limit: int) -> list[IndexEntry]:
@@ -102,7 +120,23 @@ class Store(Snapshot):
 
     @abstractmethod
     def sweep(self, removal: Removal) -> None:
-        """Remove rows. The index by prefix stays: it tells of the log. ``ViewGapError``."""
+        """Remove rows: no read gives them any more. The index by prefix stays: it tells of the log. ``ViewGapError``.
+
+        They may be taken out later, by :meth:`remove_page`; what is left of another removal is done first.
+        """
+
+    @property
+    def removing(self) -> bool:
+        """Whether rows are to be taken out that were removed."""
+        return False
+
+    def remove_page(self) -> None:
+        """Take some of them out: as many as a loop can be held for."""
+        raise NotImplementedError
+
+    def may_remove(self, mark: SweepMark) -> bool:
+        """Whether a sweep mark might remove something; ``False`` only if that is certain."""
+        return True
 
     @abstractmethod
     def snapshot(self) -> Snapshot:

@@ -84,7 +84,7 @@ class LmdbEngine(Engine):
         except lmdb.Error as error:
             raise _translated(error) from error
 
-    def write(self, puts: Iterable[tuple[Space, bytes, bytes]], deletes: Sequence[bytes] = ()) -> None:
+    def write(self, puts: Iterable[tuple[Space, bytes, bytes]], deletes: Sequence[tuple[Space, bytes]] = ()) -> None:
         entries = list(puts)
         while True:
             try:
@@ -103,15 +103,14 @@ class LmdbEngine(Engine):
             else:
                 return
 
-    def _try_to_write(self, entries: list[tuple[Space, bytes, bytes]], deletes: Sequence[bytes]) -> None:
+    def _try_to_write(self, entries: list[tuple[Space, bytes, bytes]], deletes: Sequence[tuple[Space, bytes]]) -> None:
         databases = self._databases
         with self._environment.begin(write=True) as transaction:
             put = transaction.put
             for space, key, value in entries:
                 put(key, value, db=databases[space])
-            rows = databases[Space.ROWS]
-            for key in deletes:
-                transaction.delete(key, db=rows)
+            for space, key in deletes:
+                transaction.delete(key, db=databases[space])
 
     def close(self) -> None:
         self._environment.close()

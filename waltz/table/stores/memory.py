@@ -7,9 +7,12 @@ from sortedcontainers import SortedList
 
 from waltz.table.stores.engine import Engine, Space
 
+_MAX_UNORDERED = 1000
+"""As many keys are put in order at once: all of a large table would take seconds."""
+
 
 class _KeySpace:
-    """A dictionary, and its keys in order. Those that came since they were needed in order are sorted all at once."""
+    """A dictionary, and its keys in order."""
 
     def __init__(self) -> None:
         self.entries: dict[bytes, bytes] = {}
@@ -19,13 +22,13 @@ class _KeySpace:
     def put(self, key: bytes, value: bytes) -> None:
         if key not in self.entries:
             self._unordered.append(key)
+            if len(self._unordered) >= _MAX_UNORDERED:
+                self.ordered()
         self.entries[key] = value
 
-    def delete(self, keys: Sequence[bytes]) -> None:
-        for key in keys:
-            self.entries.pop(key, None)
-        self._ordered = SortedList(self.entries)
-        self._unordered = []
+    def delete(self, key: bytes) -> None:
+        if self.entries.pop(key, None) is not None:
+            self.ordered().remove(key)
 
     def ordered(self) -> "SortedList[bytes]":
         if self._unordered:
@@ -51,12 +54,12 @@ class MemoryEngine(Engine):
         keys = key_space.ordered().irange(start, end, inclusive=(True, False), reverse=reverse)
         return [(key, entries[key]) for key in islice(keys, limit)]
 
-    def write(self, puts: Iterable[tuple[Space, bytes, bytes]], deletes: Sequence[bytes] = ()) -> None:
+    def write(self, puts: Iterable[tuple[Space, bytes, bytes]], deletes: Sequence[tuple[Space, bytes]] = ()) -> None:
         spaces = self._spaces
         for space, key, value in puts:
             spaces[space].put(key, value)
-        if deletes:
-            spaces[Space.ROWS].delete(deletes)
+        for space, key in deletes:
+            spaces[space].delete(key)
 
     def close(self) -> None:
         self._spaces = {space: _KeySpace() for space in Space}

@@ -1,23 +1,43 @@
-"""A store over an engine: who wins, what is counted, and snapshots."""
+"""A store over an engine: who wins, what is counted, and what is removed."""
 
 import struct
 import weakref
-from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from typing import ClassVar, NamedTuple
 
 from waltz.common.ids import NO_TRANSACTION
-from waltz.table.ages import is_swept
-from waltz.table.errors import StoreDamagedError, StoreError
-from waltz.table.rows import is_tombstone, position_key, split_position_key, unpack_head
+from waltz.table.ages import may_be_swept, oldest_of
+from waltz.table.envelope import SweepMark
+from waltz.table.errors import StoreDamagedError
+from waltz.table.rows import RowHead, is_tombstone, position_key, split_position_key, unpack_head
 from waltz.table.stores.engine import Engine, Space
-from waltz.table.stores.interface import Changes, IndexEntry, Progress, Removal, Snapshot, Store, check_follows
+from waltz.table.stores.interface import (
+    PAGE_ROWS,
+    Changes,
+    IndexEntry,
+    Progress,
+    Removal,
+    Snapshot,
+    Store,
+    check_follows,
+)
+from waltz.table.stores.snapshots import Overlay
+from waltz.table.stores.zones import ZONE_ROWS, Changed, Zone, Zones, pack_zone, unpack_zone
 
-PAGE_ROWS = 256
 PROGRESS_KEY = b"progress"
+PENDING_KEY = b"pending"
 """In :attr:`Space.META`."""
 
-
 _PROGRESS = struct.Struct(">4q")
+_PENDING = struct.Struct(">q?5q")
+
+
+class Pending(NamedTuple):
+    """A removal of which rows are still to be taken out."""
+
+    removal: Removal
+    reached: bytes
+    """The joined key up to which, not including it, they have been."""
 
 
 def pack_progress(progress: Progress) -> bytes:
@@ -32,27 +52,56 @@ def unpack_progress(stored: bytes) -> Progress:
     return Progress(*_PROGRESS.unpack(stored))
 
 
+def pack_pending(pending: Pending) -> bytes:
+    """The removal as it is stored."""
+    (applied, mark), reached = pending
+    return _PENDING.pack(applied, mark is None, *(mark or SweepMark(0))) + reached
+
+
+def unpack_pending(stored: bytes) -> Pending:
+    """The removal again. Raises :class:`~waltz.table.errors.StoreDamagedError`."""
+    if len(stored) < _PENDING.size:
+        raise StoreDamagedError(f"a removal of {len(stored)} bytes")
+    applied, removes_all, *mark = _PENDING.unpack_from(stored)
+    return Pending(Removal(applied, None if removes_all else SweepMark(*mark)), stored[_PENDING.size :])
+
+
 class OrderedStore(Store):
-    """Rows, index and progress in the key spaces of an engine."""
+    """Rows, index and progress in the key spaces of an engine.
+
+    A removal is recorded with the progress, and hides its rows from then on. They are taken out page by page; each page
+    is one write with the key that was reached. Only zones that may hold such rows are looked at.
+    """
+
+    zone_rows: ClassVar[int] = ZONE_ROWS
+    """As many rows are looked at in a page of a removal."""
 
     def __init__(self, engine: Engine) -> None:
-        """Raises :class:`~waltz.table.errors.StoreDamagedError` when the progress that is stored cannot be read."""
+        """Raises :class:`~waltz.table.errors.StoreDamagedError` when what is stored of the progress cannot be read."""
         self._engine = engine
-        self._snapshots: weakref.WeakSet[_Overlay] = weakref.WeakSet()
-        (stored,) = engine.get(Space.META, [PROGRESS_KEY])
-        self.progress = Progress() if stored is None else unpack_progress(stored)
+        self._snapshots: weakref.WeakSet[Overlay] = weakref.WeakSet()
+        progress, pending = engine.get(Space.META, [PROGRESS_KEY, PENDING_KEY])
+        self.progress = Progress() if progress is None else unpack_progress(progress)
+        self._pending = None if pending is None else unpack_pending(pending)
+        zones = ((start, unpack_zone(zone)) for start, zone in self._stored(Space.ZONES))
+        self._zones = Zones(zones, self.zone_rows)
 
     def apply(self, changes: Changes) -> None:
         check_follows(self.progress, changes)
         keys = list(changes.rows)
-        before = self.get(keys)
+        removal = self.removal
         rows, tombstones = self.progress.rows, self.progress.tombstones
         puts: list[tuple[Space, bytes, bytes]] = []
         put = puts.append
         won: dict[bytes, bytes | None] = {}
-        for (key, row), old in zip(changes.rows.items(), before, strict=True):
+        for (key, row), old in zip(changes.rows.items(), self.stored(keys), strict=True):
             if old is None:
                 rows += 1
+            elif removal is not None and removal.voids(old):
+                if removal.mark is None:
+                    rows += 1
+                else:  # it is counted until it is taken out
+                    tombstones -= is_tombstone(old)
             elif old < row:
                 tombstones -= is_tombstone(old)
             else:
@@ -63,58 +112,126 @@ class OrderedStore(Store):
         for prefix, transaction_id, row_number, row_part in changes.prefixed:
             key = position_key(prefix, transaction_id, row_number)
             put((Space.BY_PREFIX, key, row_part))
-        skipped = self.progress.skipped + changes.skipped
-        self._write(puts, [], Progress(changes.applied, rows, tombstones, skipped), won)
+        progress = Progress(changes.applied, rows, tombstones, self.progress.skipped + changes.skipped)
+        covered = self._zones.cover(changes.oldest)
+        zones = {} if covered else self._zones.lowered({key: changes.rows[key] for key in won})
+        self._write(puts, [], progress, self._pending, zones, won)
 
     def sweep(self, removal: Removal) -> None:
         check_follows(self.progress, removal)
+        while self.removing:
+            self.remove_page()
+        progress = self.progress._replace(applied=removal.applied)
+        removes = self.progress.rows > 0 and (removal.mark is None or self.may_remove(removal.mark))
+        if removal.mark is None:
+            progress = progress._replace(rows=0, tombstones=0)
+        self._write([], [], progress, Pending(removal, b"") if removes else None, {}, {})
+
+    @property
+    def removal(self) -> Removal | None:
+        """What hides rows that are still in the engine."""
+        return None if self._pending is None else self._pending.removal
+
+    @property
+    def removing(self) -> bool:
+        return self._pending is not None
+
+    def may_remove(self, mark: SweepMark) -> bool:
+        return may_be_swept(self._zones.floor, mark)
+
+    def remove_page(self) -> None:
+        if self._pending is None:
+            return
+        removal, reached = self._pending
+        zone = self._zones.first(removal.mark, reached)
+        if zone is None:
+            self._zones.settle()
+            self._write([], [], self.progress, None, {}, {})
+            return
+        start, end = zone
+        page = self._engine.page(Space.ROWS, start, end, self.zone_rows + 1)
+        behind = page.pop()[0] if len(page) > self.zone_rows else None
         rows, tombstones = self.progress.rows, self.progress.tombstones
-        gone: list[bytes] = []
-        before: dict[bytes, bytes | None] = {}
-        remembered = len(self._snapshots) > 0
-        for key, row in self._live(b"", None):
-            if removal.mark is None or is_swept(unpack_head(row), removal.mark):
-                gone.append(key)
-                if remembered:
-                    before[key] = row
+        gone: dict[bytes, bytes | None] = {}
+        kept: list[RowHead] = []
+        for key, row in page:
+            if not removal.voids(row):
+                kept.append(unpack_head(row))
+                continue
+            gone[key] = row
+            if removal.mark is not None:
                 rows -= 1
                 tombstones -= is_tombstone(row)
-        progress = Progress(removal.applied, rows, tombstones, self.progress.skipped)
-        self._write([], gone, progress, before)
+        next_key = end if behind is None else behind
+        self._write(
+            [],
+            [(Space.ROWS, key) for key in gone],
+            self.progress._replace(rows=rows, tombstones=tombstones),
+            None if next_key is None else Pending(removal, next_key),
+            self._zones.looked(start, behind, Zone(oldest_of(kept), len(kept))),
+            gone,
+        )
+        if next_key is None:
+            self._zones.settle()
 
     def _write(
         self,
         puts: list[tuple[Space, bytes, bytes]],
-        deletes: list[bytes],
+        deletes: list[tuple[Space, bytes]],
         progress: Progress,
+        pending: Pending | None,
+        zones: Changed,
         before: dict[bytes, bytes | None],
     ) -> None:
         puts.append((Space.META, PROGRESS_KEY, pack_progress(progress)))
+        if pending is not None and pending is not self._pending:
+            puts.append((Space.META, PENDING_KEY, pack_pending(pending)))
+        elif pending is None and self._pending is not None:
+            deletes.append((Space.META, PENDING_KEY))
+        for start, zone in zones.items():
+            if zone is None:
+                deletes.append((Space.ZONES, start))
+            else:
+                puts.append((Space.ZONES, start, pack_zone(zone)))
         self._engine.write(puts, deletes)
-        self.progress = progress
+        self.progress, self._pending = progress, pending
+        self._zones.take_over(zones)
         for overlay in self._snapshots:
             overlay.remember(before)
 
     def get(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        rows = self.stored(keys)
+        removal = self.removal
+        if removal is None:
+            return rows
+        return [None if row is None or removal.voids(row) else row for row in rows]
+
+    def stored(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        """The rows of keys that are in the engine, those that are still to be taken out among them."""
         return self._engine.get(Space.ROWS, keys)
 
     def scan(self, start: bytes, end: bytes | None, *, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
+        for page in self.pages(start, end, reverse=reverse):
+            yield from page
+
+    def pages(self, start: bytes, end: bytes | None, *, reverse: bool = False) -> Iterator[list[tuple[bytes, bytes]]]:
         snapshot = self.snapshot()
         try:
-            yield from snapshot.scan(start, end, reverse=reverse)
+            yield from snapshot.pages(start, end, reverse=reverse)
         finally:
             snapshot.close()
 
-    def _live(self, start: bytes, end: bytes | None) -> Iterator[tuple[bytes, bytes]]:
-        while page := self.page(start, end):
-            yield from page
-            start = page[-1][0] + b"\x00"
-
-    def page(self, start: bytes, end: bytes | None, *, reverse: bool = False) -> list[tuple[bytes, bytes]]:
-        """The first, or last, rows of a range as they are now; :data:`PAGE_ROWS` unless there are no more."""
+    def stored_page(self, start: bytes, end: bytes | None, *, reverse: bool = False) -> list[tuple[bytes, bytes]]:
+        """The first, or last, rows of a range in the engine; :data:`PAGE_ROWS` unless there are no more."""
         if end is not None and start >= end:
             return []  # databases differ in what they make of it
         return self._engine.page(Space.ROWS, start, end, PAGE_ROWS, reverse=reverse)
+
+    def _stored(self, space: Space) -> Iterable[tuple[bytes, bytes]]:
+        start = b""
+        while page := self._engine.page(space, start, None, PAGE_ROWS):
+            yield from page
+            start = page[-1][0] + b"\x00"
 
     def take_prefix(self, prefix: bytes, after: int, limit: int) -> list[IndexEntry]:
         return self.take_index(prefix, after, limit, self.progress.applied)
@@ -137,11 +254,11 @@ class OrderedStore(Store):
         return found
 
     def snapshot(self) -> Snapshot:
-        overlay = _Overlay(self)
+        overlay = Overlay(self)
         self._snapshots.add(overlay)
         return overlay
 
-    def forget(self, snapshot: "_Overlay") -> None:
+    def forget(self, snapshot: Overlay) -> None:
         """Stop telling a snapshot what changes."""
         self._snapshots.discard(snapshot)
 
@@ -149,75 +266,3 @@ class OrderedStore(Store):
         for overlay in list(self._snapshots):
             overlay.close()
         self._engine.close()
-
-
-class _Overlay(Snapshot):
-    """The rows of a store, with what has changed since as it was before.
-
-    The engine's own snapshots are not used: they hold up the reuse of pages and compaction, and LMDB cannot grow its
-    map while there is one.
-    """
-
-    def __init__(self, store: OrderedStore) -> None:
-        self.progress = store.progress
-        self._store: OrderedStore | None = store
-        self._before: dict[bytes, bytes | None] = {}
-        self._changed: list[bytes] = []  # the keys of those, sorted when they are needed
-        self._sorted = True
-
-    def remember(self, before: dict[bytes, bytes | None]) -> None:
-        """Take note of rows as they were before a change; ``None`` where there was none."""
-        fresh = before.keys() - self._before.keys()
-        self._before.update((key, before[key]) for key in fresh)
-        self._changed += fresh
-        self._sorted = False
-
-    def get(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        live = self._open_store().get(keys)
-        before = self._before
-        return [before.get(key, row) for key, row in zip(keys, live, strict=True)]
-
-    def scan(self, start: bytes, end: bytes | None, *, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
-        while True:
-            page = self._open_store().page(start, end, reverse=reverse)
-            last = len(page) < PAGE_ROWS
-            if reverse:
-                low, high = (start if last else page[-1][0]), end
-            else:
-                low, high = start, (end if last else page[-1][0] + b"\x00")
-            yield from self._as_before(page, low, high, reverse=reverse)
-            if last:
-                return
-            start, end = (start, low) if reverse else (page[-1][0] + b"\x00", end)
-
-    def _as_before(
-        self, page: list[tuple[bytes, bytes]], low: bytes, high: bytes | None, *, reverse: bool
-    ) -> list[tuple[bytes, bytes]]:
-        changed = self._changed_in(low, high)
-        if not changed:
-            return page
-        rows: dict[bytes, bytes | None] = dict(page)
-        rows.update((key, self._before[key]) for key in changed)
-        return [(key, row) for key in sorted(rows, reverse=reverse) if (row := rows[key]) is not None]
-
-    def _changed_in(self, low: bytes, high: bytes | None) -> list[bytes]:
-        if not self._sorted:
-            self._changed.sort()
-            self._sorted = True
-        behind = len(self._changed) if high is None else bisect_left(self._changed, high)
-        return self._changed[bisect_left(self._changed, low) : behind]
-
-    def take_prefix(self, prefix: bytes, after: int, limit: int) -> list[IndexEntry]:
-        return self._open_store().take_index(prefix, after, limit, self.progress.applied)
-
-    def _open_store(self) -> OrderedStore:
-        if self._store is None:
-            raise StoreError("the snapshot is closed")
-        return self._store
-
-    def close(self) -> None:
-        if self._store is not None:
-            self._store.forget(self)
-            self._store = None
-            self._before = {}
-            self._changed = []

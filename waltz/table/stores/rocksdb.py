@@ -60,14 +60,13 @@ class RocksDbEngine(Engine):
             raise _translated(error) from error
         return found
 
-    def write(self, puts: Iterable[tuple[Space, bytes, bytes]], deletes: Sequence[bytes] = ()) -> None:
+    def write(self, puts: Iterable[tuple[Space, bytes, bytes]], deletes: Sequence[tuple[Space, bytes]] = ()) -> None:
         batch = rocksdict.WriteBatch(raw_mode=True)
         put, tags = batch.put, _TAGS
         for space, key, value in puts:
             put(tags[space] + key, value)
-        rows = _TAGS[Space.ROWS]
-        for key in deletes:
-            batch.delete(rows + key)
+        for space, key in deletes:
+            batch.delete(tags[space] + key)
         try:
             self._database.write(batch)
         except Exception as error:

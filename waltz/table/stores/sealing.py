@@ -41,7 +41,7 @@ class SealedEngine(Engine):
             self._on_damage()
             raise
 
-    def write(self, puts: Iterable[tuple[Space, bytes, bytes]], deletes: Sequence[bytes] = ()) -> None:
+    def write(self, puts: Iterable[tuple[Space, bytes, bytes]], deletes: Sequence[tuple[Space, bytes]] = ()) -> None:
         seed = self._seed
         sealed = [
             (space, key, value + crc32(value, crc32(key, seed)).to_bytes(CHECKSUM_BYTES, "big"))

@@ -60,7 +60,7 @@ class SqliteEngine(Engine):
         except sqlite3.Error as error:
             raise _translated(error) from error
 
-    def write(self, puts: Iterable[tuple[Space, bytes, bytes]], deletes: Sequence[bytes] = ()) -> None:
+    def write(self, puts: Iterable[tuple[Space, bytes, bytes]], deletes: Sequence[tuple[Space, bytes]] = ()) -> None:
         by_space: dict[Space, list[tuple[bytes, bytes]]] = {space: [] for space in Space}
         for space, key, value in puts:
             by_space[space].append((key, value))
@@ -71,7 +71,8 @@ class SqliteEngine(Engine):
                 for space, entries in by_space.items():
                     replace = f"INSERT OR REPLACE INTO {space.name} VALUES (?, ?)"  # noqa: S608 - names of our own
                     connection.executemany(replace, entries)
-                connection.executemany("DELETE FROM ROWS WHERE key = ?", ((key,) for key in deletes))
+                for space, key in deletes:
+                    connection.execute(f"DELETE FROM {space.name} WHERE key = ?", (key,))  # noqa: S608
                 connection.execute("COMMIT")
             except BaseException:
                 if connection.in_transaction:

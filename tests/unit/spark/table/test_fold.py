@@ -63,6 +63,19 @@ def test_numbers_at_the_ends_of_their_ranges(history: list[Envelope], ages: Ages
         assert rows_of(seen) == model.scan(raw=False, now_ms=now_ms, ages=ages)
 
 
+def test_a_mark_that_can_remove_nothing_costs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    fold = fold_of(log_of([Batch(7, [Row(b"", b"%d" % number, b"", 5)]) for number in range(10)]), 100, 1000)
+    reductions: list[int] = []
+    reduce = fold._reduce
+    monkeypatch.setattr(fold, "_reduce", lambda: reductions.append(reduce()))  # type: ignore[func-returns-value]
+    for mark in (SweepMark(0), SweepMark(0, row_timestamp_ms=5, row_written_at_ms=7, tombstone_timestamp_ms=5)):
+        fold.sweep(mark)
+    assert not reductions
+    fold.sweep(SweepMark(0, row_timestamp_ms=6))
+    assert len(reductions) == 1
+    assert rows_of(fold.winners()) == []
+
+
 def test_what_a_mark_removed_does_not_come_back_but_what_is_appended_later_may_win() -> None:
     old, new = Row(b"", b"k", b"old", 5), Row(b"", b"k", None, 10, True)
     mark = SweepMark(20, 11, LONG_MIN, LONG_MIN, LONG_MIN)

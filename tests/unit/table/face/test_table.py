@@ -29,6 +29,7 @@ from waltz.table.face.transaction import TableTransaction
 from waltz.table.properties import PartitionProperties, changed
 from waltz.table.rows import TableRow, Version
 from waltz.table.stores.memory import MemoryEngine
+from waltz.table.stores.ordered import OrderedStore
 from waltz.table.view import KeyRange
 
 pytestmark = pytest.mark.timeout(60)
@@ -149,6 +150,44 @@ async def test_rows_are_hidden_at_their_age_and_swept(client: waltz.Client, cloc
         clock.now_ms += 1000
         await table.sweep()
         assert values(await table.get([b"k"], raw=True)) == [None]
+
+
+@pytest.mark.parametrize("store", KEEPING)
+async def test_others_have_their_turn_between_the_pages_of_a_removal(
+    client: waltz.Client, store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And are answered as if it was done. One that is interrupted is gone on with when the table is opened again."""
+    monkeypatch.setattr(OrderedStore, "zone_rows", 10)
+    pages = 0
+    remove_page = OrderedStore.remove_page
+
+    def counted(store: OrderedStore) -> None:
+        nonlocal pages
+        pages += 1
+        remove_page(store)
+
+    monkeypatch.setattr(OrderedStore, "remove_page", counted)
+    async with Table(client, 0, TABLE, store=store, directory=tmp_path) as table:
+        await table.batch([Row(b"", b"%04d" % number, b"old") for number in range(1000)])
+        await table.truncate()
+        await table.put(b"0500", b"new")
+        assert values(await table.get([b"0000", b"0500", b"0999"])) == [None, b"new", None]
+        assert [row.key async for row in table.scan()] == [b"0500"]
+        assert await table.approximate_count() == 1
+        assert table._partition.store.removing
+        assert pages < 100
+    async with Table(client, 0, TABLE, store=store, directory=tmp_path) as table:
+        assert [row.key async for row in table.scan(fresh=True)] == [b"0500"]
+        removing = table._partition.store
+        while removing.removing:
+            turn = pages
+            await asyncio.sleep(0)
+            assert pages <= turn + 1
+        assert pages >= 100
+        assert await table.approximate_count() == 1
+        await table.truncate()
+        await table.sweep()
+        assert [row async for row in table.scan()] == []
 
 
 async def test_a_sweep_is_due_an_interval_after_the_age(client: waltz.Client, clock: Clock) -> None:

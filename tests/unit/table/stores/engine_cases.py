@@ -20,7 +20,7 @@ def check_engine(engine: Engine) -> None:
             for limit in (1, 3, 100):
                 assert engine.page(Space.ROWS, start, end, limit) == expected[:limit], (start, end)
                 assert engine.page(Space.ROWS, start, end, limit, reverse=True) == expected[::-1][:limit], (start, end)
-    engine.write([(Space.ROWS, b"a", b"new"), (Space.META, b"a", b"new")], [b"b", b"none"])
+    engine.write([(Space.ROWS, b"a", b"new"), (Space.META, b"a", b"new")], [(Space.ROWS, b"b"), (Space.ROWS, b"none")])
     assert engine.get(Space.ROWS, [b"a", b"b"]) == [b"new", None]
     assert [key for key, _ in engine.page(Space.ROWS, b"", None, 100)] == [key for key in KEYS if key != b"b"]
     assert engine.get(Space.META, [b"a"]) == [b"new"]

@@ -2,6 +2,7 @@
 
 import itertools
 import random
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import pytest
@@ -21,13 +22,15 @@ from tests.unit.table.stores.cases import (
     random_history,
 )
 from tests.unit.table.strategies import bounds, clock, near_envelopes, sweep_marks
-from waltz.table.ages import Ages
-from waltz.table.envelope import Batch, Envelope, Row, Truncate
+from waltz.table.ages import LONG_MAX, Ages
+from waltz.table.envelope import Batch, Envelope, Row, SweepMark, Truncate
 from waltz.table.errors import StoreDamagedError, StoreError, ViewGapError
 from waltz.table.rows import split_row_key, unpack_row
-from waltz.table.stores.interface import Changes, Removal
+from waltz.table.stores.engine import Space
+from waltz.table.stores.interface import PAGE_ROWS, Changes, Removal
 from waltz.table.stores.memory import MemoryEngine
-from waltz.table.stores.ordered import PAGE_ROWS, OrderedStore, unpack_progress
+from waltz.table.stores.ordered import OrderedStore, Pending, pack_pending, unpack_pending, unpack_progress
+from waltz.table.stores.zones import ZONE_ROWS
 from waltz.table.view import Reading
 
 
@@ -145,22 +148,45 @@ def test_closing_a_store_closes_its_snapshots() -> None:
         snapshot.get(joined(b"k"))
 
 
+class SmallZones(OrderedStore):
+    """A removal takes many pages."""
+
+    zone_rows = 2
+
+
 class StoreMachine(RuleBasedStateMachine):
-    """A store in memory, fed in writes of any size, beside the dictionary; and snapshots beside what it was."""
+    """A store in memory, fed in writes of any size, beside the dictionary; and snapshots beside what it was.
+
+    What is removed is taken out at any time, or never; between two pages the process may die.
+    """
 
     def __init__(self) -> None:
         super().__init__()
-        self.store = OrderedStore(MemoryEngine())
+        self.engine = MemoryEngine()
+        self.store: OrderedStore = SmallZones(self.engine)
         self.model = Model()
         self.history: list[Envelope | None] = []
+        self.seen: set[tuple[bytes, bytes]] = set()
         self.frozen = self.store.snapshot()
         self.frozen_at = 0
 
     @rule(part=st.lists(st.none() | near_envelopes(), min_size=1, max_size=5), max_rows=st.sampled_from((1, 3, 1000)))
     def apply(self, part: list[Envelope | None], max_rows: int) -> None:
         self.history += part
+        self.seen.update((row.prefix, row.key) for each in part if isinstance(each, Batch) for row in each.rows)
         self.model.apply_all(part)
-        feed(self.store, part, max_rows)
+        feed(self.store, part, max_rows, take_out=False)
+
+    @rule(pages=st.integers(1, 3))
+    def take_out(self, pages: int) -> None:
+        for _ in range(pages):
+            self.store.remove_page()
+
+    @rule()
+    def die(self) -> None:
+        """Only what the engine was given is left."""
+        self.store = SmallZones(self.engine)
+        self.freeze()
 
     @rule(mark=sweep_marks(bounds))
     def sweep(self, mark: Envelope) -> None:
@@ -186,14 +212,21 @@ class StoreMachine(RuleBasedStateMachine):
         """The log in one go gives the same as in pieces."""
         again = OrderedStore(MemoryEngine())
         feed(again, self.history)
-        assert again.progress == self.store.progress
+        if not self.store.removing:
+            assert again.progress == self.store.progress
         assert list(again.scan(b"", None)) == list(self.store.scan(b"", None))
 
     @invariant()
     def store_is_the_model(self) -> None:
         tombstones = sum(row.tombstone for row in self.model.rows.values())
-        assert self.store.progress == (self.model.applied, len(self.model.rows), tombstones, self.model.skipped)
+        progress, removal = self.store.progress, self.store.removal
+        counts = (progress.rows, progress.tombstones) if removal is None or removal.mark is None else None
+        assert counts in (None, (len(self.model.rows), tombstones))
+        assert (progress.applied, progress.skipped) == (self.model.applied, self.model.skipped)
         assert list(Reading(self.store, 0, raw=True).scan()) == self.model.scan(raw=True)
+        assert list(Reading(self.store, 0, raw=True).scan(reverse=True)) == self.model.scan(raw=True)[::-1]
+        for prefix, key in self.seen:
+            assert Reading(self.store, 0, raw=True).get(prefix, [key]) == [self.model.rows.get((prefix, key))]
         for prefix in PREFIXES[1:]:
             for limit in (1, 100):
                 assert self.store.take_prefix(prefix, 1, limit) == self.model.take(prefix, 1, limit)
@@ -210,6 +243,164 @@ StoreMachine.TestCase.settings = settings(
     max_examples=60, stateful_step_count=20, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 TestStoreMachine = StoreMachine.TestCase
+
+
+@pytest.fixture
+def small_zones(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(OrderedStore, "zone_rows", 5)
+
+
+@pytest.mark.parametrize("name", KEEPING)
+@pytest.mark.usefixtures("small_zones")
+def test_a_removal_goes_on_page_by_page_beside_everything_else(name: str, tmp_path: Path) -> None:
+    """Also after a restart at any page. Whatever is read, it is as if all pages were done at once."""
+    chance = random.Random(5)
+    history = random_history(seed=12, transactions=1200, keys=40)
+    model = Model()
+    store = opened(name, tmp_path)
+    applied: list[Envelope | None] = []
+    met = 0
+    for start in range(0, len(history), 7):
+        part = history[start : start + 7]
+        applied += part
+        model.apply_all(part)
+        feed(store, part, take_out=False)
+        for _ in range(chance.randrange(4)):
+            met += store.removing
+            store.remove_page()
+        if name in ON_DISK and chance.random() < 0.2:
+            store.close()
+            store = opened(name, tmp_path)
+        if chance.random() < 0.3:
+            snapshot = store.snapshot()
+            check_equal(store, model, chance, counts=not store.removing)
+            before = Model()
+            before.apply_all(applied)
+            more = [Batch(5, [Row(b"", b"1", b"new")])]
+            applied += more
+            model.apply_all(more)
+            feed(store, more, take_out=False)
+            store.remove_page()
+            check_equal(snapshot, before, chance, counts=False)
+            snapshot.close()
+    assert met > 50
+    feed(store, [])
+    assert not store.removing
+    check_equal(store, model, chance)
+    store.close()
+
+
+class Counting(MemoryEngine):
+    """Counts what is read of the rows, and what is written at once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.read = 0
+        self.most = 0
+
+    def page(
+        self, space: Space, start: bytes, end: bytes | None, limit: int, *, reverse: bool = False
+    ) -> list[tuple[bytes, bytes]]:
+        page = super().page(space, start, end, limit, reverse=reverse)
+        if space is Space.ROWS:
+            self.read += len(page)
+            self.most = max(self.most, len(page))
+        return page
+
+    def write(self, puts: Iterable[tuple[Space, bytes, bytes]], deletes: Sequence[tuple[Space, bytes]] = ()) -> None:
+        self.most = max(self.most, len(deletes))
+        super().write(puts, deletes)
+
+    def cost(self) -> int:
+        """Rows that were read since the last call."""
+        read, self.read = self.read, 0
+        return read
+
+
+ROWS = 20_000
+FIRST_MS = 1_000_000
+
+
+def large_table() -> tuple[Counting, OrderedStore]:
+    """A row a millisecond, in an order of their keys that is not that of their times."""
+    engine = Counting()
+    store = OrderedStore(engine)
+    keys = [b"%08d" % number for number in range(ROWS)]
+    random.Random(6).shuffle(keys)
+    feed(store, [Batch(FIRST_MS + number, [Row(b"", key, b"v")]) for number, key in enumerate(keys)])
+    engine.cost()
+    return engine, store
+
+
+def test_a_mark_that_can_remove_nothing_costs_nothing() -> None:
+    engine, store = large_table()
+    old = FIRST_MS - 1
+    for mark in (
+        SweepMark(0),
+        SweepMark(0, row_written_at_ms=old, row_timestamp_ms=FIRST_MS),
+        SweepMark(0, tombstone_timestamp_ms=LONG_MAX, tombstone_written_at_ms=LONG_MAX),
+    ):
+        assert not store.may_remove(mark)
+        feed(store, [mark], take_out=False)
+        assert not store.removing
+    feed(store, [Truncate(0)])
+    engine.cost()
+    feed(store, [Truncate(0), SweepMark(0, row_written_at_ms=LONG_MAX)], take_out=False)
+    assert not store.removing
+    assert engine.cost() == 0
+
+
+def test_pages_of_a_removal_are_small() -> None:
+    engine, store = large_table()
+    for envelope in (SweepMark(0, row_written_at_ms=FIRST_MS + ROWS // 2), Truncate(0)):
+        engine.most = 0
+        feed(store, [envelope], take_out=False)
+        assert store.removing
+        assert engine.most == 0
+        pages = 0
+        while store.removing:
+            store.remove_page()
+            pages += 1
+        assert 0 < engine.most <= ZONE_ROWS + 1
+        assert pages >= ROWS // 2 // ZONE_ROWS
+    assert store.progress.rows == 0
+
+
+def test_after_a_look_at_all_rows_only_zones_with_old_ones_are_looked_at() -> None:
+    """A mark a row would otherwise be as many looks at the whole table as there are rows."""
+    engine, store = large_table()
+    feed(store, [SweepMark(0, row_written_at_ms=FIRST_MS + 1)])
+    assert ROWS <= engine.cost() <= ROWS + 2 * ROWS // ZONE_ROWS
+    for number in range(2, 30):
+        feed(store, [SweepMark(0, row_written_at_ms=FIRST_MS + number)])
+        assert 0 < engine.cost() <= 2 * ZONE_ROWS + 1
+        assert store.progress.rows == ROWS - number
+    feed(store, [Batch(5, [Row(b"", b"new and old", b"")]), SweepMark(0, row_written_at_ms=6)])
+    assert 0 < engine.cost() <= 2 * ZONE_ROWS + 1
+    assert store.progress.rows == ROWS - 29
+
+
+def test_zones_are_as_many_as_the_rows_need() -> None:
+    """Also when old keys go and new ones come at the end, for ever."""
+    engine, store = large_table()
+    feed(store, [SweepMark(0, row_written_at_ms=FIRST_MS + 1)])
+    most = len(engine.page(Space.ZONES, b"", None, 10_000))
+    assert ROWS // ZONE_ROWS <= most <= 2 * ROWS // ZONE_ROWS
+    for number in range(40):
+        now_ms = FIRST_MS + ROWS * (number + 1)
+        feed(store, [Batch(now_ms, [Row(b"", b"%08d-%d" % (ROWS + number, row), b"") for row in range(1000)])])
+        feed(store, [SweepMark(now_ms, row_written_at_ms=now_ms - 3 * ROWS)])
+        zones = engine.page(Space.ZONES, b"", None, 10_000)
+        assert len(zones) <= 3 + 2 * store.progress.rows // ZONE_ROWS
+    feed(store, [Truncate(0)])
+    assert len(engine.page(Space.ZONES, b"", None, 10_000)) == 1
+
+
+def test_a_removal_that_is_none_is_damage() -> None:
+    for pending in (Pending(Removal(7, None), b""), Pending(Removal(7, SweepMark(1, 2, 3, 4, 5)), b"\x00\x01k")):
+        assert unpack_pending(pack_pending(pending)) == pending
+    with pytest.raises(StoreDamagedError, match="48 bytes"):
+        unpack_pending(bytes(48))
 
 
 @pytest.mark.parametrize("name", ON_DISK)

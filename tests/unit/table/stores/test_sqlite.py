@@ -19,7 +19,7 @@ def test_a_write_that_fails_leaves_nothing(tmp_path: Path) -> None:
     engine._connection.execute("CREATE TRIGGER refuse BEFORE DELETE ON ROWS BEGIN SELECT RAISE(ABORT, 'no'); END")
     engine.write([(Space.ROWS, b"gone", b"")])
     with pytest.raises(StoreDamagedError):
-        engine.write([(Space.ROWS, b"new", b"")], [b"gone"])
+        engine.write([(Space.ROWS, b"new", b"")], [(Space.ROWS, b"gone")])
     assert engine.get(Space.ROWS, [b"new", b"gone"]) == [None, b""]
     engine.write([(Space.ROWS, b"next", b"")])
     engine.close()
