@@ -206,6 +206,7 @@ class AwaitLoad(Load):
         self._transactions = Transactions(scenario, numbers)
         self._client = client
         self._scenario = scenario
+        self._marks = [-1] * scenario.partitions
         self._running = False
         self._tasks: set[asyncio.Task[None]] = set()
         self._failed: BaseException | None = None
@@ -246,14 +247,17 @@ class AwaitLoad(Load):
 
     async def _append(self, due_s: float) -> None:
         transactions = self._transactions
+        partition_id = transactions.partition()
         try:
-            await self._client.append(
-                transactions.partition(),
+            self._marks[partition_id] = await self._client.append(
+                partition_id,
                 transactions.data(due_s),
                 write_locks=transactions.locks(transactions.write_locks),
                 read_locks=transactions.locks(transactions.read_locks) if transactions.read_locks else (),
+                high_water_mark=self._marks[partition_id],
             )
-        except LockConflict:
+        except LockConflict as conflict:
             self.conflicts += 1
+            self._marks[partition_id] = conflict.transaction_id
         else:
             self.latencies_s.append(time.perf_counter() - due_s)

@@ -121,6 +121,7 @@ class _Application(Host):
         self.load = load
         self.ready = asyncio.Event()
         self._workers: list[asyncio.Task[None]] = []
+        self._marks = [-1] * load.partitions
         self.client: Client | WaltzClient
         self.append: Callable[[int], Awaitable[object]]
         """Append a transaction of this number; returns when it is applied, or with `append` when it is committed."""
@@ -151,7 +152,10 @@ class _Application(Host):
     async def _append(self, client: Client, number: int) -> None:
         locks, writes = self.locks(number), self.load.write_locks
         partition_id = number % self.load.partitions
-        await client.append(partition_id, DATA, write_locks=locks[:writes], read_locks=locks[writes:])
+        mark = self._marks[partition_id] if locks else None
+        self._marks[partition_id] = await client.append(
+            partition_id, DATA, write_locks=locks[:writes], read_locks=locks[writes:], high_water_mark=mark
+        )
 
     async def _submit(self, client: WaltzClient, number: int) -> None:
         context = _Context(number % self.load.partitions, self.locks(number), self.load.write_locks)

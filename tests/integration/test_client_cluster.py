@@ -61,7 +61,7 @@ async def _data(feed: TransactionFeed) -> list[bytes]:
 
 async def test_locks(client: waltz.Client) -> None:
     lock, other = unique_lock(), unique_lock()
-    first = await client.append(0, b"a", write_locks=[lock])
+    first = await client.append(0, b"a", append_locks=[lock])
     second = await client.append(0, b"b", write_locks=[lock], high_water_mark=first)
     with pytest.raises(waltz.LockConflict) as raised:
         await client.append(0, b"c", write_locks=[lock], high_water_mark=first)
@@ -76,7 +76,7 @@ async def test_locks(client: waltz.Client) -> None:
 
 async def test_only_one_of_many_that_want_the_same_wins(client: waltz.Client) -> None:
     lock = unique_lock()
-    mark = await client.append(1, b"start", write_locks=[lock])
+    mark = await client.append(1, b"start", append_locks=[lock])
     items = [waltz.Append(b"%d" % number, write_locks=[lock]) for number in range(20)]
     with pytest.raises(waltz.AppendManyError) as raised:
         await client.append_many(1, items, high_water_mark=mark)

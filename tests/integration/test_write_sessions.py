@@ -406,7 +406,7 @@ async def test_a_refused_append_leaves_its_locks_alone_and_a_fence_too(
 ) -> None:
     lock, other = waltz.PartitionLocalLock("lock", 1), waltz.PartitionLocalLock("other", 1)
     await one.append(partition, b"before")
-    await one.append(partition, b"changes the lock", write_locks=[lock])
+    await one.append(partition, b"changes the lock", append_locks=[lock])
     assert await two.last_transaction_id(partition, fence=True) == 1
     with pytest.raises(waltz.SessionFencedError):
         await one.append(partition, b"refused", write_locks=[other], high_water_mark=1)

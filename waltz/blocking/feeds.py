@@ -1,14 +1,13 @@
 """Feeds for threads: the log of one partition, and what all of them have in common."""
 
 import asyncio
-import threading
 from collections.abc import Iterator
 from types import TracebackType
 from typing import NamedTuple, Self
 
 from waltz.blocking.loop import Calls
 from waltz.client.arguments import check_seconds
-from waltz.client.plain.feed import Feed
+from waltz.client.plain.feed import Feed, present_consumer
 from waltz.client.plain.merged import MergedFeed as AsyncMergedFeed
 from waltz.common.records import Record
 
@@ -182,10 +181,11 @@ class OfPartition(Reading):
         return self._feed
 
     def _fetch(self, timeout_s: float | None) -> list[Record]:
-        return self._client.run(self._fetch_on_loop(threading.get_ident(), timeout_s))
+        return self._client.run(self._fetch_on_loop(timeout_s))
 
-    async def _fetch_on_loop(self, caller: int, timeout_s: float | None) -> list[Record]:
+    async def _fetch_on_loop(self, timeout_s: float | None) -> list[Record]:
         feed = self._feed
+        caller = present_consumer()
         if self._fetched and self._fetched[-1][0] > feed.handed_out and not feed.closed:
             feed.done(caller)  # it was interrupted before it had them
             return self._fetched

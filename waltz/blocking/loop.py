@@ -8,6 +8,7 @@ from concurrent.futures import Future
 from typing import Any, TypeVar
 
 from waltz.client.errors import ClientClosedError, InvalidOperationError
+from waltz.client.plain.feed import ACTING_FOR
 from waltz.common.loops import new_event_loop
 
 T = TypeVar("T")
@@ -122,6 +123,7 @@ class Calls:
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine of the asynchronous client on the background loop; what interrupts this cancels it."""
         future: Future[T] | None = None
+        acting = ACTING_FOR.set(threading.get_ident())
         try:
             self._check_caller()
             with self._mutex:  # not after the loop was told to stop, which would never get to it
@@ -133,6 +135,8 @@ class Calls:
             else:
                 future.cancel()
             raise
+        finally:
+            ACTING_FOR.reset(acting)
 
     def on_loop(self, call: Callable[[], object]) -> None:
         """Have something called on the background loop, if it runs."""

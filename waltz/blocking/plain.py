@@ -1,6 +1,5 @@
 """The plain face for threads."""
 
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from types import TracebackType
@@ -134,7 +133,6 @@ class PlainClient(Calls):
                 partition_id,
                 feed=None if feed is None else feed.source,
                 reads_log=reads_log,
-                caller=threading.get_ident(),
                 timeout_s=timeout_s,
                 max_attempts=max_attempts,
             )

@@ -102,6 +102,7 @@ async def _append(options: argparse.Namespace, session: Session) -> None:
                     _tell_ids(options, ids)
             return
         append = _append_of(options, _data(options))
+        mark = await _mark(options, client)
         transaction_id = await client.append(
             partition_id,
             append.data,
@@ -109,10 +110,18 @@ async def _append(options: argparse.Namespace, session: Session) -> None:
             write_locks=append.write_locks,
             read_locks=append.read_locks,
             append_locks=append.append_locks,
-            high_water_mark=options.high_water_mark,
+            high_water_mark=mark,
             timeout_s=options.timeout,
         )
     _tell_ids(options, [transaction_id])
+
+
+async def _mark(options: argparse.Namespace, client: Client) -> int | None:
+    """What the locks are checked against: by default the last transaction of the partition."""
+    mark: int | None = options.high_water_mark
+    if mark is None and (options.write_lock or options.read_lock):
+        return await client.high_water_mark(options.partition, timeout_s=options.timeout)
+    return mark
 
 
 def _tell_ids(options: argparse.Namespace, ids: Sequence[int]) -> None:
@@ -127,7 +136,7 @@ async def _append_lines(options: argparse.Namespace, client: Client, ids: list[i
     Lines with locks that are checked go one after the other, each on the knowledge of the one before it: together they
     would conflict with each other.
     """
-    mark: int | None = options.high_water_mark
+    mark = await _mark(options, client)
     in_turn = bool(options.write_lock or options.read_lock)
     done = 0  # lines, all of them committed
 

@@ -33,7 +33,7 @@ class Basis:
             return waltz.Append(b"rests on %d" % basis.high_water_mark, write_locks=[lock])
 
 
-        transaction_id = await client.transact(0, decide)
+        transaction_id = await client.transact(0, decide, reads_log=True)
         ```
     """
 

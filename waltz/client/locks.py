@@ -37,7 +37,8 @@ class PartitionLocalLock:
         ```python
         alice = waltz.PartitionLocalLock("account", "alice")
         row = waltz.PartitionLocalLock("row", 4711)
-        await client.append(0, b"alice pays for 4711", write_locks=[alice], read_locks=[row])
+        seen = await client.high_water_mark(0)  # having read the log so far
+        await client.append(0, b"alice pays", write_locks=[alice], read_locks=[row], high_water_mark=seen)
         ```
     """
 

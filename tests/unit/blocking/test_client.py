@@ -23,7 +23,7 @@ def test_the_whole_face(driver: MockDriver) -> None:
         assert (client.cluster_name, client.partition_count) == ("mock", 2)
         assert client.client_id >= 0
         assert client.high_water_mark(1) == -1
-        assert client.append(1, b"a", header=3, write_locks=[LOCK]) == 0
+        assert client.append(1, b"a", header=3, write_locks=[LOCK], high_water_mark=-1) == 0
         assert client.append_many(1, (b"%d" % n for n in range(10))) == list(range(1, 11))
         with pytest.raises(waltz.LockConflict):
             client.append(1, b"b", write_locks=[LOCK], high_water_mark=-1)
@@ -86,13 +86,15 @@ def test_marks_and_positions_are_those_of_the_asynchronous_face(driver: MockDriv
             assert client.append(0, b"in the loop", write_locks=[LOCK]) == 3
             with pytest.raises(waltz.LockConflict):
                 client.append(0, b"again", write_locks=[LOCK])
+            with ThreadPoolExecutor(1) as threads, pytest.raises(waltz.LockConflict):
+                threads.submit(client.append, 0, b"not in the loop", read_locks=[LOCK]).result()
             break
-        with pytest.raises(waltz.LockConflict):
-            client.append(0, b"right after the loop", write_locks=[LOCK])
+        with pytest.raises(TypeError, match="no open feed of partition 0 without `until`"):
+            client.append(0, b"after the loop", write_locks=[LOCK])
         with client.feed(0, after=2) as feed:
             assert [each.transaction_id for each in feed.next_batch()] == [3]
             assert (feed.position, feed.handed_out) == (2, 3)
-        assert client.append(0, b"decided again", write_locks=[LOCK]) == 4
+            assert client.append(0, b"decided again", write_locks=[LOCK]) == 4
         batches = client.feed_batches(0, after=-1, until=4)
         for batch in batches:
             assert batches.handed_out == batch[-1].transaction_id

@@ -54,7 +54,7 @@ def test_all_partitions_in_one_loop(driver: MockDriver) -> None:
 def test_an_append_in_a_loop_over_many_rests_on_the_transaction_at_hand(driver: MockDriver) -> None:
     with waltz.blocking.connect(driver) as client:
         for partition_id in (0, 1):
-            client.append(partition_id, b"set", write_locks=[LOCK])
+            client.append(partition_id, b"set", append_locks=[LOCK])
         decided = 0
         for record in client.feed_all(after=-1):
             if record.data == b"set":

@@ -60,7 +60,7 @@ async def test_waiting_too_long_for_a_connection(link: ServerLink) -> None:
 
 async def test_some_of_many_appends() -> None:
     async with waltz.connect(MockDriver()) as client:
-        await client.append(0, b"a", write_locks=[LOCK])
+        await client.append(0, b"a", append_locks=[LOCK])
         items = [waltz.Append(b"b"), waltz.Append(b"c", write_locks=[LOCK])]
         with pytest.raises(waltz.AppendManyError) as raised:
             await client.append_many(0, items, high_water_mark=-1)

@@ -94,7 +94,7 @@ def test_behind_is_who_is_so_at_two_looks(events: Events, told: list[ClientEvent
 async def test_clients_tell_of_connections_and_conflicts(told: list[ClientEvent]) -> None:
     driver = MockDriver(1)
     async with waltz.connect(driver, on_event=told.append) as client:
-        await client.append(0, b"a", write_locks=[LOCK])
+        await client.append(0, b"a", append_locks=[LOCK])
         with pytest.raises(waltz.LockConflict):
             await client.append(0, b"b", write_locks=[LOCK], high_water_mark=-1)
         driver.disconnect()

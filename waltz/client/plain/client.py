@@ -31,11 +31,11 @@ from waltz.client.errors import (
     PartitionNotFoundError,
 )
 from waltz.client.events import OnEvent
-from waltz.client.locks import PartitionLocalLock
+from waltz.client.locks import NO_LOCKS, PartitionLocalLock
 from waltz.client.options import ClientOptions
 from waltz.client.plain.append import Deadlines, PlainSubmission
 from waltz.client.plain.consumer import Consumer, Log, Start
-from waltz.client.plain.feed import BatchFeed, Feed, PartitionFeeds, TransactionFeed, confirm_mark
+from waltz.client.plain.feed import BatchFeed, Feed, PartitionFeeds, TransactionFeed, confirm_mark, seen
 from waltz.client.plain.merged import MergedFeed, share_of
 from waltz.client.plain.reader import OpenEngine, Share
 from waltz.client.plain.transact import Transact, check_followed
@@ -89,6 +89,7 @@ class Client:
         self._environment = environment
         self._joined: dict[int, StreamPartition] = {}
         self._feeds: dict[int, PartitionFeeds] = {}
+        self._library_feeds: dict[int, PartitionFeeds] = {}
         self._merged: weakref.WeakSet[MergedFeed] = weakref.WeakSet()
         self._joining = Joining(functools.partial(Engine.open, environment))
         self._closing = Closing()
@@ -116,7 +117,7 @@ class Client:
         try:
             self._engine = await self._joining.engine()
             # Not a method: the engine must not keep alive a client that was forgotten.
-            self._engine.lags = functools.partial(_lags, self._engine, self._feeds)
+            self._engine.lags = functools.partial(_lags, self._engine, (self._feeds, self._library_feeds))
         except BaseException:
             await self.close()
             raise
@@ -136,7 +137,7 @@ class Client:
         await self._closing.run(self._close)
 
     async def _close(self) -> None:
-        feeds = [feed for feeds in self._feeds.values() for feed in feeds.open]
+        feeds = [feed for feeds in (*self._feeds.values(), *self._library_feeds.values()) for feed in feeds.open]
         await take_all(
             *(merged.client_closed for merged in self._merged),
             *(feed.aclose for feed in feeds),
@@ -231,17 +232,17 @@ class Client:
         """Append a transaction; returns its id when it is committed.
 
         Locks are checked against ``high_water_mark``: the id of the last transaction that the decision to append this
-        one rests on. By default that is the newest transaction of the partition that any feed of this client, open or
-        closed, has handed out (in the loop over a feed, the one at hand), at least the one that an open feed begins
-        after; if there was no feed, the last transaction that is known to be committed.
+        one rests on. By default that is the position of this client's open feed of the partition that has no ``until``
+        (in the loop over it, the transaction at hand); of several, of the one that is furthest behind. Without such a
+        feed, ``write_locks`` and ``read_locks`` need an explicit mark.
 
         What gets lost on its way is sent again until ``timeout_s`` is over. Raises ``LockConflict``; at the deadline
         and when the client is closed ``NotAppendedError`` (it is not in the log) or ``OutcomeUnknownError``; and,
         before anything is sent, ``ClientAheadError`` when the log does not have ``high_water_mark``,
         ``PartitionNotFoundError``, ``TransactionTooLargeError`` (also for too many locks), ``InvalidOperationError`` on
         another event loop than that of the client, ``ClientClosedError`` when that is closed already, and ``TypeError``
-        and ``ValueError`` for wrong arguments. When it is cancelled a note on the ``CancelledError`` tells whether
-        anything was sent.
+        and ``ValueError`` for wrong arguments, ``TypeError`` also for such locks without a mark. When it is cancelled a
+        note on the ``CancelledError`` tells whether anything was sent.
         """
         loop = self._loop
         # Asking for the running loop costs a system call; this finds the same, but for an exotic case that costs it.
@@ -251,17 +252,22 @@ class Client:
         partition = self._joined.get(partition_id)
         if partition is None:
             partition = await self._join(partition_id, timeout_s)
-        if high_water_mark is None and partition_id not in self._feeds:
-            mark = partition.feed.applied  # as self._mark says
+        if high_water_mark is None:
+            mark = partition.feed.applied
         else:
-            mark = self._mark(partition_id, partition, high_water_mark)
-            if mark > partition.feed.applied:
-                await self._confirm(partition, mark, now_s, timeout_s)
+            if type(high_water_mark) is not int or high_water_mark < NO_TRANSACTION:
+                check_mark(high_water_mark, "high_water_mark")
+            mark = high_water_mark
+        fields = append_fields(data, header, mark, write_locks, read_locks, append_locks)
         engine = self._engine
         if engine is None or self._closed:
             raise ClientClosedError
-        fields = append_fields(data, header, mark, write_locks, read_locks, append_locks)
         engine.limits.check(fields)
+        if high_water_mark is None and (fields[3] != NO_LOCKS or fields[4] != NO_LOCKS):
+            mark = self._seen(partition_id)
+            fields = fields._replace(client_high_water_mark=mark)
+        if mark > partition.feed.applied:
+            await self._confirm(partition, mark, now_s, timeout_s)
         try:  # all this is what self._submission does, without the call: it is done for every append
             append = PlainSubmission(
                 partition.partition_id, partition.appends, fields, loop.create_future(), now_s, timeout_s
@@ -305,14 +311,20 @@ class Client:
         partition = self._joined.get(partition_id)
         if partition is None:
             partition = await self._join(partition_id, timeout_s)
-        mark = self._mark(partition_id, partition, high_water_mark)
+        if high_water_mark is not None:
+            check_mark(high_water_mark, "high_water_mark")
+        mark = partition.feed.applied if high_water_mark is None else high_water_mark
+        all_fields = [fields_of(item if isinstance(item, Append) else Append(item), mark) for item in items]
+        limits = self._open_engine().limits
+        for fields in all_fields:
+            limits.check(fields)
+        if high_water_mark is None and _check_locks(all_fields):
+            mark = self._seen(partition_id)
+            all_fields = [fields._replace(client_high_water_mark=mark) for fields in all_fields]
         if mark > partition.feed.applied:
             await self._confirm(partition, mark, now_s, timeout_s)
         deadlines = self._deadlines
-        appends: list[PlainSubmission] = []
-        for item in items:
-            fields = fields_of(item if isinstance(item, Append) else Append(item), mark)
-            appends.append(self._submission(partition, fields, loop, now_s, timeout_s))
+        appends = [self._submission(partition, fields, loop, now_s, timeout_s) for fields in all_fields]
         try:
             deadlines.pending.update(dict.fromkeys(appends))
             if appends and appends[0].deadline_s < deadlines.due_s:  # they have the same
@@ -351,19 +363,18 @@ class Client:
         enough: ``max_attempts`` times in all, within ``timeout_s``.
 
         The state is what the loops over this client's feeds of the partition without ``until`` have made of it
-        (``feed`` if that is given): they are waited for, and the basis is the transaction that the last of them is done
-        with. Where there is no such feed the basis is that of :meth:`append`. With ``reads_log`` it is the last
-        transaction that is known to be committed, and ``decide`` reads the log up to it.
+        (``feed`` if that is given): they are waited for, and the basis is the default mark of :meth:`append`. With
+        ``reads_log`` it is the last transaction that is known to be committed, and ``decide`` reads the log up to it.
 
         Raises as :meth:`append` (``OutcomeUnknownError``, too: what may be committed is not decided again), what
         ``decide`` raises, and ``LockConflict`` after ``max_attempts``, or when nobody reads on: the feed is closed, or
-        this is called in the loop over it.
+        this is called in the loop over it. Without such a feed and ``reads_log``, locks to be checked raise
+        ``TypeError``.
         """
         steps = await self.transacting(
             partition_id,
             feed=feed,
             reads_log=reads_log,
-            caller=asyncio.current_task(),
             timeout_s=timeout_s,
             max_attempts=max_attempts,
         )
@@ -385,11 +396,10 @@ class Client:
         *,
         feed: Feed | None,
         reads_log: bool,
-        caller: object,
         timeout_s: float,
         max_attempts: int | None,
     ) -> Transact:
-        """The steps of :meth:`transact`, for those who decide elsewhere: on the task or thread ``caller``."""
+        """The steps of :meth:`transact`, for those who decide elsewhere."""
         now_s = self._own_loop().time()
         check_seconds(timeout_s, "timeout_s")
         check_attempts(max_attempts)
@@ -404,7 +414,6 @@ class Client:
             self._feeds.get(partition_id),
             feed=feed,
             reads_log=reads_log,
-            caller=caller,
             deadline_s=now_s + timeout_s,
             timeout_s=timeout_s,
             max_attempts=max_attempts,
@@ -436,6 +445,10 @@ class Client:
     def feed_batches(self, partition_id: int, *, after: int, until: int | None = None) -> BatchFeed:
         """The same in lists, as many at a time as came together: the fastest way to read a log."""
         return BatchFeed(*self._feed_arguments(partition_id, after, until))
+
+    def library_feed(self, partition_id: int, *, after: int, until: int | None = None) -> BatchFeed:
+        """As :meth:`feed_batches`, for reads of the library itself: they say nothing of what the application saw."""
+        return BatchFeed(*self._feed_arguments(partition_id, after, until, self._library_feeds))
 
     def feed_all(
         self,
@@ -612,14 +625,17 @@ class Client:
                 f"partition {partition_id} could not be joined within {timeout_s:g} s: {reason}; nothing was sent"
             ) from obstacle
 
-    def _mark(self, partition_id: int, partition: StreamPartition, high_water_mark: int | None) -> int:
-        """What the locks of an append are checked against."""
-        if high_water_mark is None:
-            feeds = self._feeds.get(partition_id)
-            high_water_mark = None if feeds is None else feeds.handed_out
-            return partition.feed.applied if high_water_mark is None else high_water_mark
-        check_mark(high_water_mark, "high_water_mark")
-        return high_water_mark
+    def _seen(self, partition_id: int) -> int:
+        """The transaction against which locks are checked where the application does not name one."""
+        feeds = self._feeds.get(partition_id)
+        mark = None if feeds is None else seen(feeds.endless)
+        if mark is None:
+            raise TypeError(
+                "an append with write_locks or read_locks needs high_water_mark=, the id of the last transaction that "
+                f"the decision to append rests on (-1: none): this client has no open feed of partition {partition_id} "
+                "without `until`, whose position would say so"
+            )
+        return mark
 
     async def _confirm(self, partition: StreamPartition, mark: int, now_s: float, timeout_s: float) -> None:
         """Refuse a mark that the log does not have: it would switch the check of the locks off."""
@@ -628,6 +644,7 @@ class Client:
         try:
             async with asyncio.timeout_at(now_s + timeout_s):
                 await confirm_mark(engine, self._open_reader, partition, mark)
+            self._open_engine()
         except (TimeoutError, DeadlineExceededError) as error:
             raise NotAppendedError(
                 f"it could not be found out within {timeout_s:g} s whether partition {partition.partition_id} has "
@@ -642,10 +659,6 @@ class Client:
         now_s: float,
         timeout_s: float,
     ) -> PlainSubmission:
-        engine = self._engine
-        if engine is None or self._closed:
-            raise ClientClosedError
-        engine.limits.check(fields)
         try:
             return PlainSubmission(
                 partition.partition_id, partition.appends, fields, loop.create_future(), now_s, timeout_s
@@ -655,7 +668,7 @@ class Client:
             raise
 
     def _feed_arguments(
-        self, partition_id: int, after: int, until: int | None
+        self, partition_id: int, after: int, until: int | None, feeds_of: dict[int, PartitionFeeds] | None = None
     ) -> tuple[Engine, OpenEngine, int, int, int | None, PartitionFeeds]:
         engine = self._own_engine()
         check_integer(partition_id, "partition_id")
@@ -666,7 +679,9 @@ class Client:
             raise ValueError(f"a feed begins after a transaction, or after -1 for the first one, not after {after}")
         if until is not None:
             check_integer(until, "until")
-        feeds = self._feeds.setdefault(partition_id, PartitionFeeds())
+        if feeds_of is None:
+            feeds_of = self._feeds
+        feeds = feeds_of.setdefault(partition_id, PartitionFeeds())
         return engine, self._open_reader, partition_id, after, until, feeds
 
     async def _open_reader(self, applier: Applier) -> Engine:
@@ -676,15 +691,22 @@ class Client:
         return reader
 
 
-def _lags(engine: Engine, feeds_of: Mapping[int, PartitionFeeds]) -> dict[int, int]:
+def _lags(engine: Engine, feeds_of: Iterable[Mapping[int, PartitionFeeds]]) -> dict[int, int]:
     """How far the feeds without an end are behind what is known to be committed, partition by partition."""
-    found = {}
-    for partition_id, feeds in list(feeds_of.items()):
-        known = engine.partitions[partition_id].feed.applied
-        lags = [known - feed.handed_out for feed in feeds.open if feed.endless]
-        if lags:
-            found[partition_id] = max(0, *lags)
+    found: dict[int, int] = {}
+    for partition_id, feeds in [each for known in feeds_of for each in known.items()]:
+        known_id = engine.partitions[partition_id].feed.applied
+        for feed in feeds.endless:
+            found[partition_id] = max(found.get(partition_id, 0), known_id - feed.handed_out)
     return found
+
+
+def _check_locks(all_fields: Iterable[AppendFields]) -> bool:
+    """Whether some of these appends depend on a high-water mark."""
+    for fields in all_fields:  # noqa: SIM110 - a generator expression would be called for each
+        if fields[3] != NO_LOCKS or fields[4] != NO_LOCKS:
+            return True
+    return False
 
 
 async def _finish(rest: Coroutine[Any, Any, None], append: PlainSubmission) -> None:

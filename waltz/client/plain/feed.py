@@ -3,7 +3,8 @@
 import asyncio
 import warnings
 import weakref
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
+from contextvars import ContextVar
 from operator import length_hint
 from types import TracebackType
 from typing import Self
@@ -26,15 +27,23 @@ from waltz.common.records import Record
 _NEVER = 1 << 63
 
 
-class PartitionFeeds:
-    """What one client has read, and is reading, of one partition."""
+ACTING_FOR: ContextVar[int | None] = ContextVar("waltz_acting_for", default=None)
+"""Id of the thread for which the present task works; ``None``: it works for itself."""
 
-    __slots__ = ("_open", "_past")
+
+def present_consumer() -> object:
+    """Who reads feeds, and decides on what they brought: a task, or the id of a thread."""
+    return ACTING_FOR.get() or asyncio.current_task()
+
+
+class PartitionFeeds:
+    """The open feeds of one partition, of one client, that are read for one purpose."""
+
+    __slots__ = ("_open",)
 
     def __init__(self) -> None:
-        # Not a WeakSet: looking through one takes a third of the time of an append, and each append does.
+        # Not a WeakSet: looking through one takes a third of the time of an append with locks.
         self._open: tuple[weakref.ref[Feed], ...] = ()
-        self._past: int | None = None
 
     @property
     def open(self) -> "list[Feed]":
@@ -42,28 +51,13 @@ class PartitionFeeds:
         return [feed for known in self._open if (feed := known()) is not None]
 
     @property
-    def handed_out(self) -> int | None:
-        """Id of the newest transaction that a feed, open or closed, has handed out; an open one begins with ``after``.
-
-        ``None`` when there was none.
-        """
-        newest = self._past
-        for known in self._open:
-            feed = known()
-            if feed is not None:
-                mark = feed.handed_out
-                if newest is None or mark > newest:
-                    newest = mark
-        return newest
+    def endless(self) -> "list[Feed]":
+        """The open ones that follow the log without an end: what their loops do keeps a state of the present."""
+        return [feed for feed in self.open if feed.endless]
 
     def opened(self, feed: "Feed") -> None:
         """A feed was made."""
         self._keep([*self.open, feed])
-
-    def note(self, transaction_id: int) -> None:
-        """It was handed out, whatever becomes of the feed that did."""
-        if self._past is None or transaction_id > self._past:
-            self._past = transaction_id
 
     def closed(self, feed: "Feed") -> None:
         """It is not read any more."""
@@ -71,6 +65,16 @@ class PartitionFeeds:
 
     def _keep(self, feeds: "list[Feed]") -> None:
         self._open = tuple(map(weakref.ref, feeds))
+
+
+def seen(feeds: "Iterable[Feed]") -> int | None:
+    """Id of the last transaction that the states kept by the loops over ``feeds`` all include; ``None`` without feeds.
+
+    That is the position of the feed that is furthest behind. In the loop over a feed, the transaction at hand counts.
+    """
+    consumer = present_consumer()
+    marks = [feed.handed_out if feed.consumer == consumer else feed.position for feed in feeds]
+    return min(marks, default=None)
 
 
 class Feed:
@@ -136,8 +140,6 @@ class Feed:
         if self.closed:
             return
         self.closed = True
-        if self._begun:
-            self._feeds.note(self.handed_out)
         self._feeds.closed(self)
         self._rest = iter(())
         self.wake()
@@ -156,13 +158,12 @@ class Feed:
         ``DataChecksumError``, ``ClientClosedError``, and ``InvalidOperationError`` on another event loop and while
         somebody else waits for the next transactions of the feed.
         """
-        return self.take(await self.fetch(asyncio.current_task(), timeout_s))
+        return self.take(await self.fetch(present_consumer(), timeout_s))
 
     def take(self, records: list[Record]) -> list[Record]:
         """Hand them out."""
         if records:
             self.handed_out = records[-1][0]
-            self._feeds.note(self.handed_out)
         return records
 
     async def passed(self, transaction_id: int) -> bool:
@@ -331,7 +332,7 @@ class TransactionFeed(Feed):
     async def __aiter__(self) -> AsyncGenerator[Record, None]:
         awaiting = self.awaiting
         try:
-            while await self._more(asyncio.current_task(), None):
+            while await self._more(present_consumer(), None):
                 for record in self._rest:
                     self.handed_out = record[0]
                     yield record
@@ -343,7 +344,7 @@ class TransactionFeed(Feed):
 
     async def __anext__(self) -> Record:
         """What ``anext(feed)`` gives; the feed stays open."""
-        record = await self._next(asyncio.current_task(), None)
+        record = await self._next(present_consumer(), None)
         if record is None:
             raise StopAsyncIteration
         return record
@@ -354,7 +355,7 @@ class TransactionFeed(Feed):
         Reading goes on meanwhile, so that any time is long enough in the end. Raises as :meth:`next_batch`.
         """
         check_seconds(timeout_s, "timeout_s")
-        return await self._next(asyncio.current_task(), timeout_s)
+        return await self._next(present_consumer(), timeout_s)
 
     async def _next(self, consumer: object, timeout_s: float | None) -> Record | None:
         self._check_turn()
@@ -386,7 +387,7 @@ class BatchFeed(Feed):
 
     async def __aiter__(self) -> AsyncGenerator[list[Record], None]:
         try:
-            while batch := await self.fetch(asyncio.current_task()):
+            while batch := await self.fetch(present_consumer()):
                 self.handed_out = batch[-1][0]
                 yield batch
         finally:

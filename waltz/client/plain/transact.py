@@ -8,7 +8,7 @@ from waltz.client.builder import Append
 from waltz.client.decisions import Basis, Choice
 from waltz.client.engine.partition.partition import StreamPartition
 from waltz.client.errors import InvalidOperationError, LockConflict, NotAppendedError
-from waltz.client.plain.feed import Feed, PartitionFeeds
+from waltz.client.plain.feed import Feed, PartitionFeeds, present_consumer, seen
 from waltz.client.retry_policy import RetryPolicy
 
 _PACE = RetryPolicy()
@@ -26,32 +26,30 @@ class Transact:
         *,
         feed: Feed | None,
         reads_log: bool,
-        caller: object,
         deadline_s: float,
         timeout_s: float,
         max_attempts: int | None,
     ) -> None:
-        """``append`` is given a transaction, its high-water mark and a timeout in seconds; it returns its id.
-
-        ``caller`` is the task or thread that decides, as feeds know their consumers.
-        """
+        """``append`` is given a transaction, its high-water mark and a timeout in seconds; it returns its id."""
         self._append = append
         self._partition_id = partition_id
         self._partition = partition
         self._feeds = feeds
         self._feed = feed
         self._reads_log = reads_log
-        self._caller = caller
         self._deadline_s = deadline_s
         self._timeout_s = timeout_s
         self._max_attempts = max_attempts
         self._attempt = 0
+        self._guessed = False
         self._loop = asyncio.get_running_loop()
 
     async def basis(self) -> Basis:
         """For the next decision."""
         self._attempt += 1
-        return Basis(self._partition_id, self._mark(), self._attempt)
+        mark = seen(self._followers())
+        self._guessed = mark is None and not self._reads_log
+        return Basis(self._partition_id, self._partition.feed.applied if mark is None else mark, self._attempt)
 
     async def decision(self, awaitable: Awaitable[Choice]) -> Choice:
         """Wait for a decision, no longer than there is time."""
@@ -67,6 +65,12 @@ class Transact:
 
     async def append(self, basis: Basis, chosen: Append) -> int | None:
         """Append what was decided; ``None``: it was overtaken, and the state is new enough to decide again."""
+        if self._guessed and (chosen.write_locks or chosen.read_locks):
+            raise TypeError(
+                f"what decide rests on is not known, so the locks cannot be checked: this client has no open feed of "
+                f"partition {self._partition_id} without `until`; pass the feed that keeps the state (feed=), or "
+                "reads_log=True if decide reads the log up to basis.high_water_mark"
+            )
         remaining_s = max(self._deadline_s - self._loop.time(), 0.0)
         try:
             return await self._append(chosen, basis.high_water_mark, remaining_s)
@@ -78,35 +82,24 @@ class Transact:
 
     def _followers(self) -> list[Feed]:
         """The feeds whose loops keep the state that is decided on."""
+        if self._reads_log:
+            return []
         if self._feed is not None:
             return [self._feed]
-        if self._feeds is None:
-            return []
-        return [feed for feed in self._feeds.open if feed.endless]
-
-    def _seen(self, feed: Feed) -> int:
-        """In the loop over the feed itself, the transaction at hand counts."""
-        return feed.handed_out if feed.consumer == self._caller else feed.position
-
-    def _mark(self) -> int:
-        if not self._reads_log:
-            followers = self._followers()
-            if followers:
-                return min(self._seen(feed) for feed in followers)
-            handed_out = None if self._feeds is None else self._feeds.handed_out
-            if handed_out is not None:
-                return handed_out
-        return self._partition.feed.applied
+        return [] if self._feeds is None else self._feeds.endless
 
     async def _catch_up(self, conflict: LockConflict) -> None:
         """Return when the state includes the transaction that was in the way; raises ``conflict`` if it never will."""
         try:
             async with asyncio.timeout_at(self._deadline_s):
                 if not self._reads_log:
-                    for feed in self._followers():
-                        if feed.consumer != self._caller and not await feed.passed(conflict.transaction_id):
+                    followers = self._followers()
+                    consumer = present_consumer()
+                    for feed in followers:
+                        if feed.consumer != consumer and not await feed.passed(conflict.transaction_id):
                             raise conflict
-                    if self._mark() < conflict.transaction_id:
+                    mark = seen(followers)
+                    if not self._guessed and (mark is None or mark < conflict.transaction_id):
                         raise conflict  # nobody but the caller reads on, and it is waiting here
                 await asyncio.sleep(_PACE.delay_s(self._attempt, random.random()))
         except TimeoutError:

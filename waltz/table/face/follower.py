@@ -62,7 +62,7 @@ class Follower:
         await future
 
     async def _follow(self) -> None:
-        async with self._client.feed_batches(self._partition_id, after=self._store.progress.applied) as feed:
+        async with self._client.library_feed(self._partition_id, after=self._store.progress.applied) as feed:
             while True:
                 if self._store.removing:  # a page in turn with what comes
                     await self._apply(await feed.next_batch(timeout_s=0.0))

@@ -350,7 +350,7 @@ class Table:
             after = entries[0].transaction_id - 1
             until = entries[-1].transaction_id if len(entries) >= limit else mark
         rows: list[TableRow] = []
-        async with self._partition.client.feed_batches(self._partition.partition_id, after=after, until=until) as feed:
+        async with self._partition.client.library_feed(self._partition.partition_id, after=after, until=until) as feed:
             async for records in feed:
                 for record in records:
                     rows += await self._taken(record, prefix)
@@ -366,7 +366,7 @@ class Table:
 
         ``at_end`` is not known, and false. It is the way to read much: every take reads ahead for itself.
         """
-        async with self._partition.client.feed_batches(self._partition.partition_id, after=after, until=until) as feed:
+        async with self._partition.client.library_feed(self._partition.partition_id, after=after, until=until) as feed:
             async for records in feed:
                 rows = [row for record in records for row in await self._taken(record, prefix)]
                 yield Taken(rows, records[-1].transaction_id, at_end=False)

@@ -60,7 +60,7 @@ async def test_what_a_plain_client_counts() -> None:
     async with waltz.connect(MockDriver(3)) as client:
         assert read(client.metrics)("waltz-client.num-active-partitions") == 0
         await client.append_many(1, [b"%d" % number for number in range(40)], high_water_mark=-1)
-        await client.append(1, b"changes", write_locks=[LOCK])
+        await client.append(1, b"changes", append_locks=[LOCK])
         with pytest.raises(waltz.LockConflict):
             await client.append(1, b"too late", write_locks=[LOCK], high_water_mark=0)
         metric = read(client.metrics)

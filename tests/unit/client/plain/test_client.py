@@ -3,6 +3,9 @@
 import asyncio
 import gc
 import re
+import sqlite3
+from contextlib import AsyncExitStack
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,6 +21,7 @@ from waltz.client.plain.append import Deadlines, PlainSubmission
 from waltz.common.cluster.managed import ManagedClient
 from waltz.common.ids import ReqId
 from waltz.common.zk.client import ZooKeeperUnreachableError
+from waltz.table.envelope import Batch, Row, encode
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -158,7 +162,7 @@ async def test_many_appends(driver: MockDriver) -> None:
 
 async def test_the_outcome_of_each_of_many(driver: MockDriver) -> None:
     async with waltz.connect(driver) as client:
-        first = await client.append(0, b"first", write_locks=[LOCK])
+        first = await client.append(0, b"first", append_locks=[LOCK])
         items: list[bytes | waltz.Append] = [
             b"plain",
             waltz.Append(b"locked", write_locks=[LOCK]),
@@ -174,8 +178,8 @@ async def test_the_outcome_of_each_of_many(driver: MockDriver) -> None:
 
 async def test_locks(driver: MockDriver) -> None:
     async with waltz.connect(driver) as client:
-        first = await client.append(0, b"a", write_locks=[LOCK])
-        second = await client.append(0, b"b", write_locks=[LOCK])
+        first = await client.append(0, b"a", write_locks=[LOCK], high_water_mark=-1)
+        second = await client.append(0, b"b", write_locks=[LOCK], high_water_mark=first)
         with pytest.raises(waltz.LockConflict, match="transaction 1 of partition 0") as raised:
             await client.append(0, b"c", write_locks=[LOCK], high_water_mark=first)
         assert (raised.value.partition_id, raised.value.transaction_id) == (0, second)
@@ -192,7 +196,7 @@ async def test_locks(driver: MockDriver) -> None:
 async def test_by_default_locks_are_checked_against_the_open_feed(driver: MockDriver) -> None:
     async with waltz.connect(driver) as client, client.feed(0, after=-1) as feed:
         transactions = aiter(feed)
-        await client.append(0, b"a", write_locks=[LOCK])
+        assert await client.append(0, b"a", write_locks=[LOCK]) == 0
         with pytest.raises(waltz.LockConflict):
             await client.append(0, b"b", write_locks=[LOCK])
         await anext(transactions)
@@ -206,33 +210,134 @@ async def test_by_default_locks_are_checked_against_the_open_feed(driver: MockDr
         assert (feed.position, feed.handed_out) == (0, 1)
         assert await client.append(0, b"c", write_locks=[LOCK]) == 3
         await transactions.aclose()
-        with pytest.raises(waltz.LockConflict):
+        with pytest.raises(TypeError, match="no open feed of partition 0 without `until`"):
             await client.append(0, b"d", write_locks=[LOCK])
 
 
 async def test_an_append_in_the_loop_over_a_feed_is_based_on_the_transaction_at_hand(driver: MockDriver) -> None:
     async with waltz.connect(driver) as client, waltz.connect(driver) as other:
         for number in range(3):
-            await other.append(0, b"order %d" % number, write_locks=[LOCK])
-        idle = client.feed(0, after=-1)
-        answered = []
+            await other.append(0, b"order %d" % number, append_locks=[LOCK])
         async for _ in client.feed(0, after=1):
-            answered.append(await client.append(0, b"paid", write_locks=[LOCK]))
+            assert await client.append(0, b"paid", write_locks=[LOCK]) == 3
+            with pytest.raises(waltz.LockConflict) as raised:
+                await client.append(0, b"again", write_locks=[LOCK])
+            assert raised.value.transaction_id == 3
+
+            async def elsewhere() -> None:
+                await client.append(0, b"of a task that has not got it", write_locks=[OTHER], read_locks=[LOCK])
+
+            with pytest.raises(waltz.LockConflict):
+                await asyncio.create_task(elsewhere())
             break
-        assert answered == [3]
-        with pytest.raises(waltz.LockConflict) as raised:
-            await client.append(0, b"right after the loop", write_locks=[LOCK])
-        assert raised.value.transaction_id == 3
         async for transaction in client.feed(0, after=2):
-            if transaction.transaction_id == raised.value.transaction_id:
-                break
-        assert await client.append(0, b"decided again", write_locks=[LOCK]) == 4
-        gc.collect()
-        await asyncio.sleep(0.01)
-        with pytest.raises(waltz.LockConflict):
-            await client.append(0, b"whenever the feed is closed", write_locks=[LOCK])
-        assert not idle.closed
-        assert await other.append(0, b"it never had a feed", write_locks=[LOCK]) == 5
+            assert transaction.transaction_id == 3
+            assert await client.append(0, b"decided again", write_locks=[LOCK]) == 4
+            break
+
+
+async def test_the_feed_that_is_furthest_behind_counts(driver: MockDriver) -> None:
+    async with waltz.connect(driver) as client, waltz.connect(driver) as other:
+        await other.append(0, b"0", append_locks=[LOCK])
+        async with client.feed(0, after=-1) as idle, client.feed(0, after=-1) as feed:
+            await anext(feed)
+            with pytest.raises(waltz.LockConflict):
+                await client.append(0, b"1", write_locks=[LOCK])
+            with pytest.raises(waltz.AppendManyError):
+                await client.append_many(0, [b"1", waltz.Append(b"2", read_locks=[LOCK])])
+            assert await client.append(0, b"2", write_locks=[LOCK], high_water_mark=feed.handed_out) == 2
+            assert not idle.closed
+        async with client.feed_all([0, 1], after={0: 1, 1: -1}) as merged:
+            assert (await anext(merged)).transaction_id == 2
+            assert await client.append(0, b"3", write_locks=[LOCK]) == 3
+
+
+@pytest.mark.parametrize("locks", [{"write_locks": [LOCK]}, {"read_locks": [LOCK]}])
+async def test_locks_without_a_mark_are_refused_where_nothing_says_what_was_seen(
+    driver: MockDriver, locks: dict[str, Any]
+) -> None:
+    async with waltz.connect(driver) as client:
+        text = r"needs high_water_mark=, the id of the last transaction .* no open feed of partition 0 without `until`"
+        feed = client.feed(0, after=-1, until=0)
+        for _ in range(2):
+            with pytest.raises(TypeError, match=text):
+                await client.append(0, b"a", **locks)
+            with pytest.raises(TypeError, match=text):
+                await client.append_many(0, [b"a", waltz.Append(b"b", **locks)])
+            with pytest.raises(TypeError, match="what decide rests on is not known"):
+                await client.transact(0, lambda basis: waltz.Append(b"a", **locks))
+            await feed.aclose()
+        assert driver.partitions[0].high_water_mark == -1
+        assert await client.append(0, b"a", append_locks=[LOCK], write_locks=[]) == 0
+        assert await client.append(0, b"b", **locks, high_water_mark=0) == 1
+
+
+@pytest.mark.parametrize("reads", ["nothing", "a table", "a take", "a scan", "rows that follow", "a database"])
+async def test_what_the_library_reads_by_itself_was_not_seen_by_the_application(
+    driver: MockDriver, tmp_path: Path, reads: str
+) -> None:
+    """A counter: its follower is slow for a moment, and somebody else counts meanwhile."""
+
+    def counter(value: bytes) -> bytes:
+        return encode(Batch(1, [Row(b"", b"counter", value)]))
+
+    async def transact(partition_id: int, data: bytes, **locks: Any) -> None:
+        await client.transact(partition_id, lambda basis: waltz.Append(data, **locks), max_attempts=1)
+
+    counted: list[int] = []
+    go_on = asyncio.Event()
+    async with waltz.connect(driver) as client, waltz.connect(driver) as other, AsyncExitStack() as stack:
+        await waltz.table.configure(client, 0, {"format": "table"})
+
+        async def follow() -> None:
+            async for transaction in client.feed(0, after=-1):
+                counted.append(transaction.transaction_id)
+                await go_on.wait()
+
+        following = asyncio.create_task(follow())
+        await client.append(0, counter(b"1"), append_locks=[LOCK])
+        while not counted:
+            await asyncio.sleep(0.001)
+        await other.append(0, counter(b"2"), append_locks=[LOCK])
+        if reads == "a database":
+            database = waltz.DbApiDatabase(lambda: sqlite3.connect(tmp_path / "database"), sqlite3)
+            database.create_table(connection := database.connect())
+            connection.close()
+            await client.apply_to_database(database, lambda *_: None, partition_ids=[0], follow=False)
+        elif reads != "nothing":
+            table = await stack.enter_async_context(client.table(0))
+            await table.refresh()
+            if reads == "a take":
+                assert len((await table.take(-1)).rows) == 2
+            elif reads == "a scan":
+                assert [row.value async for row in table.scan()] == [b"2"]
+            elif reads == "rows that follow":
+                assert [taken.cursor async for taken in table.follow(-1, until=1)][-1] == 1
+        for write in (client.append, transact):
+            with pytest.raises(waltz.LockConflict):
+                await write(0, b"2, decided on the state of 1", write_locks=[LOCK])
+        following.cancel()
+        await asyncio.wait([following])
+
+
+async def test_a_decision_on_a_database_says_which_transaction_it_rests_on(driver: MockDriver, tmp_path: Path) -> None:
+    """What is handed to the database is there a moment later."""
+    database = waltz.DbApiDatabase(lambda: sqlite3.connect(tmp_path / "database"), sqlite3)
+    database.create_table(connection := database.connect())
+    connection.close()
+    applied: list[int] = []
+    async with waltz.connect(driver) as client:
+        applying = asyncio.create_task(
+            client.apply_to_database(database, lambda transaction, *_: applied.append(transaction.transaction_id))
+        )
+        await client.append(0, b"100", append_locks=[LOCK])
+        while not applied:
+            await asyncio.sleep(0.001)
+        with pytest.raises(TypeError, match="needs high_water_mark="):
+            await client.append(0, b"-80", write_locks=[LOCK])
+        assert await client.append(0, b"-80", write_locks=[LOCK], high_water_mark=0) == 1
+        applying.cancel()
+        await asyncio.wait([applying])
 
 
 async def test_batches_are_handed_out_as_a_whole(driver: MockDriver) -> None:
@@ -269,7 +374,7 @@ async def test_a_feed_that_begins_beyond_the_end_of_the_log_is_refused(driver: M
         assert feed.closed
         with pytest.raises(waltz.ClientAheadError):
             await read(1, after=10**9).next_batch()
-        assert await client.append(0, b"1", write_locks=[LOCK]) == 1, "a feed that never began says nothing"
+        assert await client.append(0, b"1") == 1
         late = read(0, after=2)
         reading = asyncio.create_task(late.next_batch())
         await asyncio.sleep(0)
@@ -281,7 +386,7 @@ async def test_a_feed_that_begins_beyond_the_end_of_the_log_is_refused(driver: M
 async def test_a_high_water_mark_that_the_log_does_not_have_is_refused(driver: MockDriver) -> None:
     options = ClientOptions(ahead_retry_initial_s=0.02)
     async with waltz.connect(driver, options=options) as client:
-        await client.append(0, b"a", write_locks=[LOCK])
+        await client.append(0, b"a")
         for mark in (1, 10**9):
             with pytest.raises(waltz.ClientAheadError, match=f"no transaction {mark}, the last one is 0"):
                 await client.append(0, b"b", write_locks=[LOCK], high_water_mark=mark)

@@ -126,7 +126,7 @@ async def test_reading_on_inside_the_loop(driver: MockDriver) -> None:
 async def test_an_append_in_the_loop_rests_on_the_transaction_at_hand(driver: MockDriver) -> None:
     async with waltz.connect(driver) as client:
         for partition_id in (1, 3):
-            await client.append(partition_id, b"set", write_locks=[LOCK])
+            await client.append(partition_id, b"set", append_locks=[LOCK])
         seen = 0
         async for record in client.feed_all(after=-1):
             if record.data == b"set":

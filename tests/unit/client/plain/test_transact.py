@@ -191,7 +191,7 @@ async def test_a_conflict_is_decided_again_when_the_follower_has_come_so_far(dri
                 total.value = int(transaction.data)
 
         following = asyncio.create_task(follow())
-        await other.append(0, b"1", write_locks=[COUNTER])
+        await other.append(0, b"1", append_locks=[COUNTER])
         bases: list[waltz.Basis] = []
 
         def decide(basis: waltz.Basis) -> waltz.Append:
@@ -211,7 +211,9 @@ async def test_a_conflict_is_decided_again_when_the_follower_has_come_so_far(dri
         await asyncio.gather(following, return_exceptions=True)
         bases.clear()
         await other.append(0, b"3", write_locks=[COUNTER], high_water_mark=1)
-        with pytest.raises(waltz.LockConflict):
+        with pytest.raises(
+            TypeError, match="no open feed of partition 0 without `until`; pass the feed .* reads_log=True"
+        ):
             await client.transact(0, decide)
         assert len(bases) == 1, "nobody follows any more, so the state stays as old as it is"
     checked(drivers[0], 3)
@@ -228,7 +230,7 @@ async def test_a_feed_can_be_named_and_others_do_not_count_then(drivers: list[Mo
                 total.value = int(transaction.data)
 
         following = asyncio.create_task(follow())
-        await other.append(0, b"1", write_locks=[COUNTER])
+        await other.append(0, b"1", append_locks=[COUNTER])
         with pytest.raises(waltz.NotAppendedError, match="the feed has not come to"):
             await client.transact(0, total.add_one, timeout_s=0.05)
         assert await client.transact(0, total.add_one, feed=feed) == 1

@@ -22,7 +22,10 @@ async def test_models_are_appended_and_read() -> None:
     driver = MockDriver(2)
     async with waltz.connect(driver) as client:
         orders = client.with_serializer(waltz.ModelSerializer(Order))
-        assert await orders.append(1, Order(customer="ann", amount=1), header=7, write_locks=[LOCK]) == 0
+        assert (
+            await orders.append(1, Order(customer="ann", amount=1), header=7, write_locks=[LOCK], high_water_mark=-1)
+            == 0
+        )
         items: list[Order | waltz.Append[Order]] = [
             Order(customer="bob", amount=2),
             waltz.Append(Order(customer="ann", amount=3), header=8),
@@ -37,7 +40,7 @@ async def test_models_are_appended_and_read() -> None:
         async def decide_later(basis: waltz.Basis) -> Order:
             return Order(customer="eve", amount=basis.high_water_mark)
 
-        assert await orders.transact(1, decide) == 3
+        assert await orders.transact(1, decide, reads_log=True) == 3
         assert await orders.transact(1, decide) is None
         assert await orders.transact(1, decide_later) == 4
         read = [(each.header, orders.value(each)) async for each in client.feed(1, after=-1, until=4)]
@@ -53,7 +56,7 @@ async def test_models_are_appended_and_read() -> None:
 async def test_locks_of_values_conflict() -> None:
     async with waltz.connect(MockDriver()) as client:
         values = client.with_serializer(waltz.JsonSerializer())
-        await values.append(0, {"n": 1}, write_locks=[LOCK])
+        await values.append(0, {"n": 1}, append_locks=[LOCK])
         with pytest.raises(waltz.LockConflict):
             await values.append(0, {"n": 2}, write_locks=[LOCK], high_water_mark=-1)
 
