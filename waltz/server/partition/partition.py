@@ -365,7 +365,7 @@ class ServerPartition:
             self._lists.request(link, request, self.high_water_mark)
 
     def ask_high_water_mark(self, link: ClientLink, request: HighWaterMarkRequest) -> None:
-        """Answer at once when the mark is known, else as soon as it is; in the end with "unknown".
+        """Answer at once while a store session is open, else as soon as one is; in the end with "unknown".
 
         Not known is also a mark of a generation that is older than the one that the peer has heard of: another owner
         may have committed more between the two.

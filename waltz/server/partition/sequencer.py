@@ -21,7 +21,8 @@ The rules:
    sessions come and go. (Else: a flush overtakes a refused append; its client takes the append for lost and repeats it,
    and both are committed.)
 4. *A client may know more than this server.* A mount or a question with a newer generation than that of the last
-   session waits for a session of that one: another owner may have committed something between the two. A mount or
+   session waits for a session of that one: another owner may have committed something between the two. So does a
+   question while no session is open: perhaps there is none because another owner has come. A mount or
    feed request from beyond the high-water mark waits until that is proved to be the log's own: what a server says to
    such a client is final.
 5. *Everything is bounded* (L4). When too many wait for commits, nothing more is looked at; of too many questions and
@@ -217,7 +218,7 @@ class Sequencer:
 
     def ask(self, pending: Pending) -> Verdict | None:
         """A question for the high-water mark; None when it has to wait."""
-        if self.high_water_mark is not None and ReqId(pending.request.req_id).generation <= self.generation:
+        if self.session_open and ReqId(pending.request.req_id).generation <= self.generation:
             pending.end()
             return Verdict.READY
         if len(self._questions) >= self._max_waiting:

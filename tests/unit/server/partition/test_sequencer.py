@@ -356,6 +356,15 @@ def test_a_question_waits_for_a_mark_of_its_generation(generation: int) -> None:
     assert sequencer.ask(Pending(new_link(), HighWaterMarkRequest(req_id(3)))) is Verdict.READY
 
 
+def test_a_mark_is_told_only_while_a_session_is_open() -> None:
+    sequencer = opened()
+    assert sequencer.ask(Pending(new_link(), HighWaterMarkRequest(req_id(1)))) is Verdict.READY
+    sequencer.session_ended([])
+    asking = Pending(new_link(), HighWaterMarkRequest(req_id(2)))
+    assert sequencer.ask(asking) is None, "another owner may have come"
+    assert sequencer.session_opened(12, GENERATION) == [asking]
+
+
 def test_a_question_that_was_answered_otherwise_makes_room() -> None:
     sequencer = Sequencer(1)
     asking, another = (Pending(new_link(), HighWaterMarkRequest(req_id(number))) for number in (1, 2))
