@@ -121,6 +121,7 @@ class MergedFeed:
     def _take_back(self, partition_id: int) -> None:
         self._ready = deque(turn for turn in self._ready if turn.feed.partition_id != partition_id)
         self._held.pop(partition_id, None)
+        self._paused.discard(partition_id)
         self.obstacles.pop(partition_id, None)
         turn = self._at_hand
         if turn is not None and turn.feed.partition_id == partition_id:
@@ -139,8 +140,8 @@ class MergedFeed:
     def pause(self, *partition_ids: int) -> None:
         """Hand out nothing of these partitions until :meth:`resume`; what has been read of them is kept.
 
-        What is at hand stays so: at most the rest of a turn of 64 transactions. Raises ``PartitionNotFoundError`` for
-        partitions that are not read here.
+        A partition that leaves, and comes back, is not paused any more. What is at hand stays so: at most the rest of a
+        turn of 64 transactions. Raises ``PartitionNotFoundError`` for partitions that are not read here.
         """
         check_loop(self._loop)
         for partition_id in partition_ids:

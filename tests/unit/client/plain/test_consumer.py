@@ -447,6 +447,35 @@ async def test_one_that_has_no_partition_ends_with_its_client() -> None:
                 await reading
 
 
+async def test_a_partition_that_comes_back_is_not_paused(tmp_path: Path) -> None:
+    """Nobody told the application that it was gone, so it cannot know that it has to be resumed."""
+    driver = MockDriver(2)
+
+    def positions() -> PositionStore:
+        return waltz.SqlitePositions(tmp_path / "positions.sqlite", "mails")
+
+    async with (
+        waltz.connect(driver) as client,
+        waltz.connect(driver) as other_client,
+        client.consume(positions(), share="mails", commit_every_s=0.05) as one,
+    ):
+        while one.partition_ids != [0, 1]:
+            await asyncio.sleep(0.001)
+        one.pause(0, 1)
+        async with other_client.consume(positions(), share="mails", commit_every_s=0.05) as two:
+            while not two.partition_ids:
+                await one.poll(0.001)
+            (gone,) = two.partition_ids
+        while one.partition_ids != [0, 1]:
+            await one.poll(0.001)
+        for partition in driver.partitions:
+            partition.add(b"later")
+        read = await one.poll(5.0)
+        assert read is not None
+        assert read.partition_id == gone
+        assert await one.poll(0.05) is None, "the one that has stayed is still paused"
+
+
 async def drain(consumer: Consumer, seen: list[tuple[int, int]]) -> None:
     async for record in consumer:
         seen.append((record.partition_id, record.transaction_id))
