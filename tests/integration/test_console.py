@@ -22,6 +22,8 @@ from waltz.asynchronous import connect
 from waltz.common.config.schemas import ClientConfig, load
 from waltz.common.metrics.registry import Registry
 from waltz.common.net.http import HttpServer
+from waltz.common.replica_states import Remedy
+from waltz.common.storage_health import Ailment
 from waltz.console.pages import make_pages
 from waltz.console.surveyor import Surveyor
 from waltz.local.cluster import LocalCluster
@@ -50,13 +52,16 @@ def browser(window: Browser) -> Iterator[Browser]:
 
 
 @contextlib.contextmanager
-def serving(state: ClusterState) -> Iterator[str]:
-    """The console of a server in a made-up cluster, in a thread of its own; its address."""
+def serving(state: ClusterState, *, age_s: float = 0.0) -> Iterator[str]:
+    """The console of a server in a made-up cluster, in a thread of its own; its address.
+
+    ``age_s`` is the age of every survey when it is done.
+    """
     started, ended = threading.Event(), threading.Event()
     ports = []
 
     async def look(_: ClusterState | None) -> ClusterState:
-        return state._replace(at_s=asyncio.get_running_loop().time())
+        return state._replace(at_s=asyncio.get_running_loop().time() - age_s)
 
     async def serve() -> None:
         surveyor = Surveyor(look, lambda each: fakes.facts_of(state, each))
@@ -144,6 +149,37 @@ def test_a_thousand_partitions(browser: Browser) -> None:
         browser.until("return document.querySelectorAll('tr.detail').length", lambda open_rows: open_rows == 0)
         browser.run("location.hash = '#partition=41'")
         browser.until(TEXT, lambda text: "in the console of its owner: http://server-2.example:" in str(text))
+    assert browser.errors() == []
+
+
+def test_an_old_picture_is_not_shown_as_the_state_of_the_cluster(browser: Browser) -> None:
+    verdict = "return [document.getElementById('verdict').className, document.getElementById('verdict').innerText]"
+    unknown = tuple(each._replace(rate_per_s=None) for each in fakes.cluster(8).partitions)
+    with serving(fakes.cluster(8)._replace(partitions=unknown), age_s=7200.0) as address:
+        browser.driver.get(address)
+        browser.until(ROWS, lambda rows: rows == 8)
+        assert browser.run(verdict) == ["unknown", "Asking the cluster … What follows is 2 h old."]
+        text = str(browser.run(TEXT))
+        assert "– transactions/s" in text
+        assert "0 transactions/s" not in text
+    with serving(fakes.cluster(8), age_s=5.0) as address:
+        browser.driver.get(address)
+        browser.until(verdict, lambda found: isinstance(found, list) and found[0] == "well")
+
+
+def test_a_storage_that_is_not_well_says_what_mends_it(browser: Browser) -> None:
+    state = fakes.cluster(8)
+    remedy = Remedy("waltz storage repair", "damaged-data")
+    damage = Ailment("damaged records in partition 0: transactions 30 to 30", [0], remedy)
+    first, *others = (each._replace(ailments=()) for each in state.storages)
+    with serving(state._replace(storages=(first._replace(ailments=(damage,)), *others))) as address:
+        browser.driver.get(address)
+        browser.until(ROWS, lambda rows: rows == 8)
+        text = str(browser.run(TEXT))
+        assert "All 8 partitions are well, but not all nodes" in text
+        assert "do: waltz storage repair (docs/runbook.md#damaged-data)" in text
+        assert "storage-1.example:55280\nnot well" in text
+        assert "storage-2.example:55280\nanswers" in text
     assert browser.errors() == []
 
 

@@ -188,7 +188,7 @@ SERVER_JSON |= {"transaction-cache-miss", "under-replicated-partitions", "unheal
 SERVER_JSON |= {"waltz-server-num-partitions", "zookeeper-connected"}
 STORAGE_JSON = {"damaged-partition-ids", "free-bytes", "num-damaged-partitions", "num-out-of-service-partitions"}
 STORAGE_JSON |= {"num-partitions", "out-of-service-partition-ids", "partition-ids", "scanned-bytes"}
-STORAGE_JSON |= {"num-stalled-partitions", "stalled-partition-ids"}
+STORAGE_JSON |= {"health", "num-stalled-partitions", "stalled-partition-ids"}
 STORAGE_JSON = {f"waltz-storage-{name}" for name in STORAGE_JSON} | {"waltz-version-id"}
 
 

@@ -207,7 +207,7 @@ SPARED = ("GENERATION", "SESSION", "WRITE SESSION")
 
 def _partition_table(rows: list[tuple[object, ...]], width: int | None) -> list[str]:
     """The rows with as many columns as fit uncut, but for those that are never left out."""
-    names = COLUMNS
+    names: tuple[str, ...] = COLUMNS
     for left_out in ("", *SPARED):
         if left_out:
             place = names.index(left_out)

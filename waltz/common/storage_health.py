@@ -11,7 +11,7 @@ from typing import NamedTuple
 from waltz.common.partition_ids import named_partitions
 from waltz.common.replica_states import Remedy
 
-_NO_SPACE = os.strerror(errno.ENOSPC)
+_NO_SPACE = (os.strerror(errno.ENOSPC), os.strerror(errno.EDQUOT))
 
 
 class StorageHealth(NamedTuple):
@@ -66,7 +66,7 @@ class Ailment(NamedTuple):
 
 def out_of_service_remedy(reason: str) -> Remedy:
     """What opens partitions that are out of service for this reason."""
-    if _NO_SPACE in reason:
+    if any(text in reason for text in _NO_SPACE):
         return Remedy("make room on the disk; then waltz storage sync-partitions", "disk-full")
     return Remedy("look at the disk and at the node's log; then waltz storage sync-partitions", "out-of-service")
 

@@ -83,6 +83,7 @@ def _storages(state: ClusterState) -> dict[str, dict[str, Json]]:
     found: dict[str, dict[str, Json]] = {}
     for storage in state.storages:
         document: dict[str, Json] = storage._asdict()
+        del document["told_at_s"]
         document["reason"] = None if storage.reason is None else shortened(storage.reason)
         document["ailments"] = None if storage.ailments is None else [each.text for each in storage.ailments]
         found[storage.storage] = document

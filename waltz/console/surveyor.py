@@ -1,8 +1,8 @@
 """Asks the whole cluster how it is, while somebody looks.
 
 Whoever asks gets at once what the last survey found, with its age, and so makes the next one begin when that is due:
-one at a time, however many look; none when nobody does. A survey takes a tenth of the time at most, so it comes less
-often where it takes long. When one fails, what was found before stays.
+one at a time, however many look; none when nobody does. The pause after a survey is longer where it takes long, but
+never so long that the page would call the last one old. When one fails, what was found before stays.
 """
 
 import asyncio
@@ -13,12 +13,15 @@ from typing import NamedTuple
 from waltz.common.errors import WaltzError
 from waltz.common.tasks import owned
 from waltz.console.document import Facts, cluster_parts
-from waltz.operations.survey.cluster_state import PARTITIONS_AT_ONCE, ClusterState, SurveyedPartition
+from waltz.operations.survey.cluster_state import ClusterState, SurveyedPartition
+from waltz.operations.survey.evidence import PARTITIONS_AT_ONCE
 
 INTERVAL_S = 5.0
 """Least pause between two surveys."""
 PAUSE_SHARE = 9
 """Length of the pause after a survey, in durations of that survey."""
+MOST_PAUSE_S = 8.0
+"""The longest pause: a survey takes long because it waits for nodes that do not answer."""
 LIMIT_S = 30.0
 """Time limit of a survey."""
 RATE_MAX_S = 60.0
@@ -100,7 +103,7 @@ class Surveyor:
             self._next_number += 1
         finally:
             took_s = loop.time() - began_s
-            self._next_s = loop.time() + max(INTERVAL_S, PAUSE_SHARE * took_s)
+            self._next_s = loop.time() + max(INTERVAL_S, min(MOST_PAUSE_S, PAUSE_SHARE * took_s))
             self._task = None
 
     async def _encode(self, state: ClusterState) -> str:

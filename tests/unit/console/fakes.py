@@ -14,6 +14,8 @@ from waltz.operations.survey.cluster_state import (
 )
 from waltz.operations.survey.replica_judgement import SurveyedReplica
 
+STATES = {status.value: status for status in ReplicaStatus}
+
 HERE = 1
 """The server that shows the console."""
 
@@ -89,7 +91,7 @@ def facts_of(state: ClusterState, partition_id: int) -> PartitionFacts | None:
     if partition.owner != HERE:
         return None
     replicas = [
-        ReplicaFacts(each.storage, ReplicaStatus(each.state), each.lag or partition_id % 3)
+        ReplicaFacts(each.storage, STATES.get(each.state, ReplicaStatus.AWAY), each.lag or partition_id % 3)
         for each in partition.replicas
     ]
     return PartitionFacts(2.5 + 2 * math.sin(partition_id), replicas)

@@ -10,7 +10,8 @@ from tests.unit.console.fakes import cluster
 from waltz.common.errors import WaltzError
 from waltz.console import surveyor
 from waltz.console.surveyor import Seen, Surveyor
-from waltz.operations.survey.cluster_state import PARTITIONS_AT_ONCE, ClusterState
+from waltz.operations.survey.cluster_state import ClusterState
+from waltz.operations.survey.evidence import PARTITIONS_AT_ONCE
 
 STATE = cluster(100)
 

@@ -3,11 +3,11 @@
 const POLL_MS = 2000;
 const HISTORY_MS = 10000;
 const ANSWER_MS = 9000;
-const STALE_S = 30;
+const STALE_S = 20; // a picture that is older is not shown as the state of the cluster
 const MAX_ROWS = 2000;
-const CHART = { width: 359, height: 64 };
+const CHART = { height: 64, leastSteps: 30 };
 
-const MODERATE = new Set(["lagging", "copying", "barred", "behind"]);
+const MODERATE = new Set(["lagging", "copying", "barred", "behind"]); // it is on its way
 const RANKS = { critical: 0, warning: 1, well: 2 };
 
 const byId = (id) => document.getElementById(id);
@@ -20,6 +20,7 @@ const page = {
   answeredAt: 0,
   lost: null,
   partitions: [],
+  cluster: null,
   open: null,
   detail: null,
   sort: { key: "health", ascending: true },
@@ -48,6 +49,11 @@ function format(value) {
 const milliseconds = (value) => (value === null || value === undefined ? "–" : `${format(value)} ms`);
 const mark = (value) => (value === -1 ? "empty" : format(value));
 const plural = (count, noun) => `${format(count)} ${noun}${count === 1 ? "" : "s"}`;
+
+function totalRate(partitions) {
+  const rates = partitions.map((partition) => partition.rate).filter((rate) => rate !== null);
+  return rates.length ? Math.round(rates.reduce((sum, rate) => sum + rate, 0)) : null;
+}
 
 function bytes(count) {
   const units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
@@ -110,7 +116,9 @@ function take(cluster) {
   });
   setText(byId("name"), cluster.name);
   document.title = `${cluster.name} · Waltz`;
-  showVerdict(cluster);
+  page.cluster = cluster;
+  showVerdict();
+  showProblems(cluster);
   showNodes(cluster);
   showTable();
 }
@@ -126,7 +134,7 @@ function showHere() {
   const { here, cluster, error } = page.answer;
   const where = cluster ? `${cluster.root} · ` : "";
   const version = here.version ? ` · Waltz ${here.version}` : "";
-  setText(byId("about"), `${where}seen from server ${here.id ?? "?"} (${here.endpoint})${version}`);
+  setText(byId("about"), `${where}seen from ${here.endpoint}${version}`);
   const lines = [];
   if (!here.zookeeper) lines.push("This server has lost its connection to ZooKeeper.");
   if (error) lines.push(`The cluster could not be surveyed: ${error}.`);
@@ -135,15 +143,20 @@ function showHere() {
   setText(byId("trouble"), lines.join(" "));
 }
 
+function age() {
+  const told = page.answer?.age_s;
+  return told === null || told === undefined ? null : told + (performance.now() - page.answeredAt) / 1000;
+}
+
 function showAge() {
   const node = byId("age");
   const answer = page.answer;
+  const seconds = age();
   let text = answer?.error ? "no survey has succeeded" : "asking the cluster …";
   let kind = "stale";
-  if (answer?.age_s !== null && answer?.age_s !== undefined) {
-    const age = answer.age_s + (performance.now() - page.answeredAt) / 1000;
-    text = `as of ${duration(age)} ago`;
-    kind = age > STALE_S || answer.error ? "stale" : "";
+  if (seconds !== null) {
+    text = `as of ${duration(seconds)} ago`;
+    kind = seconds > STALE_S || answer.error ? "stale" : "";
   }
   if (page.lost) {
     text = `lost this server: ${page.lost}${answer ? `; ${text}` : ""}`;
@@ -151,27 +164,42 @@ function showAge() {
   }
   node.className = kind;
   setText(node, text);
+  showVerdict();
 }
 
-function showVerdict(cluster) {
-  const count = cluster.partitions.length;
-  const critical = page.partitions.filter((partition) => partition.health === "critical").length;
-  const degraded = page.partitions.filter((partition) => partition.health === "warning").length;
+function verdict() {
+  const { cluster, partitions } = page;
+  const count = partitions.length;
+  const critical = partitions.filter((partition) => partition.health === "critical").length;
+  const degraded = partitions.filter((partition) => partition.health === "warning").length;
   const worst = cluster.problems[0]?.severity ?? (degraded ? "warning" : "well");
   let text = count === 1 ? "The partition is well" : `All ${format(count)} partitions are well`;
   if (critical) text = `${format(critical)} of ${plural(count, "partition")} in trouble${degraded ? `, ${format(degraded)} degraded` : ""}`;
   else if (degraded) text = `${format(degraded)} of ${plural(count, "partition")} degraded; all take appends`;
   else if (worst !== "well") text += ", but not all nodes";
-  const rates = page.partitions.map((partition) => partition.rate).filter((rate) => rate !== null);
-  if (rates.length) text += ` · ${format(Math.round(rates.reduce((sum, rate) => sum + rate, 0)))} transactions/s`;
+  const rate = totalRate(partitions);
+  return [rate === null ? text : `${text} · ${format(rate)} transactions/s`, worst];
+}
+
+// What was found long ago is no verdict: nobody asks the cluster while nobody looks.
+function showVerdict() {
+  if (!page.cluster) return;
+  const seconds = age();
+  const old = seconds === null || seconds > STALE_S;
+  const [text, worst] = old ? [`Asking the cluster … What follows is ${duration(seconds ?? 0)} old.`, "unknown"] : verdict();
+  document.body.classList.toggle("old", old);
   byId("verdict").className = worst;
   setText(byId("verdict"), text);
+}
+
+function showProblems(cluster) {
   byId("problems").replaceChildren(...cluster.problems.map((problem) => element(
     "li", {},
     element("span", { class: `tag ${problem.severity}` }, problem.severity),
     element("strong", {}, problem.text),
     problem.partitions ? element("button", { class: "link", type: "button", onclick: () => filterBy(problem.partitions) }, "show") : null,
     problem.detail ? element("span", { class: "detail" }, problem.detail) : null,
+    element("span", { class: "detail" }, element("b", {}, "do: "), problem.do, ` (docs/runbook.md#${problem.section})`),
   )));
 }
 
@@ -194,29 +222,31 @@ function showNodes(cluster) {
   byId("servers").replaceChildren(...cluster.servers.map((server) => {
     const answers = server.version !== null;
     const squares = owned.get(server.id) ?? [];
-    const rate = squares.reduce((sum, [partition]) => sum + (partition.rate ?? 0), 0);
-    const facts = [server.endpoint, plural(squares.length, "partition"), `${format(Math.round(rate))} transactions/s`];
+    const rate = totalRate(squares.map(([partition]) => partition));
+    const facts = [plural(squares.length, "partition"), `${format(rate)} transactions/s`];
     if (server.preferred) facts.push(`${format(server.preferred)} preferred`);
     if (answers) facts.push(`protocol ${server.version}`);
-    return node(`server ${server.id}${server.id === here ? " (this one)" : ""}`, answers, facts, server.reason, squares);
+    facts.push(`id ${server.id}`);
+    return node(`${server.endpoint}${server.id === here ? " (this one)" : ""}`, answers, facts, server.reason, squares);
   }));
   const gone = [...owned].filter(([id]) => id === null || !cluster.servers.some((server) => server.id === id));
   for (const [id, squares] of gone) {
-    const title = id === null ? "without a server" : `server ${id} is gone`;
+    const title = id === null ? "no server" : `server ${id} is gone`;
     byId("servers").append(node(title, false, [plural(squares.length, "partition")], null, squares));
   }
   byId("storages").replaceChildren(...cluster.storages.map((storage, place) => {
     const facts = [storage.answers ? `${format(storage.online)} of ${plural(storage.assigned, "replica")} online` : plural(held[place].length, "replica")];
     if (Number.isFinite(storage.free_bytes)) facts.push(`${bytes(storage.free_bytes)} free`);
     if (storage.version) facts.push(`Waltz ${storage.version}`);
-    return node(storage.storage, storage.answers, facts, storage.reason, held[place]);
+    if (storage.answers && !storage.ailments) facts.push("health not told");
+    return node(storage.storage, storage.answers, facts, storage.reason, held[place], storage.ailments ?? []);
   }));
   drawMaps();
 }
 
-function node(title, answers, facts, reason, squares) {
+function node(title, answers, facts, reason, squares, ailments = []) {
   const bad = squares.filter(([, health]) => health !== "well").length;
-  const status = answers ? ["well", "answers"] : ["critical", "no answer"];
+  const status = !answers ? ["critical", "no answer"] : ailments.length ? ["warning", "not well"] : ["well", "answers"];
   const canvas = element("canvas", { role: "img", "aria-label": `${plural(squares.length, "partition")}, ${format(bad)} not well` });
   canvas.squares = squares;
   canvas.addEventListener("click", (event) => {
@@ -228,10 +258,11 @@ function node(title, answers, facts, reason, squares) {
     canvas.title = found ? `partition ${found[0].id}: ${found[2]}` : "";
   });
   return element(
-    "li", { class: answers ? null : "critical" },
+    "li", { class: status[0] === "well" ? null : status[0] },
     element("div", { class: "title" }, element("b", {}, title), element("span", { class: `tag ${status[0]}` }, status[1])),
     element("div", { class: "facts" }, facts.join(" · ")),
     reason ? element("div", { class: "facts critical-text" }, reason) : null,
+    ...ailments.map((text) => element("div", { class: "facts warning-text" }, text)),
     squares.length ? canvas : null,
   );
 }
@@ -272,7 +303,7 @@ function drawMaps() {
 const COLUMNS = [
   { key: "id", title: "Partition", text: (each) => String(each.id) },
   { key: "health", title: "Health", value: (each) => RANKS[each.health] },
-  { key: "owner", title: "Owner", text: (each) => (each.owner === null ? "none" : `${each.owner}${each.endpoint ? "" : " (gone)"}`) },
+  { key: "owner", title: "Owner", value: (each) => ownerText(each), text: (each) => ownerText(each) },
   { key: "replicas", title: "Replicas", value: (each) => each.replicas.filter((replica) => replica.state === "current").length - each.replicas.length },
   { key: "rate", title: "Commits/s", hint: "between the last two surveys", number: true, text: (each) => format(each.rate) },
   { key: "p99_ms", title: "p99", hint: "of appends over the last ten seconds; known of this server's partitions", number: true, wide: true, text: (each) => milliseconds(each.p99_ms) },
@@ -281,6 +312,11 @@ const COLUMNS = [
   { key: "session", title: "Session", number: true, wide: true, text: (each) => format(each.session) },
   { key: "generation", title: "Generation", number: true, wide: true, text: (each) => format(each.generation) },
 ];
+
+function ownerText(partition) {
+  if (partition.owner === null) return "none";
+  return partition.endpoint ?? `server ${partition.owner} is gone`;
+}
 
 function makeHead() {
   byId("partitions").tHead.rows[0].append(...COLUMNS.map((column) => element(
@@ -351,7 +387,7 @@ function fillRow(made, partition) {
       setText(cell, column.text(partition));
     }
   });
-  made.cells[2].title = partition.endpoint ?? "";
+  made.cells[2].title = partition.owner === null ? "" : `server ${partition.owner}`;
   const open = page.open === partition.id;
   made.row.classList.toggle("open", open);
   made.button.setAttribute("aria-expanded", String(open));
@@ -433,9 +469,8 @@ function toggle(id) {
 function fillDetail() {
   const partition = page.partitions.find((each) => each.id === page.open);
   if (!partition || !page.detail) return;
-  const owner = partition.owner === null ? "none" : `server ${partition.owner}, ${partition.endpoint ?? "gone"}`;
   const facts = [
-    ["owner", owner],
+    ["owner", ownerText(partition)],
     ["generation", format(partition.generation)],
     ["store session", format(partition.session)],
     ["high-water mark", mark(partition.mark)],
@@ -469,12 +504,16 @@ async function askDetail() {
     )))));
   }
   if (told.series) {
-    const lags = Object.keys(told.series).filter((name) => name.startsWith("lag:")).sort();
+    const held = new Set(page.partitions.find((each) => each.id === id)?.replicas.map((replica) => `lag:${replica.storage}`));
+    const lags = Object.keys(told.series).filter((name) => held.has(name)).sort();
     parts.push(element(
       "div", { class: "charts" },
-      chart("Commits/s", [["commits", told.series.commits]], format),
-      chart("Append latency", [["p50", told.series.p50_ms], ["p99", told.series.p99_ms]], milliseconds),
-      chart("Replica lag", lags.map((name) => [name.slice(4), told.series[name]]), format),
+      ...charts(
+        told.step_s,
+        ["Commits/s", [["commits", told.series.commits]], format],
+        ["Append latency", [["p50", told.series.p50_ms], ["p99", told.series.p99_ms]], milliseconds],
+        ["Replica lag", lags.map((name) => [name.slice(4), told.series[name]]), format],
+      ),
     ));
   }
   if (!told.owned) parts.push(elsewhere(id));
@@ -491,7 +530,7 @@ function elsewhere(id) {
   note.append("Rates, latency and lag of the last hour are in the console of its owner");
   const address = consoleOf(partition.endpoint, id);
   if (address) note.append(": ", element("a", { href: address, rel: "noreferrer" }, address), " (if its HTTP port is the same as here).");
-  else note.append(`, server ${partition.owner}, at its server.jetty.port.`);
+  else note.append(`, ${partition.endpoint}, at its server.jetty.port.`);
   return note;
 }
 
@@ -505,13 +544,24 @@ function consoleOf(endpoint, id) {
 
 // Charts
 
-function chart(title, series, text) {
-  const known = series.map(([name, values]) => [name, values ?? []]);
+// All charts of a group show the same time: since something is known, and some minutes at least.
+function charts(stepS, ...drawn) {
+  const all = drawn.flatMap(([, series]) => series.map(([, values]) => values ?? []));
+  const steps = Math.max(0, ...all.map((values) => values.length));
+  const begins = all.map((values) => values.findIndex((value) => value !== null)).filter((begin) => begin >= 0);
+  const first = Math.max(0, Math.min(steps - CHART.leastSteps, ...begins));
+  const span = duration((steps - first) * stepS);
+  return drawn.map(([title, series, text]) => chart(
+    title, series.map(([name, values]) => [name, (values ?? []).slice(first)]), text, span,
+  ));
+}
+
+function chart(title, known, text, span) {
   const all = known.flatMap(([, values]) => values).filter((value) => value !== null);
   const head = element("h3", {}, title);
   if (!all.length) {
     head.append(element("span", {}, "nothing yet"));
-    return element("div", { class: "chart" }, head, picture([], 1, `${title}: nothing yet`), axis(""));
+    return element("div", { class: "chart" }, head, picture([], 1, `${title}: nothing yet`), axis("", span));
   }
   const top = Math.max(...all) || 1;
   const latest = known.map(([name, values]) => [name, values.at(-1) ?? null]);
@@ -520,12 +570,12 @@ function chart(title, series, text) {
   ));
   const many = known.length > 2;
   if (!many) head.append(element("span", {}, ...legend.flatMap((each) => [each, " "])));
-  const label = `${title}, last hour: ${latest.map(([name, value]) => `${name} ${text(value)}`).join(", ")} now, highest ${text(top)}`;
-  return element("div", { class: "chart" }, head, picture(known.map(([, values]) => values), top, label), axis(`highest ${text(Math.max(...all))}`), many ? element("div", { class: "names" }, ...legend) : null);
+  const label = `${title}, last ${span}: ${latest.map(([name, value]) => `${name} ${text(value)}`).join(", ")} now, highest ${text(top)}`;
+  return element("div", { class: "chart" }, head, picture(known.map(([, values]) => values), top, label), axis(`highest ${text(Math.max(...all))}`, span), many ? element("div", { class: "names" }, ...legend) : null);
 }
 
-function axis(text) {
-  return element("div", { class: "axis", "aria-hidden": "true" }, element("span", {}, "1 h ago"), element("span", {}, text), element("span", {}, "now"));
+function axis(text, span) {
+  return element("div", { class: "axis", "aria-hidden": "true" }, element("span", {}, `${span} ago`), element("span", {}, text), element("span", {}, "now"));
 }
 
 function picture(series, top, label) {
@@ -534,13 +584,14 @@ function picture(series, top, label) {
     for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
     return made;
   };
-  const svg = drawn("svg", { viewBox: `0 0 ${CHART.width} ${CHART.height}`, preserveAspectRatio: "none", role: "img", "aria-label": label });
+  const width = Math.max(1, ...series.map((values) => values.length - 1));
+  const svg = drawn("svg", { viewBox: `0 0 ${width} ${CHART.height}`, preserveAspectRatio: "none", role: "img", "aria-label": label });
   for (const part of [0, 0.5, 1]) {
     const y = (CHART.height - 1) * part + 0.5;
-    svg.append(drawn("path", { class: "grid", d: `M0 ${y}H${CHART.width}` }));
+    svg.append(drawn("path", { class: "grid", d: `M0 ${y}H${width}` }));
   }
   series.forEach((values, place) => {
-    const first = CHART.width + 1 - values.length;
+    const first = width + 1 - values.length;
     let path = "";
     let pen = "M";
     values.forEach((value, step) => {
@@ -567,10 +618,13 @@ async function showHistory() {
   }
   const { commits, p50_ms, p99_ms, lag, degraded } = told.series;
   byId("totals").replaceChildren(
-    chart("Commits/s", [["commits", commits]], format),
-    chart("Append latency", [["p50", p50_ms], ["p99", p99_ms]], milliseconds),
-    chart("Largest lag", [["lag", lag]], format),
-    chart("Degraded partitions", [["partitions", degraded]], format),
+    ...charts(
+      told.step_s,
+      ["Commits/s", [["commits", commits]], format],
+      ["Append latency", [["p50", p50_ms], ["p99", p99_ms]], milliseconds],
+      ["Largest lag", [["lag", lag]], format],
+      ["Degraded partitions", [["partitions", degraded]], format],
+    ),
   );
 }
 

@@ -1,8 +1,9 @@
 """The state of a cluster at one moment: what ZooKeeper, servers and storages say, put together by partition."""
 
 import asyncio
+import math
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from waltz.common.cluster.handle import ClusterHandle
@@ -21,6 +22,9 @@ from waltz.operations.survey.replica_judgement import (
     lacks_record,
 )
 from waltz.operations.survey.survey import ServerReport, StorageReport, Survey
+
+LARGE_INTERVAL_S = 30.0
+"""How seldom a storage that is spared is asked for its metrics, about as often as by Prometheus."""
 
 NO_REPLICA = "NO_REPLICA"
 """The problem of a partition that is assigned to no storage, so that no check can be made."""
@@ -77,6 +81,8 @@ class SurveyedStorage(NamedTuple):
     """Version of its software, if it was asked and answered."""
     ailments: tuple[Ailment, ...] | None = None
     """What is wrong with its disk and files; None if it does not tell."""
+    told_at_s: float | None = None
+    """When it told the last three, in the time of the loop."""
 
 
 class ClusterState(NamedTuple):
@@ -122,7 +128,7 @@ class ClusterState(NamedTuple):
 
 def _storage_document(storage: SurveyedStorage) -> dict[str, Json]:
     document: dict[str, Json] = storage._asdict()
-    del document["ailments"]
+    del document["ailments"], document["told_at_s"]
     problems: list[Json] | None = None
     if storage.ailments is not None:
         problems = [
@@ -147,8 +153,9 @@ async def read_state(
 ) -> ClusterState:
     """Ask everybody; ``timeout_s`` is for each answer. Rates are those since ``before``.
 
-    Without ``ask_write_sessions`` no write session is known. Lags, free space, health and version of storages that hold
-    more than ``max_metrics_partitions`` stay unknown: see :func:`~waltz.operations.survey.evidence.read_evidence`.
+    Without ``ask_write_sessions`` no write session is known. Of storages that hold more than
+    ``max_metrics_partitions`` one is asked for free space, health and version each time, see
+    :func:`choose_storages`; the lags of their replicas stay unknown.
 
     Raises ``WaltzError`` of ZooKeeper; who does not answer is part of the state. Leaves the loop to others again and
     again, however many partitions there are.
@@ -157,9 +164,22 @@ async def read_state(
     if before is not None:
         known = {each.partition_id: each.high_water_mark for each in before.partitions}
         floor = {partition_id: mark for partition_id, mark in known.items() if mark is not None}
-    evidence = await read_evidence(
-        cluster, partition_ids, timeout_s=timeout_s, floor=floor, max_metrics_partitions=max_metrics_partitions
-    )
+    now_s = asyncio.get_running_loop().time()
+    large: set[str] = set()
+
+    def choose(reports: Mapping[str, Mapping[int, bool]]) -> Collection[str]:
+        if max_metrics_partitions is None:
+            return reports.keys()
+        large.update(storage for storage, report in reports.items() if len(report) > max_metrics_partitions)
+        return choose_storages(reports, large, before, now_s)
+
+    evidence = await read_evidence(cluster, partition_ids, timeout_s=timeout_s, floor=floor, choose=choose)
+    facts = {
+        # A lag that is known once in a while is no help.
+        storage: told._replace(last_ids={}, session_ids={}) if storage in large and not isinstance(told, str) else told
+        for storage, told in evidence.told.facts.items()
+    }
+    evidence = evidence._replace(told=evidence.told._replace(facts=facts))
     return await arrange(cluster, evidence, partition_ids, before=before, ask_write_sessions=ask_write_sessions)
 
 
@@ -196,28 +216,51 @@ async def arrange(
         for server_id, server in sorted(survey.servers.items())
     )
     ailments = find_storage_ailments(survey, told.facts)
+    told_before = {} if before is None else {each.storage: each for each in before.storages}
     storages = tuple(
-        _storage(storage, report, told.facts.get(storage), ailments.get(storage, ()))
+        _storage(storage, report, told.facts.get(storage), ailments.get(storage, ()), told_before.get(storage), at_s)
         for storage, report in sorted(survey.storage_reports.items())
     )
     return ClusterState(name, cluster.root, at_s, servers, storages, tuple(partitions))
 
 
+def choose_storages(
+    answering: Collection[str], large: Collection[str], before: ClusterState | None, now_s: float
+) -> list[str]:
+    """The storages that are asked for their metrics: all but the ``large`` ones, and of these the one that told longest
+    ago, unless that was just before. Pure.
+    """
+    told_at_s = {} if before is None else {each.storage: each.told_at_s for each in before.storages}
+    due = [(told_at_s.get(storage) or -math.inf, storage) for storage in sorted(large)]
+    oldest = [storage for told_s, storage in due if now_s - told_s >= LARGE_INTERVAL_S and told_s == min(due)[0]]
+    return [storage for storage in answering if storage not in large] + oldest[:1]
+
+
 def _storage(
-    storage: str, report: StorageReport, facts: StorageFacts | str | None, ailments: Sequence[Ailment]
+    storage: str,
+    report: StorageReport,
+    facts: StorageFacts | str | None,
+    ailments: Sequence[Ailment],
+    before: SurveyedStorage | None,
+    at_s: float,
 ) -> SurveyedStorage:
     if isinstance(report, str):
         return SurveyedStorage(storage, False, 0, 0, report)
-    known = StorageFacts() if facts is None or isinstance(facts, str) else facts
-    return SurveyedStorage(
-        storage,
-        True,
-        sum(report.values()),
-        len(report),
-        None,
-        known.free_bytes,
-        known.version,
-        None if known.health is None else tuple(ailments),
+    found = SurveyedStorage(storage, True, sum(report.values()), len(report))
+    if facts is None and before is not None:  # it was spared
+        return found._replace(
+            free_bytes=before.free_bytes,
+            version=before.version,
+            ailments=before.ailments,
+            told_at_s=before.told_at_s,
+        )
+    if facts is None or isinstance(facts, str):
+        return found
+    return found._replace(
+        free_bytes=facts.free_bytes,
+        version=facts.version,
+        ailments=None if facts.health is None else tuple(ailments),
+        told_at_s=at_s,
     )
 
 

@@ -3,7 +3,7 @@
 import asyncio
 import json
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from waltz.common.cluster.handle import ClusterHandle
@@ -32,6 +32,10 @@ _OF_PARTITION = re.compile(r"waltz-storage\.partition-(\d+)\.(max-transaction-id
 _AVAILABLE = 1
 
 
+Choose = Callable[[Mapping[str, Mapping[int, bool]]], Collection[str]]
+"""Chooses the storages that are asked for their metrics from those that answer, with their partitions."""
+
+
 class Evidence(NamedTuple):
     """Everything that was said."""
 
@@ -49,23 +53,20 @@ async def read_evidence(
     *,
     timeout_s: float,
     floor: Mapping[int, int] | None = None,
-    max_metrics_partitions: int | None = None,
+    choose: Choose | None = None,
 ) -> Evidence:
     """Ask everybody; ``timeout_s`` is for each answer.
 
     ``floor`` are the committed marks of a look before, at least :data:`LATE_S` ago: a replica that still lacks one of
     them lags. Without them the present marks are asked for first, and replicas that lack them are asked once more
-    after :data:`LATE_S`. Storages that hold more than ``max_metrics_partitions`` are not asked for their metrics: to
-    put metrics together takes nearly half a millisecond of a storage's processor for each partition.
+    after :data:`LATE_S`. ``choose`` spares storages the question for their metrics: to put them together takes nearly
+    half a millisecond of a storage's processor for each partition.
 
     Raises ``WaltzError`` of ZooKeeper; what a node does not answer is part of the evidence.
     """
     survey = await read_survey(cluster, partition_ids, timeout_s=timeout_s)
-    asked = [
-        storage
-        for storage, report in survey.storage_reports.items()
-        if not isinstance(report, str) and (max_metrics_partitions is None or len(report) <= max_metrics_partitions)
-    ]
+    answering = {storage: report for storage, report in survey.storage_reports.items() if not isinstance(report, str)}
+    asked = list(answering) if choose is None else choose(answering)
     if floor is None:
         first, _ = await _ask_marks(cluster, partition_ids, timeout_s)
     else:

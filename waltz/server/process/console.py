@@ -26,7 +26,7 @@ ANSWER_TIMEOUT_S = 5.0
 """For each node, when the cluster is surveyed."""
 
 MAX_METRICS_PARTITIONS = 16
-"""Storages with more are not asked for their metrics, which would keep their appends waiting for some ms."""
+"""Storages with more are seldom asked for their metrics, which keeps their appends waiting for some ms."""
 
 PARTITIONS_AT_ONCE = 16
 """Sampled before the loop may do something else."""

@@ -7,12 +7,11 @@ import pytest
 from tests.unit.common.cluster.fakes import GENERATION, SESSION
 from tests.unit.operations.survey.nodes import ORIGINAL, OURS, STORAGES, WRITE_SESSION, Nodes, running
 from waltz.cli import status
+from waltz.common.storage_health import StorageHealth
 from waltz.common.zk.paths import ClusterPaths
 from waltz.common.zk.znodes import ReplicaAssignments
-from waltz.operations.survey.cluster_state import (
-    ClusterState,
-    SurveyedStorage,
-)
+from waltz.operations.survey import cluster_state
+from waltz.operations.survey.cluster_state import ClusterState, SurveyedStorage, choose_storages, read_state
 
 TIMEOUT_S = 10
 
@@ -89,3 +88,37 @@ async def test_a_partition_without_replicas_or_without_an_owner() -> None:
         assert (zero.replicas, zero.problems) == ((), ("NO_REPLICA",))
         assert (one.owner, one.endpoint, one.generation) == (None, None, None)
         assert "PARTITION_ASSIGNMENT_ZK_VALIDITY" in one.problems
+
+
+async def test_storages_with_many_replicas_are_asked_in_turn_and_what_they_told_stays(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with running(OURS, OURS) as nodes:
+        monkeypatch.setattr(cluster_state, "LARGE_INTERVAL_S", 0.0)
+        for storage in nodes.storages:
+            storage.health = StorageHealth(disk="full")
+            storage.last_ids[0] = -5  # a lag that would be known only now and then
+        state = None
+        for count in (1, 2, 3, 3):
+            state = await read_state(
+                nodes.session.cluster, [0, 1], timeout_s=TIMEOUT_S, before=state, max_metrics_partitions=1
+            )
+            assert sum(each.ailments is not None for each in state.storages) == count
+            assert {each.state for each in state.partitions[0].replicas} == {"current"}
+        assert state is not None
+        assert state.unwell_nodes == 3
+
+
+def test_the_storage_that_told_longest_ago_is_asked_but_not_too_often() -> None:
+    def told(*ats_s: float | None) -> ClusterState:
+        storages = [SurveyedStorage(name, True, 9, 9, told_at_s=at_s) for name, at_s in zip("ab", ats_s, strict=True)]
+        return ClusterState("c", "/c", 0.0, (), tuple(storages), ())
+
+    for before, expected in (
+        (None, ["small", "a"]),
+        (told(None, None), ["small", "a"]),
+        (told(90.0, None), ["small", "b"]),
+        (told(60.0, 50.0), ["small", "b"]),
+        (told(80.0, 90.0), ["small"]),
+    ):
+        assert choose_storages(["a", "b", "small"], ["a", "b"], before, 100.0) == expected
