@@ -218,7 +218,7 @@ def test_preferences_of_several_servers() -> None:
 def test_storages_that_say_what_is_wrong_with_them() -> None:
     survey = WELL._replace(admin_ports={"a:1": 2})
     unwell = StorageHealth(damaged={0: "transactions 30 to 30"})
-    facts = {
+    facts: dict[str, StorageFacts | str] = {
         "a:1": StorageFacts(health=unwell),
         "b:1": StorageFacts(health=StorageHealth()),
         "c:1": "no",
