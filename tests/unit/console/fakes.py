@@ -2,7 +2,7 @@
 
 import math
 
-from waltz.common.replica_states import ReplicaStatus
+from waltz.common.replica_states import REMEDIES, ReplicaStatus
 from waltz.console.document import PartitionFacts, ReplicaFacts
 from waltz.console.history import STEPS, History
 from waltz.console.pages import Here
@@ -55,7 +55,14 @@ def cluster(partitions: int = 1000, servers: int = 4, storages: int = 5) -> Clus
         ),
         tuple(
             SurveyedStorage(
-                storage_name(each), True, 3 * partitions // storages, 3 * partitions // storages, None, None
+                storage_name(each),
+                True,
+                3 * partitions // storages,
+                3 * partitions // storages,
+                None,
+                (750 - 7 * each) << 30,
+                "0.1.0",
+                (),
             )
             for each in range(storages)
         ),
@@ -66,14 +73,15 @@ def cluster(partitions: int = 1000, servers: int = 4, storages: int = 5) -> Clus
 def in_trouble(state: ClusterState) -> ClusterState:
     """The last storage is dead; one partition has lost its quorum, and another one's replica is behind."""
     dead = state.storages[-1].storage
+    away = SurveyedReplica(dead, "away", None, "its storage does not answer", *REMEDIES[ReplicaStatus.AWAY])
     partitions = []
     for partition in state.partitions:
-        replicas = tuple(each._replace(state="away") if each.storage == dead else each for each in partition.replicas)
+        replicas = tuple(away if each.storage == dead else each for each in partition.replicas)
         reasons: dict[str, list[str]] = {}
         if partition.partition_id == 17:
             replicas = (replicas[0], *(each._replace(state="offline", lag=None) for each in replicas[1:]))
             reasons["PARTITION_QUORUM_STATUS"] = [f"1 of 3 replicas are online: {replicas[0].storage}"]
-            reasons["SERVER_PARTITION_HEALTH_CHECK"] = [f"server {partition.owner} calls it unhealthy"]
+            reasons["SERVER_PARTITION_HEALTH_CHECK"] = [f"server {partition.endpoint} calls it unhealthy"]
         if partition.partition_id == 40:
             replicas = (*replicas[:2], replicas[2]._replace(state="behind", lag=18_231))
             reasons["REPLICA_RECOVERY_STATUS"] = [f"storage {replicas[2].storage} was left in session 41"]
