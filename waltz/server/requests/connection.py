@@ -115,13 +115,8 @@ class ClientConnection:
             self._handler.received(link, message)
 
     def _mounts_first(self, link: ClientLink, request: MountRequest) -> None:
-        """The first mount request of a connection; appends, which may be large, come from clients that have mounted.
-
-        It tells as well whose connection it is, should the messages before have borne another id: two clients under one
-        would take the partitions away from each other.
-        """
+        """The first mount request of a connection; appends, which may be large, come from clients that have mounted."""
         link.seq_num = request.seq_num
-        link.client_id = ReqId(request.req_id).client_id
         if self._channel is not None:
             self._channel.allow_large_frames()
 

@@ -97,7 +97,7 @@ class ClientLink:
         self.rights = rights
         """The rights of the principal."""
         self.client_id: int | None = None
-        """From the first message of the connection, and then from its first mount request."""
+        """From the first message of the connection, as the original has it: later ones may bear other ids."""
         self.seq_num: int | None = None
         """From the first mount request of the connection."""
         self.mounts: dict[MountedPartition, None] = {}

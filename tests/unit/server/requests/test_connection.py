@@ -523,14 +523,26 @@ async def test_a_connection_that_closed_is_forgotten(server: Server) -> None:
     await again.expect_silence()
 
 
-async def test_clients_that_ask_under_another_id_before_they_mount_are_still_two(server: Server) -> None:
-    clients = {7: await server.connect(), 8: await server.connect()}
-    for seq in (1, 2):
-        for number, client in clients.items():
-            client.send(frame(15, 0, client=0))
-            await client.expect(frame(16, 0, struct.pack(">ii", 1, 0), client=0))
-            client.send(mount(seq, 9, client=number))
-            await client.expect(frame(1, seq, struct.pack(">i", 0), client=number))
+async def test_a_mount_is_that_of_the_client_whose_id_came_first(server: Server) -> None:
+    """As in the original, whatever id the mount and later messages bear."""
+    mixed, other = await server.connect(), await server.connect()
+    mixed.send(frame(15, 0, client=8), mount(1, 9))
+    await mixed.expect(frame(16, 0, struct.pack(">ii", 1, 0), client=8), mounted(1, 0))
+    other.send(mount(2, 9, 1))
+    await other.expect(mounted(2, 0))
+    mixed.send(append(3, 9))
+    await server.received(1)
+    server.log.commit()
+    successor = await server.connect()
+    successor.send(mount(4, 10, 1, client=8))
+    await successor.expect(frame(1, 4, struct.pack(">i", 0), client=8))
+    mixed.send(append(5, 10))
+    await mixed.expect_silence()
+    other.send(append(6, 10))
+    await server.received(1)
+    server.log.commit()
+    await mixed.expect_silence()
+    assert len(server.log.records) == 12, "one that counts no more appends nothing"
 
 
 async def test_a_client_that_leaves_answers_unread_is_held_until_it_reads() -> None:
