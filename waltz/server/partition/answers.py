@@ -76,7 +76,7 @@ class Answers:
         """Feed what is committed behind the client's mark, which is not above the high-water mark, or the mark alone.
 
         From version 5 on that is :data:`MAX_FEED_COUNT` transactions, or, at the tip, half of them, if that is not less
-        than the configured minimum. Before, it is what there is up to that number, or the minimum. Raises
+        than the configured minimum. Before, it is all that there is, or the minimum, as in the original. Raises
         ``ProtocolError`` when the connection has too many feeds already."""
         if type(request) is MarkFeedRequest:
             self._feed.add(marks_context(link, request.client_high_water_mark))
@@ -86,8 +86,7 @@ class Answers:
             count = MAX_FEED_COUNT
             spare = max(count - max(count // 2, self._min_fetch_size), 0)
         else:
-            gap = high_water_mark - request.client_high_water_mark
-            count = max(min(gap, MAX_FEED_COUNT), self._min_fetch_size)
+            count = max(high_water_mark - request.client_high_water_mark, self._min_fetch_size)
             spare = 0
         self._feed.add(FeedContext(link, request.client_high_water_mark, count, suspended, spare))
 

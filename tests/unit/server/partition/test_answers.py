@@ -77,7 +77,7 @@ def test_a_feed_from_beyond_the_mark_ends_its_connection() -> None:
     ("version", "gap", "mounted", "fed", "spare"),
     [
         (4, 5, 5, 100, 0),
-        (4, 2 * MAX_FEED_COUNT, 2 * MAX_FEED_COUNT, MAX_FEED_COUNT, 0),
+        (4, 2 * MAX_FEED_COUNT, 2 * MAX_FEED_COUNT, 2 * MAX_FEED_COUNT, 0),
         (5, 5, 5, MAX_FEED_COUNT, MAX_FEED_COUNT // 2),
         (5, 2 * MAX_FEED_COUNT, MAX_FEED_COUNT, MAX_FEED_COUNT, MAX_FEED_COUNT // 2),
     ],

@@ -117,20 +117,26 @@ async def test_mount_feeds_exactly_to_the_mark(
     assert others(messages)[-1] is messages[-1]
 
 
-async def test_a_feed_request_is_good_for_a_part_of_a_large_gap(make: Make) -> None:
-    setup, link = make(2 * MAX_FEED_COUNT + 10), new_link()
-    setup.partition.mount(link, mount(1, 2 * MAX_FEED_COUNT + 9))
+LARGE_GAP = 2 * MAX_FEED_COUNT + 10
+
+
+@pytest.mark.parametrize(
+    ("version", "fed"), [(4, [LARGE_GAP]), (5, [MAX_FEED_COUNT, MAX_FEED_COUNT, 10])], ids=["4", "5"]
+)
+async def test_a_feed_request_is_good_for_a_large_gap_or_a_part_of_it(make: Make, version: int, fed: list[int]) -> None:
+    """Clients of the versions that the original has get the whole gap, as from the original."""
+    setup, link = make(LARGE_GAP), new_link(version=version)
+    setup.partition.mount(link, mount(1, LARGE_GAP - 1))
     take(link)
-    fed, position = [], -1
-    for _ in range(3):
+    position = -1
+    for count in fed:
         setup.partition.feed(link, feed(1, position))
         await settle()
         messages = take(link)
-        fed.append(len(fed_ids(messages)))
-        position += fed[-1]
-        if fed[-1] == MAX_FEED_COUNT:
+        assert fed_ids(messages) == list(range(position + 1, position + 1 + count))
+        position += count
+        if position < LARGE_GAP - 1 or version < 5:
             assert messages[-1] == FeedSuspended(req_id(1))
-    assert fed == [MAX_FEED_COUNT, MAX_FEED_COUNT, 10]
 
 
 @pytest.mark.parametrize(("version", "fed"), [(4, 2 * MAX_FEED_COUNT), (5, MAX_FEED_COUNT)])
@@ -145,15 +151,14 @@ async def test_a_mount_is_ready_when_a_part_of_a_large_gap_is_fed(make: Make, ve
     assert others(messages)[-1] is messages[-1]
 
 
-@pytest.mark.parametrize(("version", "fed"), [(4, MAX_FEED_COUNT + 10), (5, MAX_FEED_COUNT)])
-async def test_no_setting_lets_a_feed_request_be_good_for_more(make: Make, version: int, fed: int) -> None:
-    setup, link = make(MAX_FEED_COUNT + 20, min_fetch_size=MAX_FEED_COUNT + 10), new_link(version=version)
+async def test_no_setting_lets_a_feed_request_be_good_for_more(make: Make) -> None:
+    setup, link = make(MAX_FEED_COUNT + 20, min_fetch_size=MAX_FEED_COUNT + 10), new_link(version=5)
     setup.partition.mount(link, mount(1, MAX_FEED_COUNT + 19))
     take(link)
     setup.partition.feed(link, feed(1, -1))
     await settle()
     messages = take(link)
-    assert len(fed_ids(messages)) == fed
+    assert len(fed_ids(messages)) == MAX_FEED_COUNT
     assert messages[-1] == FeedSuspended(req_id(1))
 
 
