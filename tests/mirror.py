@@ -15,6 +15,7 @@ WITHOUT_OWN_TEST = {
     "cli/demo.py": "missing packages in unit/cli/test_extras.py, the command itself in integration/test_demo.py",
     "cli/disk.py": "its commands are run by unit/cli/test_main.py and integration/test_storage_tools.py",
     "cli/local.py": "the command is run by unit/cli/test_main.py and integration/test_local_cluster.py",
+    "cli/loss.py": "the command runs against real nodes in integration/test_lost_storages.py",
     "cli/moving.py": "its commands are run by unit/operations/test_partition_moving.py",
     "cli/performance.py": "its commands run against a real cluster in integration/test_operator_tools.py",
     "cli/replica_moving.py": "the command runs against real nodes in integration/test_storage_move.py",

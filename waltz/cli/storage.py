@@ -7,6 +7,7 @@ import ssl
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
+from waltz.cli import loss
 from waltz.cli.output import confirm, counted, logger_option, show, tell, yes_option
 from waltz.cli.replica_moving import move_replicas
 from waltz.cli.session import Nouns, Session, cluster_command, endpoint, failed, noun, number, partition_ranges, port
@@ -59,6 +60,7 @@ def register(nouns: Nouns) -> None:
     parser.add_argument("-o", "--offline", action="store_true", help="the partition is switched off")
     _register_recovery(verbs)
     _register_move(verbs)
+    loss.register(verbs)
     help_text = "restore damaged records of a node from the other replicas of the partition"
     parser = cluster_command(verbs, "repair", help_text, _repair, prints=True)
     _node_and_partition(parser)
@@ -104,7 +106,7 @@ def _register_move(verbs: Nouns) -> None:
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--plan", action="store_true", help="only print what would be done")
     what.add_argument("--apply", action="store_true", help="do it, one partition after the other, or go on with it")
-    what.add_argument("--cancel", action="store_true", help="take back what has begun and is not past its middle")
+    what.add_argument("--cancel", action="store_true", help="take back what has begun")
     parser.add_argument(
         "--rate", type=number(minimum=1), default=20, metavar="MB/S", help="limit of the copying (default: 20)"
     )

@@ -6,4 +6,6 @@
 3. ``partition_moves`` (pure) plans which partitions move between servers, ``partition_moving`` moves them.
 4. ``write_sessions``: what owners say of them, and fences.
 5. ``replica_moves`` (pure) decides the next step of a replica that moves between storages, ``replica_moving`` takes it.
+6. ``lost_replicas`` (pure) decides what stays of a partition that has lost a majority for good, ``accepting_loss``
+   writes it down.
 """

@@ -252,6 +252,21 @@ async def exchange_replica(zookeeper: ZooKeeper, root: str, partition_id: int, l
         await _compare_and_set(session, paths.assignment, assignments.encode(), version)
 
 
+async def give_up_replicas(zookeeper: ZooKeeper, root: str, partition_id: int, storages: Iterable[str]) -> None:
+    """Take a partition away from storage nodes that are lost, whoever else of their groups holds it, in one write.
+
+    Those to which it is not assigned are passed over. Raises ``StoreAdminError``.
+    """
+    paths = ClusterPaths.of(root)
+    async with _changing(zookeeper, root) as session:
+        assignments, version = await _read(session, paths.assignment, ReplicaAssignments)
+        for storage in storages:
+            held = assignments.partitions.get(storage, ())
+            if partition_id in held:
+                assignments.partitions[storage] = tuple(each for each in held if each != partition_id)
+        await _compare_and_set(session, paths.assignment, assignments.encode(), version)
+
+
 async def auto_assign(zookeeper: ZooKeeper, root: str, group_id: int) -> None:
     """Deal all partitions out among the storage nodes of a group that holds none yet.
 

@@ -181,6 +181,17 @@ async def test_an_exchange_is_one_write(zk: MemoryZooKeeper) -> None:
             await admin.exchange_replica(zk, ROOT, 1, leaving, joining)
 
 
+async def test_lost_replicas_are_given_up_whoever_else_of_their_group_holds_them(zk: MemoryZooKeeper) -> None:
+    for group, storage in enumerate(("s1:1", "s2:1", "s3:1")):
+        await admin.add_storage_node(zk, ROOT, storage, group, 100)
+        await admin.assign_partitions(zk, ROOT, storage, [0, 1])
+    version = (await zk.get(f"{ROOT}/store/assignment"))[1].version
+    await admin.give_up_replicas(zk, ROOT, 1, ["s1:1", "s2:1", "s4:1"])
+    assert (await zk.get(f"{ROOT}/store/assignment"))[1].version == version + 1
+    assignments = await admin.read_replica_assignments(zk, ROOT)
+    assert assignments.partitions == {"s1:1": (0,), "s2:1": (0,), "s3:1": (0, 1)}
+
+
 async def test_assign_and_unassign(zk: MemoryZooKeeper, server: MemoryZooKeeperServer) -> None:
     for storage, group in (("s1:1", 1), ("s2:1", 1), ("s3:1", 2)):
         await admin.add_storage_node(zk, ROOT, storage, group, 6100)

@@ -1,0 +1,55 @@
+"""``waltz storage accept-loss``: prints what a partition loses with a majority of its replicas, asks, and decides."""
+
+import argparse
+
+from waltz.cli.output import confirm, show, tell, yes_option
+from waltz.cli.session import Nouns, Session, cluster_command, endpoint, failed, number
+from waltz.common.errors import WaltzError
+from waltz.common.partition_ids import check_partition
+from waltz.common.zk.store_admin import read_store_params
+from waltz.operations.accepting_loss import LossAcceptance
+from waltz.operations.lost_replicas import check_survey
+from waltz.operations.survey.survey import read_survey
+
+ANSWER_TIMEOUT_S = 10.0
+"""How long a node may take to say whether it reaches what is said to be lost."""
+
+
+def register(verbs: Nouns) -> None:
+    """Add the verb."""
+    help_text = "go on with what is left of a partition that has lost a majority of its replicas for good"
+    parser = cluster_command(verbs, "accept-loss", help_text, _accept_loss, prints=True)
+    parser.add_argument("-p", "--partition", type=number(minimum=0), required=True)
+    parser.add_argument(
+        "--lost",
+        type=endpoint,
+        nargs="+",
+        required=True,
+        metavar="HOST:PORT",
+        help="data ports of the storages whose replicas are lost for good: all that do not answer",
+    )
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--plan", action="store_true", help="only print what would be lost")
+    what.add_argument("--apply", action="store_true", help="decide, and write the metadata")
+    yes_option(parser)
+
+
+async def _accept_loss(options: argparse.Namespace, session: Session) -> None:
+    partition_id, lost = options.partition, [str(storage) for storage in options.lost]
+    try:
+        check_partition(partition_id, (await read_store_params(session.zookeeper, session.root)).partition_count)
+        loss = LossAcceptance(session.cluster, partition_id, lost)
+        found = await loss.find()
+        check_survey(await read_survey(session.cluster, [partition_id], timeout_s=ANSWER_TIMEOUT_S), partition_id, lost)
+        lines = found.lines
+        if options.apply:
+            for line in lines:
+                tell(options, line)
+            confirm(options, "do this? It cannot be taken back.", needs_terminal=True)
+            await loss.apply(found.acceptance)
+            lines = [f"partition {partition_id} goes on behind transaction {found.acceptance.mark}"]
+    except WaltzError as error:
+        raise failed(f"the loss of replicas of partition {partition_id} is not accepted", error) from error
+    mark, known = found.acceptance.mark, found.acceptance.known_committed
+    document = {"applied": options.apply, "mark": mark, "known_committed": known, "lost": sorted(lost)}
+    show(options, document, lines)
