@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+import waltz
 from tests.unit.bot.places import Found, opened
 from waltz.bot.bank import Bank, BankOptions
 from waltz.bot.journal import Journal
@@ -66,8 +67,12 @@ async def test_sessions_are_begun_and_tellers_go_on_in_them() -> None:
 
 async def test_owners_that_know_no_sessions_are_told_of() -> None:
     versions = tuple(version for version in CLIENT_SERVER.versions if version < FIRST_WITH_WRITE_SESSION)
-    async with opened(MockDriver(versions=versions), sessions=True) as (place, journal, troubles, _):
+    async with (
+        opened(MockDriver(), sessions=True) as (place, journal, troubles, _),
+        waltz.connect(MockDriver(versions=versions), session_write=True) as client,
+    ):
         bank = bank_of(place, journal, troubles, None)
+        bank.session_rounds._clients = [client]
         assert await bank.session_rounds.begin(0) is None
         assert (bank.session_rounds.rounds, bank.session_rounds.number(0)) == (0, -1)
         assert bank.counts["write sessions"] == "not known to the owner"
