@@ -277,6 +277,8 @@ async def test_what_the_library_reads_by_itself_was_not_seen_by_the_application(
     driver: MockDriver, tmp_path: Path, reads: str
 ) -> None:
     """A counter: its follower is slow for a moment, and somebody else counts meanwhile."""
+    if reads not in ("nothing", "a database"):
+        driver = MockDriver(2)  # older servers confirm no mark for a table
 
     def counter(value: bytes) -> bytes:
         return encode(Batch(1, [Row(b"", b"counter", value)]))
