@@ -14,7 +14,7 @@ BRINGS = {
     "prometheus": {"prometheus_client"},
     "opentelemetry": {"opentelemetry"},
     "sqlalchemy": {"sqlalchemy"},
-    "table": {"cramjam", "lmdb", "rocksdict", "sortedcontainers", "tqdm"},
+    "table": {"cramjam", "lmdb", "rocksdict", "tqdm"},
     "tools": {"argcomplete", "matplotlib", "rich", "tqdm"},
     "demo": {"matplotlib", "pyarrow", "pyspark", "tqdm"},
 }

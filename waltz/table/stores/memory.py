@@ -1,40 +1,52 @@
 """Rows in memory: rebuilt from the log whenever a process starts."""
 
 from collections.abc import Iterable, Sequence
-from itertools import islice
-
-from sortedcontainers import SortedList
 
 from waltz.table.stores.engine import Engine, Space
+from waltz.table.stores.sorted_keys import SortedKeys
+
+_DICTIONARIES = 256
+"""Of a key space: one that grows holds the loop for as long as all of its entries are moved."""
 
 _MAX_UNORDERED = 1000
-"""As many keys are put in order at once: all of a large table would take seconds."""
+"""As many new keys are put in order at once."""
 
 
 class _KeySpace:
-    """A dictionary, and its keys in order."""
+    """Entries by key, and the keys in order."""
 
     def __init__(self) -> None:
-        self.entries: dict[bytes, bytes] = {}
-        self._ordered: SortedList[bytes] = SortedList()
+        self._entries: list[dict[bytes, bytes]] = [{} for _ in range(_DICTIONARIES)]
+        self._ordered = SortedKeys()
         self._unordered: list[bytes] = []
 
+    def get(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        entries = self._entries
+        return [entries[hash(key) % _DICTIONARIES].get(key) for key in keys]
+
     def put(self, key: bytes, value: bytes) -> None:
-        if key not in self.entries:
+        entries = self._entries[hash(key) % _DICTIONARIES]
+        if key not in entries:
             self._unordered.append(key)
             if len(self._unordered) >= _MAX_UNORDERED:
-                self.ordered()
-        self.entries[key] = value
+                self._order()
+        entries[key] = value
 
     def delete(self, key: bytes) -> None:
-        if self.entries.pop(key, None) is not None:
-            self.ordered().remove(key)
+        if self._entries[hash(key) % _DICTIONARIES].pop(key, None) is not None:
+            self._order()
+            self._ordered.remove(key)
 
-    def ordered(self) -> "SortedList[bytes]":
+    def page(self, start: bytes, end: bytes | None, limit: int, *, reverse: bool) -> list[tuple[bytes, bytes]]:
+        self._order()
+        entries = self._entries
+        keys = self._ordered.page(start, end, limit, reverse=reverse)
+        return [(key, entries[hash(key) % _DICTIONARIES][key]) for key in keys]
+
+    def _order(self) -> None:
         if self._unordered:
-            self._ordered.update(self._unordered)
+            self._ordered.add(self._unordered)
             self._unordered = []
-        return self._ordered
 
 
 class MemoryEngine(Engine):
@@ -44,15 +56,12 @@ class MemoryEngine(Engine):
         self._spaces = {space: _KeySpace() for space in Space}
 
     def get(self, space: Space, keys: Sequence[bytes]) -> list[bytes | None]:
-        return list(map(self._spaces[space].entries.get, keys))
+        return self._spaces[space].get(keys)
 
     def page(
         self, space: Space, start: bytes, end: bytes | None, limit: int, *, reverse: bool = False
     ) -> list[tuple[bytes, bytes]]:
-        key_space = self._spaces[space]
-        entries = key_space.entries
-        keys = key_space.ordered().irange(start, end, inclusive=(True, False), reverse=reverse)
-        return [(key, entries[key]) for key in islice(keys, limit)]
+        return self._spaces[space].page(start, end, limit, reverse=reverse)
 
     def write(self, puts: Iterable[tuple[Space, bytes, bytes]], deletes: Sequence[tuple[Space, bytes]] = ()) -> None:
         spaces = self._spaces

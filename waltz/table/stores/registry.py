@@ -61,7 +61,7 @@ def _engine(name: str) -> Callable[..., Engine]:
         module = importlib.import_module(f"waltz.table.stores.{name}")
     except ModuleNotFoundError as error:
         raise StoreUnavailableError(
-            f"the store {name} needs {error.name}: pip install 'waltz-log[table]', or use the store sqlite"
+            f"the store {name} needs {error.name}: pip install 'waltz-log[table]', or use the store memory or sqlite"
         ) from None
     engine: Callable[..., Engine] = getattr(module, _ENGINES[name])
     return engine

@@ -1,7 +1,9 @@
 """Stores by name, Amza's names, other packages, and libraries that are missing."""
 
+import re
+import subprocess
 import sys
-from importlib.metadata import EntryPoint
+from importlib.metadata import EntryPoint, requires
 from pathlib import Path
 
 import pytest
@@ -50,7 +52,7 @@ def test_what_is_wrong_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "module", "missing"),
-    [("rocksdb", "rocksdb", "rocksdict"), ("lmdb", "lmdb", "lmdb"), ("memory", "memory", "sortedcontainers")],
+    [("rocksdb", "rocksdb", "rocksdict"), ("lmdb", "lmdb", "lmdb")],
 )
 def test_a_missing_library_is_named(
     name: str, module: str, missing: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -60,6 +62,25 @@ def test_a_missing_library_is_named(
     with pytest.raises(StoreUnavailableError, match=rf"needs {missing}: pip install 'waltz-log\[table\]'"):
         open_store(name, tmp_path, IDENTITY)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", ["memory", "sqlite", "noop"])
+def test_some_stores_need_nothing_but_the_package(name: str, tmp_path: Path) -> None:
+    """The default one among them."""
+    required = {re.split(r"[^\w-]", each)[0] for each in requires("waltz-log") or () if "extra ==" not in each}
+    code = f"""
+import sys
+from pathlib import Path
+from waltz.table.face.partition import DEFAULT_STORE
+from waltz.table.stores.directory import StoreIdentity
+from waltz.table.stores.registry import open_store
+assert DEFAULT_STORE in ("memory", "sqlite", "noop")
+before = set(sys.modules)
+open_store({name!r}, Path({str(tmp_path)!r}), StoreIdentity(0, "")).close()
+print(*{{module.split(".")[0] for module in set(sys.modules) - before}} - sys.stdlib_module_names)
+"""
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert set(run.stdout.split()) <= {"waltz", *required}
 
 
 class Foreign(NoopStore):
