@@ -31,7 +31,7 @@ class KeyRange(NamedTuple):
 
     Examples:
         ```python
-        names = [waltz.table.KeyRange(start=b"a", end=b"c")]
+        names = waltz.table.KeyRange(start=b"a", end=b"c")
         print([row.key async for row in table.scan(names)])
         ```
     """

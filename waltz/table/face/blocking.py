@@ -1,6 +1,6 @@
 """Tables for threads: every call blocks until it is done on the loop of a client."""
 
-from collections.abc import Callable, ItemsView, Iterable, Iterator, MutableMapping, Sequence, ValuesView
+from collections.abc import Callable, ItemsView, Iterator, MutableMapping, Sequence, ValuesView
 from types import TracebackType
 from typing import Self, TypeVar
 
@@ -9,6 +9,7 @@ from waltz.table.envelope import Row
 from waltz.table.face.blocking_parts import BlockingPrefixedTable, BlockingTypedTable
 from waltz.table.face.cursors import NamedCursor
 from waltz.table.face.partition import TIMEOUT_S
+from waltz.table.face.ranges import Ranges
 from waltz.table.face.several import PrefixedTable
 from waltz.table.face.sweeping import SweepCheck
 from waltz.table.face.table import Table
@@ -16,7 +17,6 @@ from waltz.table.face.threads import BlockingTransaction, Run, iterated, transac
 from waltz.table.properties import PartitionProperties
 from waltz.table.rows import TableRow, Version
 from waltz.table.taking import Taken
-from waltz.table.view import KeyRange
 
 T = TypeVar("T")
 
@@ -122,28 +122,30 @@ class BlockingTable:
 
     def scan(
         self,
-        ranges: Iterable[KeyRange] | None = None,
+        ranges: Ranges | None = None,
         *,
+        prefix: bytes | None = None,
         reverse: bool = False,
         limit: int | None = None,
         raw: bool = False,
         fresh: bool = False,
     ) -> Iterator[TableRow]:
-        """The rows of ranges of keys, or of the whole table, in order; all of one state of the table."""
-        rows = self._table.scan(ranges, reverse=reverse, limit=limit, raw=raw, fresh=fresh)
+        """The rows of one range of keys, or of several, or of a prefix, in order; all of one state of the table."""
+        rows = self._table.scan(ranges, prefix=prefix, reverse=reverse, limit=limit, raw=raw, fresh=fresh)
         return iterated(self._run, rows)
 
     def scan_keys(
         self,
-        ranges: Iterable[KeyRange] | None = None,
+        ranges: Ranges | None = None,
         *,
+        prefix: bytes | None = None,
         reverse: bool = False,
         limit: int | None = None,
         raw: bool = False,
         fresh: bool = False,
     ) -> Iterator[tuple[bytes, bytes]]:
         """Prefix and key of what :meth:`scan` gives."""
-        keys = self._table.scan_keys(ranges, reverse=reverse, limit=limit, raw=raw, fresh=fresh)
+        keys = self._table.scan_keys(ranges, prefix=prefix, reverse=reverse, limit=limit, raw=raw, fresh=fresh)
         return iterated(self._run, keys)
 
     def approximate_count(self, *, raw: bool = False) -> int:
@@ -222,10 +224,10 @@ class TableMapping(MutableMapping[bytes, bytes | None]):
         return isinstance(key, bytes) and self._table.get([key], prefix=self._prefix) != [None]
 
     def __iter__(self) -> Iterator[bytes]:
-        return (key for _, key in self._table.scan_keys([KeyRange(self._prefix)]))
+        return (key for _, key in self._table.scan_keys(prefix=self._prefix))
 
     def __reversed__(self) -> Iterator[bytes]:
-        return (key for _, key in self._table.scan_keys([KeyRange(self._prefix)], reverse=True))
+        return (key for _, key in self._table.scan_keys(prefix=self._prefix, reverse=True))
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
@@ -240,7 +242,7 @@ class TableMapping(MutableMapping[bytes, bytes | None]):
 
     def rows(self) -> Iterator[TableRow]:
         """The rows in the order of their keys, of one state of the table."""
-        return self._table.scan([KeyRange(self._prefix)])
+        return self._table.scan(prefix=self._prefix)
 
 
 class _Items(ItemsView[bytes, bytes | None]):

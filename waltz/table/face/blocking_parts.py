@@ -5,12 +5,12 @@ from typing import Generic, TypeVar
 
 from waltz.common.serializers import Serializer
 from waltz.table.face.partition import TIMEOUT_S
+from waltz.table.face.ranges import Ranges
 from waltz.table.face.several import PrefixedTable
 from waltz.table.face.table import Table
 from waltz.table.face.threads import BlockingTransaction, Run, iterated, transact
 from waltz.table.rows import TableRow, Version
 from waltz.table.taking import Taken
-from waltz.table.view import KeyRange
 
 T = TypeVar("T")
 
@@ -41,16 +41,15 @@ class BlockingPrefixedTable:
 
     def scan(
         self,
-        start: bytes = b"",
-        end: bytes | None = None,
+        ranges: Ranges | None = None,
         *,
         reverse: bool = False,
         limit: int | None = None,
         raw: bool = False,
         fresh: bool = False,
     ) -> Iterator[TableRow]:
-        """The rows from ``start`` up to but not including ``end``, in order; all of one state of the table."""
-        rows = self._table.scan(start, end, reverse=reverse, limit=limit, raw=raw, fresh=fresh)
+        """The rows of ranges of keys, or all of the prefix, in order; all of one state of the table."""
+        rows = self._table.scan(ranges, reverse=reverse, limit=limit, raw=raw, fresh=fresh)
         return iterated(self._run, rows)
 
     def take(self, after: int, limit: int = 1000) -> Taken:
@@ -113,16 +112,15 @@ class BlockingTypedTable(Generic[T]):
 
     def scan(
         self,
-        start: bytes = b"",
-        end: bytes | None = None,
+        ranges: Ranges | None = None,
         *,
         reverse: bool = False,
         limit: int | None = None,
         fresh: bool = False,
     ) -> Iterator[tuple[bytes, T | None]]:
-        """Keys and values from ``start`` up to but not including ``end``, in order; all of one state of the table."""
-        ranges = [KeyRange(self._prefix, start, end)]
-        for row in iterated(self._run, self._table.scan(ranges, reverse=reverse, limit=limit, fresh=fresh)):
+        """Keys and values of ranges of keys, or all of the prefix, in order; all of one state of the table."""
+        rows = self._table.scan(ranges, prefix=self._prefix, reverse=reverse, limit=limit, fresh=fresh)
+        for row in iterated(self._run, rows):
             yield row.key, self._value(row.value)
 
     def _value(self, data: bytes | None) -> T | None:

@@ -7,10 +7,10 @@ from typing import Self
 from waltz.table.envelope import Row
 from waltz.table.face.blocking import BlockingTable
 from waltz.table.face.partition import TIMEOUT_S
+from waltz.table.face.ranges import Ranges
 from waltz.table.face.several import PartitionedTable
 from waltz.table.face.threads import BlockingTransaction, Run, iterated, transact
 from waltz.table.rows import TableRow, Version
-from waltz.table.view import KeyRange
 
 
 class BlockingPartitionedTable:
@@ -78,15 +78,16 @@ class BlockingPartitionedTable:
 
     def scan(
         self,
-        key_range: KeyRange | None = None,
+        ranges: Ranges | None = None,
         *,
+        prefix: bytes | None = None,
         reverse: bool = False,
         limit: int | None = None,
         raw: bool = False,
         fresh: bool = False,
     ) -> Iterator[TableRow]:
-        """The rows of a range, or all, in order over all partitions; those of one partition are of one state of it."""
-        rows = self._table.scan(key_range, reverse=reverse, limit=limit, raw=raw, fresh=fresh)
+        """The rows of ranges, of a prefix, or all; in order over all partitions, each range of one state of each."""
+        rows = self._table.scan(ranges, prefix=prefix, reverse=reverse, limit=limit, raw=raw, fresh=fresh)
         return iterated(self._run, rows)
 
     def approximate_count(self, *, raw: bool = False) -> int:

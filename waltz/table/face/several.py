@@ -11,12 +11,12 @@ from zlib import crc32
 from waltz.client.plain.client import Client
 from waltz.table.envelope import Row
 from waltz.table.face.partition import TIMEOUT_S
+from waltz.table.face.ranges import Ranges, ranges_of
 from waltz.table.face.table import Table
 from waltz.table.face.transaction import TableTransaction
 from waltz.table.properties import PartitionProperties
 from waltz.table.rows import TableRow, Version
 from waltz.table.taking import Taken
-from waltz.table.view import KeyRange
 
 
 def place_of(key: bytes, count: int) -> int:
@@ -61,17 +61,15 @@ class PrefixedTable:
 
     def scan(
         self,
-        start: bytes = b"",
-        end: bytes | None = None,
+        ranges: Ranges | None = None,
         *,
         reverse: bool = False,
         limit: int | None = None,
         raw: bool = False,
         fresh: bool = False,
     ) -> AsyncGenerator[TableRow, None]:
-        """The rows from ``start`` up to but not including ``end``, as :meth:`Table.scan`."""
-        ranges = [KeyRange(self._prefix, start, end)]
-        return self._table.scan(ranges, reverse=reverse, limit=limit, raw=raw, fresh=fresh)
+        """As :meth:`Table.scan`, of ranges of keys of this prefix."""
+        return self._table.scan(ranges, prefix=self._prefix, reverse=reverse, limit=limit, raw=raw, fresh=fresh)
 
     async def take(self, after: int, limit: int = 1000) -> Taken:
         """As :meth:`Table.take`."""
@@ -203,25 +201,30 @@ class PartitionedTable:
 
     async def scan(
         self,
-        key_range: KeyRange | None = None,
+        ranges: Ranges | None = None,
         *,
+        prefix: bytes | None = None,
         reverse: bool = False,
         limit: int | None = None,
         raw: bool = False,
         fresh: bool = False,
     ) -> AsyncGenerator[TableRow, None]:
-        """The rows of a range, or all, in order over all partitions; those of one partition are of one state of it."""
-        ranges = None if key_range is None else [key_range]
-        scans = [table.scan(ranges, reverse=reverse, limit=limit, raw=raw, fresh=fresh) for table in self.tables]
-        async with aclosing(_merged(scans, reverse=reverse)) as rows:
-            number = 0
-            while limit is None or number < limit:
-                try:
-                    row = await anext(rows)
-                except StopAsyncIteration:
-                    return
-                yield row
-                number += 1
+        """As :meth:`Table.scan`, in order over all partitions.
+
+        The rows of one range of one partition are of one state of it.
+        """
+        wanted = ranges_of(ranges, prefix)
+        number = 0
+        for each in [None] if wanted is None else wanted:
+            scans = [table.scan(each, reverse=reverse, limit=limit, raw=raw, fresh=fresh) for table in self.tables]
+            async with aclosing(_merged(scans, reverse=reverse)) as rows:
+                while limit is None or number < limit:
+                    try:
+                        row = await anext(rows)
+                    except StopAsyncIteration:
+                        break
+                    yield row
+                    number += 1
 
     async def approximate_count(self, *, raw: bool = False) -> int:
         """As :meth:`Table.approximate_count`, of all partitions."""

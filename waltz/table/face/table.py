@@ -4,7 +4,7 @@ import asyncio
 import inspect
 import random
 import warnings
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from pathlib import Path
 from types import TracebackType
@@ -18,6 +18,7 @@ from waltz.table.errors import VersionConflict
 from waltz.table.face.decoding import decoded
 from waltz.table.face.locks import TABLE_LOCK, locks_of_batch
 from waltz.table.face.partition import TIMEOUT_S, TablePartition, in_time, system_clock
+from waltz.table.face.ranges import Ranges, ranges_of
 from waltz.table.face.sweeping import SweepCheck, check_sweep, present_mark
 from waltz.table.face.transacting import PACE, Transacting
 from waltz.table.face.transaction import TableTransaction
@@ -283,20 +284,25 @@ class Table:
 
     async def scan(
         self,
-        ranges: Iterable[KeyRange] | None = None,
+        ranges: Ranges | None = None,
         *,
+        prefix: bytes | None = None,
         reverse: bool = False,
         limit: int | None = None,
         raw: bool = False,
         fresh: bool = False,
     ) -> AsyncGenerator[TableRow, None]:
-        """The rows of ranges of keys, or of the whole table, in order; all of one state of the table."""
-        async with aclosing(self._scan(ranges, reverse, limit, raw, fresh)) as rows:
+        """The rows of one range of keys, or of several, one after the other; all rows without one.
+
+        With a prefix, only rows of that prefix. They are in order, and all of one state of the table. Raises
+        ``TypeError`` for what is no range.
+        """
+        async with aclosing(self._scan(ranges_of(ranges, prefix), reverse, limit, raw, fresh)) as rows:
             async for row in rows:
                 yield row
 
     async def _scan(
-        self, ranges: Iterable[KeyRange] | None, reverse: bool, limit: int | None, raw: bool, fresh: bool
+        self, ranges: list[KeyRange] | None, reverse: bool, limit: int | None, raw: bool, fresh: bool
     ) -> AsyncGenerator[TableRow, None]:
         await self._partition.catch_up(fresh=fresh)
         snapshot = self._partition.store.snapshot()
@@ -313,15 +319,16 @@ class Table:
 
     async def scan_keys(
         self,
-        ranges: Iterable[KeyRange] | None = None,
+        ranges: Ranges | None = None,
         *,
+        prefix: bytes | None = None,
         reverse: bool = False,
         limit: int | None = None,
         raw: bool = False,
         fresh: bool = False,
     ) -> AsyncGenerator[tuple[bytes, bytes], None]:
         """Prefix and key of what :meth:`scan` gives."""
-        async with aclosing(self._scan(ranges, reverse, limit, raw, fresh)) as rows:
+        async with aclosing(self._scan(ranges_of(ranges, prefix), reverse, limit, raw, fresh)) as rows:
             async for row in rows:
                 yield row.prefix, row.key
 

@@ -6,10 +6,10 @@ from typing import Generic, TypeVar
 
 from waltz.common.serializers import Serializer
 from waltz.table.face.partition import TIMEOUT_S
+from waltz.table.face.ranges import Ranges
 from waltz.table.face.table import Table
 from waltz.table.face.transaction import TableTransaction
 from waltz.table.rows import Version
-from waltz.table.view import KeyRange
 
 T = TypeVar("T")
 
@@ -73,16 +73,15 @@ class TypedTable(Generic[T]):
 
     async def scan(
         self,
-        start: bytes = b"",
-        end: bytes | None = None,
+        ranges: Ranges | None = None,
         *,
         reverse: bool = False,
         limit: int | None = None,
         fresh: bool = False,
     ) -> AsyncGenerator[tuple[bytes, T | None], None]:
-        """Keys and values from ``start`` up to but not including ``end``, as :meth:`Table.scan`."""
-        ranges = [KeyRange(self._prefix, start, end)]
-        async with aclosing(self._table.scan(ranges, reverse=reverse, limit=limit, fresh=fresh)) as rows:
+        """Keys and values, as :meth:`Table.scan`, of ranges of keys of this prefix."""
+        scan = self._table.scan(ranges, prefix=self._prefix, reverse=reverse, limit=limit, fresh=fresh)
+        async with aclosing(scan) as rows:
             async for row in rows:
                 yield row.key, self._value(row.value)
 

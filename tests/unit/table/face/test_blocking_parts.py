@@ -11,6 +11,7 @@ from waltz.common.serializers import JsonSerializer
 from waltz.table.errors import VersionConflict
 from waltz.table.face.blocking import BlockingTable
 from waltz.table.properties import PartitionProperties
+from waltz.table.view import KeyRange
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -33,8 +34,8 @@ def test_tables_of_different_prefixes_do_not_meet(table: BlockingTable) -> None:
     assert users.get([b"1"]) == [None]
     assert [row.key for row in users.get([b"1"], raw=True, fresh=True) if row] == [b"1"]
     assert [row.value for row in orders.scan()] == [b"hat", b"bag"]
-    assert [row.value for row in orders.scan(b"2", reverse=True)] == [b"bag"]
-    assert [row.value for row in orders.scan(b"1", b"2")] == [b"hat"]
+    assert [row.value for row in orders.scan(KeyRange(start=b"2"), reverse=True)] == [b"bag"]
+    assert [row.value for row in orders.scan(KeyRange(start=b"1", end=b"2"))] == [b"hat"]
     assert [row.value for row in orders.take(-1).rows] == [b"hat", b"bag"]
     assert next(users.follow(2)).rows[0].tombstone
 
@@ -65,7 +66,7 @@ def test_values_are_those_of_the_serializer_on_the_thread_of_the_caller(table: B
     typed.put_if(b"a", [2], row.version)
     with pytest.raises(VersionConflict):
         typed.put_if(b"a", [3], row.version)
-    assert list(typed.scan(b"a", b"n", fresh=True)) == [(b"a", [2])]
+    assert list(typed.scan(KeyRange(start=b"a", end=b"n"), fresh=True)) == [(b"a", [2])]
     assert list(typed.scan(reverse=True, limit=1)) == [(b"null", None)]
     typed.delete(b"a")
     assert typed.get([b"a"]) == [None]

@@ -38,8 +38,8 @@ async def test_tables_of_different_prefixes_do_not_meet(client: waltz.Client) ->
         assert await users.get([b"1"]) == [None]
         assert [row.key for row in await users.get([b"1"], raw=True, fresh=True) if row] == [b"1"]
         assert [row.value async for row in orders.scan()] == [b"hat", b"bag"]
-        assert [row.value async for row in orders.scan(b"2", reverse=True)] == [b"bag"]
-        assert [row.value async for row in orders.scan(b"1", b"2")] == [b"hat"]
+        assert [row.value async for row in orders.scan(KeyRange(start=b"2"), reverse=True)] == [b"bag"]
+        assert [row.value async for row in orders.scan(KeyRange(start=b"1", end=b"2"))] == [b"hat"]
         assert [row.value for row in (await orders.take(-1)).rows] == [b"hat", b"bag"]
         assert (await anext(users.follow(2))).rows[0].tombstone
 

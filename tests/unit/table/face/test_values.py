@@ -14,6 +14,7 @@ from waltz.table.face.table import Table
 from waltz.table.face.values import TypedTable
 from waltz.table.properties import PartitionProperties
 from waltz.table.rows import Version
+from waltz.table.view import KeyRange
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -53,7 +54,7 @@ async def test_calls_are_those_of_the_table(table: Table) -> None:
     await names.put(b"b", "B")
     await table.put(b"null", None, prefix=b"names")
     assert [pair async for pair in names.scan()] == [(b"a", "Ä"), (b"b", "B"), (b"null", None)]
-    assert [pair async for pair in names.scan(b"b", b"c", fresh=True)] == [(b"b", "B")]
+    assert [pair async for pair in names.scan(KeyRange(start=b"b", end=b"c"), fresh=True)] == [(b"b", "B")]
     assert [key async for key, _ in names.scan(reverse=True, limit=1)] == [b"null"]
     assert await names.get([b"null", b"b"], fresh=True) == [None, "B"]
     await names.delete(b"b")
