@@ -155,7 +155,9 @@ class Calls:
 
     def _running_loop(self) -> asyncio.AbstractEventLoop:
         if self._loop is None:
-            raise InvalidOperationError("the client is not open; use it in `with waltz.blocking.connect(...)`")
+            raise InvalidOperationError(
+                "the client is not open; use it in `with waltz.blocking.connect(...) as client:`, or call client.open()"
+            )
         if self._closed:
             raise ClientClosedError
         return self._loop

@@ -29,7 +29,7 @@ class PlainClient(Calls):
         self._client = client
 
     def open(self) -> Self:
-        """What ``with`` does at first.
+        """What ``with`` does at first. Whoever calls it calls :meth:`close` at the end.
 
         Raises as ``open`` of the asynchronous client, ``InvalidOperationError`` when it was opened before.
         """
@@ -54,28 +54,34 @@ class PlainClient(Calls):
         self.close()
 
     @property
+    def _opened(self) -> plain.Client:
+        """The asynchronous client; raises ``InvalidOperationError`` before it is opened, and ``ClientClosedError``."""
+        self._running_loop()
+        return self._client
+
+    @property
     def client_id(self) -> int:
         """Id of this client in the cluster."""
-        return self._client.client_id
+        return self._opened.client_id
 
     @property
     def cluster_name(self) -> str:
         """Name of the cluster."""
-        return self._client.cluster_name
+        return self._opened.cluster_name
 
     @property
     def metrics(self) -> Registry:
         """What the client counts; see :mod:`waltz.telemetry`. May be read by any thread."""
-        return self._client.metrics
+        return self._opened.metrics
 
     @property
     def partition_count(self) -> int:
         """Number of partitions of the cluster."""
-        return self._client.partition_count
+        return self._opened.partition_count
 
     def partition_for(self, key: object) -> int:
         """The partition that a key belongs to."""
-        return self._client.partition_for(key)
+        return self._opened.partition_for(key)
 
     def append(
         self,
@@ -148,11 +154,11 @@ class PlainClient(Calls):
 
     def feed(self, partition_id: int, *, after: int, until: int | None = None) -> TransactionFeed:
         """The transactions with an id above ``after`` (up to ``until``), one by one, and those to come."""
-        return TransactionFeed(self, self.run(self._opened(partition_id, after, until)))
+        return TransactionFeed(self, self.run(self._feed_of(partition_id, after, until)))
 
     def feed_batches(self, partition_id: int, *, after: int, until: int | None = None) -> BatchFeed:
         """The same in lists, as many at a time as came together."""
-        return BatchFeed(self, self.run(self._opened(partition_id, after, until)))
+        return BatchFeed(self, self.run(self._feed_of(partition_id, after, until)))
 
     def feed_all(
         self,
@@ -232,5 +238,5 @@ class PlainClient(Calls):
             if not self._closed:
                 self.run(exclusive.__aexit__(None, None, None))
 
-    async def _opened(self, partition_id: int, after: int, until: int | None) -> Feed:
+    async def _feed_of(self, partition_id: int, after: int, until: int | None) -> Feed:
         return self._client.feed_batches(partition_id, after=after, until=until)

@@ -238,7 +238,7 @@ class WaltzClient:
             if self._closed:
                 raise ClientClosedError
             if not 0 <= partition_id < len(partitions):
-                raise PartitionNotFoundError(partition_id)
+                raise PartitionNotFoundError(partition_id, len(partitions))
         except Exception as error:
             await tell_failure(submission, error)
             raise
@@ -296,7 +296,7 @@ class WaltzClient:
     def client_high_water_mark(self, partition_id: int) -> int:
         """Id of the last transaction that this client has applied; raises :class:`PartitionNotFoundError`."""
         if not 0 <= partition_id < self.partition_count:
-            raise PartitionNotFoundError(partition_id)
+            raise PartitionNotFoundError(partition_id, self.partition_count)
         return self._engine.partitions[partition_id].feed.applied
 
     async def high_water_mark(

@@ -67,8 +67,13 @@ class PartitionNotFoundError(ClientError):
         ```
     """
 
-    def __init__(self, partition_id: int) -> None:
-        super().__init__(f"partition not found: partitionId={partition_id}")
+    def __init__(self, partition_id: int, partition_count: int | None = None) -> None:
+        """``partition_count`` is the number of partitions of the cluster, where that is the reason."""
+        message = f"partition not found: partitionId={partition_id}"
+        if partition_count is not None:
+            known = "partition 0" if partition_count == 1 else f"partitions 0 to {partition_count - 1}"
+            message = f"{message}; the cluster has {known}"
+        super().__init__(message)
         self.partition_id = partition_id
 
 

@@ -1,6 +1,7 @@
 """The blocking client: many threads, one loop."""
 
 import dataclasses
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -104,3 +105,28 @@ def test_marks_and_positions_are_those_of_the_asynchronous_face(driver: MockDriv
         with pytest.raises(waltz.ClientAheadError):
             client.append(0, b"x", high_water_mark=7)
         assert other.high_water_mark(0) == 4
+
+
+def test_outside_of_with(driver: MockDriver) -> None:
+    client = waltz.blocking.connect(driver)
+    calls: list[Callable[[], object]] = [
+        lambda: client.partition_for("alice"),
+        lambda: client.partition_count,
+        lambda: client.client_id,
+        lambda: client.cluster_name,
+        lambda: client.metrics,
+        lambda: client.append(0, b"a"),
+    ]
+    text = r"not open; use it in `with waltz.blocking.connect\(...\) as client:`, or call client.open\(\)"
+    for call in calls:
+        with pytest.raises(waltz.InvalidOperationError, match=text):
+            call()
+    assert client.open() is client
+    for call in calls:
+        call()
+    client.close()
+    client.close()
+    for call in calls:
+        with pytest.raises(waltz.ClientClosedError):
+            call()
+    assert background_threads() == 0

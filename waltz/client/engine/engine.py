@@ -198,7 +198,7 @@ class Engine:
             raise ClientClosedError
         partitions = self._stream.partitions
         if not 0 <= partition_id < len(partitions):
-            raise PartitionNotFoundError(partition_id)
+            raise PartitionNotFoundError(partition_id, len(partitions))
         return partitions[partition_id]
 
     async def set_partitions(
@@ -218,7 +218,7 @@ class Engine:
         Raises ``PartitionNotFoundError``, ``DeadlineExceededError`` and ``ClientClosedError``.
         """
         if not 0 <= partition_id < len(self.partitions):
-            raise PartitionNotFoundError(partition_id)
+            raise PartitionNotFoundError(partition_id, len(self.partitions))
         if partition_id not in self._active:
             high_water_mark = await self.rpc.high_water_mark(partition_id)  # nobody else has to wait for that
 

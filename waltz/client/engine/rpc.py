@@ -132,7 +132,7 @@ class RpcClient:
         """
         check_integer(partition_id, "partition_id")
         if not 0 <= partition_id < len(self.partitions):
-            raise PartitionNotFoundError(partition_id)
+            raise PartitionNotFoundError(partition_id, len(self.partitions))
         if timeout_s is not None:
             check_seconds(timeout_s, "timeout_s")
         return await self.partitions[partition_id].high_water_mark(

@@ -673,7 +673,7 @@ class Client:
         engine = self._own_engine()
         check_integer(partition_id, "partition_id")
         if not 0 <= partition_id < len(engine.partitions):
-            raise PartitionNotFoundError(partition_id)
+            raise PartitionNotFoundError(partition_id, len(engine.partitions))
         check_integer(after, "after")
         if after < NO_TRANSACTION:
             raise ValueError(f"a feed begins after a transaction, or after -1 for the first one, not after {after}")

@@ -537,7 +537,7 @@ async def test_leaving_the_loop_closes_the_feed(driver: MockDriver) -> None:
         ({"write_locks": ["account"]}, TypeError, "must be a list of PartitionLocalLock"),
         ({"read_locks": None}, TypeError, "must be a list of PartitionLocalLock"),
         ({"append_locks": [None]}, TypeError, "must be a list of PartitionLocalLock"),
-        ({"partition_id": 2}, waltz.PartitionNotFoundError, "partitionId=2"),
+        ({"partition_id": 2}, waltz.PartitionNotFoundError, "partitionId=2; the cluster has partitions 0 to 1$"),
         ({"partition_id": -1}, waltz.PartitionNotFoundError, "partitionId=-1"),
         ({"data": bytes(33 << 20)}, waltz.TransactionTooLargeError, "maxTransactionSize"),
         ({"write_locks": [LOCK] * 10_001}, waltz.TransactionTooLargeError, "10001 locks; client.maxLocksPerTransac"),
