@@ -215,7 +215,9 @@ def test_partitions_move_to_the_server_that_prefers_them(cluster: LocalCluster) 
     for server in (old, ours):
         done("server", "add-preferred-partition", "-s", server, "-p", "0-3")
         until_owned(cluster, {server})
-        assert done("server", "remove-preferred-partition", "-s", server, "-p", "0-3").endswith(f" from {server}\n")
+        assert done("server", "remove-preferred-partition", "-s", server, "-p", "0-3").endswith(
+            f" removed from the preferences of {server}\n"
+        )
     until_owned(cluster, {ours, old})
     assert failed("server", "add-preferred-partition", "-s", ours, "-p", "4").endswith("the cluster has 4 (0 to 3)")
     assert "there is no server localhost:1 in" in failed(
@@ -315,7 +317,7 @@ def test_programs_read_what_other_commands_print(cluster: LocalCluster) -> None:
     node, directory = cluster.layout.storages[0], str(cluster.layout.cli_config_path.parent)
     admin = f"localhost:{node.admin_port}"
     until(cluster, lambda: printed("cluster", "verify")["failures"] == [])
-    assert printed("cluster", "verify", "-p", "2")["checks"] == 7
+    assert printed("cluster", "verify", "-p", "2")["checks"] == 10
     storages = {each.connect_string: True for each in cluster.layout.storages}
     reached = printed("cluster", "check-connectivity")
     assert reached == {each.connect_string: storages for each in cluster.layout.servers}
@@ -388,7 +390,9 @@ def test_without_permission(cluster: LocalCluster, tmp_path: Path) -> None:
     assert run("status", "--exit-code", "-c", str(path), "-t", "2").returncode == 1
     assert "could not be joined within 2 s" in failed("append", "-p", "0", "text", "-t", "2", "-c", str(path))
     server = cluster.layout.servers[0].connect_string
-    assert "were not added to" in failed("server", "add-preferred-partition", "-s", server, "-p", "0", "-c", str(path))
+    assert "partition 0 was not added to" in failed(
+        "server", "add-preferred-partition", "-s", server, "-p", "0", "-c", str(path)
+    )
 
 
 def test_an_operator_is_asked_before_something_is_destroyed(cluster: LocalCluster) -> None:
@@ -420,7 +424,10 @@ def test_dead_nodes_are_named_and_the_rest_goes_on(cluster: LocalCluster) -> Non
     cluster.kill(old)
     # It does not answer, and a moment later it is no server of the cluster any more.
     said = failed("server", "add-preferred-partition", "-s", old.connect_string, "-p", "0")
-    assert f"were not added to {old.connect_string}" in said or f"there is no server {old.connect_string}" in said
+    assert (
+        f"was not added to the preferences of {old.connect_string}" in said
+        or f"there is no server {old.connect_string}" in said
+    )
     until_owned(cluster, {ours.connect_string})
     done("append", "-p", "0", "behind")
     document = status()
@@ -429,11 +436,11 @@ def test_dead_nodes_are_named_and_the_rest_goes_on(cluster: LocalCluster) -> Non
     for partition in document["partitions"]:
         replicas = partition["replicas"]
         assert isinstance(replicas, list)
-        assert sorted(each["state"] for each in replicas) == ["current", "current", "away"]
+        assert sorted(each["state"] for each in replicas) == ["away", "current", "current"]
     result: Result = run("status", "--exit-code")
     assert result.returncode == 1
     assert f"2 of 3 current, {storage.connect_string} away" in result.stdout
-    assert result.stderr.endswith("Error: 4 of 4 partitions are not well\n")
+    assert result.stderr.endswith("Error: 4 of 4 partitions not well; 1 node not well\n")
     directory = cluster.layout.data_directory(storage)
     control = json.loads(done("disk", "dump-control-file", "-p", "3", str(directory / "waltz-storage.ctl"), "--json"))
     assert [each["is_assigned"] for each in control["partitions"]] == ["true"]

@@ -101,7 +101,9 @@ async def _status(options: argparse.Namespace, session: Session) -> None:
         state = await look(session, wanted, options.timeout, state)
     show(options, state.document(), lines_of(state, terminal_width()))
     if options.exit_code and (state.unwell or state.unwell_nodes):
-        raise WaltzError(_health(state))
+        told = [f"{state.unwell} of {counted(len(state.partitions), 'partition')} not well"] if state.unwell else []
+        told += [f"{counted(state.unwell_nodes, 'node')} not well"] if state.unwell_nodes else []
+        raise WaltzError("; ".join(told))
 
 
 async def _top(options: argparse.Namespace, session: Session) -> None:

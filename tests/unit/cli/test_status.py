@@ -99,7 +99,7 @@ async def test_the_exit_code_says_whether_all_is_well(capsys: pytest.CaptureFixt
         nodes.storages[0].status[1] = nodes.storages[1].status[1] = False
         await status._status(options("status", "--interval", "0", "-p", "0"), nodes.session)
         await status._status(options("status", "--interval", "0"), nodes.session)
-        with pytest.raises(WaltzError, match="2 partitions, 1 of them not well"):
+        with pytest.raises(WaltzError, match="^1 of 2 partitions not well$"):
             await status._status(options("status", "--exit-code", "--interval", "0"), nodes.session)
         with pytest.raises(WaltzError, match="there is no partition 2; the cluster has 2"):
             await status._status(options("status", "-p", "0-2"), nodes.session)
