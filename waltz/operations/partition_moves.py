@@ -98,7 +98,7 @@ def plan_drain(now: Ownership, server_id: int) -> list[PreferenceChange]:
     others = {server.server_id: set(server.preferred_partitions) for server in now.servers}
     preferred_here = others.pop(server_id)
     if not others:
-        raise WaltzError(f"server {server_id} is the only one: nobody could take its partitions")
+        raise WaltzError("this server is the only one: nobody could take its partitions")
     owners = now.owners()
     changes = []
     for other, preferred in sorted(others.items()):

@@ -4,7 +4,7 @@ Every round is planned from the present state of the cluster, so a further run f
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from waltz.client.engine.rpc import RpcClient
@@ -41,10 +41,10 @@ class PartitionPlan(NamedTuple):
 
     def lines(self) -> list[str]:
         """The plan for people: a line for each change, and for each move."""
-        names = {server.server_id: str(server.endpoint) for server in self.ownership.servers}
+        names = names_of(self.ownership)
         return [
             *(describe_change(change, names) for change in self.changes),
-            *(describe_move(move, "moves") for move in self.moves),
+            *(describe_move(move, "moves", names) for move in self.moves),
         ]
 
 
@@ -137,7 +137,7 @@ async def _make(
         raise WaltzError(f"server {change.server_id} is gone; run it again, to plan without it")
     call = rpc.add_preferred_partitions if change.add else rpc.remove_preferred_partitions
     if not await call(endpoint, change.partition_ids):
-        raise WaltzError(f"server {change.server_id} ({endpoint}) refused; run it again")
+        raise WaltzError(f"server {endpoint} refused; run it again")
     leaving = [move.partition_id for move in moves_between(before, before.after([change]))]
     loop = asyncio.get_running_loop()
     began_s = loop.time()
@@ -153,17 +153,26 @@ async def _make(
                 await asyncio.sleep(LOOK_AGAIN_S)
     except TimeoutError:
         raise WaltzError(
-            f"server {change.server_id} ({endpoint}) has agreed, but within {timeout_s:g} s the cluster has not "
+            f"server {endpoint} has agreed, but within {timeout_s:g} s the cluster has not "
             "followed; see waltz status, and run it again"
         ) from None
     await read_committed_marks(cluster, [move.partition_id for move in moves], deadline_s=began_s + timeout_s)
     for move in moves:
-        report(f"{describe_move(move, 'has moved')}; served again after {loop.time() - began_s:.2f} s")
+        report(
+            f"{describe_move(move, 'has moved', names_of(before))}; served again after {loop.time() - began_s:.2f} s"
+        )
     return moves
 
 
-def describe_move(move: PartitionMove, verb: str) -> str:
-    """The move as a sentence."""
-    source = "no server" if move.source is None else f"server {move.source}"
-    target = "no server" if move.target is None else f"server {move.target}"
+def names_of(ownership: Ownership) -> dict[int, str]:
+    """The servers by id, under the names that people know."""
+    return {server.server_id: str(server.endpoint) for server in ownership.servers}
+
+
+def describe_move(move: PartitionMove, verb: str, names: Mapping[int, str]) -> str:
+    """The move as a sentence; ``names`` are the endpoints of the servers by id."""
+    source, target = (
+        "no server" if server_id is None else f"server {names.get(server_id, server_id)}"
+        for server_id in (move.source, move.target)
+    )
     return f"partition {move.partition_id} {verb} from {source} to {target}"

@@ -91,7 +91,7 @@ async def test_drained_and_balanced_again(monkeypatch: pytest.MonkeyPatch, capsy
         assert capsys.readouterr().out.splitlines() == [
             f"server {nodes.servers[1].endpoint} prefers partition 1",
             f"server {nodes.servers[1].endpoint} prefers partition 0",
-            "partition 0 moves from server 1 to server 2",
+            f"partition 0 moves from server {nodes.servers[0].endpoint} to server {nodes.servers[1].endpoint}",
         ]
         assert await owners(nodes) == {0: 1, 1: 2}
         with pytest.raises(WaltzError, match="give --yes"):
@@ -132,7 +132,7 @@ async def test_the_only_server_is_not_drained() -> None:
         assert len(await read_server_descriptors(nodes.zookeeper, nodes.session.root)) == 1
         stored = await read_partition_assignment(nodes.zookeeper, nodes.session.root)
         assert assign(0, stored, 2, ()).servers == {}
-        with pytest.raises(WaltzError, match="server 1 is the only one: nobody could take its partitions"):
+        with pytest.raises(WaltzError, match="this server is the only one: nobody could take its partitions"):
             await server._drain(options("server", "drain", "-s", str(nodes.servers[0].endpoint)), nodes.session)
 
 
