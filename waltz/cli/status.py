@@ -199,7 +199,8 @@ def _storage(storage: SurveyedStorage) -> str:
     if not storage.answers:
         return "no answer"
     online = f"{storage.online} of {counted(storage.assigned, 'partition')} online"
-    return "; ".join([online, *(each.text for each in storage.ailments or ())])
+    told = ["health not told"] if storage.ailments is None else [each.text for each in storage.ailments]
+    return "; ".join([online, *told])
 
 
 COLUMNS = ("PARTITION", "OWNER", "GENERATION", "SESSION", "WRITE SESSION", "LAST ID", "PER S", "REPLICAS", "HEALTH")

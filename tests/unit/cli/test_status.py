@@ -64,6 +64,16 @@ def test_everything_is_on_it() -> None:
     assert "2 - - - - - - 0 of 0 current no replica" in text
 
 
+def test_a_storage_of_the_original_tells_nothing_of_its_health() -> None:
+    state = cluster([partition(0)])
+    storages = (SurveyedStorage("a:1", True, 4, 4), SurveyedStorage("b:1", True, 4, 4, ailments=()))
+    lines = status.lines_of(state._replace(storages=storages), None)
+    assert [line for line in lines if "online" in line] == [
+        "a:1      4 of 4 partitions online; health not told",
+        "b:1      4 of 4 partitions online",
+    ]
+
+
 def test_a_narrow_terminal_leaves_out_what_is_needed_least() -> None:
     def names(width: int | None) -> list[str]:
         return next(line for line in status.lines_of(cluster([partition(0)]), width) if line.startswith("PART")).split()
