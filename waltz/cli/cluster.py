@@ -209,9 +209,9 @@ def failure_lines(state: ClusterState) -> list[str]:
         for partition in state.partitions:
             for reason in partition.reasons.get(problem.check or "", ()):
                 reasons.setdefault(reason, []).append(partition.partition_id)
-        everywhere = max(map(len, reasons.values()), default=0)
+        concerned = {partition_id for partition_ids in reasons.values() for partition_id in partition_ids}
         for reason, partition_ids in list(reasons.items())[:MAX_REASONS]:
-            of = "" if len(partition_ids) == everywhere else f"{named_partitions(partition_ids)}: "
+            of = "" if len(partition_ids) == len(concerned) else f"{named_partitions(partition_ids)}: "
             lines.append(f"  {of}{reason}")
         if len(reasons) > MAX_REASONS:
             lines.append(f"  and {len(reasons) - MAX_REASONS} more: --json has them all")

@@ -161,8 +161,8 @@ def lines_of(state: ClusterState, width: int | None, height: int | None = None) 
     ]
     nodes = table(("SERVER", "ID", "PROTOCOL", "PARTITIONS", "PREFERRED"), servers, width)
     nodes += ["", *table(("STORAGE", "STATE"), [(each.storage, _storage(each)) for each in state.storages], width), ""]
-    partitions = sorted(state.partitions, key=lambda each: (not each.problems, each.partition_id))
     silent = silent_storages(state)
+    partitions = sorted(state.partitions, key=lambda each: (_rank(each), each.partition_id))
     rows = [_row(each, endpoints, silent) for each in partitions]
     problems = _problem_lines(state)
     left_out = 0
@@ -220,6 +220,13 @@ def _partition_table(rows: list[tuple[object, ...]], width: int | None) -> list[
         if width is None or max(map(len, lines)) <= width:
             return lines
     return table(names, rows, width)
+
+
+def _rank(partition: SurveyedPartition) -> int:
+    """Partitions in trouble come before others that are not well, and these before those that are."""
+    if not partition.problems:
+        return 2
+    return 0 if any(WORDS[name].severity == CRITICAL for name in partition.problems) else 1
 
 
 def _row(partition: SurveyedPartition, endpoints: Mapping[int, str], silent: Set[str]) -> tuple[object, ...]:

@@ -7,6 +7,8 @@ import logging
 import pytest
 
 from tests.unit.cli.test_server_metrics import server_registry
+from tests.unit.console.fakes import cluster as fake_cluster
+from tests.unit.console.fakes import in_trouble
 from tests.unit.operations.survey.nodes import ORIGINAL, OURS, ROOT, STORAGES, Nodes, prefer, running
 from waltz.cli import cluster
 from waltz.cli.main import parser
@@ -75,6 +77,17 @@ async def test_a_cluster_that_passes(capsys: pytest.CaptureFixture[str]) -> None
         assert capsys.readouterr().out == f"Passed: all {2 * len(Check) + 3} checks\n"
         await verify(nodes, "-p", "1", "--exit-code")
         assert capsys.readouterr().out == f"Passed: all {len(Check) + 3} checks\n"
+
+
+def test_a_reason_that_not_all_have_names_its_partitions() -> None:
+    lines = cluster.failure_lines(in_trouble(fake_cluster(30, servers=2, storages=5)))
+    begin = lines.index(
+        "17 partitions have replicas without full part in their store session (2-4,7-9,12-14,18-19,22-24,27-29): "
+        "REPLICA_RECOVERY_STATUS failed"
+    )
+    dead = "storage storage-5.example:55280"
+    assert lines[begin + 1] == f"  partitions 2, 9, 23: {dead} was left in session 41; session 42 is the present one"
+    assert f"  {dead}: " not in "".join(lines)
 
 
 async def test_disabled_partitions_of_the_original_are_a_warning(capsys: pytest.CaptureFixture[str]) -> None:

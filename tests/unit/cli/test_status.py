@@ -74,6 +74,13 @@ def test_a_storage_of_the_original_tells_nothing_of_its_health() -> None:
     ]
 
 
+def test_partitions_in_trouble_come_before_others_that_are_not_well() -> None:
+    trouble = partition(2)._replace(problems=("PARTITION_QUORUM_STATUS",))
+    lines = status.lines_of(cluster([partition(0), partition(1, well=False), trouble]), None)
+    begin = next(number for number, line in enumerate(lines) if line.startswith("PARTITION"))
+    assert [line.split()[0] for line in lines[begin + 1 :]] == ["2", "1", "0"]
+
+
 def test_a_narrow_terminal_leaves_out_what_is_needed_least() -> None:
     def names(width: int | None) -> list[str]:
         return next(line for line in status.lines_of(cluster([partition(0)]), width) if line.startswith("PART")).split()
