@@ -83,6 +83,10 @@ class Checker:
         self.submitted.append(submitted)
         return submitted
 
+    def unavailable(self, partition_id: int, why: str) -> None:
+        """A partition takes no appends at a moment at which it has to."""
+        self._fail(f"partition {partition_id} takes no appends, {why}")
+
     def attempted(self, submitted: Submitted, attempt: Attempt, applied: int, together: int = 1) -> None:
         """``execute`` was called; ``applied`` is the last transaction that the application has applied.
 

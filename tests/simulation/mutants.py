@@ -501,6 +501,14 @@ MUTANTS: dict[str, Mutant] = {
         liveness.follow_the_cluster_no_more,
         ("disconnect-zookeeper", "expire-session"),
     ),
+    "L7-given-up-without-asking": Mutant(
+        "a session that commits is given up for a set of replicas of which no quorum answers",
+        10,
+        0,
+        liveness.give_up_without_asking,
+        ("replace-dead",),
+        {**_ONE_QUIET_PARTITION, "storages": 4},
+    ),
     "left-behind-by-the-owner": Mutant(
         "a client that is leaving a partition does not follow it to its next owner",
         20,

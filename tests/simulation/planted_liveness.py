@@ -17,6 +17,7 @@ from waltz.server.requests.appends import AppendCall
 from waltz.server.requests.connection import ClientConnection
 from waltz.server.requests.link import ClientLink
 from waltz.server.requests.pending import Pending
+from waltz.server.store.log.replica_change import Answers, ReplicaChange
 from waltz.server.store.replica.replica import Replica, ReplicaStalledError
 from waltz.storage.remote.owed_answers import OwedAnswers
 
@@ -151,6 +152,22 @@ def conflicts_forgotten_with_the_session() -> Iterator[None]:
         sequencer._commits = [(_NEVER, pending) for _, pending in sequencer._commits]
 
     with mock.patch.object(Sequencer, "session_ended", wait_for_nothing):
+        yield
+
+
+@contextlib.contextmanager
+def give_up_without_asking() -> Iterator[None]:
+    """L7: a session that commits is given up for a set of replicas of which no quorum answers."""
+
+    async def believe(change: ReplicaChange, session_id: int, present: object, assigned: object) -> Answers:
+        return Answers(True, {})
+
+    async def obey(
+        change: ReplicaChange, session_id: int, listed: frozenset[str], assigned: frozenset[str]
+    ) -> frozenset[str]:
+        return assigned
+
+    with mock.patch.multiple(ReplicaChange, can_take_over=believe, choose=obey):
         yield
 
 

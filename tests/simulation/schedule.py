@@ -16,6 +16,7 @@ from tests.simulation import (
     line_faults,
     progress_courses,
     recovery_course,
+    replacement_course,
 )
 from tests.simulation.target import Fault, Target
 
@@ -109,6 +110,7 @@ TARGETED_FAULTS: dict[str, tuple[int, Callable[[Target, Fault], Coroutine[Any, A
     "roll-back-disk-within-session": (1, disk_courses.roll_back_disk_within_session),
     "exchange-disks": (1, disk_courses.exchange_disks),
     "recover-partition": (1, recovery_course.recover_partition),
+    "replace-dead": (1, replacement_course.replace_dead),
 }
 """Kinds that happen only where they are asked for: whole courses of events for one rule."""
 
