@@ -110,19 +110,21 @@ class MemoryZooKeeperServer:
         if client.closed or client.state is State.CONNECTED:
             return
         if client.session_id not in self._sessions:
-            client.end_session()
+            if client.state is not State.LOST:
+                client.end_session()
             client.begin_session()
         client.change_state(State.CONNECTED)
 
     def expire(self, client: "MemoryZooKeeper") -> None:
         """End the client's session and delete its ephemeral nodes.
 
-        A connected client learns it at once and gets a new session; a disconnected one learns it when it reconnects.
+        A connected client is told at once and gets a new session; a disconnected one finds out by its own clock.
         """
         was_connected = client.state is State.CONNECTED
         self.disconnect(client)
         if client.session_id is not None:
             self.end_session(client.session_id)
+            client.end_session()
         if was_connected:
             self.reconnect(client)
 

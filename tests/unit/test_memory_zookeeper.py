@@ -38,7 +38,7 @@ async def test_suspended_calls_wait_for_the_connection_until_their_deadline() ->
     await client.get("/")
 
 
-async def test_disconnected_client_learns_its_expiry_when_it_comes_back() -> None:
+async def test_disconnected_client_finds_out_that_its_session_has_expired() -> None:
     server = MemoryZooKeeperServer()
     client, other = await server.connect(), await server.connect()
     states: list[State] = []
@@ -48,8 +48,8 @@ async def test_disconnected_client_learns_its_expiry_when_it_comes_back() -> Non
     server.disconnect(client)
     server.expire(client)
     assert await other.exists("/a") is None
-    assert client.session_id == session_id
-    assert states == [State.SUSPENDED]
+    assert client.session_id is None
+    assert states == [State.SUSPENDED, State.LOST]
     server.reconnect(client)
     assert states == [State.SUSPENDED, State.LOST, State.CONNECTED]
     assert client.session_id != session_id

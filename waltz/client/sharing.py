@@ -101,6 +101,13 @@ class Membership:
             if self._stop_listening is not None:
                 self._stop_listening()
 
+    def check(self) -> None:
+        """Find out whether the session has ended by the clock; ``lost`` is called if so.
+
+        To be called before anything is handed out: a process that stood still has not been told yet.
+        """
+        _ = self._zookeeper.state
+
     def give_up(self, partition_id: int) -> None:
         """It turned out that a partition had become somebody else's: contend for it anew."""
         self.owned.discard(partition_id)
@@ -110,7 +117,7 @@ class Membership:
     def _state_changed(self, state: State) -> None:
         if state is State.LOST:
             owned, self.owned = self.owned, set()
-            self._doubtful.clear()
+            self._doubtful |= owned  # should the session have lived, their nodes are there still
             for partition_id in owned:
                 self._lost(partition_id)
             if owned:

@@ -9,7 +9,7 @@ from tests.memory_zookeeper import MemoryZooKeeper, MemoryZooKeeperServer
 from waltz.client import sharing
 from waltz.client.errors import PositionConflictError
 from waltz.client.sharing import Membership, fair_part
-from waltz.common.zk.client import ConnectionLossError, ZooKeeperError
+from waltz.common.zk.client import ConnectionLossError, State, ZooKeeperError
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -140,9 +140,21 @@ async def test_a_session_that_ends_takes_the_partitions_along(server: MemoryZooK
     server.disconnect(one.zookeeper)
     assert len(one.reading) == 2, "it may come back in time"
     server.expire(one.zookeeper)
+    assert not one.reading, "without a word of the ensemble"
     await shared_by([other], 4)
     server.reconnect(one.zookeeper)
     assert not one.reading
+    await shared_by([one, other], 4)
+
+
+async def test_a_session_that_counted_as_ended_and_turns_out_to_live(server: MemoryZooKeeperServer) -> None:
+    one, other = await joined(server, 4), await joined(server, 4)
+    await shared_by([one, other], 4)
+    session_id = one.zookeeper.session_id
+    one.zookeeper.change_state(State.LOST)
+    assert not one.reading
+    one.zookeeper.change_state(State.CONNECTED)
+    assert one.zookeeper.session_id == session_id, "and its nodes are there"
     await shared_by([one, other], 4)
 
 

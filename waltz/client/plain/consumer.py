@@ -191,6 +191,10 @@ class Consumer(MergedFeed):
         await self._begin_anew(self._store.take_conflicts())
         return await super().turn(consumer, timeout_s, count, whole=whole)
 
+    def _check_held(self) -> None:
+        if self._membership is not None:
+            self._membership.check()
+
     async def _begin(self, partition_ids: Sequence[int]) -> None:
         """Read these partitions from where they were, or for the first time."""
         positions = await self._store.load(self._cluster_key, partition_ids)

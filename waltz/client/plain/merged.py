@@ -264,6 +264,7 @@ class MergedFeed:
         return record
 
     async def _more(self, timeout_s: float | None) -> bool:
+        self._check_held()
         if not length_hint(self._rest):
             self._rest = iter(await self.turn(asyncio.current_task(), timeout_s, TURN))
         return length_hint(self._rest) > 0
@@ -285,6 +286,7 @@ class MergedFeed:
         Raises ``ClientAheadError`` and ``ClientClosedError`` as :meth:`next_batch`.
         """
         check_loop(self._loop)
+        self._check_held()
         rest = self._not_taken() if whole else list(self._rest)
         self._done(consumer)
         if rest:
@@ -297,6 +299,7 @@ class MergedFeed:
                 raise ClientClosedError
             if self._failure is not None:
                 raise self._failure
+            self._check_held()
             if self._ready:
                 turn = self._ready.popleft()
                 if turn.feed.partition_id in self._paused:
@@ -313,6 +316,9 @@ class MergedFeed:
             left_s = None if deadline_s is None else max(deadline_s - self._loop.time(), 0.0)
             if not await self._changed.wait(left_s):
                 return []
+
+    def _check_held(self) -> None:
+        """Drop the partitions that may be others' by now, before anything is handed out."""
 
     def _not_taken(self) -> list[Record]:
         if self._given is None:

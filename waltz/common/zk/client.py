@@ -76,7 +76,8 @@ class State(enum.Enum):
     SUSPENDED = "suspended"
     """The connection is lost; the session may or may not be alive."""
     LOST = "lost"
-    """The session has ended (expired or closed); ephemeral nodes are gone."""
+    """The session has ended (expired or closed), or the ensemble may have ended it: nothing was heard of it for the
+    session time-out. Ephemeral nodes are gone or going; should the session turn out to live, it is connected again."""
 
 
 Listener = Callable[[State], None]

@@ -5,12 +5,17 @@ them but the hop to the loop. A hop may come when the loop is closed already, at
 
 What kazoo does by itself and is relied on here: it reconnects for ever; after an expiry it asks for a new session; it
 fires and forgets every watch when the connection breaks.
+
+What it does not do: it tells that a session has ended only when it is connected again. So this face asks the ensemble
+something now and then, and says ``LOST`` itself when nothing was answered for the session time-out. Should the session
+turn out to have lived, ``CONNECTED`` follows with the same session.
 """
 
 import asyncio
 import contextlib
 import logging
 import threading
+import time
 from collections.abc import AsyncIterator, Callable
 from typing import Protocol, TypeVar
 
@@ -37,6 +42,7 @@ from waltz.common.zk.client import (
     ZooKeeperUnreachableError,
 )
 from waltz.common.zk.kazoo_log import KazooLog, quiet_logger
+from waltz.common.zk.session_clock import SessionClock
 
 logger = logging.getLogger(__name__)
 
@@ -136,8 +142,13 @@ class KazooZooKeeper:
 
     def __init__(self, connect_string: str, session_timeout_s: float, operation_timeout_s: float) -> None:
         self._loop = asyncio.get_running_loop()
+        self._session_timeout_s = session_timeout_s
         self._operation_timeout_s = operation_timeout_s
         self._state = State.LOST
+        self._kazoo_state = State.LOST
+        self._clock = SessionClock(session_timeout_s, time.monotonic())
+        self._look_timer: asyncio.TimerHandle | None = None
+        self._asking = False
         self._session_id: int | None = None
         self._connected = asyncio.Event()
         self._closed = False
@@ -186,10 +197,12 @@ class KazooZooKeeper:
 
     @property
     def state(self) -> State:
+        self._look_at_clock()
         return self._state
 
     @property
     def session_id(self) -> int | None:
+        self._look_at_clock()
         return self._session_id
 
     async def get(self, path: str, watch: Watch | None = None) -> tuple[bytes | None, Stat]:
@@ -272,6 +285,8 @@ class KazooZooKeeper:
         if self._closed:
             return True
         self._closed = True
+        if self._look_timer is not None:
+            self._look_timer.cancel()
         self._listeners.clear()
         self._state, self._session_id = State.LOST, None
         self._connected.set()  # whoever waits learns that there is nothing to wait for
@@ -311,7 +326,56 @@ class KazooZooKeeper:
     def _kazoo_state_changed(self, kazoo_state: str) -> None:
         """In kazoo's connection thread, and before anything of the new session can be answered."""
         client_id: tuple[int, bytes] | None = self._client.client_id
-        self.hop(self._state_changed, _STATES[kazoo_state], None if client_id is None else client_id[0])
+        session_id = None if client_id is None else client_id[0]
+        self.hop(self._kazoo_says, _STATES[kazoo_state], session_id, time.monotonic())
+
+    def _kazoo_says(self, state: State, session_id: int | None, said_s: float) -> None:
+        self._kazoo_state = state
+        if state is State.CONNECTED:
+            self._clock = SessionClock(self._session_timeout_s, said_s)
+            self._look_soon()
+        if state is self._state or (state is State.SUSPENDED and self._state is State.LOST):
+            return  # it was lost by the clock
+        self._state_changed(state, session_id)
+
+    # The end of a session by one's own clock
+
+    def _look_soon(self) -> None:
+        if self._look_timer is not None:
+            self._look_timer.cancel()
+        self._look_timer = self._loop.call_later(self._clock.next_look_s(time.monotonic()), self._look)
+
+    def _look(self) -> None:
+        self._look_timer = None
+        self._look_at_clock()
+        now_s = time.monotonic()
+        if not self._asking and self._kazoo_state is State.CONNECTED and self._clock.is_to_ask(now_s):
+            self._ask(now_s)
+        self._look_soon()
+
+    def _look_at_clock(self) -> None:
+        """Also whenever somebody asks for the state: a process that stood still finds out before it acts on it."""
+        if self._state is not State.LOST and not self._closed and self._clock.is_over(time.monotonic()):
+            logger.warning("ZooKeeper: nothing was heard of it for %g s, the session time-out", self._session_timeout_s)
+            self._state_changed(State.LOST, None)
+
+    def _ask(self, now_s: float) -> None:
+        self._clock.asked(now_s)
+        self._asking = True
+        result = self._client.exists_async("/")
+        result.rawlink(lambda result: self.hop(self._answered, result, now_s))
+
+    def _answered(self, result: _AsyncResult[object], sent_s: float) -> None:
+        self._asking = False
+        try:
+            result.get_nowait()
+        except kazoo_errors.KazooException:
+            return
+        self._clock.answered(sent_s)
+        client_id: tuple[int, bytes] | None = self._client.client_id
+        alive = self._kazoo_state is State.CONNECTED and not self._clock.is_over(time.monotonic())
+        if self._state is State.LOST and alive and client_id is not None:
+            self._state_changed(State.CONNECTED, client_id[0])
 
     def _state_changed(self, state: State, session_id: int | None) -> None:
         if self._closed:
@@ -364,10 +428,13 @@ class KazooZooKeeper:
             future: asyncio.Future[object] = self._loop.create_future()
             self._outstanding.add(future)
             try:
+                sent_s = time.monotonic()
                 result = submit()
                 result.rawlink(lambda _: self.hop(_wake, future))
                 await future
-                return result.get_nowait()
+                answer = result.get_nowait()
+                self._clock.answered(sent_s)
+                return answer
             except kazoo_errors.KazooException as error:
                 raise _translated(operation, path, error) from None
             finally:

@@ -9,14 +9,15 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
-from waltz.common.ids import NO_TRANSACTION
+from waltz.common.ids import LONG_MIN, NO_TRANSACTION
 from waltz.common.tasks import owned
+from waltz.common.wire.client_server import HighWaterMarkRequest, HighWaterMarkResponse
 from waltz.common.wire.confirmed_marks import ConfirmedMarkRequest, ConfirmedMarkResponse, ConfirmedMarkStatus
 from waltz.server.requests.link import ClientLink
 
 logger = logging.getLogger(__name__)
 
-_Question = tuple[ClientLink, ConfirmedMarkRequest]
+_Question = tuple[ClientLink, ConfirmedMarkRequest | HighWaterMarkRequest]
 
 
 class ConfirmedMarks:
@@ -34,8 +35,8 @@ class ConfirmedMarks:
         self._questions: list[_Question] = []
         self._rounds: asyncio.Task[None] | None = None
 
-    def ask(self, link: ClientLink, request: ConfirmedMarkRequest) -> None:
-        """Answer with a mark from after this moment, or that there is none."""
+    def ask(self, link: ClientLink, request: ConfirmedMarkRequest | HighWaterMarkRequest) -> None:
+        """Answer with a mark from after this moment, or that there is none; who asks for any mark gets such a one."""
         if len(self._questions) >= self._max_waiting:
             _refuse([(link, request)], ConfirmedMarkStatus.NOT_CONFIRMED)
             return
@@ -64,8 +65,8 @@ class ConfirmedMarks:
                 if mark is None:
                     _refuse(questions, ConfirmedMarkStatus.NOT_CONFIRMED)
                 else:
-                    for link, request in questions:
-                        link.send(ConfirmedMarkResponse(request.req_id, ConfirmedMarkStatus.OK, mark))
+                    for question in questions:
+                        _tell(question, ConfirmedMarkStatus.OK, mark)
                 questions = []
         finally:
             _refuse(questions, ConfirmedMarkStatus.NOT_READY)
@@ -80,5 +81,13 @@ def refuse_confirmed_mark(link: ClientLink, request: ConfirmedMarkRequest) -> No
 
 
 def _refuse(questions: list[_Question], status: ConfirmedMarkStatus) -> None:
-    for link, request in questions:
-        link.send(ConfirmedMarkResponse(request.req_id, status, NO_TRANSACTION))
+    for question in questions:
+        _tell(question, status, None)
+
+
+def _tell(question: _Question, status: ConfirmedMarkStatus, mark: int | None) -> None:
+    link, request = question
+    if isinstance(request, ConfirmedMarkRequest):
+        link.send(ConfirmedMarkResponse(request.req_id, status, NO_TRANSACTION if mark is None else mark))
+    else:
+        link.send(HighWaterMarkResponse(request.req_id, LONG_MIN if mark is None else mark))

@@ -117,6 +117,9 @@ class ServerPartition:
         self._draining = False
         self._drain_handle: asyncio.Handle | None = None
         self.closed = False
+        self.in_doubt = False
+        """Whether the server has lost its ZooKeeper session, so that another one may own the partition unheard of: then
+        no mark is told without a confirmation."""
         self._memory = memory.account(APPENDS_DIVISOR)
         self._mounts = Deadlines(options.answer_timeout_s, self._expire)
         self._questions = Deadlines(options.answer_timeout_s, self._expire)
@@ -370,6 +373,9 @@ class ServerPartition:
         Not known is also a mark of a generation that is older than the one that the peer has heard of: another owner
         may have committed more between the two.
         """
+        if self.in_doubt:
+            self._confirmed_marks.ask(link, request)
+            return
         pending = Pending(link, request)
         self._answer(pending, self._sequencer.ask(pending))
         if not pending.answered:

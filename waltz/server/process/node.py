@@ -367,6 +367,8 @@ class WaltzServer:
     def _zookeeper_changed(self, state: State) -> None:
         if state is State.LOST:
             self._zookeeper_losses += 1
+        if state is not State.SUSPENDED and self._service is not None:
+            self._service.set_in_doubt(state is State.LOST)
         if state is State.CONNECTED:
             self._zookeeper_away_since_s = None
         elif self._zookeeper_away_since_s is None:

@@ -106,6 +106,7 @@ class ServerService:
         self._preferred: tuple[int, ...] = ()
         self._preferred_lock = asyncio.Lock()
         self._by_key: dict[bytes, ServerPartition] = {}
+        self._in_doubt = False
         self._disabled: frozenset[int] = frozenset()
         self._taking_appends: dict[bytes, ServerPartition] = {}  # those of them that are not disabled
         self._link_numbers = itertools.count()
@@ -171,6 +172,15 @@ class ServerService:
             key: partition for key, partition in self._by_key.items() if partition.partition_id not in partition_ids
         }
 
+    def set_in_doubt(self, in_doubt: bool) -> None:
+        """Whether the partitions may be others' without a word, because the ZooKeeper session is lost.
+
+        Appends, feeds and reads go on: the storages see to it that only one server writes. But marks are confirmed.
+        """
+        self._in_doubt = in_doubt
+        for partition in self.partitions.values():
+            partition.in_doubt = in_doubt
+
     async def close(self) -> None:
         """Close all partitions and end what is under way. Clients are told "not ready" from now on."""
         self.closed = True
@@ -185,6 +195,7 @@ class ServerService:
     def _open(self, partition_id: int, generation: int) -> None:
         logger.info("opening partition %d, generation %d", partition_id, generation)
         partition = self._partition_factory(partition_id, generation)
+        partition.in_doubt = self._in_doubt
         self.partitions[partition_id] = partition
         self._by_key[_key(partition_id)] = partition
         if partition_id not in self._disabled:

@@ -16,7 +16,7 @@ from waltz.client.mock.nodes import MockNodes
 from waltz.client.options import ClientOptions
 from waltz.client.plain.consumer import Consumer
 from waltz.client.positions.interface import Move, PositionStore
-from waltz.common.zk.client import ConnectionLossError, Stat
+from waltz.common.zk.client import ConnectionLossError, Stat, State
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -592,3 +592,21 @@ async def test_closing_goes_on_when_it_is_given_up(driver: MockDriver) -> None:
         await consumer.aclose()
         assert closed.is_set()
         assert positions.stored == {0: 0}
+
+
+async def test_a_process_that_stood_still_hands_out_nothing_that_may_be_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was read before it stood still is at hand; the end of the session is found out by asking for the state."""
+    driver = MockDriver(1)
+    fill(driver, 100)
+    async with waltz.connect(driver) as client, client.consume(MemoryPositions(), share="mails") as consumer:
+        await shares_are([consumer], [1])
+        assert await consumer.poll(60) is not None
+        membership = consumer._membership
+        assert membership is not None
+        monkeypatch.setattr(membership, "check", lambda: membership._state_changed(State.LOST))
+        assert await consumer.poll(0) is None
+        monkeypatch.undo()
+        await shares_are([consumer], [1])
+        record = await consumer.poll(60)
+        assert record is not None
+        assert record.transaction_id == 0, "nothing was committed, so everything is done again"

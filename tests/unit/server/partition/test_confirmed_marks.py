@@ -6,7 +6,8 @@ from collections.abc import AsyncIterator
 import pytest
 
 from tests.unit.server.fakes import PartitionSetup, channel_of, new_link, req_id, take
-from waltz.common.ids import NO_TRANSACTION
+from waltz.common.ids import LONG_MIN, NO_TRANSACTION
+from waltz.common.wire.client_server import HighWaterMarkRequest, HighWaterMarkResponse
 from waltz.common.wire.confirmed_marks import ConfirmedMarkRequest, ConfirmedMarkResponse, ConfirmedMarkStatus
 from waltz.server.partition.confirmed_marks import ConfirmedMarks
 
@@ -135,3 +136,19 @@ async def test_a_partition_tells_what_its_log_confirms() -> None:
     setup.partition.ask_confirmed_mark(link, question(4))
     await setup.partition.close()
     assert take(link) == [told(4, NOT_READY)]
+
+
+async def test_a_server_in_doubt_tells_no_mark_without_a_confirmation() -> None:
+    setup, link = PartitionSetup(3), new_link(version=0)
+    setup.partition.start()
+    setup.log.open_session()
+    setup.partition.in_doubt = True
+    for number, is_owner in ((1, True), (2, False)):
+        setup.log.is_owner = is_owner
+        setup.partition.ask_high_water_mark(link, HighWaterMarkRequest(req_id(number)))
+        await settle()
+    assert take(link) == [HighWaterMarkResponse(req_id(1), 2), HighWaterMarkResponse(req_id(2), LONG_MIN)]
+    setup.partition.in_doubt = False
+    setup.partition.ask_high_water_mark(link, HighWaterMarkRequest(req_id(3)))
+    assert take(link) == [HighWaterMarkResponse(req_id(3), 2)]
+    await setup.partition.close()

@@ -283,6 +283,18 @@ async def test_a_short_absence_of_zookeeper_is_healthy(cluster: Cluster) -> None
     cluster.tree.reconnect(cluster.clients[-1])
 
 
+async def test_without_its_zookeeper_session_a_server_is_in_doubt(cluster: Cluster) -> None:
+    server = await cluster.server()
+    await until(lambda: server.partitions)
+    for _ in range(2):
+        cluster.tree.disconnect(cluster.clients[-1])
+        assert not any(partition.in_doubt for partition in server.partitions.values()), "it may come back in time"
+        cluster.tree.expire(cluster.clients[-1])
+        assert all(partition.in_doubt for partition in server.partitions.values())
+        cluster.tree.reconnect(cluster.clients[-1])
+        assert not any(partition.in_doubt for partition in server.partitions.values())
+
+
 async def test_http(cluster: Cluster) -> None:
     server = await cluster.server(server_jetty_port=0)
     assert server.http_port
