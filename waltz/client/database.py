@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from waltz.client.context import WaltzClientCallbacks
 from waltz.client.database_batches import MAX_BATCH, DatabaseBatches
 from waltz.client.databases import Connection, Database
-from waltz.client.errors import ClientClosedError
+from waltz.client.errors import ClientClosedError, OtherLogError
+from waltz.client.marks import Mark
 from waltz.client.transaction import Transaction
 
 logger = logging.getLogger(__name__)
@@ -79,6 +80,8 @@ class DatabaseCallbacks(WaltzClientCallbacks, Generic[C]):
         ``max_batch`` is 1. ``clock`` tells seconds. Raises ``ValueError`` when ``max_batch`` is less than 1.
         """
         self._database = database
+        self._standing: dict[int, Mark] = {}
+        """Marks whose transactions have not been compared with the log's."""
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix="waltz-database")
         one_by_one = type(self).apply_transaction is not DatabaseCallbacks.apply_transaction
         self._batches = DatabaseBatches(
@@ -136,15 +139,28 @@ class DatabaseCallbacks(WaltzClientCallbacks, Generic[C]):
     # The client's part
 
     async def client_high_water_mark(self, partition_id: int) -> int:
-        """The mark of the partition; it is set to -1 where there is none."""
+        """The mark of the partition; it is set to -1 where there is none.
+
+        Where it is known which transaction that is, it is one less: that transaction is fed once more, and compared.
+        """
         mark = await self._batches.read_mark(partition_id, self.on_error_getting_high_water_mark)
-        return mark.transaction_id
+        if not mark.request_id:
+            self._standing.pop(partition_id, None)
+            return mark.transaction_id
+        self._standing[partition_id] = mark
+        return mark.transaction_id - 1
 
     async def apply_transaction(self, transaction: Transaction) -> None:
         """Apply it here, and more with it that wait behind it, unless somebody else has applied it.
 
-        Raises :class:`StoredMarkError` when transactions before it are not applied in the database any more.
+        Raises :class:`StoredMarkError` when transactions before it are not applied in the database any more, and
+        ``OtherLogError`` when the last one that was is not of this log.
         """
+        mark = self._standing.get(transaction.partition_id)
+        if mark is not None:
+            if mark.transaction_id == transaction.transaction_id and mark.request_id != transaction.req_id:
+                raise OtherLogError(transaction.partition_id, transaction.transaction_id)
+            del self._standing[transaction.partition_id]
         batches = self._batches
         if batches.marks[transaction.partition_id] < transaction.transaction_id:
             batch = await transaction.batch(batches.count(transaction.partition_id))

@@ -114,6 +114,32 @@ class ClientAheadError(ClientError):
         self.partition_id = partition_id
 
 
+class OtherLogError(ClientError):
+    """The log has another transaction where the application has been: what it has applied is not of this log.
+
+    The log was put back from a backup, and has gone on since; or state of another cluster was copied here.
+
+    Examples:
+        ```python
+        (record,) = await client.feed_batches(0, after=-1, until=0).next_batch()
+        async with client.feed_batches(0, after=1).expect(record.req_id) as feed:
+            try:
+                await feed.next_batch()
+            except waltz.OtherLogError as error:
+                print("another transaction than", record.transaction_id, "is before the feed:", error)
+        ```
+    """
+
+    def __init__(self, partition_id: int, transaction_id: int) -> None:
+        super().__init__(
+            f"transaction {transaction_id} of partition {partition_id} is another one than the last that was applied "
+            "before: the log was put back from a backup, or this is state of another log. Put back a copy of the state "
+            "that is as old as the backup; or remove the state with its positions and marks, and read from the start"
+        )
+        self.partition_id = partition_id
+        self.transaction_id = transaction_id
+
+
 class PositionsError(ClientError):
     """The stored positions of a consumer cannot be used: they are damaged, of another cluster, or in use.
 

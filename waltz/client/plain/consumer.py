@@ -198,6 +198,7 @@ class Consumer(MergedFeed):
     async def _begin(self, partition_ids: Sequence[int]) -> None:
         """Read these partitions from where they were, or for the first time."""
         positions = await self._store.load(self._cluster_key, partition_ids)
+        request_ids = {each: self._store.request_id(each) for each in positions}
         missing = [each for each in partition_ids if each not in positions]
         if missing:
             first = {each: await self._first(each) for each in missing}
@@ -208,11 +209,13 @@ class Consumer(MergedFeed):
                 positions = await self._store.load(self._cluster_key, partition_ids)
                 if not positions.keys() >= set(partition_ids):
                     raise
+                request_ids = {each: self._store.request_id(each) for each in positions}
         if self.closed:
             return
         for partition_id in partition_ids:
             self._committed[partition_id] = positions[partition_id]
-            self.add(partition_id, positions[partition_id], None, self._share_bytes)
+            request_id = request_ids.get(partition_id, b"")
+            self.add(partition_id, positions[partition_id], None, self._share_bytes, request_id)
             self._reading[partition_id] = self._feeds[partition_id]
 
     async def _first(self, partition_id: int) -> int:
@@ -306,7 +309,9 @@ class Consumer(MergedFeed):
         if self._attempted:
             await self._learn()
         moves = {
-            feed.partition_id: Move(self._committed[feed.partition_id], position)
+            feed.partition_id: Move(
+                self._committed[feed.partition_id], position, self.request_id(feed.partition_id, position)
+            )
             for feed, position in done
             if self._reads(feed) and position > self._committed[feed.partition_id]
         }

@@ -19,9 +19,11 @@ from waltz.client.errors import (
     ClientClosedError,
     ConfirmedMarkNotSupportedError,
     InvalidOperationError,
+    OtherLogError,
 )
 from waltz.client.plain.reader import BulkReader, OpenEngine, Share, SingleReader
 from waltz.common.errors import DeadlineExceededError
+from waltz.common.ids import NO_TRANSACTION
 from waltz.common.records import Record
 
 _NEVER = 1 << 63
@@ -118,10 +120,25 @@ class Feed:
         self._open_engine = open_engine
         self._feeds = feeds
         self._loop = asyncio.get_running_loop()
+        self._share = share
         self._reader: BulkReader | SingleReader = BulkReader(engine, partition_id, after, share)
         self._rest: Iterator[Record] = iter(())
         self._reading: asyncio.Task[list[Record]] | None = None
+        self._expected = b""
+        self._ahead: list[Record] = []
         feeds.opened(self)
+
+    def expect(self, request_id: bytes) -> Self:
+        """Read only if the transaction that the feed begins after is the one of this request id; returns the feed.
+
+        To be called before anything is read. Reading raises ``OtherLogError`` where the log has another one there.
+        Without a transaction before it, or with an empty ``request_id``, there is nothing to be compared.
+        """
+        if request_id and self.position > NO_TRANSACTION:
+            assert isinstance(self._reader, BulkReader)
+            self._expected = request_id
+            self._reader = BulkReader(self._engine, self.partition_id, self.position - 1, self._share)
+        return self
 
     async def __aenter__(self) -> Self:
         return self
@@ -132,7 +149,7 @@ class Feed:
         await self.aclose()
 
     def __del__(self, warn: Callable[..., None] = warnings.warn) -> None:
-        if self._begun and not self.closed and not self._engine.closed and self._reader.next_id <= self._last_id:
+        if self._begun and not self.closed and not self._engine.closed and not self._at_end():
             warn(f"unclosed {self!r}", ResourceWarning, source=self)
 
     async def aclose(self) -> None:
@@ -154,9 +171,9 @@ class Feed:
         It is empty, too, when none came within ``timeout_s``; reading goes on meanwhile, so that any time is long
         enough in the end. Asking says that the consumer is done with those before: ``position`` moves up to them. May
         be given up (by cancelling) and called again. Raises ``ClientAheadError`` when the log ends before the
-        transaction that the feed begins after, ``DeadlineExceededError`` when servers fail for too long,
-        ``DataChecksumError``, ``ClientClosedError``, and ``InvalidOperationError`` on another event loop and while
-        somebody else waits for the next transactions of the feed.
+        transaction that the feed begins after, ``OtherLogError`` as :meth:`expect` says, ``DeadlineExceededError`` when
+        servers fail for too long, ``DataChecksumError``, ``ClientClosedError``, and ``InvalidOperationError`` on
+        another event loop and while somebody else waits for the next transactions of the feed.
         """
         return self.take(await self.fetch(present_consumer(), timeout_s))
 
@@ -237,33 +254,45 @@ class Feed:
     async def _read(self) -> list[Record]:
         if self.closed:
             raise ClientClosedError
-        if self._reader.next_id > self._last_id:
+        if self._at_end():
             return []
         await self.begin()
+        if self._at_end():
+            return []
+        records, self._ahead = self._ahead or await self._next_records(), []
+        beyond = records[-1][0] - self._last_id
+        return records[:-beyond] if beyond > 0 else records
+
+    def _at_end(self) -> bool:
+        return not self._ahead and self._reader.next_id > self._last_id
+
+    async def _next_records(self) -> list[Record]:
         try:
-            records = await self._reader.next_batch()
+            return await self._reader.next_batch()
         except BulkReadsNotSupportedError:
             if self.closed:
                 raise ClientClosedError from None
             assert isinstance(self._reader, BulkReader)
             share = self._reader.share
             self._reader = SingleReader(self.partition_id, self._reader.next_id - 1, self._open_engine, share)
-            records = await self._reader.next_batch()
-        beyond = records[-1][0] - self._last_id
-        return records[:-beyond] if beyond > 0 else records
+            return await self._reader.next_batch()
 
     async def begin(self) -> None:
         """Make sure that the log has the transaction that the feed begins after; raises as :meth:`next_batch`."""
         if self._begun:
             return
-        assert isinstance(self._reader, BulkReader)
         partition = await self._engine.join(self.partition_id)
         try:
             await confirm_mark(self._engine, self._open_engine, partition, self.position)
-        except ClientAheadError:
+            if isinstance(self._reader, BulkReader):
+                self._reader.partition = partition
+            if self._expected:
+                before, *self._ahead = await self._next_records()
+                if before.req_id != self._expected:
+                    raise OtherLogError(self.partition_id, self.position)
+        except (ClientAheadError, OtherLogError):
             await self.aclose()
             raise
-        self._reader.partition = partition
         self._begun = True
 
 

@@ -11,11 +11,12 @@ from typing import NamedTuple, Self
 
 from waltz.client.arguments import check_loop, check_seconds
 from waltz.client.engine.tasks import Signal
-from waltz.client.errors import ClientAheadError, ClientClosedError, PartitionNotFoundError
+from waltz.client.errors import ClientAheadError, ClientClosedError, OtherLogError, PartitionNotFoundError
 from waltz.client.options import ClientOptions
 from waltz.client.plain.feed import Feed
 from waltz.client.plain.reader import Share
 from waltz.common.errors import WaltzError
+from waltz.common.ids import NO_TRANSACTION
 from waltz.common.records import Record
 
 logger = logging.getLogger(__name__)
@@ -79,6 +80,7 @@ class MergedFeed:
         self._at_hand: _Turn | None = None
         self._rest: Iterator[Record] = iter(())
         self._given: tuple[Feed, list[Record]] | None = None
+        self._ends: dict[int, tuple[int, bytes]] = {}
         self._failure: BaseException | None = None
         self._endless = False
         self._changed = Signal()
@@ -87,13 +89,23 @@ class MergedFeed:
 
     # Which partitions
 
-    def add(self, partition_id: int, after: int, until: int | None = None, share: Share | None = None) -> None:
+    def add(
+        self,
+        partition_id: int,
+        after: int,
+        until: int | None = None,
+        share: Share | None = None,
+        request_id: bytes = b"",
+    ) -> None:
         """Begin to read a partition; ``share`` bounds what is read ahead of it, ``None`` as for a single feed.
+
+        Where a ``request_id`` is given, the transaction ``after`` has to be that one: else reading raises
+        ``OtherLogError``.
 
         Raises ``PartitionNotFoundError``, ``ClientClosedError``, ``ValueError`` for an ``after`` below -1, and
         ``TypeError`` for ids that are not integers.
         """
-        feed = self._open_feed(partition_id, after, until, share)
+        feed = self._open_feed(partition_id, after, until, share).expect(request_id)
         self._feeds[partition_id] = feed
         self._endless = self._endless or until is None
         self._read_on(feed)
@@ -175,6 +187,16 @@ class MergedFeed:
     def handed_out(self) -> Mapping[int, int]:
         """By partition, the id of the last transaction that the consumer was given; at first that before the first."""
         return {feed.partition_id: feed.handed_out for feed in self._all()}
+
+    def request_id(self, partition_id: int, transaction_id: int) -> bytes:
+        """That of a transaction which was handed out a short while ago; empty when it is not known any more."""
+        turns = [*self._ready, *self._held.values(), *([] if self._at_hand is None else [self._at_hand])]
+        for feed, records, _ in turns:
+            place = transaction_id - records[0][0]
+            if feed.partition_id == partition_id and 0 <= place < len(records):
+                return bytes(records[place].req_id)
+        last_id, request_id = self._ends.get(partition_id, (NO_TRANSACTION, b""))
+        return bytes(request_id) if last_id == transaction_id else b""
 
     def _all(self) -> list[Feed]:
         return [*self._feeds.values(), *self._leaving.values()]
@@ -334,6 +356,10 @@ class MergedFeed:
     def _put_back(self) -> None:
         """The turn is over: the rest of its batch waits for the next one, or the next batch is read."""
         turn, self._at_hand = self._at_hand, None
+        if turn is not None:
+            place = turn.feed.handed_out - turn.records[0][0]
+            if 0 <= place < len(turn.records):
+                self._ends[turn.feed.partition_id] = turn.records[place][:2]
         if turn is None or self.closed or self._feeds.get(turn.feed.partition_id) is not turn.feed:
             return
         if turn.offset < len(turn.records):
@@ -351,7 +377,7 @@ class MergedFeed:
             return
         try:
             records = feed.read_result()
-        except (ClientAheadError, ClientClosedError) as error:
+        except (ClientAheadError, ClientClosedError, OtherLogError) as error:
             self._failure = error
         except WaltzError as error:
             logger.warning("partition %d cannot be read at present, it is tried again: %s", partition_id, error)

@@ -49,6 +49,7 @@ async def _apply_partition(client: Client, batches: DatabaseBatches[C], partitio
     until = None if follow else await client.high_water_mark(partition_id)
     mark = await batches.read_mark(partition_id)
     async with client.library_feed(partition_id, after=mark.transaction_id, until=until) as feed:
+        feed.expect(mark.request_id)
         await feed.begin()  # also where nothing is to be read: the database may belong to another log
         while records := await feed.next_batch():
             entries: list[Entry] = [

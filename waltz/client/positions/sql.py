@@ -64,8 +64,10 @@ class _SqlPositions(PositionStore, Generic[C]):
         for partition_id in partition_ids:
             self._advanced.pop(partition_id, None)
             self._conflicts.discard(partition_id)
-        self._loaded = {partition_id: mark for partition_id, _, mark in rows if partition_id in partition_ids}
-        return {partition_id: mark.transaction_id for partition_id, mark in self._loaded.items()}
+            self._loaded.pop(partition_id, None)
+        loaded = {partition_id: mark for partition_id, _, mark in rows if partition_id in partition_ids}
+        self._loaded.update(loaded)
+        return {partition_id: mark.transaction_id for partition_id, mark in loaded.items()}
 
     def request_id(self, partition_id: int) -> bytes:
         return self._loaded[partition_id].request_id if partition_id in self._loaded else b""

@@ -9,7 +9,7 @@ from itertools import count
 from operator import itemgetter
 
 from waltz.client.errors import ClientClosedError
-from waltz.client.plain.client import Client
+from waltz.client.plain.feed import BatchFeed
 from waltz.common.records import Record
 from waltz.table.envelope import Envelope, announced_body_bytes
 from waltz.table.errors import CodecUnavailableError, TableError
@@ -25,9 +25,10 @@ _first = itemgetter(0)
 class Follower:
     """Reads the log of a partition from where the store ends, on the loop of its client."""
 
-    def __init__(self, client: Client, partition_id: int, store: Store, max_body_bytes: int) -> None:
-        self._client = client
-        self._partition_id = partition_id
+    def __init__(self, feed: BatchFeed, store: Store, max_body_bytes: int) -> None:
+        """``feed`` begins where the store ends."""
+        self._feed = feed
+        self._partition_id = feed.partition_id
         self._store = store
         self._max_body_bytes = max_body_bytes
         self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []
@@ -44,6 +45,7 @@ class Follower:
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
+        await self._feed.aclose()
 
     async def reached(self, transaction_id: int) -> None:
         """Return when the store holds the effect of that transaction.
@@ -62,7 +64,7 @@ class Follower:
         await future
 
     async def _follow(self) -> None:
-        async with self._client.library_feed(self._partition_id, after=self._store.progress.applied) as feed:
+        async with self._feed as feed:
             while True:
                 if self._store.removing:  # a page in turn with what comes
                     await self._apply(await feed.next_batch(timeout_s=0.0))
@@ -76,13 +78,18 @@ class Follower:
             if announced_body_bytes(data) <= LOOP_BYTES:
                 small.append((transaction_id, data))
                 continue
-            await self._write(small)
+            await self._write(small, records)
             small = []
-            await self._write([(transaction_id, await decoded(transaction_id, data, self._max_body_bytes))])
-        await self._write(small)
+            envelope = await decoded(transaction_id, data, self._max_body_bytes)
+            await self._write([(transaction_id, envelope)], records)
+        await self._write(small, records)
 
-    async def _write(self, transactions: Sequence[tuple[int, bytes | Envelope | None]]) -> None:
+    async def _write(
+        self, transactions: Sequence[tuple[int, bytes | Envelope | None]], records: Sequence[Record]
+    ) -> None:
+        """Write some of ``records``."""
         for step in steps(transactions, self._store.progress.applied, max_body_bytes=self._max_body_bytes):
+            step = step._replace(request_id=bytes(records[step.applied - records[0].transaction_id].req_id))
             if isinstance(step, Changes):
                 self._store.apply(step)
             else:

@@ -1,13 +1,21 @@
 """One partition that is a table: what is written is appended to the log, what is read is a view beside the process."""
 
 import asyncio
+import logging
 import time
 from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 
-from waltz.client.errors import ConfirmedMarkNotSupportedError, NotAppendedError
+from waltz.client.errors import (
+    ClientAheadError,
+    ConfirmedMarkNotSupportedError,
+    NotAppendedError,
+    OtherLogError,
+)
 from waltz.client.locks import PartitionLocalLock
 from waltz.client.plain.client import Client
+from waltz.client.plain.feed import BatchFeed
+from waltz.common.ids import NO_TRANSACTION
 from waltz.table.codecs import Codec
 from waltz.table.envelope import Batch, Envelope, encode
 from waltz.table.errors import StoreError
@@ -19,6 +27,8 @@ from waltz.table.stores.directory import StoreIdentity
 from waltz.table.stores.interface import Snapshot, Store
 from waltz.table.stores.registry import open_store
 from waltz.table.view import Reading
+
+logger = logging.getLogger(__name__)
 
 TIMEOUT_S = 30.0
 DEFAULT_STORE = "memory"
@@ -62,11 +72,33 @@ class TablePartition:
             identity = StoreIdentity(self.partition_id, log, {"max_body_bytes": properties.max_body_bytes})
             name = self._store_name or properties.index_class_name or DEFAULT_STORE
             self.store = open_store(name, self._directory, identity)
+            try:
+                feed = await self._feed()
+                if feed is None:
+                    self.store.condemn()
+                    self.store.close()
+                    self.store = open_store(name, self._directory, identity)
+                    feed = self.client.library_feed(self.partition_id, after=self.store.progress.applied)
+            except BaseException:
+                self.store.close()
+                raise
         except BaseException:
             await self.configured.close()
             raise
-        self.follower = Follower(self.client, self.partition_id, self.store, properties.max_body_bytes)
+        self.follower = Follower(feed, self.store, properties.max_body_bytes)
         self.follower.start()
+
+    async def _feed(self) -> BatchFeed | None:
+        """The log behind the view; ``None`` when the view is of another log."""
+        progress = self.store.progress
+        feed = self.client.library_feed(self.partition_id, after=progress.applied).expect(progress.request_id)
+        if progress.applied > NO_TRANSACTION:
+            try:
+                await feed.begin()
+            except (ClientAheadError, OtherLogError) as error:
+                logger.warning("the view of partition %d is rebuilt from the log: %s", self.partition_id, error)
+                return None
+        return feed
 
     async def close(self) -> None:
         """Follow no more."""

@@ -73,7 +73,7 @@ class DirectoryStore(OrderedStore):
     def _open(self, open_engine: Callable[[Path], Engine], identity: bytes) -> None:
         engine = open_engine(self._directory / DATABASE)
         try:
-            super().__init__(SealedEngine(engine, identity, self._condemn))
+            super().__init__(SealedEngine(engine, identity, self.condemn))
         except BaseException:
             engine.close()
             raise
@@ -82,14 +82,14 @@ class DirectoryStore(OrderedStore):
         database = self._directory / DATABASE
         if database.exists():
             logger.warning("the store in %s is rebuilt from the log: %s", self._directory, reason)
-        self._condemn()
+        self.condemn()
         if database.exists():
             shutil.rmtree(database)
         database.mkdir()
         self._open(open_engine, identity)
         _write_whole(self._directory / _IDENTITY, identity)
 
-    def _condemn(self) -> None:
+    def condemn(self) -> None:
         """Have the database rebuilt when it is opened again."""
         (self._directory / _IDENTITY).unlink(missing_ok=True)
         _sync(self._directory)

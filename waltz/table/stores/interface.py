@@ -8,7 +8,7 @@ from typing import ClassVar, NamedTuple
 from waltz.common.ids import LONG_MIN, NO_TRANSACTION
 from waltz.table.ages import Oldest, is_swept
 from waltz.table.envelope import SweepMark
-from waltz.table.errors import ViewGapError
+from waltz.table.errors import StoreError, ViewGapError
 from waltz.table.rows import transaction_id_of, unpack_head
 
 PAGE_ROWS = 256
@@ -25,6 +25,8 @@ class Progress(NamedTuple):
     tombstones: int = 0
     skipped: int = 0
     """Transactions that were no envelopes."""
+    request_id: bytes = b""
+    """That of the last transaction; empty where it is not known."""
 
 
 class IndexEntry(NamedTuple):
@@ -52,6 +54,8 @@ class Changes(NamedTuple):
     """How many of the transactions were no envelopes."""
     oldest: Oldest = Oldest(LONG_MIN, LONG_MIN, LONG_MIN, LONG_MIN)
     """None of the rows is older."""
+    request_id: bytes = b""
+    """That of the last of them."""
 
 
 class Removal(NamedTuple):
@@ -60,6 +64,8 @@ class Removal(NamedTuple):
     applied: int
     mark: SweepMark | None
     """``None`` removes every row."""
+    request_id: bytes = b""
+    """That of the transaction."""
 
     @property
     def after(self) -> int:
@@ -141,6 +147,10 @@ class Store(Snapshot):
     @abstractmethod
     def snapshot(self) -> Snapshot:
         """The present state, for as long as it is needed; it costs what changes meanwhile."""
+
+    def condemn(self) -> None:
+        """Have it begin anew when it is opened again: what it holds is of another log. Raises ``StoreError``."""
+        raise StoreError("this store cannot be rebuilt from here: remove its files, and open the table again")
 
 
 def check_follows(progress: Progress, step: Changes | Removal) -> None:

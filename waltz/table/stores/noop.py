@@ -17,11 +17,11 @@ class NoopStore(Store):
     def apply(self, changes: Changes) -> None:
         check_follows(self.progress, changes)
         skipped = self.progress.skipped + changes.skipped
-        self.progress = Progress(applied=changes.applied, skipped=skipped)
+        self.progress = Progress(applied=changes.applied, skipped=skipped, request_id=changes.request_id)
 
     def sweep(self, removal: Removal) -> None:
         check_follows(self.progress, removal)
-        self.progress = self.progress._replace(applied=removal.applied)
+        self.progress = self.progress._replace(applied=removal.applied, request_id=removal.request_id)
 
     def get(self, keys: Sequence[bytes]) -> list[bytes | None]:
         return [None] * len(keys)

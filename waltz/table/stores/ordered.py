@@ -5,7 +5,7 @@ import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from typing import ClassVar, NamedTuple
 
-from waltz.common.ids import NO_TRANSACTION
+from waltz.common.ids import NO_TRANSACTION, ReqId
 from waltz.table.ages import may_be_swept, oldest_of
 from waltz.table.envelope import SweepMark
 from waltz.table.errors import StoreDamagedError
@@ -41,20 +41,20 @@ class Pending(NamedTuple):
 
 
 def pack_progress(progress: Progress) -> bytes:
-    """The progress as it is stored."""
-    return _PROGRESS.pack(*progress)
+    """The progress as it is stored: numbers, and the request id if it is known."""
+    return _PROGRESS.pack(*progress[:-1]) + progress.request_id
 
 
 def unpack_progress(stored: bytes) -> Progress:
     """The progress again. Raises :class:`~waltz.table.errors.StoreDamagedError`."""
-    if len(stored) != _PROGRESS.size:
+    if len(stored) - _PROGRESS.size not in (0, ReqId.SIZE_BYTES):
         raise StoreDamagedError(f"a progress of {len(stored)} bytes")
-    return Progress(*_PROGRESS.unpack(stored))
+    return Progress(*_PROGRESS.unpack_from(stored), request_id=stored[_PROGRESS.size :])
 
 
 def pack_pending(pending: Pending) -> bytes:
     """The removal as it is stored."""
-    (applied, mark), reached = pending
+    (applied, mark, _), reached = pending
     return _PENDING.pack(applied, mark is None, *(mark or SweepMark(0))) + reached
 
 
@@ -112,7 +112,8 @@ class OrderedStore(Store):
         for prefix, transaction_id, row_number, row_part in changes.prefixed:
             key = position_key(prefix, transaction_id, row_number)
             put((Space.BY_PREFIX, key, row_part))
-        progress = Progress(changes.applied, rows, tombstones, self.progress.skipped + changes.skipped)
+        skipped = self.progress.skipped + changes.skipped
+        progress = Progress(changes.applied, rows, tombstones, skipped, changes.request_id)
         covered = self._zones.cover(changes.oldest)
         zones = {} if covered else self._zones.lowered({key: changes.rows[key] for key in won})
         self._write(puts, [], progress, self._pending, zones, won)
@@ -121,7 +122,7 @@ class OrderedStore(Store):
         check_follows(self.progress, removal)
         while self.removing:
             self.remove_page()
-        progress = self.progress._replace(applied=removal.applied)
+        progress = self.progress._replace(applied=removal.applied, request_id=removal.request_id)
         removes = self.progress.rows > 0 and (removal.mark is None or self.may_remove(removal.mark))
         if removal.mark is None:
             progress = progress._replace(rows=0, tombstones=0)

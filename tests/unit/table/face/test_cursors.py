@@ -69,7 +69,7 @@ async def test_one_of_two_consumers_is_told(client: waltz.Client, position: int)
         await one.advance(position)
     assert [await one.read(), await two.read()] == [position, position]
     await one.advance(7)
-    with pytest.raises(CursorConflict, match="of partitions 1 were moved by another consumer; read it again"):
+    with pytest.raises(CursorConflict, match="of partition 1 were moved by another consumer; read it again"):
         await two.advance(8)
     assert await two.read() == 7
     await two.advance(8)

@@ -33,7 +33,7 @@ async def test_of_two_that_move_a_position_one_is_told() -> None:
         for positions in (one, other):
             await positions.load("key", [0, 1])
         await one.save("key", {0: waltz.Move(None, 4)})
-        with pytest.raises(waltz.PositionConflictError, match="nodes of group 'mails' of partitions 0 were moved"):
+        with pytest.raises(waltz.PositionConflictError, match="nodes of group 'mails' of partition 0 were moved"):
             await other.save("key", {0: waltz.Move(None, 5), 1: waltz.Move(None, 6)})
         assert await one.load("key", [0, 1]) == {0: 4, 1: 6}
 

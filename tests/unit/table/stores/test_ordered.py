@@ -20,6 +20,7 @@ from tests.unit.table.stores.cases import (
     joined,
     opened,
     random_history,
+    request_id,
 )
 from tests.unit.table.strategies import bounds, clock, near_envelopes, sweep_marks
 from waltz.table.ages import LONG_MAX, Ages
@@ -135,9 +136,11 @@ def test_a_progress_that_is_none_is_damage() -> None:
     engine = MemoryEngine()
     store = OrderedStore(engine)
     feed(store, [None])
-    assert OrderedStore(engine).progress == store.progress == (0, 0, 0, 1)
-    with pytest.raises(StoreDamagedError, match="31 bytes"):
-        unpack_progress(bytes(31))
+    assert OrderedStore(engine).progress == store.progress == (0, 0, 0, 1, request_id(0))
+    assert unpack_progress(bytes(32)) == (0, 0, 0, 0, b""), "as earlier versions have stored it"
+    for size in (31, 33, 47, 49):
+        with pytest.raises(StoreDamagedError, match=f"{size} bytes"):
+            unpack_progress(bytes(size))
 
 
 def test_closing_a_store_closes_its_snapshots() -> None:
@@ -223,6 +226,7 @@ class StoreMachine(RuleBasedStateMachine):
         counts = (progress.rows, progress.tombstones) if removal is None or removal.mark is None else None
         assert counts in (None, (len(self.model.rows), tombstones))
         assert (progress.applied, progress.skipped) == (self.model.applied, self.model.skipped)
+        assert progress.request_id == request_id(self.model.applied)
         assert list(Reading(self.store, 0, raw=True).scan()) == self.model.scan(raw=True)
         assert list(Reading(self.store, 0, raw=True).scan(reverse=True)) == self.model.scan(raw=True)[::-1]
         for prefix, key in self.seen:
