@@ -132,7 +132,9 @@ class KeyTooLongError(StoreError):
 
 
 class TimestampError(TableError, ValueError):
-    """A timestamp that is not positive, or further ahead of the writer's clock than the partition allows.
+    """A timestamp that is not positive, or further ahead than the partition allows.
+
+    One that was given is compared with the clock of the process; that clock with the newest row and with ZooKeeper.
 
     Examples:
         ```python

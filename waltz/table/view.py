@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from typing import NamedTuple
 
+from waltz.common.ids import LONG_MIN
 from waltz.table.ages import LONG_MAX, NO_AGES, NO_ROWS, Ages, Oldest, is_expired
 from waltz.table.envelope import DEFAULT_MAX_BODY_BYTES, Batch, Envelope, SweepMark, envelope_of
 from waltz.table.rows import (
@@ -94,6 +95,7 @@ class _Fold:
         self._rows: dict[bytes, bytes] = {}
         self._prefixed: list[IndexEntry] = []
         self._oldest = NO_ROWS
+        self._newest_ms = LONG_MIN
 
     def skip(self, transaction_id: int) -> None:
         self.applied = transaction_id
@@ -120,11 +122,14 @@ class _Fold:
         if rows:
             dead_ms = (least_dead_ms, written_at_ms) if has_dead else (LONG_MAX, LONG_MAX)
             self._oldest = self._oldest.and_(Oldest(*dead_ms, least_ms, written_at_ms))
+        self._newest_ms = max(self._newest_ms, written_at_ms)
         self.count += len(rows)
         self.applied = transaction_id
 
     def changes(self) -> Changes:
-        return Changes(self.after, self.applied, self._rows, self._prefixed, self._skipped, self._oldest)
+        return Changes(
+            self.after, self.applied, self._rows, self._prefixed, self._skipped, self._oldest, self._newest_ms
+        )
 
 
 class Reading(NamedTuple):

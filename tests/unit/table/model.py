@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 
+from waltz.common.ids import LONG_MIN
 from waltz.table.ages import NO_AGES, Ages
 from waltz.table.envelope import Batch, Envelope, SweepMark, Truncate
 from waltz.table.rows import TableRow, Version
@@ -14,6 +15,7 @@ class Model:
     def __init__(self) -> None:
         self.applied = -1
         self.skipped = 0
+        self.newest_ms = LONG_MIN
         self.rows: dict[tuple[bytes, bytes], TableRow] = {}
         self.log: list[IndexEntry] = []
 
@@ -29,6 +31,7 @@ class Model:
             self.rows = {key: row for key, row in self.rows.items() if not self._goes(row, envelope)}
 
     def _add(self, batch: Batch) -> None:
+        self.newest_ms = max(self.newest_ms, batch.written_at_ms)
         for place, row in enumerate(batch.rows):
             timestamp_ms = batch.written_at_ms if row.timestamp_ms is None else row.timestamp_ms
             version = Version(self.applied, place)

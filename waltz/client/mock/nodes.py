@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable
 from typing import NamedTuple
 from uuid import uuid4
@@ -26,9 +27,14 @@ class _Node(NamedTuple):
     czxid: int
     mzxid: int
     owner: int
+    mtime_ms: int
 
 
 _Watches = dict[str, dict[Watch, asyncio.AbstractEventLoop]]
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
 
 
 class MockNodes(Nodes):
@@ -79,7 +85,9 @@ class MockNodes(Nodes):
             node = self._node(path)
             if version not in (ANY_VERSION, node.version):
                 raise BadVersionError(path)
-            return _stat(self._put(path, _Node(data, node.version + 1, node.czxid, self._zxid + 1, node.owner)))
+            return _stat(
+                self._put(path, _Node(data, node.version + 1, node.czxid, self._zxid + 1, node.owner, _now_ms()))
+            )
 
     def children(self, path: str, watch: Watch | None) -> list[str]:
         """Names; the watch fires when one comes or goes."""
@@ -93,7 +101,7 @@ class MockNodes(Nodes):
         with self._mutex:
             if path in self._nodes:
                 raise NodeExistsError(path)
-            self._put(path, _Node(data, 0, self._zxid + 1, self._zxid + 1, owner))
+            self._put(path, _Node(data, 0, self._zxid + 1, self._zxid + 1, owner, _now_ms()))
             _fire(self._child_watches, path.rpartition("/")[0])
         return path
 
@@ -193,4 +201,4 @@ def _fire(watches: _Watches, path: str) -> None:
 
 
 def _stat(node: _Node) -> Stat:
-    return Stat(node.version, 0, node.czxid, node.mzxid, node.owner, len(node.data or b""), 0)
+    return Stat(node.version, 0, node.czxid, node.mzxid, node.owner, len(node.data or b""), 0, node.mtime_ms)

@@ -99,6 +99,8 @@ class Stat(NamedTuple):
     """Session id of an ephemeral node's owner, 0 for a persistent node."""
     data_length: int
     children_count: int
+    mtime_ms: int = 0
+    """When its data was changed last, by the clock of the ensemble's leader; 0 where that is not told."""
 
 
 class Nodes(Protocol):

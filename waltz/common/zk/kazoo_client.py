@@ -455,6 +455,7 @@ def _stat(stat: ZnodeStat) -> Stat:
         owner=stat.ephemeralOwner,
         data_length=stat.dataLength,
         children_count=stat.numChildren,
+        mtime_ms=stat.mtime,
     )
 
 

@@ -92,6 +92,11 @@ class ClusterPaths(NamedTuple):
         """Properties of one partition."""
         return f"{self.root}/ext/partition/{partition_id}"
 
+    @property
+    def clock(self) -> str:
+        """Written to know ZooKeeper's time: our own."""
+        return f"{self.root}/ext/clock"
+
     def cursor(self, group: str, partition_id: int) -> str:
         """Position of a group of consumers in a partition."""
         return f"{self.root}/ext/cursor/{group}/{partition_id}"

@@ -13,6 +13,7 @@ from waltz.client.plain.feed import BatchFeed
 from waltz.common.records import Record
 from waltz.table.envelope import Envelope, announced_body_bytes
 from waltz.table.errors import CodecUnavailableError, TableError
+from waltz.table.face.clock import Told
 from waltz.table.face.decoding import LOOP_BYTES, decoded
 from waltz.table.stores.interface import Changes, Store
 from waltz.table.view import steps
@@ -31,6 +32,8 @@ class Follower:
         self._partition_id = feed.partition_id
         self._store = store
         self._max_body_bytes = max_body_bytes
+        self.newest = Told()
+        """The times of the rows that were applied."""
         self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []
         self._numbers = count()
         self._task: asyncio.Task[None] | None = None
@@ -104,6 +107,7 @@ class Follower:
         await asyncio.sleep(0)
 
     def _wake(self) -> None:
+        self.newest.tell(self._store.progress.newest_ms, asyncio.get_running_loop().time())
         behind = bisect.bisect_right(self._waiting, self._store.progress.applied, key=_first)
         for _, _, future in self._waiting[:behind]:
             if not future.done():

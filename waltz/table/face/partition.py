@@ -18,7 +18,8 @@ from waltz.client.plain.feed import BatchFeed
 from waltz.common.ids import NO_TRANSACTION
 from waltz.table.codecs import Codec
 from waltz.table.envelope import Batch, Envelope, encode
-from waltz.table.errors import StoreError
+from waltz.table.errors import StoreError, TimestampError
+from waltz.table.face.clock import ClockCheck
 from waltz.table.face.configured import Configured, check_enabled
 from waltz.table.face.decoding import LOOP_BYTES
 from waltz.table.face.follower import Follower
@@ -44,6 +45,7 @@ class TablePartition:
 
     store: Store
     follower: Follower
+    clock: ClockCheck
 
     def __init__(
         self,
@@ -61,7 +63,7 @@ class TablePartition:
         self._store_name = store
         self._directory = directory
         self._written = -1
-        self._last_write_ms = 0
+        self._last_write_ms = self._last_accepted_ms = 0
 
     async def open(self) -> None:
         """Begin to follow the log. Raises as opening a table does."""
@@ -86,6 +88,7 @@ class TablePartition:
             await self.configured.close()
             raise
         self.follower = Follower(feed, self.store, properties.max_body_bytes)
+        self.clock = ClockCheck(self.client, self.partition_id, self.follower.newest)
         self.follower.start()
 
     async def _feed(self) -> BatchFeed | None:
@@ -133,8 +136,14 @@ class TablePartition:
         high_water_mark: int | None = None,
         timeout_s: float = TIMEOUT_S,
     ) -> int:
-        """Append an envelope; :meth:`catch_up` waits for it. Raises ``PropertiesError`` while it is disabled."""
+        """Append an envelope; :meth:`catch_up` waits for it.
+
+        Raises:
+            PropertiesError: The partition is disabled.
+            TimestampError: The clock of this process is ahead of those of others.
+        """
         check_enabled(self.properties, self.partition_id)
+        await self._check_clock(envelope.written_at_ms)
         data = await self._encoded(envelope)
         transaction_id = await self.client.append(
             self.partition_id,
@@ -147,6 +156,23 @@ class TablePartition:
         )
         self._written = max(self._written, transaction_id)
         return transaction_id
+
+    async def _check_clock(self, written_at_ms: int) -> None:
+        try:
+            await self.clock.check_write(written_at_ms, self.properties.max_timestamp_skew_ms)
+        except TimestampError:
+            self._last_write_ms = self._last_accepted_ms  # the clock may be set meanwhile
+            raise
+        self._last_accepted_ms = max(self._last_accepted_ms, written_at_ms)
+
+    async def sweep_ms(self) -> int:
+        """The time by which a sweep may remove rows.
+
+        Raises:
+            TimestampError: The clock of this process is ahead of that of ZooKeeper.
+        """
+        skew_ms, newest_ms = self.properties.max_timestamp_skew_ms, self.store.progress.newest_ms
+        return await self.clock.sweep_ms(self.now_ms(), skew_ms, newest_ms)
 
     async def _encoded(self, envelope: Envelope) -> bytes:
         codec, max_body_bytes = self.properties.codec, self.properties.max_body_bytes

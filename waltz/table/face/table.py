@@ -13,6 +13,7 @@ from typing import Self
 from waltz.client.errors import LockConflict
 from waltz.client.plain.client import Client
 from waltz.common.records import Record
+from waltz.table.ages import NO_AGES
 from waltz.table.envelope import Batch, Row, Truncate
 from waltz.table.errors import VersionConflict
 from waltz.table.face.decoding import decoded
@@ -113,7 +114,8 @@ class Table:
 
         Raises ``ValueError`` when there are none, and ``TimestampError`` for timestamps that are not positive or,
         unless ``any_timestamp``, further ahead than the partition allows: they would win over all that is written until
-        then. Raises ``KeyTooLongError``, and ``EnvelopeError`` for what does not fit into the envelope.
+        then. The clock of the process is compared with the newest row and with ZooKeeper. Raises ``KeyTooLongError``,
+        and ``EnvelopeError`` for what does not fit into the envelope.
         """
         now_ms = self._partition.write_ms()
         if not rows:
@@ -131,8 +133,12 @@ class Table:
         return await self._partition.append(Truncate(self._partition.write_ms()), append_locks=[TABLE_LOCK])
 
     async def sweep(self) -> int | None:
-        """Have all views remove what has reached its age; ``None`` when the partition has no ages."""
-        mark = present_mark(self._partition.now_ms(), self._partition.configured.ages)
+        """Have all views remove what has reached its age; ``None`` when the partition has no ages.
+
+        Raises as :meth:`batch` does when the clock of this process is ahead of that of ZooKeeper.
+        """
+        ages = self._partition.configured.ages
+        mark = None if ages is NO_AGES else present_mark(await self._partition.sweep_ms(), ages)
         return None if mark is None else await self._partition.append(mark, append_locks=[TABLE_LOCK])
 
     async def sweep_if_due(self, *, timeout_s: float = TIMEOUT_S) -> int | None:
@@ -149,10 +155,14 @@ class Table:
             attempt += 1
             snapshot = self._partition.store.snapshot()
             try:
-                due = (await self._aged(snapshot, only_due=True)).due
+                now_ms = self._partition.now_ms()
+                due = (await self._aged(snapshot, now_ms, only_due=True)).due
+                if due and (believed_ms := await self._partition.sweep_ms()) < now_ms:
+                    now_ms = believed_ms
+                    due = (await self._aged(snapshot, now_ms, only_due=True)).due
             finally:
                 snapshot.close()
-            mark = present_mark(self._partition.now_ms(), self._partition.configured.ages)
+            mark = present_mark(now_ms, self._partition.configured.ages)
             if mark is None or not due:
                 return None
             try:
@@ -171,17 +181,17 @@ class Table:
         await self._partition.catch_up_to_decide(_SWEEPS)
         snapshot = self._partition.store.snapshot()
         try:
-            return await self._aged(snapshot, only_due=False)
+            return await self._aged(snapshot, self._partition.now_ms(), only_due=False)
         finally:
             snapshot.close()
 
-    async def _aged(self, snapshot: Snapshot, *, only_due: bool) -> SweepCheck:
-        mark = present_mark(self._partition.now_ms(), self._partition.configured.ages)
+    async def _aged(self, snapshot: Snapshot, now_ms: int, *, only_due: bool) -> SweepCheck:
+        mark = present_mark(now_ms, self._partition.configured.ages)
         if mark is not None and not self._partition.store.may_remove(mark):
             return SweepCheck(0, due=False)
         return await check_sweep(
             snapshot,
-            self._partition.now_ms(),
+            now_ms,
             self._partition.configured.ages,
             self.properties.intervals,
             only_due=only_due,

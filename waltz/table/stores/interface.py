@@ -25,6 +25,8 @@ class Progress(NamedTuple):
     tombstones: int = 0
     skipped: int = 0
     """Transactions that were no envelopes."""
+    newest_ms: int = LONG_MIN
+    """The latest time at which a batch was written, by the clock of its writer."""
     request_id: bytes = b""
     """That of the last transaction; empty where it is not known."""
 
@@ -54,6 +56,8 @@ class Changes(NamedTuple):
     """How many of the transactions were no envelopes."""
     oldest: Oldest = Oldest(LONG_MIN, LONG_MIN, LONG_MIN, LONG_MIN)
     """None of the rows is older."""
+    newest_ms: int = LONG_MIN
+    """The latest time at which a batch was written."""
     request_id: bytes = b""
     """That of the last of them."""
 

@@ -17,7 +17,10 @@ class NoopStore(Store):
     def apply(self, changes: Changes) -> None:
         check_follows(self.progress, changes)
         skipped = self.progress.skipped + changes.skipped
-        self.progress = Progress(applied=changes.applied, skipped=skipped, request_id=changes.request_id)
+        newest_ms = max(self.progress.newest_ms, changes.newest_ms)
+        self.progress = Progress(
+            applied=changes.applied, skipped=skipped, newest_ms=newest_ms, request_id=changes.request_id
+        )
 
     def sweep(self, removal: Removal) -> None:
         check_follows(self.progress, removal)

@@ -28,7 +28,7 @@ PROGRESS_KEY = b"progress"
 PENDING_KEY = b"pending"
 """In :attr:`Space.META`."""
 
-_PROGRESS = struct.Struct(">4q")
+_PROGRESS = struct.Struct(">5q")
 _PENDING = struct.Struct(">q?5q")
 
 
@@ -112,8 +112,14 @@ class OrderedStore(Store):
         for prefix, transaction_id, row_number, row_part in changes.prefixed:
             key = position_key(prefix, transaction_id, row_number)
             put((Space.BY_PREFIX, key, row_part))
-        skipped = self.progress.skipped + changes.skipped
-        progress = Progress(changes.applied, rows, tombstones, skipped, changes.request_id)
+        progress = Progress(
+            changes.applied,
+            rows,
+            tombstones,
+            self.progress.skipped + changes.skipped,
+            max(self.progress.newest_ms, changes.newest_ms),
+            changes.request_id,
+        )
         covered = self._zones.cover(changes.oldest)
         zones = {} if covered else self._zones.lowered({key: changes.rows[key] for key in won})
         self._write(puts, [], progress, self._pending, zones, won)

@@ -23,6 +23,7 @@ from tests.unit.table.stores.cases import (
     request_id,
 )
 from tests.unit.table.strategies import bounds, clock, near_envelopes, sweep_marks
+from waltz.common.ids import LONG_MIN
 from waltz.table.ages import LONG_MAX, Ages
 from waltz.table.envelope import Batch, Envelope, Row, SweepMark, Truncate
 from waltz.table.errors import StoreDamagedError, StoreError, ViewGapError
@@ -136,9 +137,9 @@ def test_a_progress_that_is_none_is_damage() -> None:
     engine = MemoryEngine()
     store = OrderedStore(engine)
     feed(store, [None])
-    assert OrderedStore(engine).progress == store.progress == (0, 0, 0, 1, request_id(0))
-    assert unpack_progress(bytes(32)) == (0, 0, 0, 0, b""), "as earlier versions have stored it"
-    for size in (31, 33, 47, 49):
+    assert OrderedStore(engine).progress == store.progress == (0, 0, 0, 1, LONG_MIN, request_id(0))
+    assert unpack_progress(bytes(40)) == (0, 0, 0, 0, 0, b""), "the request id is not known"
+    for size in (39, 41, 55, 57):
         with pytest.raises(StoreDamagedError, match=f"{size} bytes"):
             unpack_progress(bytes(size))
 
@@ -226,7 +227,7 @@ class StoreMachine(RuleBasedStateMachine):
         counts = (progress.rows, progress.tombstones) if removal is None or removal.mark is None else None
         assert counts in (None, (len(self.model.rows), tombstones))
         assert (progress.applied, progress.skipped) == (self.model.applied, self.model.skipped)
-        assert progress.request_id == request_id(self.model.applied)
+        assert (progress.newest_ms, progress.request_id) == (self.model.newest_ms, request_id(self.model.applied))
         assert list(Reading(self.store, 0, raw=True).scan()) == self.model.scan(raw=True)
         assert list(Reading(self.store, 0, raw=True).scan(reverse=True)) == self.model.scan(raw=True)[::-1]
         for prefix, key in self.seen:
