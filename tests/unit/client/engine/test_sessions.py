@@ -96,8 +96,9 @@ async def test_an_unexpected_session_is_not_fenced() -> None:
     async with waltz.connect(one, session_write=True) as client, waltz.connect(two, session_write=True) as other:
         await client.append(0, b"a")
         assert await other.last_transaction_id(0, fence=True, if_session=1) == 0
-        with pytest.raises(waltz.SessionFencedError, match="in place of the expected 1"):
-            await client.last_transaction_id(0, fence=True, if_session=1)
+        for expected in (1, 7):  # one that is over, and one that never was
+            with pytest.raises(waltz.SessionFencedError, match=f"the write session is 2, not {expected} as expected"):
+                await client.last_transaction_id(0, fence=True, if_session=expected)
         assert other.write_session(0) == 2
         with pytest.raises(ValueError, match="if_session"):
             await client.last_transaction_id(0, if_session=1)
@@ -194,6 +195,20 @@ async def test_only_the_holder_of_an_exclusive_session_writes() -> None:
         assert await plain.append(0, b"plain") == 3
         assert holder.write_session(0) == 3
         assert await holder.append(0, b"shared") == 4
+
+
+async def test_who_comes_while_another_client_holds_the_session_never_had_one(caplog: pytest.LogCaptureFixture) -> None:
+    _, (one, two) = drivers()
+    async with (
+        waltz.connect(one, session_write=True) as holder,
+        holder.exclusive(0),
+        waltz.connect(two, session_write=True) as late,
+    ):
+        with pytest.raises(waltz.SessionFencedError, match="another client holds an exclusive write session"):
+            await late.append(0, b"refused")
+        assert late.write_session(0) is None
+    warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert warnings == ["partition 0: another client holds an exclusive write session, so this one has none"]
 
 
 async def test_an_exclusive_session_whose_block_is_never_entered_is_ended() -> None:

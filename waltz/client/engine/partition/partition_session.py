@@ -105,8 +105,13 @@ class PartitionSession:
         if not self._state.answered(message):
             self._timer = asyncio.get_running_loop().call_later(self._options.not_ready_retry_s, self._ask)
         elif self._state.state is SessionState.FENCED and before is not SessionState.FENCED:
+            number = self._state.number
             logger.warning(
-                "partition %d: write session %d of this client is over", self._partition_id, self._state.number
+                "partition %d: %s",
+                self._partition_id,
+                "another client holds an exclusive write session, so this one has none"
+                if number == NO_WRITE_SESSION
+                else f"write session {number} of this client is over",
             )
         self._appends.session_changed()
 
@@ -176,7 +181,7 @@ class PartitionSession:
             raise SessionFencedError(
                 self._partition_id,
                 expected,
-                f"write session {response.write_session} has begun in place of the expected {expected}",
+                f"the write session is {response.write_session}, not {expected} as expected",
             )
         if response.write_session > self._state.number:
             self._state.adopt(response.write_session)

@@ -196,7 +196,7 @@ async def test_a_fence_whose_answer_got_lost_is_asked_for_again(world: World) ->
 async def test_with_an_expected_session_a_fence_is_not_repeated_behind_ones_back(world: World) -> None:
     client, _, sessions = await start(world)
     sessions.questions = iter([None, LastTransactionStatus.UNEXPECTED_SESSION])
-    with pytest.raises(SessionFencedError, match="write session 7 has begun in place of the expected 6"):
+    with pytest.raises(SessionFencedError, match="the write session is 7, not 6 as expected"):
         await client.last_transaction_id(0, fence=True, if_session=6)
 
 
