@@ -26,7 +26,10 @@ _GAUGES = {
     "waltz_client_num_active_partitions": "num-active-partitions",
     **{
         f"{_PARTITION}{name.replace('-', '_')}": name
-        for name in ("is-mounted", "is-partition-active", "high-water-mark", "num-registered-transactions", "lag")
+        for name in (
+            *("is-mounted", "is-partition-active", "high-water-mark", "num-registered-transactions", "lag"),
+            "table-skipped-transactions",
+        )
     },
 }
 _COUNTERS = {

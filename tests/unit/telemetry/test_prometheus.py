@@ -8,6 +8,8 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 import waltz
 from waltz.client.mock import MockDriver
+from waltz.table.face.table import Table
+from waltz.table.properties import PartitionProperties
 from waltz.telemetry.help import NAMES
 from waltz.telemetry.prometheus import MetricsCollector
 
@@ -42,7 +44,8 @@ async def test_a_scrape_shows_two_clients_apart() -> None:
 async def test_everything_is_explained() -> None:
     async with waltz.connect(MockDriver(1)) as client:
         await client.append(0, b"a")
-        families = list(MetricsCollector(client.metrics).collect())
+        async with Table(client, 0, PartitionProperties(format="table")):
+            families = list(MetricsCollector(client.metrics).collect())
         shown = {family.name for family in families}
     assert len(families) == len(NAMES) - 1  # a list of ids has no number
     assert all(family.documentation for family in families)

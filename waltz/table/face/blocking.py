@@ -50,6 +50,11 @@ class BlockingTable:
         """The last transaction whose effect the view holds, -1 at first."""
         return self._table.applied
 
+    @property
+    def skipped(self) -> int:
+        """Transactions up to :attr:`applied` whose data the view could not use: they were no envelopes."""
+        return self._table.skipped
+
     def put(self, key: bytes, value: bytes | None, *, prefix: bytes = b"", timestamp_ms: int | None = None) -> int:
         """Write one row."""
         return self._run(self._table.put(key, value, prefix=prefix, timestamp_ms=timestamp_ms))

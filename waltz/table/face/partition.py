@@ -68,6 +68,7 @@ class TablePartition:
     async def open(self) -> None:
         """Begin to follow the log. Raises as opening a table does."""
         await self.configured.open()
+        self._client_id = self.client.client_id
         try:
             properties = self.configured.properties
             log = f"{self.client.cluster_name}/{await self.client.cluster_key()}"
@@ -88,6 +89,7 @@ class TablePartition:
             await self.configured.close()
             raise
         self.follower = Follower(feed, self.store, properties.max_body_bytes)
+        self._measure(lambda: self.store.progress.skipped)
         self.clock = ClockCheck(self.client, self.partition_id, self.follower.newest)
         self.follower.start()
 
@@ -105,11 +107,17 @@ class TablePartition:
 
     async def close(self) -> None:
         """Follow no more."""
+        skipped = self.store.progress.skipped
+        self._measure(lambda: skipped)
         try:
             await self.configured.close()
             await self.follower.stop()
         finally:
             self.store.close()
+
+    def _measure(self, skipped: Callable[[], int]) -> None:
+        group = f"waltz-client-{self._client_id}.partition-{self.partition_id}"  # beside the client's own
+        self.client.metrics.gauge(group, "table-skipped-transactions", skipped)
 
     @property
     def properties(self) -> PartitionProperties:

@@ -97,6 +97,11 @@ class Table:
         """The last transaction whose effect the view holds, -1 at first."""
         return self._partition.store.progress.applied
 
+    @property
+    def skipped(self) -> int:
+        """Transactions up to :attr:`applied` whose data the view could not use: they were no envelopes."""
+        return self._partition.store.progress.skipped
+
     # Writes
 
     async def put(
@@ -351,12 +356,14 @@ class Table:
 
         As many transactions as it takes to reach ``limit`` rows. With a prefix only its rows; the view, unless its
         store finds no rows, then knows where to begin and where to end. ``at_end``: there was nothing behind them when
-        this was called. Raises ``ValueError`` for a limit below 1, and as :meth:`refresh`.
+        this was called. Raises ``ValueError`` for a limit below 1, ``ClientAheadError`` when the log ends before
+        ``after``, ``CodecUnavailableError``, and as :meth:`refresh`.
         """
         if limit < 1:
             raise ValueError(f"limit must be at least 1, not {limit}")
         mark = await self.high_water_mark()
         if mark <= after:
+            await self._check_not_ahead(after, mark)
             return Taken([], after, at_end=True)
         until = mark
         if prefix and self._partition.store.finds_rows:
@@ -381,12 +388,20 @@ class Table:
     ) -> AsyncGenerator[Taken, None]:
         """What :meth:`take` gives, as it comes, without an end, or up to the transaction ``until``.
 
-        ``at_end`` is not known, and false. It is the way to read much: every take reads ahead for itself.
+        It is the way to read much: every take reads ahead for itself. With a prefix there are no ``rows`` where
+        transactions have none of it; the ``cursor`` is behind them all the same. ``at_end`` is always false, at the end
+        of the log as well: nobody is asked where that is. Raises as :meth:`take`.
         """
         async with self._partition.client.library_feed(self._partition.partition_id, after=after, until=until) as feed:
             async for records in feed:
                 rows = [row for record in records for row in await self._taken(record, prefix)]
                 yield Taken(rows, records[-1].transaction_id, at_end=False)
+
+    async def _check_not_ahead(self, after: int, mark: int) -> None:
+        """Raise ``ClientAheadError`` if the log, which ends at ``mark`` as far as is known, ends before ``after``."""
+        if mark < after:
+            async with self._partition.client.library_feed(self._partition.partition_id, after=after) as feed:
+                await feed.begin()
 
     async def _taken(self, record: Record, prefix: bytes | None) -> list[TableRow]:
         transaction_id = record.transaction_id

@@ -31,6 +31,7 @@ from waltz.table.rows import TableRow, Version
 from waltz.table.stores.memory import MemoryEngine
 from waltz.table.stores.ordered import OrderedStore
 from waltz.table.view import KeyRange
+from waltz.telemetry import document
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -496,6 +497,38 @@ async def test_large_compressed_bodies_keep_their_place_in_the_log(
     assert values(await table.get([b"k", b"last"], fresh=True)) == [large[0].value, b""]
     assert table._partition.store.progress[:5] == (4, 2, 0, 2, 7)
     assert [row.version for row in (await table.take(-1)).rows] == [Version(1, 0), Version(2, 0), Version(4, 0)]
+
+
+async def test_what_was_skipped_is_told(client: waltz.Client) -> None:
+    async with Table(client, 0, TABLE) as table:
+        await client.append(0, b"no envelope")
+        await table.put(b"k", b"v")
+        await client.append(0, b"no envelope either")
+        await table.refresh()
+        assert table.skipped == 2
+        metric = f"waltz-client-{client.client_id}.partition-0.table-skipped-transactions"
+        assert document(client.metrics)["gauges"][metric] == {"value": 2}
+    assert document(client.metrics)["gauges"][metric] == {"value": 2}
+    async with Table(client, 0, TABLE, store="noop") as table:
+        await table.refresh()
+        assert table.skipped == 2
+
+
+@pytest.mark.parametrize("prefix", [None, b"p"])
+async def test_a_take_from_beyond_the_log_is_of_another_log(table: Table, prefix: bytes | None) -> None:
+    await table.put(b"k", b"v", prefix=b"p")
+    assert await table.take(0, prefix=prefix) == ([], 0, True)
+    for after in (1, 1_000_000):
+        with pytest.raises(waltz.ClientAheadError, match=f"there is no transaction {after}, the last one is 0"):
+            await table.take(after, prefix=prefix)
+        with pytest.raises(waltz.ClientAheadError):
+            await anext(table.follow(after, prefix=prefix))
+
+
+async def test_following_a_prefix_gives_cursors_where_it_has_no_rows(table: Table) -> None:
+    for _ in range(3):
+        await table.put(b"k", b"v", prefix=b"other")
+    assert [each async for each in table.follow(-1, prefix=b"p", until=2)][-1] == ([], 2, False)
 
 
 async def test_a_codec_that_a_reader_lacks_is_named(
