@@ -41,21 +41,28 @@ def connect(
     on_event: OnEvent | None = None,
     **settings: Unpack[ClientSettings],
 ) -> "Client":
-    """A client of the cluster that ``config`` describes, to be opened with ``async with`` or ``await``.
+    """A client of a cluster, to be opened with ``async with`` or ``await``.
 
-    ``config`` is the path of a configuration file, its content as a mapping, a ``ClientConfig``, or a mock driver.
-    Without it that is the file that ``WALTZ_CONFIG`` names, if there is one. Environment variables
-    (``WALTZ_CLUSTER_ROOT`` for ``cluster.root``) count more than a file, and ``settings``, the attributes of a
-    ``ClientConfig`` as keyword arguments, count more than everything else.
+    Environment variables (``WALTZ_CLUSTER_ROOT`` for ``cluster.root``) count more than a file, and ``settings`` count
+    more than everything else.
 
-    At most ``max_in_flight`` appends of each partition are under way; ``client.maxConcurrentTransactions`` does not
-    count. With ``session_write`` appends belong to write sessions, and with ``exclusive_session``, too, to sessions in
-    which nobody else may write; ``None`` leaves that to the configuration. ``zookeeper`` is used if given, and left
-    open. ``options`` are limits and times that the configuration does not name. ``on_event`` is called with each
-    :class:`~waltz.client.events.ClientEvent`, on the loop of the client; it must not block.
+    Args:
+        config: The path of a configuration file, its content as a mapping, a ``ClientConfig``, or a mock driver. By
+            default the file that ``WALTZ_CONFIG`` names, if there is one.
+        max_in_flight: Most appends of each partition that are under way; ``client.maxConcurrentTransactions`` does not
+            count.
+        session_write: Whether appends belong to write sessions; ``None`` leaves that to the configuration.
+        exclusive_session: Whether they belong to sessions in which nobody else may write.
+        zookeeper: A connection to ZooKeeper to use, which is left open.
+        options: Limits and times that the configuration does not name.
+        on_event: Called with each :class:`~waltz.client.events.ClientEvent`, on the loop of the client; must not block.
+        settings: Attributes of a ``ClientConfig``.
 
-    Raises ``ConfigError``, ``TypeError`` for unknown arguments, and when it is opened ``ZooKeeperUnreachableError`` and
-    ``StoreAdminError`` (there is no such cluster).
+    Raises:
+        ConfigError: The configuration cannot be used.
+        TypeError: There is no such argument.
+        ZooKeeperUnreachableError: By opening: ZooKeeper does not answer.
+        StoreAdminError: By opening: there is no such cluster.
 
     Examples:
         ```python
@@ -105,15 +112,24 @@ class Client(plain.Client):
         """Have ``apply(transaction, data, connection)`` change a database for each transaction: exactly once.
 
         As with :class:`~waltz.client.database.DatabaseCallbacks`, which says what ``apply`` may do, the high-water mark
-        of each partition is stored by the database transaction that makes the changes, of up to ``max_batch``
-        transactions that wait. ``partition_ids`` are all by default; as many of them as there are ``threads`` are
-        applied at a time. Goes on with what will be committed until it is cancelled; without
-        ``follow`` it ends when everything is applied that was committed at the call.
+        of each partition is stored by the database transaction that makes the changes. Errors of the database are tried
+        again for ever, with growing delays.
 
-        Errors of the database are tried again for ever, with growing delays. Raises what ``apply`` raises, when
-        everything before that transaction is applied: calling it again goes on there. Raises ``StoredMarkError`` when
-        the database does not know of transactions that it had applied, ``ValueError`` when ``max_batch`` or
-        ``threads`` is less than 1, and as :meth:`feed`.
+        Args:
+            database: The database, with its table of marks.
+            apply: Changes the database; called on threads.
+            partition_ids: The partitions; by default all.
+            follow: Go on with what will be committed until the call is cancelled; otherwise it ends when everything is
+                applied that was committed at the call.
+            max_batch: Most transactions that one database transaction applies.
+            threads: Number of partitions that are applied at a time.
+
+        Raises:
+            StoredMarkError: The database does not know of transactions that it had applied.
+            ValueError: ``max_batch`` or ``threads`` is less than 1.
+
+        Raises what ``apply`` raises, when everything before that transaction is applied (calling it again goes on
+        there), and as :meth:`feed`.
         """
         await apply_to_database(
             self,
@@ -135,10 +151,19 @@ class Client(plain.Client):
     ) -> "Table":
         """The table in a partition, to be opened with ``async with`` while the client is open.
 
-        ``store`` is the name of one, by default that of the partition's properties, or else ``memory``; ``directory``
-        is where it keeps its files, of this table only. ``properties`` count instead of those that the cluster has for
-        the partition. Opening raises ``PropertiesError`` for a partition that is no table, ``StoreError`` when the
-        store cannot be used, ``CodecUnavailableError``, and ``ZooKeeperError``.
+        The errors are raised by opening it.
+
+        Args:
+            partition_id: The partition, from 0.
+            store: Name of the store of the view; by default that of the partition's properties, or else ``memory``.
+            directory: Where the store keeps its files, of this table only.
+            properties: Count instead of those that the cluster has for the partition.
+
+        Raises:
+            PropertiesError: The partition is no table.
+            StoreError: The store cannot be used.
+            CodecUnavailableError: A codec is not installed.
+            ZooKeeperError: The properties cannot be read.
         """
         from waltz.table.face.table import Table  # for those only who use tables
 

@@ -1,6 +1,7 @@
 """Every public name says what it is, what its parameters mean, and what it raises."""
 
 import ast
+import builtins
 import inspect
 import re
 import textwrap
@@ -12,6 +13,7 @@ import pytest
 
 import waltz
 import waltz.blocking
+import waltz.common.zk.client
 import waltz.table
 from tests.unit.reference_examples import prose
 from waltz.telemetry import opentelemetry, prometheus
@@ -100,6 +102,28 @@ def test_what_it_raises_itself_is_told(name: str) -> None:
             if isinstance(error, ast.Name) and error.id[0].isupper() and error.id != "NotImplementedError":
                 raised.add(error.id)
     assert raised <= names_in(f"{prose(inspect.getdoc(function) or '')} {of_class}")
+
+
+def entries(text: str, section: str) -> list[str]:
+    """The entries of a list in a docstring, each with its first line."""
+    found = re.search(rf"^{section}:\n((?: {{4}}.*\n?)+)", text, re.MULTILINE)
+    return [] if found is None else re.findall(r"^ {4}(\S.*)$", found[1], re.MULTILINE)
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_lists_name_parameters_and_errors_that_there_are(name: str) -> None:
+    function, _ = FUNCTIONS[name]
+    text = prose(inspect.getdoc(function) or "")
+    parameters = list(inspect.signature(function).parameters)
+    explained = [entry.partition(": ") for entry in entries(text, "Args")]
+    named = [parameter for parameter, _, meaning in explained if meaning]
+    assert named == [each for each in parameters if each in named], "in the order of the signature"
+    assert len(named) == len(explained)
+    for entry in entries(text, "Raises"):
+        error, _, reason = entry.partition(": ")
+        known = [getattr(module, error, None) for module in (waltz, waltz.table, waltz.common.zk.client, builtins)]
+        assert any(isinstance(each, type) and issubclass(each, Exception) for each in known), error
+        assert reason, entry
 
 
 def test_the_walk_finds_what_it_is_made_for() -> None:

@@ -136,8 +136,13 @@ class WaltzClient:
         """Join the cluster of ``config`` and, with ``client.autoMount``, take part in all partitions.
 
         ``zookeeper`` is used if given, and left open by :meth:`close`; ``connector`` makes the connections to servers.
-        Raises what the callback for the high-water mark raises, ``ConfigError``, ``ZooKeeperError``, and ``WaltzError``
-        when there is no such cluster.
+
+        Raises:
+            ConfigError: The configuration cannot be used.
+            ZooKeeperError: ZooKeeper cannot be reached, or refused a request.
+            WaltzError: There is no such cluster.
+
+        Raises what the callback for the high-water mark raises, too.
         """
         cluster = ZooKeeperCluster(config, zookeeper)
         return await cls.open_in(Environment(config, cluster, connector, options or ClientOptions()), callbacks)
@@ -203,9 +208,13 @@ class WaltzClient:
     async def set_partitions(self, partition_ids: Collection[int]) -> None:
         """Take part in these partitions and no others; unknown ones are ignored.
 
-        Returns when what was submitted to the partitions left is decided, which needs their servers. Raises
-        :class:`InvalidOperationError` with ``client.autoMount``, ``ClientTimeoutError`` when that is not decided within
-        60 s (it may be called again), and what the callback for the high-water mark raises.
+        Returns when what was submitted to the partitions left is decided, which needs their servers.
+
+        Raises:
+            InvalidOperationError: ``client.autoMount`` is set.
+            ClientTimeoutError: That is not decided within 60 s; it may be called again.
+
+        Raises what the callback for the high-water mark raises, too.
         """
         self._engine.check_loop()
         if self._auto_mount:
@@ -223,10 +232,18 @@ class WaltzClient:
         """Have a transaction appended; returns when its first attempt is sent, or ``execute`` did not want one.
 
         Waits for the partition to be mounted (10 s) and for a place among ``client.maxConcurrentTransactions``. What
-        becomes of it is told to ``context``. Raises, after telling ``on_exception``: ``PartitionNotFoundError``,
-        ``PartitionInactiveError``, ``ClientAheadError``, ``ClientTimeoutError``, ``ClientClosedError``,
-        ``TransactionTooLargeError``, ``ProtocolError`` (locks that the server's version does not know), and what the
-        context raises.
+        becomes of it is told to ``context``, and errors to its ``on_exception`` before they are raised.
+
+        Raises:
+            PartitionNotFoundError: The cluster has no such partition.
+            PartitionInactiveError: The client takes no part in it.
+            ClientAheadError: The log does not have the mark of the application.
+            ClientTimeoutError: The partition was not mounted in time.
+            ClientClosedError: The client is closed.
+            TransactionTooLargeError: The data is too long, or there are too many locks.
+            ProtocolError: The version of the server does not know such locks.
+
+        Raises what the context raises, too.
         """
         # Asking for the running loop costs a system call; this finds the same, but for an exotic case that costs it.
         if get_ident() != self._thread_id or not self._loop.is_running():
@@ -254,17 +271,31 @@ class WaltzClient:
         timeout_s: float = TRANSACT_TIMEOUT_S,
         max_attempts: int | None = None,
     ) -> int | None:
-        """Decide on what has been applied and append what was decided; returns its id when that has been applied.
+        """Decide on what has been applied and append what was decided; returns when that has been applied.
 
-        ``decide`` (plain or async) is called with a :class:`~waltz.client.decisions.Basis` and returns an ``Append``,
-        bytes, or ``None``, which is returned. If the client was opened with a serializer, it returns values for that
-        instead of bytes. It is called again when the append got lost, and when one of its locks was changed meanwhile,
-        as soon as the change has been applied: ``max_attempts`` times, within ``timeout_s``.
+        ``decide`` is called again when the append got lost, and when one of its locks was changed meanwhile, as soon as
+        the change has been applied. Not to be awaited by a callback of the same partition. When it is cancelled, a note
+        on the ``CancelledError`` tells whether anything was sent.
 
-        Not to be awaited by a callback of the same partition. Raises ``LockConflict`` after ``max_attempts``;
-        ``NotAppendedError`` and ``OutcomeUnknownError`` at the deadline and when the client is closed;
-        ``PartitionNotFoundError``, ``TransactionTooLargeError``, and what ``decide`` raises. When it is cancelled a
-        note on the ``CancelledError`` tells whether anything was sent.
+        Args:
+            partition_id: The partition, from 0.
+            decide: Called with a :class:`~waltz.client.decisions.Basis`; returns an ``Append``, bytes, or ``None``. If
+                the client was opened with a serializer, it returns values for that instead of bytes. May be
+                asynchronous.
+            timeout_s: Limit of the whole call in seconds.
+            max_attempts: Limit of decisions.
+
+        Returns:
+            The id of the transaction; ``None`` if ``decide`` returned that.
+
+        Raises:
+            LockConflict: After ``max_attempts``.
+            NotAppendedError: The deadline has passed, or the client was closed; the transaction is not in the log.
+            OutcomeUnknownError: The same, and the transaction may be in the log.
+            PartitionNotFoundError: The cluster has no such partition.
+            TransactionTooLargeError: The data is too long, or there are too many locks.
+
+        Raises what ``decide`` raises, too.
         """
         self._engine.check_loop()
         check_integer(partition_id, "partition_id")
@@ -283,8 +314,12 @@ class WaltzClient:
     async def flush_transactions(self, *, timeout_s: float | None = None) -> None:
         """Return when every append sent until now is decided (and, if committed, about to be applied).
 
-        Raises ``PartitionInactiveError`` if any partition is inactive, ``ClientTimeoutError`` if one cannot be mounted
-        or the outcome is not known in time (60 s by default), ``ClientAheadError`` and ``ClientClosedError``.
+        Raises:
+            PartitionInactiveError: A partition is inactive.
+            ClientTimeoutError: A partition cannot be mounted, or an outcome is not known in time; by default within 60
+                s.
+            ClientAheadError: The log of a partition does not have the mark of the application.
+            ClientClosedError: The client is closed.
         """
         self._engine.check_loop()
         await self._engine.flush(self._environment.options.flush_timeout_s if timeout_s is None else timeout_s)
@@ -308,8 +343,16 @@ class WaltzClient:
         then it is behind. With ``confirmed`` it is not: whatever was committed before the call is included, for a
         quorum of the storages has confirmed the answer.
 
-        Raises ``PartitionNotFoundError``, ``DeadlineExceededError`` (10 s by default) and ``ClientClosedError``; with
-        ``confirmed`` also ``ConfirmedMarkNotSupportedError``.
+        Args:
+            partition_id: The partition.
+            confirmed: Ask for the confirmation of a quorum.
+            timeout_s: How long to wait, in seconds.
+
+        Raises:
+            PartitionNotFoundError: The cluster has no such partition.
+            ConfirmedMarkNotSupportedError: With ``confirmed``: the server is too old to confirm marks.
+            DeadlineExceededError: No answer came in time; by default within 10 s.
+            ClientClosedError: The client is closed.
         """
         self._engine.check_loop()
         return await self._engine.high_water_mark(partition_id, timeout_s, confirmed=confirmed)
@@ -320,7 +363,11 @@ class WaltzClient:
         """Number of the write session in which appends to a partition are sent at present.
 
         ``None`` while none are sent (before the partition is mounted, and when the session is over), and where they go
-        without one. Raises ``PartitionNotFoundError`` and ``ClientClosedError``.
+        without one.
+
+        Raises:
+            PartitionNotFoundError: The cluster has no such partition.
+            ClientClosedError: The client is closed.
         """
         return self._engine.sessions.number(partition_id)
 
@@ -329,16 +376,24 @@ class WaltzClient:
     ) -> int:
         """Id of the last transaction of a partition behind everything that this client has sent; -1 if there is none.
 
-        With ``fence`` a new write session is begun first, in which this client goes on: no append of an older session
-        ever comes behind the transaction. All that came before has been applied then, and what had been sent is
-        decided; so this is not to be awaited by a callback of the same partition. With ``if_session`` that is done only
-        if this is the number of the present session. Without write sessions (``client.enableSessionWrite``) ``fence``
-        has no effect but a warning in the log.
+        Without write sessions (``client.enableSessionWrite``) ``fence`` has no effect but a warning in the log.
 
-        Raises ``SessionFencedError`` if the present session is not ``if_session``; ``SessionNotSupportedError`` where
-        the server knows no sessions; ``DeadlineExceededError`` after ``client.sessionTimeout`` (the new session may
-        have begun); ``InvalidOperationError`` while a session of :meth:`exclusive` is open; ``PartitionNotFoundError``,
-        ``PartitionInactiveError``, ``ClientAheadError`` and ``ClientClosedError``.
+        Args:
+            partition_id: The partition, from 0.
+            fence: First begin a new write session, in which this client goes on: no append of an older session ever
+                comes behind the transaction. All that came before has been applied then, and what had been sent is
+                decided; so this is not to be awaited by a callback of the same partition.
+            if_session: Begin it only if this is the number of the present session.
+
+        Raises:
+            SessionFencedError: The present session is not ``if_session``.
+            SessionNotSupportedError: The server knows no sessions.
+            DeadlineExceededError: ``client.sessionTimeout`` has passed; the new session may have begun.
+            InvalidOperationError: A session of :meth:`exclusive` is open.
+            PartitionNotFoundError: The cluster has no such partition.
+            PartitionInactiveError: The client takes no part in it.
+            ClientAheadError: The log does not have the mark of the application.
+            ClientClosedError: The client is closed.
         """
         self._engine.check_loop()
         return await self._engine.sessions.last_transaction_id(partition_id, fence=fence, if_session=if_session)
@@ -346,8 +401,12 @@ class WaltzClient:
     async def renew_session(self, partition_id: int) -> int:
         """Go on in the present write session of a partition, whoever has begun it; returns its number.
 
-        Appends of unknown outcome may still be added, by whoever shares the session. Raises ``SessionFencedError`` when
-        another client holds an exclusive session, and as :meth:`last_transaction_id`.
+        Appends of unknown outcome may still be added, by whoever shares the session.
+
+        Raises:
+            SessionFencedError: Another client holds an exclusive session.
+
+        Raises as :meth:`last_transaction_id`, too.
         """
         self._engine.check_loop()
         return await self._engine.sessions.renew(partition_id)

@@ -103,11 +103,15 @@ class Client:
             warn(f"unclosed {self!r}", ResourceWarning, source=self)
 
     async def open(self) -> Self:
-        """What ``async with`` and ``await`` do at first.
+        """Join the cluster. Called by ``async with`` and ``await``.
 
-        Raises ``ZooKeeperUnreachableError``, other ``ZooKeeperError``, ``ConfigError`` for TLS, ``StoreAdminError``
-        when there is no such cluster, ``InvalidOperationError`` when it was opened before, and ``ClientClosedError``
-        when it is closed meanwhile.
+        Raises:
+            ZooKeeperUnreachableError: ZooKeeper does not answer.
+            ZooKeeperError: ZooKeeper refused a request.
+            ConfigError: The files for TLS cannot be used.
+            StoreAdminError: There is no such cluster.
+            InvalidOperationError: The client was opened before.
+            ClientClosedError: The client is closed meanwhile.
         """
         if self._loop is not None or self._closed:
             raise InvalidOperationError("a client is opened once")
@@ -124,7 +128,7 @@ class Client:
         return self
 
     async def close(self) -> None:
-        """What ``async with`` does at last; may be called twice.
+        """Close the client. Called at the end of ``async with``; may be called twice.
 
         Appends under way end with an error that says whether the outcome is known, and feeds with
         ``ClientClosedError``. Once begun, closing goes on even if this is cancelled; another call waits for its end.
@@ -203,7 +207,9 @@ class Client:
     async def cluster_key(self) -> str:
         """Tells the logs of this cluster from those of every other that ever had its name.
 
-        Raises ``ZooKeeperError``, and ``StoreAdminError`` when the cluster is gone.
+        Raises:
+            ZooKeeperError: ZooKeeper cannot be asked.
+            StoreAdminError: The cluster is gone.
         """
         self._own_engine()
         return await self._environment.cluster.key()
@@ -229,20 +235,39 @@ class Client:
         high_water_mark: int | None = None,
         timeout_s: float = APPEND_TIMEOUT_S,
     ) -> int:
-        """Append a transaction; returns its id when it is committed.
+        """Append a transaction, and wait until it is committed.
 
-        Locks are checked against ``high_water_mark``: the id of the last transaction that the decision to append this
-        one rests on. By default that is the position of this client's open feed of the partition that has no ``until``
-        (in the loop over it, the transaction at hand); of several, of the one that is furthest behind. Without such a
-        feed, ``write_locks`` and ``read_locks`` need an explicit mark.
+        What gets lost on its way is sent again until ``timeout_s`` is over. When the call is cancelled, a note on the
+        ``CancelledError`` tells whether anything was sent.
 
-        What gets lost on its way is sent again until ``timeout_s`` is over. Raises ``LockConflict``; at the deadline
-        and when the client is closed ``NotAppendedError`` (it is not in the log) or ``OutcomeUnknownError``; and,
-        before anything is sent, ``ClientAheadError`` when the log does not have ``high_water_mark``,
-        ``PartitionNotFoundError``, ``TransactionTooLargeError`` (also for too many locks), ``InvalidOperationError`` on
-        another event loop than that of the client, ``ClientClosedError`` when that is closed already, and ``TypeError``
-        and ``ValueError`` for wrong arguments, ``TypeError`` also for such locks without a mark. When it is cancelled a
-        note on the ``CancelledError`` tells whether anything was sent.
+        Args:
+            partition_id: The partition, from 0.
+            data: The transaction's data.
+            header: A number of the application's own; 32 bits with a sign.
+            write_locks: Locks that must not have changed since ``high_water_mark``; the transaction changes them.
+            read_locks: Locks that must not have changed since ``high_water_mark``.
+            append_locks: Locks that the transaction changes, whoever else did.
+            high_water_mark: Id of the last transaction that the decision to append rests on. By default the position of
+                this client's open feed of the partition that has no ``until`` (in the loop over it, the transaction at
+                hand); of several, of the one that is furthest behind. Without such a feed, ``write_locks`` and
+                ``read_locks`` need an explicit mark.
+            timeout_s: Limit of the whole call in seconds.
+
+        Returns:
+            The id of the transaction.
+
+        Raises:
+            LockConflict: A lock was changed; the transaction is not in the log.
+            NotAppendedError: The deadline has passed, or the client was closed; the transaction is not in the log.
+            OutcomeUnknownError: The same, and the transaction may be in the log.
+            SessionFencedError: Another client has begun a write session.
+            ClientAheadError: The log does not have ``high_water_mark``. Like all below, before anything is sent.
+            PartitionNotFoundError: The cluster has no such partition.
+            TransactionTooLargeError: The data is too long, or there are too many locks.
+            InvalidOperationError: The call is made on another event loop than that of the client.
+            ClientClosedError: The client is closed.
+            TypeError: An argument has a wrong type, or locks have no mark.
+            ValueError: An argument is out of range.
         """
         loop = self._loop
         # Asking for the running loop costs a system call; this finds the same, but for an exotic case that costs it.
@@ -300,11 +325,23 @@ class Client:
         high_water_mark: int | None = None,
         timeout_s: float = APPEND_TIMEOUT_S,
     ) -> list[int]:
-        """Append many transactions, each for itself; returns their ids in the order given when all are committed.
+        """Append many transactions, each for itself, and wait until all are committed.
 
-        ``high_water_mark`` and the deadline hold for all of them. They are sent in order; should some get lost and be
-        sent again, their ids are not. Raises :class:`AppendManyError`, which tells the outcome of each; and, before
-        anything is sent, what :meth:`append` raises for wrong arguments.
+        They are sent in order; should some get lost and be sent again, their ids are not.
+
+        Args:
+            partition_id: The partition, from 0.
+            items: Data, or ``Append`` for more than that.
+            high_water_mark: As for :meth:`append`, of all of them.
+            timeout_s: Limit of the whole call in seconds.
+
+        Returns:
+            The ids in the order of ``items``.
+
+        Raises:
+            AppendManyError: Some are not committed, or not known to be; has the outcome of each.
+
+        Raises as :meth:`append` before anything is sent.
         """
         loop = self._own_loop()
         now_s = loop.time()
@@ -356,20 +393,32 @@ class Client:
         timeout_s: float = APPEND_TIMEOUT_S,
         max_attempts: int | None = None,
     ) -> int | None:
-        """Decide on the present state and append what was decided; returns its id, ``None`` if that was nothing.
+        """Decide on the present state and append what was decided.
 
-        ``decide`` (plain or async) is called with a :class:`~waltz.client.decisions.Basis` and returns an ``Append``,
-        bytes, or ``None``. When one of its locks was changed meanwhile, it is called again as soon as the state is new
-        enough: ``max_attempts`` times in all, within ``timeout_s``.
+        When one of its locks was changed meanwhile, ``decide`` is called again as soon as the state is new enough. The
+        state is what the loops over this client's feeds of the partition without ``until`` have made of it (``feed`` if
+        that is given): they are waited for, and the basis is the default mark of :meth:`append`.
 
-        The state is what the loops over this client's feeds of the partition without ``until`` have made of it
-        (``feed`` if that is given): they are waited for, and the basis is the default mark of :meth:`append`. With
-        ``reads_log`` it is the last transaction that is known to be committed, and ``decide`` reads the log up to it.
+        Args:
+            partition_id: The partition, from 0.
+            decide: Called with a :class:`~waltz.client.decisions.Basis`; returns an ``Append``, bytes, or ``None``. May
+                be asynchronous.
+            feed: The feed that keeps the state, if not all of them do.
+            reads_log: The basis is the last transaction that is known to be committed; ``decide`` reads the log up to
+                it.
+            timeout_s: Limit of the whole call in seconds.
+            max_attempts: Limit of decisions.
 
-        Raises as :meth:`append` (``OutcomeUnknownError``, too: what may be committed is not decided again), what
-        ``decide`` raises, and ``LockConflict`` after ``max_attempts``, or when nobody reads on: the feed is closed, or
-        this is called in the loop over it. Without such a feed and ``reads_log``, locks to be checked raise
-        ``TypeError``.
+        Returns:
+            The id of the transaction; ``None`` if ``decide`` returned that.
+
+        Raises:
+            LockConflict: After ``max_attempts``, or nobody reads on: the feed is closed, or the call is made in its
+                loop.
+            OutcomeUnknownError: The append may be committed, so it is not decided again.
+            TypeError: Locks are to be checked, and there is neither such a feed nor ``reads_log``.
+
+        Raises what ``decide`` raises, and as :meth:`append`.
         """
         steps = await self.transacting(
             partition_id,
@@ -432,13 +481,23 @@ class Client:
         )
 
     def feed(self, partition_id: int, *, after: int, until: int | None = None) -> TransactionFeed:
-        """The transactions of a partition with an id above ``after`` (-1: all), one by one, with their data.
+        """The transactions of a partition with an id above ``after``, one by one, with their data.
 
         ``async for transaction in client.feed(...)`` gives records (``transaction_id``, ``req_id``, ``header``,
-        ``data``), and goes on with what will be committed, up to ``until`` if that is given. They are read in bulk,
-        ahead of their consumer. Reading raises ``ClientAheadError`` when the log ends before ``after``,
-        ``DeadlineExceededError`` when servers fail for a minute (10 s before anything was read; asking again tries
-        again), ``DataChecksumError`` and ``ClientClosedError``.
+        ``data``), and goes on with what will be committed. They are read in bulk, ahead of their consumer.
+
+        Args:
+            partition_id: The partition, from 0.
+            after: Id of the transaction before the first one; -1 for all.
+            until: Id of the last transaction; ``None`` goes on for ever.
+
+        Raises:
+            PartitionNotFoundError: The cluster has no such partition.
+            ClientClosedError: The client is closed.
+            ClientAheadError: By reading: the log ends before ``after``.
+            DeadlineExceededError: By reading: servers have failed for a minute (10 s before anything was read). Asking
+                again tries again.
+            DataChecksumError: By reading: servers give data that is damaged.
         """
         return TransactionFeed(*self._feed_arguments(partition_id, after, until))
 
@@ -457,13 +516,20 @@ class Client:
         after: int | Mapping[int, int],
         until: Mapping[int, int] | None = None,
     ) -> MergedFeed:
-        """The transactions of all partitions, or of these, in one loop: in order within each, in turn between them.
+        """The transactions of several partitions in one loop: in order within each, in turn between them.
 
-        ``after`` is the id of a transaction for all of them (-1: from the beginning) or a mapping that has one for each
-        partition. Records know their ``partition_id``. With ``until``, which has an id for each partition, it ends
-        there. A partition whose server does not answer does not stop the others: it is in ``feed.obstacles`` and is
-        tried again for ever. Reading raises ``ClientAheadError`` when the log of a partition ends before ``after``, and
-        ``ClientClosedError``.
+        Records know their ``partition_id``. A partition whose server does not answer does not stop the others: it is in
+        ``feed.obstacles`` and is tried again for ever.
+
+        Args:
+            partition_ids: The partitions; by default all.
+            after: Id of the transaction before the first one (-1: from the beginning), for all or by partition.
+            until: Id of the last transaction by partition; ``None`` goes on for ever.
+
+        Raises:
+            PartitionNotFoundError: The cluster has no such partition.
+            ClientAheadError: By reading: the log of a partition ends before ``after``.
+            ClientClosedError: The client is closed.
         """
         engine = self._own_engine()
         wanted = range(len(engine.partitions)) if partition_ids is None else list(dict.fromkeys(partition_ids))
@@ -487,22 +553,29 @@ class Client:
         commit_every_s: float | None = None,
         share: str | None = None,
     ) -> Consumer:
-        """The transactions of all partitions, or of these, from where the application was: ``async with`` it.
+        """The transactions of several partitions, from where the application was: ``async with`` it.
 
-        How far that is ``positions`` keeps. A partition of which they know nothing is read from ``start``: its
-        beginning, its end, or behind a transaction (by partition); that is stored at once, so that a restart begins
-        there, too. ``await consumer.commit()`` says that what was handed out is done with. With ``commit_every_s``,
-        what the application is done with (it has asked for more) is committed so often, and at the end. What was not
-        committed is handed out again after a restart.
+        ``await consumer.commit()`` says that what was handed out is done with. What was not committed is handed out
+        again after a restart. With ``share``, partitions move between instances when one comes, goes, or loses its
+        ZooKeeper session: the next one goes on at the committed position.
 
-        With ``share``, a name, all instances that use the same one share the partitions: each is read by one of them.
-        They move when an instance comes, goes, or loses its ZooKeeper session: the next one goes on at the committed
-        position.
+        Args:
+            positions: Where the application keeps how far it is.
+            partition_ids: The partitions; by default all.
+            start: Where to read a partition without a position from: ``"beginning"``, ``"end"``, or behind a
+                transaction (by partition). That is stored at once, so that a restart begins there, too.
+            commit_every_s: Seconds between automatic commits of what the application is done with (it has asked for
+                more); there is one at the end, too.
+            share: A name; all instances that use the same one share the partitions, each of which is read by one of
+                them.
 
-        Raises ``PartitionNotFoundError``, ``ValueError`` for a ``start`` that is none of these or lacks a partition,
-        ``TypeError`` for ids and seconds that are not numbers, and ``ClientClosedError``. Opening the consumer and
-        reading raise ``PositionsError`` when the positions cannot be used; reading raises ``ClientAheadError``, too,
-        when the log of a partition ends before its position.
+        Raises:
+            PartitionNotFoundError: The cluster has no such partition.
+            ValueError: ``start`` is none of these, or lacks a partition.
+            TypeError: Ids or seconds are not numbers.
+            ClientClosedError: The client is closed.
+            PositionsError: By opening and reading: the positions cannot be used.
+            ClientAheadError: By reading: the log of a partition ends before its position.
         """
         engine = self._own_engine()
         wanted = range(len(engine.partitions)) if partition_ids is None else list(dict.fromkeys(partition_ids))
@@ -537,8 +610,16 @@ class Client:
         then it is behind. With ``confirmed`` it is not: whatever was committed before the call is included, for a
         quorum of the storages has confirmed the answer.
 
-        Raises ``PartitionNotFoundError``, ``DeadlineExceededError`` (10 s by default) and ``ClientClosedError``; with
-        ``confirmed`` also ``ConfirmedMarkNotSupportedError``.
+        Args:
+            partition_id: The partition.
+            confirmed: Ask for the confirmation of a quorum.
+            timeout_s: How long to wait, in seconds.
+
+        Raises:
+            PartitionNotFoundError: The cluster has no such partition.
+            ConfirmedMarkNotSupportedError: With ``confirmed``: the server is too old to confirm marks.
+            DeadlineExceededError: No answer came in time; by default within 10 s.
+            ClientClosedError: The client is closed.
         """
         return await self._own_engine().high_water_mark(partition_id, timeout_s, confirmed=confirmed)
 
@@ -548,7 +629,11 @@ class Client:
         """Number of the write session in which appends to a partition are sent at present.
 
         ``None`` while none are sent (before the first use, and when the session is over), and where they go without
-        one. Raises ``PartitionNotFoundError`` and ``ClientClosedError``.
+        one.
+
+        Raises:
+            PartitionNotFoundError: The cluster has no such partition.
+            ClientClosedError: The client is closed.
         """
         return self._own_engine().sessions.number(partition_id)
 
@@ -557,15 +642,22 @@ class Client:
     ) -> int:
         """Id of the last transaction of a partition behind everything that this client has sent; -1 if there is none.
 
-        With ``fence`` a new write session is begun first, in which this client goes on: no append of an older session
-        ever comes behind the transaction. All that came before is known to this client then, and what it had sent is
-        decided. With ``if_session`` that is done only if this is the number of the present session. Without write
-        sessions (see :func:`connect`) ``fence`` has no effect but a warning in the log.
+        Without write sessions (see :func:`connect`) ``fence`` has no effect but a warning in the log.
 
-        Raises ``SessionFencedError`` if the present session is not ``if_session``; ``SessionNotSupportedError`` where
-        the server knows no sessions; ``DeadlineExceededError`` after ``client.sessionTimeout`` (the new session may
-        have begun); ``InvalidOperationError`` while a session of :meth:`exclusive` is open; ``PartitionNotFoundError``
-        and ``ClientClosedError``.
+        Args:
+            partition_id: The partition, from 0.
+            fence: First begin a new write session, in which this client goes on: no append of an older session ever
+                comes behind the transaction. All that came before is known to this client then, and what it had sent is
+                decided.
+            if_session: Begin it only if this is the number of the present session.
+
+        Raises:
+            SessionFencedError: The present session is not ``if_session``.
+            SessionNotSupportedError: The server knows no sessions.
+            DeadlineExceededError: ``client.sessionTimeout`` has passed; the new session may have begun.
+            InvalidOperationError: A session of :meth:`exclusive` is open.
+            PartitionNotFoundError: The cluster has no such partition.
+            ClientClosedError: The client is closed.
         """
         await self._join_for_session(partition_id)
         return await self._own_engine().sessions.last_transaction_id(partition_id, fence=fence, if_session=if_session)
@@ -573,8 +665,12 @@ class Client:
     async def renew_session(self, partition_id: int) -> int:
         """Go on in the present write session of a partition, whoever has begun it; returns its number.
 
-        Appends of unknown outcome may still be added, by whoever shares the session. Raises ``SessionFencedError`` when
-        another client holds an exclusive session, and as :meth:`last_transaction_id`.
+        Appends of unknown outcome may still be added, by whoever shares the session.
+
+        Raises:
+            SessionFencedError: Another client holds an exclusive session.
+
+        Raises as :meth:`last_transaction_id`, too.
         """
         await self._join_for_session(partition_id)
         return await self._own_engine().sessions.renew(partition_id)

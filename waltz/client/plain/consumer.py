@@ -165,10 +165,17 @@ class Consumer(MergedFeed):
     async def commit(self, positions: Mapping[int, int] | None = None) -> None:
         """Say that the work on everything that was handed out is safe: a restart goes on behind it.
 
-        With ``positions`` that is said of some partitions only, up to the transactions given. Nothing goes back.
-        Raises ``ValueError`` for a transaction that was not handed out, ``PositionConflictError`` when another consumer
-        has moved the positions, and what the store raises; it may be called again. After a conflict the partitions are
-        read anew behind the stored positions (with ``share``: if they become this instance's again).
+        Nothing goes back. It may be called again after an error. After a conflict the partitions are read anew behind
+        the stored positions (with ``share``: if they become this instance's again).
+
+        Args:
+            positions: Up to which transactions, by partition, if not everything is safe.
+
+        Raises:
+            ValueError: A transaction was not handed out.
+            PositionConflictError: Another consumer has moved the positions.
+
+        Raises what the store raises, too.
         """
         check_loop(self._loop)
         handed_out = self.handed_out

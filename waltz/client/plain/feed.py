@@ -170,10 +170,15 @@ class Feed:
 
         It is empty, too, when none came within ``timeout_s``; reading goes on meanwhile, so that any time is long
         enough in the end. Asking says that the consumer is done with those before: ``position`` moves up to them. May
-        be given up (by cancelling) and called again. Raises ``ClientAheadError`` when the log ends before the
-        transaction that the feed begins after, ``OtherLogError`` as :meth:`expect` says, ``DeadlineExceededError`` when
-        servers fail for too long, ``DataChecksumError``, ``ClientClosedError``, and ``InvalidOperationError`` on
-        another event loop and while somebody else waits for the next transactions of the feed.
+        be given up (by cancelling) and called again.
+
+        Raises:
+            ClientAheadError: The log ends before the transaction that the feed begins after.
+            OtherLogError: The log has another transaction there than the one that is expected.
+            DeadlineExceededError: Servers fail for too long.
+            DataChecksumError: Servers give data that is damaged.
+            ClientClosedError: The client or the feed is closed.
+            InvalidOperationError: On another event loop, and while somebody else waits for transactions of the feed.
         """
         return self.take(await self.fetch(present_consumer(), timeout_s))
 

@@ -102,8 +102,11 @@ class MergedFeed:
         Where a ``request_id`` is given, the transaction ``after`` has to be that one: else reading raises
         ``OtherLogError``.
 
-        Raises ``PartitionNotFoundError``, ``ClientClosedError``, ``ValueError`` for an ``after`` below -1, and
-        ``TypeError`` for ids that are not integers.
+        Raises:
+            PartitionNotFoundError: The cluster has no such partition.
+            ClientClosedError: The client is closed.
+            ValueError: ``after`` is below -1.
+            TypeError: Ids are not integers.
         """
         feed = self._open_feed(partition_id, after, until, share).expect(request_id)
         self._feeds[partition_id] = feed
@@ -152,8 +155,11 @@ class MergedFeed:
     def pause(self, *partition_ids: int) -> None:
         """Hand out nothing of these partitions until :meth:`resume`; what has been read of them is kept.
 
-        A partition that leaves, and comes back, is not paused any more. What is at hand stays so: at most the rest of a
-        turn of 64 transactions. Raises ``PartitionNotFoundError`` for partitions that are not read here.
+        What is at hand stays so: at most the rest of a turn of 64 transactions. A partition that leaves, and comes
+        back, is not paused any more.
+
+        Raises:
+            PartitionNotFoundError: A partition is not read here.
         """
         check_loop(self._loop)
         for partition_id in partition_ids:
@@ -269,8 +275,11 @@ class MergedFeed:
     async def next_batch(self, timeout_s: float | None = None) -> list[Record]:
         """The next transactions of one partition, as many as came together; an empty list as :meth:`poll` has ``None``.
 
-        Asking says that the consumer is done with those before. Raises ``ClientAheadError`` when the log of a partition
-        ends before the transaction that it is read after, and ``ClientClosedError``.
+        Asking says that the consumer is done with those before.
+
+        Raises:
+            ClientAheadError: The log of a partition ends before the transaction that it is read after.
+            ClientClosedError: The client or the feed is closed.
         """
         records = await self.turn(asyncio.current_task(), timeout_s)
         if records:

@@ -117,10 +117,21 @@ class Table:
     async def batch(self, rows: Sequence[Row], *, any_timestamp: bool = False) -> int:
         """Write rows in one transaction.
 
-        Raises ``ValueError`` when there are none, and ``TimestampError`` for timestamps that are not positive or,
-        unless ``any_timestamp``, further ahead than the partition allows: they would win over all that is written until
-        then. The clock of the process is compared with the newest row and with ZooKeeper. Raises ``KeyTooLongError``,
-        and ``EnvelopeError`` for what does not fit into the envelope.
+        The clock of the process is compared with the newest row and with ZooKeeper.
+
+        Args:
+            rows: The rows, one at least.
+            any_timestamp: Accept timestamps further ahead than the partition allows: such rows win over all that is
+                written until then.
+
+        Returns:
+            The id of the transaction.
+
+        Raises:
+            ValueError: There are no rows.
+            TimestampError: A timestamp is not positive, or further ahead than the partition allows.
+            KeyTooLongError: A key is longer than the partition allows.
+            EnvelopeError: The rows do not fit into the envelope.
         """
         now_ms = self._partition.write_ms()
         if not rows:
@@ -213,7 +224,12 @@ class Table:
     ) -> int:
         """Write a row if the present one has that version; ``None``: if readers see none.
 
-        Raises :class:`VersionConflict`, and ``NotAppendedError`` at the deadline, which holds for all of it.
+        Returns:
+            The id of the transaction.
+
+        Raises:
+            VersionConflict: The present row has another version.
+            NotAppendedError: The deadline has passed, which holds for all of it.
         """
         deadline_s = asyncio.get_running_loop().time() + timeout_s
 
@@ -240,11 +256,22 @@ class Table:
         timeout_s: float = TIMEOUT_S,
         max_attempts: int | None = None,
     ) -> int | None:
-        """Read and write rows as if nobody else did; ``None`` when nothing was written.
+        """Read and write rows as if nobody else did.
 
-        ``work`` is called again, on a newer state, when what it read or wrote was changed meanwhile by this or any
-        other writer of tables. It must have no other effects. Raises what ``work`` raises, ``LockConflict`` when there
-        are no attempts left, and ``NotAppendedError`` at the deadline.
+        Args:
+            work: Reads and writes rows, and has no other effects. It is called again, on a newer state, when what it
+                read or wrote was changed meanwhile by this or any other writer of tables. May be asynchronous.
+            timeout_s: Limit of the whole call in seconds.
+            max_attempts: Limit of calls of ``work``.
+
+        Returns:
+            The id of the transaction; ``None`` when nothing was written.
+
+        Raises:
+            LockConflict: There are no attempts left.
+            NotAppendedError: The deadline has passed.
+
+        Raises what ``work`` raises, too.
         """
         steps = self.transacting(timeout_s=timeout_s, max_attempts=max_attempts)
         while True:
@@ -307,10 +334,19 @@ class Table:
         raw: bool = False,
         fresh: bool = False,
     ) -> AsyncGenerator[TableRow, None]:
-        """The rows of one range of keys, or of several, one after the other; all rows without one.
+        """The rows of ranges of keys, in order; all of one state of the table.
 
-        With a prefix, only rows of that prefix. They are in order, and all of one state of the table. Raises
-        ``TypeError`` for what is no range.
+        Args:
+            ranges: One range of keys, or several, one after the other; by default all rows.
+            prefix: Only rows of this prefix; ``ranges`` are then ranges of its keys.
+            reverse: From the last key to the first one.
+            limit: Most rows.
+            raw: Give tombstones and expired rows, too.
+            fresh: First catch up with what the owner of the partition has committed at this moment.
+
+        Raises:
+            TypeError: ``ranges`` is neither one range nor several.
+            ValueError: A range is one of another prefix.
         """
         async with aclosing(self._scan(ranges_of(ranges, prefix), reverse, limit, raw, fresh)) as rows:
             async for row in rows:
@@ -354,10 +390,21 @@ class Table:
     async def take(self, after: int, limit: int = 1000, *, prefix: bytes | None = None) -> Taken:
         """Rows in the order of the log, overwritten ones included, of whole transactions behind ``after``.
 
-        As many transactions as it takes to reach ``limit`` rows. With a prefix only its rows; the view, unless its
-        store finds no rows, then knows where to begin and where to end. ``at_end``: there was nothing behind them when
-        this was called. Raises ``ValueError`` for a limit below 1, ``ClientAheadError`` when the log ends before
-        ``after``, ``CodecUnavailableError``, and as :meth:`refresh`.
+        Args:
+            after: Id of the transaction before the first one; -1 for all.
+            limit: As many transactions are taken as it takes to reach this number of rows.
+            prefix: Only rows of this prefix. The view, unless its store finds no rows, then knows where to begin and
+                where to end.
+
+        Returns:
+            The rows; ``at_end`` says that there was nothing behind them at the call.
+
+        Raises:
+            ValueError: The limit is below 1.
+            ClientAheadError: The log ends before ``after``.
+            CodecUnavailableError: A transaction has a codec that is not installed.
+
+        Raises what :meth:`refresh` raises, too.
         """
         if limit < 1:
             raise ValueError(f"limit must be at least 1, not {limit}")
