@@ -29,9 +29,12 @@ class PlainClient(Calls):
         self._client = client
 
     def open(self) -> Self:
-        """What ``with`` does at first. Whoever calls it calls :meth:`close` at the end.
+        """Join the cluster. Called by ``with``; whoever calls it calls :meth:`close` at the end.
 
-        Raises as ``open`` of the asynchronous client, ``InvalidOperationError`` when it was opened before.
+        Raises:
+            InvalidOperationError: The client was opened before, or made before a fork.
+
+        Raises as ``open`` of :class:`waltz.Client`, too.
         """
         self._begin()
         try:
@@ -42,7 +45,10 @@ class PlainClient(Calls):
         return self
 
     def close(self) -> None:
-        """What ``with`` does at last; may be called twice. Calls of other threads end with errors."""
+        """Close the client. Called at the end of ``with``; may be called twice.
+
+        Calls of other threads end with errors.
+        """
         self._finish(self._client.close)
 
     def __enter__(self) -> Self:
@@ -95,7 +101,12 @@ class PlainClient(Calls):
         high_water_mark: int | None = None,
         timeout_s: float = APPEND_TIMEOUT_S,
     ) -> int:
-        """Append a transaction; returns its id when it is committed."""
+        """Append a transaction, and wait until it is committed. Arguments and errors are those of
+        :meth:`waltz.Client.append`.
+
+        Returns:
+            The id of the transaction.
+        """
         return self.run(
             self._client.append(
                 partition_id,
@@ -117,7 +128,13 @@ class PlainClient(Calls):
         high_water_mark: int | None = None,
         timeout_s: float = APPEND_TIMEOUT_S,
     ) -> list[int]:
-        """Append many transactions, each for itself; returns their ids when all are committed."""
+        """Append many transactions, each for itself, and wait until all are committed.
+
+        Arguments and errors are those of :meth:`waltz.Client.append_many`.
+
+        Returns:
+            The ids in the order of ``items``.
+        """
         items = list(items)  # on this thread: it may be a generator of the application
         return self.run(
             self._client.append_many(partition_id, items, high_water_mark=high_water_mark, timeout_s=timeout_s)
@@ -184,15 +201,19 @@ class PlainClient(Calls):
         commit_every_s: float | None = None,
         share: str | None = None,
     ) -> Consumer:
-        """The transactions of all partitions, or of these, from where the application was: use it in ``with``.
+        """The transactions of several partitions, from where the application was: use it in ``with``.
 
-        How far that is, is kept in ``positions``. A partition of which they know nothing is read from ``start``:
-        ``"beginning"``, ``"end"``, or behind a transaction (a mapping by partition). With ``commit_every_s``, in
-        seconds, what the application is done with is committed so often, and at the end; otherwise by
-        ``consumer.commit()``. All instances that use the same name as ``share`` share the partitions.
+        ``consumer.commit()`` says that what was handed out is done with. Errors are those of
+        :meth:`waltz.Client.consume`.
 
-        Raises ``PartitionNotFoundError``, ``ValueError``, ``TypeError`` and ``ClientClosedError``, and when it is
-        opened or read ``PositionsError``, as ``consume`` of :class:`waltz.Client`.
+        Args:
+            positions: Where the application keeps how far it is.
+            partition_ids: The partitions; by default all.
+            start: Where to read a partition without a position from: ``"beginning"``, ``"end"``, or behind a
+                transaction (by partition).
+            commit_every_s: Seconds between automatic commits of what the application is done with; there is one at the
+                end, too.
+            share: All instances that use the same name share the partitions.
         """
         ids = None if partition_ids is None else list(partition_ids)
 

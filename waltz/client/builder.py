@@ -136,7 +136,12 @@ class TransactionBuilder:
         self.write_lock_array = self.read_lock_array = self.append_lock_array = NO_LOCKS
 
     def set_header(self, header: int) -> None:
-        """Set the signed 32-bit header; raises ``ValueError`` when it does not fit."""
+        """Set the header, a signed number of 32 bits.
+
+        Raises:
+            TypeError: It is no integer.
+            ValueError: It does not fit.
+        """
         self.header = checked_header(header)
 
     @overload
@@ -156,7 +161,11 @@ class TransactionBuilder:
         self.set_data(serializer.serialize(value))
 
     def set_data(self, data: bytes | bytearray | memoryview) -> None:
-        """Set the data; raises ``TypeError`` for what is none."""
+        """Set the data.
+
+        Raises:
+            TypeError: It is not bytes.
+        """
         self.data = data if isinstance(data, bytes) else checked_data(data)
 
     def set_write_locks(self, locks: Iterable[PartitionLocalLock]) -> None:
@@ -172,7 +181,11 @@ class TransactionBuilder:
         self.append_lock_array = lock_array(locks)
 
     def fields(self) -> AppendFields:
-        """What was filled in; raises :class:`ClientError` when there is no data."""
+        """What was filled in.
+
+        Raises:
+            ClientError: There is no data.
+        """
         data = self.data
         if data is None:
             raise ClientError("execute returned true without setting transaction data")

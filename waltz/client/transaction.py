@@ -64,8 +64,12 @@ class Transaction:
     async def data_bytes(self, *, timeout_s: float = DATA_TIMEOUT_S) -> bytes:
         """The data. Nothing is kept: each call fetches again (except for transactions of this client).
 
-        Errors of the server are tried again, with growing delays. Raises ``DeadlineExceededError`` after ``timeout_s``,
-        ``DataChecksumError`` and ``ClientClosedError``.
+        Errors of the server are tried again, with growing delays.
+
+        Raises:
+            DeadlineExceededError: ``timeout_s`` has passed.
+            DataChecksumError: Servers give data that is damaged.
+            ClientClosedError: The client is closed.
         """
         if self._data is not None:
             return self._data

@@ -21,12 +21,19 @@ def to_json(value: object) -> str:
 
 
 def partition_for(key: object, partition_count: int) -> int:
-    """The partition that a key belongs to, of ``partition_count``: the CRC-32 of the JSON array of the key's parts.
+    """The partition that a key belongs to: the CRC-32 of the JSON array of its parts, modulo ``partition_count``.
 
-    A tuple is a key of several parts (columns), anything else one part: strings, whole numbers, ``Decimal``, dates and
-    times, bytes, booleans, ``None``, floats, lists and dictionaries of these. ``7`` and ``"7"`` are different keys. The
-    Spark sink gives a row with these values in its ``hashColumns`` to the same partition. Raises ``TypeError`` for
-    other keys, and ``ValueError`` for strings that are no Unicode text and a count below 1.
+    The Spark sink gives a row with these values in its ``hashColumns`` to the same partition.
+
+    Args:
+        key: A tuple is a key of several parts (columns), anything else one part: strings, whole numbers, ``Decimal``,
+            dates and times, bytes, booleans, ``None``, floats, lists and dictionaries of these. ``7`` and ``"7"`` are
+            different keys.
+        partition_count: Number of partitions.
+
+    Raises:
+        TypeError: The key is of another type.
+        ValueError: A string is no Unicode text, or the count is below 1.
 
     Examples:
         ```python

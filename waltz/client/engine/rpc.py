@@ -127,8 +127,11 @@ class RpcClient:
     ) -> int:
         """The committed high-water mark of a partition, confirmed by the storages if that is asked for.
 
-        Raises ``PartitionNotFoundError``, ``DeadlineExceededError``, ``ConfirmedMarkNotSupportedError`` and
-        ``ClientClosedError``.
+        Raises:
+            PartitionNotFoundError: The cluster has no such partition.
+            ConfirmedMarkNotSupportedError: The server is too old to confirm marks.
+            DeadlineExceededError: No answer came in time.
+            ClientClosedError: The client is closed.
         """
         check_integer(partition_id, "partition_id")
         if not 0 <= partition_id < len(self.partitions):

@@ -20,11 +20,19 @@ RETRY_S = 1.0
 
 
 async def configure(client: Client, partition_id: int, changes: Mapping[str, object]) -> PartitionProperties:
-    """Change properties of a partition, by their keys; ``None`` takes one back to its default. Returns all of them.
+    """Change properties of a partition. Returns all of them.
 
     May be called whenever a program starts: nothing is written when nothing changes, and what others change meanwhile
-    stays. Raises ``PropertiesError``, and ``ZooKeeperError``: after a ``ConnectionLossError`` the change may have been
-    made, and can be made again.
+    stays.
+
+    Args:
+        client: An open client.
+        partition_id: The partition, from 0.
+        changes: New values by their keys; ``None`` takes one back to its default.
+
+    Raises:
+        PropertiesError: A value cannot be used.
+        ZooKeeperError: After a ``ConnectionLossError`` the change may have been made, and can be made again.
 
     Examples:
         ```python
@@ -39,7 +47,11 @@ async def configure(client: Client, partition_id: int, changes: Mapping[str, obj
 
 
 async def properties_of(client: Client, partition_id: int) -> PartitionProperties:
-    """The properties of a partition. Raises ``PropertiesError`` and ``ZooKeeperError``.
+    """The properties of a partition.
+
+    Raises:
+        PropertiesError: They cannot be used.
+        ZooKeeperError: They cannot be read.
 
     Examples:
         ```python

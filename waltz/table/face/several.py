@@ -142,7 +142,11 @@ class PartitionedTable:
         return place_of(key, len(self.tables))
 
     def table_of_all(self, keys: Sequence[bytes]) -> Table:
-        """The table that holds all of these keys. Raises ``ValueError`` when they are of several."""
+        """The table that holds all of these keys.
+
+        Raises:
+            ValueError: They are of several partitions.
+        """
         places = {self.place_of(key) for key in keys}
         if len(places) != 1:
             raise ValueError(f"keys of {len(places)} partitions; a transaction is in one")
@@ -163,7 +167,11 @@ class PartitionedTable:
         return await self.table_of(key).put_if(key, value, version, prefix=prefix)
 
     async def batch(self, rows: Sequence[Row], *, any_timestamp: bool = False) -> int:
-        """As :meth:`Table.batch`. Raises ``ValueError`` for keys of several partitions: that would not be atomic."""
+        """As :meth:`Table.batch`, in one partition.
+
+        Raises:
+            ValueError: Keys are of several partitions: that would not be atomic.
+        """
         return await self.table_of_all([row.key for row in rows]).batch(rows, any_timestamp=any_timestamp)
 
     async def transaction(
@@ -175,7 +183,8 @@ class PartitionedTable:
     ) -> int | None:
         """As :meth:`Table.transaction`, in the partition of these keys.
 
-        Raises ``ValueError``, and writes nothing, when they or the keys that ``work`` has used are of several.
+        Raises:
+            ValueError: They, or the keys that ``work`` has used, are of several partitions; nothing is written.
         """
         keys = list(keys)
 
