@@ -1,5 +1,6 @@
 """The plain face over the mock driver, with servers of version 5 and of version 4."""
 
+import ast
 import asyncio
 import gc
 import re
@@ -744,3 +745,14 @@ async def test_polls_that_are_shorter_than_an_answer_takes_come_to_it_neverthele
         await feed.aclose()
         with pytest.raises(waltz.ClientClosedError):
             await feed.poll(0)
+
+
+def test_the_library_itself_reads_with_feeds_of_its_own() -> None:
+    """A feed of the application would say what the application has seen."""
+    root = Path(waltz.__file__).parent
+    for package in ("client", "table", "telemetry"):
+        for path in (root / package).rglob("*.py"):
+            for node in ast.walk(ast.parse(path.read_text())):
+                if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+                    is_public = node.func.attr in ("feed", "feed_batches", "feed_all")
+                    assert not (is_public and ast.unparse(node.func.value).endswith("client")), (path, node.lineno)
