@@ -20,7 +20,7 @@ from waltz.operations.replica_moves import ReplicaMove
 A, B, C, D = NAMES = ("a:1", "b:1", "c:1", "d:1")
 
 
-def in_virtual_time(test: Callable[[], Coroutine[None, None, None]]) -> Callable[[], None]:
+def in_virtual_time(test: Callable[[], Coroutine[object, object, None]]) -> Callable[[], None]:
     @functools.wraps(test)
     def running() -> None:
         run(test())

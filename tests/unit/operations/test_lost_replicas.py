@@ -71,7 +71,7 @@ def open_with(decided: PartitionMetadata, found: Mapping[str, Held]) -> int:
 def test_members_that_are_left_keep_all_that_any_of_them_holds() -> None:
     found = {B: held(B, 60), C: held(C, 55)}
     accepted = accept_loss(FOUR, found, GONE, [A, D])
-    assert (accepted.mark, accepted.deciding, accepted.truncations) == (60, {B}, {})
+    assert (accepted.mark, accepted.deciding, accepted.truncations) == (60, frozenset({B}), dict[str, int]())
     assert set(accepted.states.values()) == {state(B), state(C, closing=55)}
     assert open_with(FOUR._replace(replicas=dict(accepted.states)), found) == 60
     assert describe(accepted, found, [A, D], 0) == [
@@ -89,7 +89,7 @@ def test_one_that_missed_the_last_session_decides_if_no_member_is_left_and_loses
     behind = metadata(state(A), state(B, 5, 30), state(C, 5, 30), state(D))
     found = {name: held(name, maximum, 20, 5, state(name, 5, 30)) for name, maximum in ((B, 34), (C, 28))}
     accepted = accept_loss(behind, found, GONE, [A, D])
-    assert (accepted.mark, accepted.deciding, accepted.truncations) == (30, {B}, {B: 30})
+    assert (accepted.mark, accepted.deciding, accepted.truncations) == (30, frozenset({B}), {B: 30})
     assert set(accepted.states.values()) == {state(B, 5), state(C, 5, 28)}
     found[B] = found[B]._replace(max_transaction_id=30)
     assert open_with(behind._replace(replicas=dict(accepted.states)), found) == 30
