@@ -123,7 +123,6 @@ class FakeLog:
         self.undecided_bytes = 0
         self.healthy = True
         self.trouble: str | None = None
-        self.postponed: str | None = None
         self.replica_views: tuple[ReplicaView, ...] = ()
         self.generation = GENERATION
         self.opened_generation = -1

@@ -219,7 +219,8 @@ class ServerPartition:
 
     @property
     def warnings(self) -> Sequence[str]:
-        """What an operator should look at, one line each: what a session waits for, and a client that has applied more
+        """What an operator should look at, one line each: what a session waits for, assigned
+        storages that cannot take over, and a client that has applied more
         than the log was proved to hold. The latter stays until the partition is opened anew; it changes nothing,
         because any client can claim it."""
         trouble, claim = self._log.trouble, self._farthest_claim
@@ -235,11 +236,6 @@ class ServerPartition:
         """Find out whether the partition is :attr:`healthy`, for those who have looked or ``unasked``, if nothing was
         committed lately."""
         self._log.confirm_if_idle(unasked=unasked)
-
-    @property
-    def postponed(self) -> str | None:
-        """Why the assigned storages have not taken over from those that hold the partition; ``None`` if they have."""
-        return self._log.postponed
 
     @property
     def replica_views(self) -> Sequence[ReplicaView]:

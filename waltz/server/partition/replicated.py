@@ -33,14 +33,11 @@ class PartitionLog(Protocol):
 
     @property
     def trouble(self) -> str | None:
-        """What the next session waits for, when it should have opened; one line."""
+        """What the next session waits for, when it should have opened, or why the assigned storages have not taken over
+        from those that hold the partition; one line."""
 
     def confirm_if_idle(self, *, unasked: bool) -> None:
         """Find out whether that is so, for those who have looked or ``unasked``, if nothing was committed lately."""
-
-    @property
-    def postponed(self) -> str | None:
-        """Why the assigned storages have not taken over from those of the session; None if they have."""
 
     @property
     def replica_views(self) -> Sequence[ReplicaView]:

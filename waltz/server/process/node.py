@@ -339,13 +339,6 @@ class WaltzServer:
         }
         if warnings:
             document["warnings"] = warnings
-        postponed: dict[str, Json] = {
-            str(partition_id): partition.postponed
-            for partition_id, partition in sorted(self.partitions.items())
-            if partition.postponed is not None
-        }
-        if postponed:
-            document["postponedReplicaChanges"] = postponed
         return healthy, {"server-health-check": document}
 
     def _about(self) -> dict[str, Json]:

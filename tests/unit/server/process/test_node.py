@@ -266,12 +266,6 @@ async def test_replicas_that_do_not_follow_are_shown_and_logged(
     ):
         assert f"{line}\n" in text
     await until(lambda: "partition 1: replica s2:6000 is lagging, 812 transactions behind" in caplog.text)
-    assert "postponedReplicaChanges" not in document["server-health-check"]
-    log.postponed = "the partition stays with s1:6000"
-    assert server.health()[1] == {
-        "server-health-check": document["server-health-check"]
-        | {"postponedReplicaChanges": {"1": "the partition stays with s1:6000"}}
-    }
     log.replica_views = (ReplicaView("s2:6000", ReplicaStatus.CURRENT, 0),)
     await until(lambda: "partition 1: replica s2:6000 is current (was lagging)" in caplog.text)
 

@@ -159,8 +159,10 @@ class ReplicatedLog:
 
     @property
     def trouble(self) -> str | None:
-        """What the next session waits for, when it should have opened; one line."""
-        return None if self._opening is None else self._opening.trouble
+        """What the next session waits for, when it should have opened, or why the assigned storages have not taken over
+        from those that hold the partition; one line."""
+        opening = None if self._opening is None else self._opening.trouble
+        return opening or self._change.objection
 
     def confirm_if_idle(self, *, unasked: bool) -> None:
         """Have the session that runs find out whether it is :attr:`healthy`, if nothing was committed lately.
@@ -169,11 +171,6 @@ class ReplicatedLog:
         """
         if self._session is not None:
             self._session.confirm_if_idle(unasked=unasked)
-
-    @property
-    def postponed(self) -> str | None:
-        """Why the assigned storages have not taken over from those that hold the partition; ``None`` if they have."""
-        return self._change.objection
 
     @property
     def replica_views(self) -> tuple[ReplicaView, ...]:
