@@ -183,6 +183,7 @@ class StorageHost(Host):
             world.random(f"disk of {name}"), DIRECTORY, delay_factor=world.options.disk_delay_factor
         )
         self.disk.crash = lambda: self.crash(power_loss=True)
+        world.storage_checks.disks[name] = self.disk
         self.clock_error_s = world.random(f"clock of {name}").uniform(-3600, 3600)
         self.node: StorageNode | None = None
         """The node of the present run, once it is up."""

@@ -7,6 +7,7 @@ may it pass it on, cut it off, or vote as if it had never had it.
 import asyncio
 import contextlib
 import random
+from collections.abc import Callable
 
 from tests.simulation.cluster import ADMIN_PORT, DIRECTORY, ROOT, StorageHost
 from tests.simulation.faults import operate
@@ -16,9 +17,10 @@ from waltz.common.cluster.handle import ClusterHandle
 from waltz.common.cluster.marks import read_committed_marks
 from waltz.common.errors import WaltzError
 from waltz.common.ids import Endpoint
-from waltz.operations.repair import Repair
+from waltz.operations.repair import Repair, Roles
 from waltz.storage.disk.files.slot_file import HEADER_SIZE_BYTES
 from waltz.storage.disk.segment.segment_format import encode_record
+from waltz.storage.remote.admin_client import StorageAdminClient
 
 BEGIN_ANEW_AFTER = 5
 """So many repairs fail before an operator has the partition begin anew on the node."""
@@ -26,6 +28,7 @@ BEGIN_ANEW_AFTER = 5
 REPAIR_PAUSE_S = 1.0
 MARK_TIMEOUT_S = 3.0
 SCAN_TIMEOUT_S = 20.0
+SLOW_REPAIR_S = 0.5
 
 
 async def bit_rot(target: Target, fault: Fault) -> None:
@@ -37,7 +40,7 @@ async def bit_rot(target: Target, fault: Fault) -> None:
         partition_id = fault.victim % target.world.options.partitions
         replicas = target.cluster.replicas[partition_id]
         storage = draw.choice(replicas)
-        where = _damage(target, draw, storage, partition_id)
+        where = _damage(target, draw, storage, partition_id, draw.choice(_KINDS))
         if where is None:
             return
         target.say(fault, storage.name, f"has a damaged {where}")
@@ -52,17 +55,41 @@ async def bit_rot(target: Target, fault: Fault) -> None:
         await finish_repairs(target)
 
 
-def _damage(target: Target, draw: random.Random, storage: StorageHost, partition_id: int) -> str | None:
-    """What was damaged; None if there was nothing to be damaged."""
+async def rot_during_repair(target: Target, fault: Fault) -> None:
+    """A record decays, and while it is repaired another one, which was acknowledged meanwhile."""
+    async with target.world.disk_course:
+        await finish_repairs(target)
+        draw = random.Random(fault.other)
+        partition_id = fault.victim % target.world.options.partitions
+        storage = draw.choice(target.cluster.replicas[partition_id])
+        if _damage(target, draw, storage, partition_id, "record", newest=40) is None:
+            return
+        target.say(fault, storage.name, "has a damaged record, and will have another one when that is repaired")
+
+        def decay() -> None:
+            where = _damage(target, draw, storage, partition_id, "record", newest=4)
+            target.world.trace.line("FAULT", f"{storage.name} decays further: {where}")
+
+        if await _scan(storage, partition_id):
+            await _repair(target, storage, partition_id, decay)
+        await finish_repairs(target)
+
+
+_KINDS = ("record", "record", "record", "index", "sector", "control file", "fence file")
+
+
+def _damage(
+    target: Target, draw: random.Random, storage: StorageHost, partition_id: int, kind: str, newest: int = 40
+) -> str | None:
+    """What was damaged, a record among the newest; None if there was nothing to be damaged."""
     disk, checks = storage.disk, target.world.storage_checks
-    kind = draw.choice(("record", "record", "record", "index", "sector", "control file", "fence file"))
     directory = f"{DIRECTORY}/{partition_id}"
     if kind == "record":
         known = checks.acknowledged_by(storage.name, partition_id)
         if len(known) < 2:
             return None
         # The last one cannot be told from a write that was interrupted before it was acknowledged.
-        transaction_id = draw.choice(sorted(known)[-40:-1])
+        transaction_id = draw.choice(sorted(known)[-newest:-1])
         encoded = encode_record(known[transaction_id])
         found = disk.flip_bit(
             lambda path: path.startswith(f"{directory}/") and path.endswith(".seg"), within=encoded, draw=draw
@@ -116,7 +143,22 @@ async def _scan(storage: StorageHost, partition_id: int) -> bool:
     return bool(done)
 
 
-async def _repair(target: Target, storage: StorageHost, partition_id: int) -> bool:
+class _SlowRepair(Repair):
+    """It takes its time for the records that it has got, and then something happens."""
+
+    meanwhile: Callable[[], None] | None = None
+
+    async def _restore(self, client: StorageAdminClient, roles: Roles, first: int, last: int) -> int:
+        restored = await super()._restore(client, roles, first, last)
+        if self.meanwhile is not None:
+            await asyncio.sleep(SLOW_REPAIR_S)
+            self.meanwhile()
+        return restored
+
+
+async def _repair(
+    target: Target, storage: StorageHost, partition_id: int, meanwhile: Callable[[], None] | None = None
+) -> bool:
     """``waltz storage repair``; whether it ended without an error."""
     world = target.world
 
@@ -130,7 +172,8 @@ async def _repair(target: Target, storage: StorageHost, partition_id: int) -> bo
             except WaltzError:
                 marks = {}
             node = Endpoint(storage.name, ADMIN_PORT)
-            repair = Repair(cluster, node, partition_id, lambda line: world.trace.line("operator", line))
+            repair = _SlowRepair(cluster, node, partition_id, lambda line: world.trace.line("operator", line))
+            repair.meanwhile = meanwhile
             done = await repair.run(marks.get(partition_id))
             world.trace.line("operator", f"has repaired partition {partition_id} of {storage.name}: {done}")
         finally:

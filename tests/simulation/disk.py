@@ -226,6 +226,9 @@ class SimulatedDisk:
         """What is wrong with it."""
         self.operations_until_crash: int | None = None
         """After so many writes, syncs and changes of directories :attr:`crash` is called, in the middle of the last."""
+        self.crash_behind: Callable[[str, str], bool] | None = None
+        """Behind the next call whose kind and path it accepts :attr:`crash` is called, before any other call."""
+        self._crash_is_due = False
         self.crash: Callable[[], None] = _nothing
         self.hung: Process | None = None
         """The last process of which a call has not returned and never will."""
@@ -254,6 +257,7 @@ class SimulatedDisk:
     def heal(self) -> None:
         """End all troubles; what the medium has lost stays lost."""
         self.slowness, self.operations_until_crash = 1.0, None
+        self.crash_behind, self._crash_is_due = None, False
         self.troubles.clear()
 
     def flip_bit(
@@ -295,6 +299,27 @@ class SimulatedDisk:
         self._seen[path].bad_sectors.add(number)
         return f"{path} sector {number}"
 
+    def not_durable(self, path: str, *, content: bool = True) -> str | None:
+        """What of a file a loss of power may take away, if anything: its name, or a part of its content."""
+        node, directory = self._seen.get(path), posixpath.dirname(path)
+        if node is None:
+            return f"{path} is not there"
+        if self._durable.get(path) is not node or directory not in self._durable:
+            return f"the name {path} is not durable"
+        if content and node.unsynced:
+            return f"{path} is not synced"
+        return None
+
+    def holds_for_certain(self, path: str, piece: bytes) -> bool:
+        """Whether a file holds these bytes after any loss of power."""
+        node = self._durable.get(path)
+        return node is not None and node.durable.rfind(piece) >= 0
+
+    def durable_size(self, path: str) -> int:
+        """Size of a file after a loss of power without any luck."""
+        node = self._durable.get(path)
+        return 0 if node is None else len(node.durable)
+
     def durable_copy(self) -> "SimulatedDisk":
         """A disk that holds what would be left after a loss of power without any luck."""
         copy = SimulatedDisk(random.Random(0), "/")
@@ -323,6 +348,12 @@ class SimulatedDisk:
         """Fail as the troubles demand, if a call of this kind is about to."""
         if self.unwinding:
             raise HungError
+        if self._crash_is_due:
+            self._crash_is_due = False
+            self.crash()
+            raise ProcessEndedError
+        if self.crash_behind is not None and self.crash_behind(kind, path):
+            self.crash_behind, self._crash_is_due = None, True
         if not self.troubles:
             return
         for trouble in self.troubles:

@@ -42,6 +42,22 @@ async def crash_while_writing(target: Target, fault: Fault) -> None:
         storage.start_in(fault.duration_s / 2)
 
 
+async def crash_between_calls(target: Target, fault: Fault) -> None:
+    """A loss of power between the next call of one kind, for one kind of file, and whatever call comes then."""
+    storage = target.storage(fault)
+    draw = random.Random(fault.other)
+    kind, suffix = draw.choice(_CHANGING), draw.choice((".seg", ".idx", ".ctl", ".fence", ""))
+    target.say(fault, storage.name, f"will lose power behind a call of kind {kind} for a file *{suffix}")
+    storage.disk.crash_behind = lambda called, path: called == kind and _is_about(path, suffix)
+    await asyncio.sleep(fault.duration_s)
+    storage.disk.crash_behind = None
+    if not storage.running:
+        storage.start_in(0.3)
+
+
+_CHANGING = ("write", "sync", "shrink", "create", "rename", "remove", "sync-directory")
+
+
 async def slow_disk(target: Target, fault: Fault) -> None:
     """Every write and sync takes long."""
     storage = target.storage(fault)

@@ -34,6 +34,7 @@ from waltz.server.store.recovery.recovery import RecoveryMachine
 from waltz.server.store.replica.replica import Replica
 from waltz.server.store.ring import BatchRing
 from waltz.server.store.session.continuity import Continuity
+from waltz.storage.disk.log import log_opening
 from waltz.storage.disk.log.log import PartitionLog
 from waltz.storage.disk.segment import segment_recovery as storage_recovery
 from waltz.storage.disk.segment.scan import SegmentScan
@@ -120,6 +121,34 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "directory-not-synced": Mutant(
         "storages sync no directory", 10, 0, _patch(SimulatedFiles, "sync_directory", storage.sync_no_directory)
+    ),
+    "new-segment-not-in-directory": Mutant(
+        "the directory is not synced when a segment is begun",
+        10,
+        2,
+        storage.leave_new_segments_out_of_the_directory,
+    ),
+    "checkpoint-not-synced": Mutant(
+        "appends are acknowledged before the index up to their checkpoint is synced",
+        10,
+        0,
+        storage.write_checkpoints_without_sync,
+    ),
+    "unfinished-segment-is-damage": Mutant(
+        "a segment whose creation was interrupted is taken for damage",
+        10,
+        2,
+        _patch(log_opening, "_discard_unfinished", storage.take_unfinished_segments_for_damage),
+        ("crash-between-calls",),
+        {"segment_size_bytes": 8 << 10, "data_size_bytes": 2_000, "fault_count": 40, "wandering": False},
+    ),
+    "repair-by-the-mark-alone": Mutant(
+        "a repair cuts what was acknowledged and damaged while it ran",
+        20,
+        0,
+        storage.repair_by_the_mark_alone,
+        ("rot-during-repair",),
+        {"fault_count": 10},
     ),
     "skip-truncate": Mutant(
         "a storage says that it has truncated, and has not",

@@ -24,9 +24,14 @@ from waltz.server.store.ring import BatchRing
 from waltz.server.store.session import session
 from waltz.server.store.session.session import StoreSession
 from waltz.server.store.session.settlement import Settlement
+from waltz.storage.disk.log import log as storage_log
 from waltz.storage.disk.log.log import PartitionLog
+from waltz.storage.disk.salvage import Reported
+from waltz.storage.disk.segment import segment_opening
 from waltz.storage.disk.segment.scan import SegmentScan
+from waltz.storage.disk.segment.segment import Segment, SegmentWrite
 from waltz.storage.disk.segment.segment_format import Reader, find_later_record
+from waltz.storage.errors import CorruptionError
 from waltz.storage.node.partition import StoragePartition
 
 
@@ -75,12 +80,54 @@ def one_storage_acknowledges_before_sync() -> Iterator[None]:
         yield
 
 
+@contextlib.contextmanager
+def leave_new_segments_out_of_the_directory() -> Iterator[None]:
+    """The files of a new segment are synced, and their directory is not."""
+    create = segment_opening.create_segment
+
+    def created(*arguments: Any) -> Any:
+        with mock.patch.object(SimulatedFiles, "sync_directory", sync_no_directory):
+            return create(*arguments)
+
+    with mock.patch.object(storage_log, "create_segment", created):
+        yield
+
+
+@contextlib.contextmanager
+def write_checkpoints_without_sync() -> Iterator[None]:
+    """Appends are acknowledged before the index is synced that leads to their checkpoint."""
+    sync = Segment.sync
+
+    def without_checkpoint(segment: Segment, handles: Any, write: SegmentWrite) -> None:
+        sync(segment, handles, write._replace(checkpoint=False))
+
+    with mock.patch.object(Segment, "sync", without_checkpoint):
+        yield
+
+
+def take_unfinished_segments_for_damage(
+    files: object, directory: object, path: str, partition_id: int, beyond: object
+) -> None:
+    """Refuse a partition because the creation of its next segment was interrupted."""
+    raise CorruptionError(partition_id, None, path, "the header of the segment is missing")
+
+
+@contextlib.contextmanager
+def repair_by_the_mark_alone() -> Iterator[None]:
+    """A repair cuts what is damaged above the mark that was read when it began, whatever came after."""
+    with (
+        mock.patch.object(Reported, "covers", return_value=True),
+        mock.patch.object(StoragePartition, "has_grown", False),
+    ):
+        yield
+
+
 def sync_no_directory(files: SimulatedFiles, path: str) -> None:
     """Say that the entries are durable."""
 
 
-def truncate_nothing(partition_log: PartitionLog, transaction_id: int) -> int:
-    return min(transaction_id, partition_log.max_transaction_id)
+def truncate_nothing(log: PartitionLog, transaction_id: int) -> int:
+    return min(transaction_id, log.max_transaction_id)
 
 
 def accept_every_session(message: object, session_id: int) -> None:

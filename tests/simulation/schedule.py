@@ -106,6 +106,8 @@ TARGETED_FAULTS: dict[str, tuple[int, Callable[[Target, Fault], Coroutine[Any, A
     "dead-partition": (1, isolation.dead_partition),
     "two-coordinators": (1, coordinators.two_coordinators),
     "bit-rot": (1, damage.bit_rot),
+    "rot-during-repair": (1, damage.rot_during_repair),
+    "crash-between-calls": (1, disk_faults.crash_between_calls),
     "roll-back-disk": (1, disk_courses.roll_back_disk),
     "roll-back-disk-within-session": (1, disk_courses.roll_back_disk_within_session),
     "exchange-disks": (1, disk_courses.exchange_disks),

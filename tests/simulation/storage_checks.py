@@ -4,16 +4,22 @@ That a quorum has it all in the end says little of a single storage: servers cop
 """
 
 import contextlib
+import posixpath
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any
 from unittest import mock
 
+from tests.simulation.disk import SimulatedDisk
 from tests.simulation.loop import running_process
 from waltz.common.records import Record
 from waltz.common.wire import storage as wire
+from waltz.storage.disk.control_file import FILE_NAME as CONTROL_FILE_NAME
 from waltz.storage.disk.directory import StorageDirectory
+from waltz.storage.disk.segment.segment import Segment
+from waltz.storage.disk.segment.segment_format import encode_record, index_offset
+from waltz.storage.disk.segment.segment_recovery import CHECKPOINT_INTERVAL
 from waltz.storage.errors import CorruptionError
 from waltz.storage.node import session_rule
 from waltz.storage.node.manager import StorageManager
@@ -31,8 +37,12 @@ class StorageChecks:
 
     def __init__(self, fail: Callable[[str], None]) -> None:
         self._fail = fail
+        self.disks: dict[str, SimulatedDisk] = {}
+        """The disks of storages, by name."""
         self._acknowledged: dict[Key, dict[int, Record]] = defaultdict(dict)
         self._damaged: set[Key] = set()
+        self._since_opened: dict[Key, int] = {}
+        """The highest transaction that each has acknowledged since it was opened."""
 
     # What faults say
 
@@ -75,12 +85,50 @@ class StorageChecks:
     def acknowledged(self, storage: str, partition_id: int, records: Sequence[Record]) -> None:
         """A storage tells a server that it has these."""
         self._acknowledged[storage, partition_id].update({record.transaction_id: record for record in records})
+        self._since_opened[storage, partition_id] = records[-1].transaction_id
+
+    def durable(self, storage: str, partition: StoragePartition, records: Sequence[Record]) -> None:
+        """A storage is about to acknowledge these: no loss of power may take away what it has written for them."""
+        disk, segments = self.disks[storage], partition.log._view.segments
+        what = f"{storage} acknowledges transaction {records[-1].transaction_id} of partition {partition.partition_id}"
+        missing: set[str | None] = set()
+        for segment in segments[-2:]:
+            full = segment is not segments[-1]
+            missing |= {disk.not_durable(path, content=full) for path in (segment.path, segment.index_path)}
+        paths = [segment.path for segment in reversed(segments)]
+        for record in records:
+            encoded = encode_record(record)
+            if not any(disk.holds_for_certain(path, encoded) for path in paths):
+                missing.add(f"transaction {record.transaction_id} is not synced")
+            if (record.transaction_id + 1) % CHECKPOINT_INTERVAL == 0:
+                missing.add(self._index_entry_missing(disk, segments, record.transaction_id))
+        for reason in missing - {None}:
+            self._fail(f"{what}, and {reason}")
+
+    @staticmethod
+    def _index_entry_missing(disk: SimulatedDisk, segments: Sequence[Segment], transaction_id: int) -> str | None:
+        segment = next(each for each in reversed(segments) if each.first_transaction_id <= transaction_id)
+        end = index_offset(segment.first_transaction_id, transaction_id + 1)
+        if disk.durable_size(segment.index_path) >= end:
+            return None
+        return f"the index entry of transaction {transaction_id}, before a checkpoint, is not synced"
+
+    def marked(self, storage: str, partition: StoragePartition) -> None:
+        """A storage has a new low-water mark: that, and all that lies below it, is durable."""
+        disk, segment = self.disks[storage], partition.log._view.segments[-1]
+        control_file = posixpath.join(posixpath.dirname(partition.log.directory), CONTROL_FILE_NAME)
+        for path in (segment.path, segment.index_path, control_file):
+            reason = disk.not_durable(path)
+            if reason is not None:
+                self._fail(f"{storage} takes a low-water mark of partition {partition.partition_id}, and {reason}")
 
     def cut(self, storage: str, partition_id: int, transaction_id: int) -> None:
         """A storage is told to cut what comes after this transaction."""
         acknowledged = self._acknowledged[storage, partition_id]
         for number in range(max(acknowledged, default=-1), transaction_id, -1):
             acknowledged.pop(number, None)
+        last = self._since_opened.get((storage, partition_id), -1)
+        self._since_opened[storage, partition_id] = min(last, transaction_id)
 
     def deleted(self, storage: str, partition_id: int) -> None:
         """A storage is told to delete all files of a partition."""
@@ -89,6 +137,7 @@ class StorageChecks:
     def opened(self, storage: str, partition: StoragePartition) -> None:
         """A storage has opened a partition, after a restart or while it runs."""
         partition_id, log = partition.partition_id, partition.log
+        self._since_opened.pop((storage, partition_id), None)
         acknowledged = self._acknowledged[storage, partition_id]
         highest = max(acknowledged, default=-1)
         if log.max_transaction_id < highest:
@@ -146,7 +195,7 @@ class StorageChecks:
     def observing(self) -> Iterator[None]:
         """See what storages acknowledge, cut, open and refuse."""
         acknowledge, perform, start = StoragePartition._acknowledge, StoragePartition._perform, StoragePartition.start
-        forget = StorageDirectory.forget
+        forget, set_mark = StorageDirectory.forget, StoragePartition._set_low_water_mark
         report_broken, repair = StorageManager._report_broken, StorageManager.repair
 
         def forgotten(directory: StorageDirectory, partition_id: int, delete_files: bool) -> None:
@@ -155,7 +204,9 @@ class StorageChecks:
             forget(directory, partition_id, delete_files)
 
         async def repaired(manager: StorageManager, partition_id: int, certain_up_to: int) -> None:
-            self.cut(_host(), partition_id, certain_up_to)
+            # What is not certain may be cut, but not behind what was acknowledged since the partition was opened.
+            kept = self._since_opened.pop((_host(), partition_id), -1)
+            self.cut(_host(), partition_id, max(certain_up_to, kept))
             await repair(manager, partition_id, certain_up_to)
 
         def acknowledged(partition: StoragePartition, requests: Sequence[Any], frames: Sequence[bytes]) -> None:
@@ -165,12 +216,17 @@ class StorageChecks:
                 if not isinstance(message, wire.AppendRequest) or frame != _success(message):
                     continue
                 if session_rule.fence(message, partition._session_id) is None:
+                    self.durable(_host(), partition, message.records)
                     self.acknowledged(_host(), partition.partition_id, message.records)
 
         async def performed(partition: StoragePartition, request: Any) -> bytes:
             if isinstance(request.message, wire.TruncateRequest):
                 self.cut(_host(), partition.partition_id, request.message.transaction_id)
             return await perform(partition, request)
+
+        def marked(partition: StoragePartition, session_id: int, mark: int) -> None:
+            set_mark(partition, session_id, mark)
+            self.marked(_host(), partition)
 
         def started(partition: StoragePartition) -> None:
             self.opened(_host(), partition)
@@ -184,6 +240,7 @@ class StorageChecks:
             mock.patch.object(StoragePartition, "_acknowledge", acknowledged),
             mock.patch.object(StoragePartition, "_perform", performed),
             mock.patch.object(StoragePartition, "start", started),
+            mock.patch.object(StoragePartition, "_set_low_water_mark", marked),
             mock.patch.object(StorageManager, "_report_broken", refused),
             mock.patch.object(StorageManager, "repair", repaired),
             mock.patch.object(StorageDirectory, "forget", forgotten),

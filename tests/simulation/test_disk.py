@@ -412,3 +412,37 @@ def test_a_lost_sector_cannot_be_read_until_it_is_written() -> None:
     assert file.read(SECTOR_BYTES, 1) == b""
     file.write(0, [bytes(SECTOR_BYTES)])
     assert file.read(10, 1) == b"\0"
+
+
+def test_what_is_not_durable_is_known() -> None:
+    disk, files = disk_and_files()
+    assert disk.not_durable("/d/f") == "/d/f is not there"
+    file = files.open("/d/f", create=True)
+    file.write(0, [b"abc"])
+    assert disk.not_durable("/d/f") == "the name /d/f is not durable"
+    files.sync_directory("/d")
+    assert disk.not_durable("/d/f") == "/d/f is not synced"
+    assert disk.not_durable("/d/f", content=False) is None
+    assert not disk.holds_for_certain("/d/f", b"bc")
+    file.sync()
+    assert disk.not_durable("/d/f") is None
+    assert disk.holds_for_certain("/d/f", b"bc")
+    assert disk.durable_size("/d/f") == 3
+
+
+def test_the_power_fails_behind_a_call_of_a_kind_and_before_the_next_one() -> None:
+    disk, files = disk_and_files()
+    crashes: list[bool] = []
+    disk.crash = lambda: crashes.append(True)
+    disk.crash_behind = lambda kind, path: kind == "sync" and path.endswith(".x")
+    file, other = files.open("/d/f.x", create=True), files.open("/d/f", create=True)
+    file.write(0, [b"abc"])
+    other.sync()
+    file.sync()
+    assert not crashes
+    assert disk.durable_size("/d/f.x") == 0, "its name is not synced"
+    with pytest.raises(ProcessEndedError):
+        files.sync_directory("/d")
+    assert crashes
+    files.sync_directory("/d")
+    assert disk.durable_size("/d/f.x") == 3

@@ -14,6 +14,8 @@ def deep(*values: int) -> ParameterSet:
 
 COURSES = (
     "bit-rot",
+    "rot-during-repair",
+    "crash-between-calls,strand-minority",
     "roll-back-disk",
     "roll-back-disk-within-session",
     "exchange-disks,strand-minority",
