@@ -20,7 +20,7 @@ from waltz.client.engine.links.links import ServerLink
 from waltz.client.engine.partition.appends import PartitionAppends
 from waltz.client.engine.partition.partition import StreamPartition
 from waltz.client.engine.partition.partition_session import PartitionSession
-from waltz.common.cluster import replicas
+from waltz.common.cluster import policy, replicas
 from waltz.server.feeding.feed import Feed
 from waltz.server.partition.locks import LockTable
 from waltz.server.partition.partition import ServerPartition
@@ -193,6 +193,25 @@ MUTANTS: dict[str, Mutant] = {
             "fault_count": 20,
             "disk_delay_factor": 20.0,
         },
+    ),
+    "S3-table-never-reset": Mutant(
+        "a lock table outlives the sessions of others, whose transactions it does not know",
+        10,
+        1,
+        borders.keep_lock_tables,
+        ("flap",),
+    ),
+    "generation-of-two-servers": Mutant(
+        "the generation of a partition stays when another server gets it",
+        10,
+        0,
+        _patch(policy._Partition, "given_to", borders.give_with_the_same_generation),
+    ),
+    "generation-goes-back": Mutant(
+        "the generation of a partition begins anew when another server gets it",
+        10,
+        1,
+        _patch(policy._Partition, "given_to", borders.give_with_a_new_count),
     ),
     "S4-lock-failure-at-once": Mutant(
         "a lock failure names an id that may never be",

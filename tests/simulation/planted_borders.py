@@ -19,7 +19,9 @@ from waltz.common.net.channel import Channel
 from waltz.common.wire.client_server import HighWaterMarkRequest, HighWaterMarkResponse, LockFailure
 from waltz.common.wire.structures import SessionInfo
 from waltz.common.zk.client import ZooKeeper
+from waltz.common.zk.znodes import PartitionGeneration
 from waltz.operations.storages import PartitionCopy
+from waltz.server.partition.admission import Admission
 from waltz.server.partition.locks import LockTable
 from waltz.server.partition.partition import ServerPartition
 from waltz.server.partition.sequencer import Sequencer, Verdict
@@ -168,6 +170,28 @@ def raise_nothing(
 def raise_instead_of_assign(table: LockTable, high_water_mark: int) -> None:
     """S3: slots keep what is higher than the mark of the new session: ids that are void."""
     table._slots = array("q", [max(slot, high_water_mark) for slot in table._slots])
+
+
+@contextlib.contextmanager
+def keep_lock_tables() -> Iterator[None]:
+    """S3: a session goes on with the lock table of the one before, whatever was committed between."""
+    begin = Admission.begin
+
+    def kept(admission: Admission, high_water_mark: int, changed: bool) -> None:
+        admission.next_id = high_water_mark + 1
+        begin(admission, high_water_mark, False)
+
+    with mock.patch.object(Admission, "begin", kept):
+        yield
+
+
+def give_with_the_same_generation(partition: Any, server_id: int) -> PartitionGeneration:
+    return PartitionGeneration(partition.partition_id, partition.generation or 1)
+
+
+def give_with_a_new_count(partition: Any, server_id: int) -> PartitionGeneration:
+    kept = server_id == partition.owner
+    return PartitionGeneration(partition.partition_id, partition.generation if kept else server_id + 1)
 
 
 @contextlib.contextmanager

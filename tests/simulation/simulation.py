@@ -16,12 +16,14 @@ from unittest import mock
 
 from tests.simulation.absence import keep_storages_away
 from tests.simulation.applications import make_applications
+from tests.simulation.assignment_checks import AssignmentChecks
 from tests.simulation.checker import Checker, Entry
 from tests.simulation.cluster import (
     BULK_READER,
     CLUSTER_KEY,
     DIRECTORY,
     MARK_READER,
+    ROOT,
     SimulatedCluster,
     StorageHost,
     World,
@@ -34,6 +36,7 @@ from tests.simulation.disk import SimulatedFiles
 from tests.simulation.hashes import reproducible_hashes
 from tests.simulation.line_faults import lay_lines
 from tests.simulation.liveness import Watch, lock_failures_are_told
+from tests.simulation.lock_table_checks import LockTableChecks
 from tests.simulation.loop import (
     SimulatedLoop,
     SimulationStalledError,
@@ -54,6 +57,7 @@ from waltz.common.cluster import marks
 from waltz.common.errors import WaltzError
 from waltz.common.net import channel
 from waltz.common.records import Record
+from waltz.common.zk.paths import ClusterPaths
 from waltz.server.partition import answers as server_answers
 from waltz.server.partition.partition import ServerPartition
 from waltz.server.process import node as server_node
@@ -126,6 +130,8 @@ class Simulation:
         self.trace = Trace(self.loop.time, echo)
         self.world = World(seed, options, self.loop, self.trace, self.fail)
         self.checker = Checker(options.partitions, self.fail)
+        self.assignment_checks = AssignmentChecks(self.fail)
+        self.lock_table_checks = LockTableChecks(self.fail)
         self.cluster = SimulatedCluster(self.world)
         self.clients = make_applications(self.world, self.checker)
         self.bulk_reader = self._make_bulk_reader()
@@ -227,6 +233,8 @@ class Simulation:
             write_sessions,
             told,
             answers,
+            self.assignment_checks.observing(self.world.ensemble.server, ClusterPaths(ROOT).server_descriptors),
+            self.lock_table_checks.observing(),
             self._observing_sessions(),
             self._observing_partitions(),
             logs_in_trace(self.world),
@@ -279,6 +287,11 @@ class Simulation:
             checker.mark(partition.partition_id, high_water_mark)
             self.watch.proved(partition)
             session_opened(partition, high_water_mark, changed)
+            locks = partition._admission._locks
+            assert locks is not None
+            self.lock_table_checks.session_begun(
+                locks, partition.partition_id, high_water_mark, checker.log[partition.partition_id]
+            )
 
         def observed(partition: ServerPartition, appends: Sequence[Append], records: Sequence[bytes]) -> None:
             checker.committed(
