@@ -10,10 +10,12 @@ from waltz.client import sharing
 from waltz.client.errors import PositionConflictError
 from waltz.client.sharing import Membership, fair_part
 from waltz.common.zk.client import ConnectionLossError, State, ZooKeeperError
+from waltz.common.zk.paths import ClusterPaths
 
 pytestmark = pytest.mark.timeout(60)
 
 ROOT = "/waltz"
+OWNERS = ClusterPaths.of(ROOT).consumer_owners("mails")
 
 
 class Instance:
@@ -27,6 +29,7 @@ class Instance:
         self.refusals: list[Exception] = []
         self.busy = asyncio.Event()
         self.busy.set()
+        self.giving_back = 0
         self.membership = Membership(
             zookeeper,
             ROOT,
@@ -49,7 +52,9 @@ class Instance:
         self.reading.add(partition_id)
 
     async def give_back(self, partition_id: int) -> None:
+        self.giving_back += 1
         await self.busy.wait()
+        self.giving_back -= 1
         self.reading.discard(partition_id)
 
     def lost(self, partition_id: int) -> None:
@@ -156,6 +161,76 @@ async def test_a_session_that_counted_as_ended_and_turns_out_to_live(server: Mem
     one.zookeeper.change_state(State.CONNECTED)
     assert one.zookeeper.session_id == session_id, "and its nodes are there"
     await shared_by([one, other], 4)
+
+
+async def owners(server: MemoryZooKeeperServer, count: int) -> dict[int, int]:
+    """By partition, the session of the node that says who has it."""
+    zookeeper = await server.connect()
+    found = {}
+    for partition_id in range(count):
+        stat = await zookeeper.exists(f"{OWNERS}/{partition_id}")
+        if stat is not None:
+            found[partition_id] = stat.owner
+    await zookeeper.close()
+    return found
+
+
+async def test_nobody_deletes_the_node_of_another_one(server: MemoryZooKeeperServer) -> None:
+    """Not for a partition that it believes to have been its own."""
+    one, other = await joined(server, 4), await joined(server, 4)
+    await shared_by([one, other], 4)
+    before = await owners(server, 4)
+    for partition_id in one.reading:
+        other.membership.give_up(partition_id)
+    while other.membership._doubtful:
+        await asyncio.sleep(0)
+    assert await owners(server, 4) == before
+    await other.membership.leave()
+    left = await owners(server, 4)
+    assert {each: left[each] for each in one.reading if each in left} == {each: before[each] for each in one.reading}
+
+
+async def test_a_partition_that_was_lost_while_it_was_given_back_is_left_alone(server: MemoryZooKeeperServer) -> None:
+    one = await joined(server, 2)
+    await shared_by([one], 2)
+    one.busy.clear()
+    other = await joined(server, 2)
+    while not one.giving_back:
+        await asyncio.sleep(0)
+    server.expire(one.zookeeper)
+    await shared_by([other], 2)
+    other.busy.clear()
+    server.reconnect(one.zookeeper)
+    one.busy.set()
+    while one.giving_back:
+        await asyncio.sleep(0)
+    for _ in range(50):
+        await asyncio.sleep(0)
+        assert set((await owners(server, 2)).values()) == {other.zookeeper.session_id}
+    other.busy.set()
+    await shared_by([one, other], 2)
+
+
+async def test_a_session_that_ends_with_the_node_that_it_has_just_made(
+    server: MemoryZooKeeperServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And another session has taken its place by the time the answer is there."""
+    create, ends = MemoryZooKeeper.create, 1
+
+    async def late(self: MemoryZooKeeper, path: str, data: bytes | None, **more: bool) -> str:
+        nonlocal ends
+        made = await create(self, path, data, **more)
+        if path == f"{OWNERS}/0" and ends:
+            ends -= 1
+            server.expire(self)
+            server.reconnect(self)
+        return made
+
+    monkeypatch.setattr(MemoryZooKeeper, "create", late)
+    one = await joined(server, 1)
+    await shared_by([one], 1)
+    assert ends == 0
+    assert await owners(server, 1) == {0: one.zookeeper.session_id}
 
 
 async def test_a_partition_that_cannot_be_begun_is_tried_again(server: MemoryZooKeeperServer) -> None:

@@ -101,6 +101,7 @@ async def test_committed_by_itself(driver: MockDriver, make: Make) -> None:
             assert (await anext(consumer)).transaction_id == 41
             while consumer.committed[1] < 40:
                 await asyncio.sleep(0)
+            assert consumer.committed[1] == 40, "what is at hand is not done with"
             try:
                 async for record in consumer:
                     assert record.transaction_id < 60
@@ -201,14 +202,26 @@ async def test_what_became_of_a_commit_whose_answer_got_lost_is_found_out(driver
 
 
 async def test_a_commit_that_is_cancelled_comes_to_its_end(driver: MockDriver) -> None:
-    positions = MemoryPositions()
+    saving, go_on = asyncio.Event(), asyncio.Event()
+
+    class Slow(MemoryPositions):
+        async def save(self, cluster_key: str, moves: Mapping[int, Move]) -> None:
+            saving.set()
+            await go_on.wait()
+            await super().save(cluster_key, moves)
+
+    positions = Slow({0: -1})
     async with waltz.connect(driver) as client, client.consume(positions, [0]) as consumer:
         await all_of(consumer, 10)
         commit = asyncio.create_task(consumer.commit())
-        await asyncio.sleep(0)
+        await saving.wait()
         commit.cancel()
         with pytest.raises(asyncio.CancelledError):
             await commit
+        go_on.set()
+        while consumer.committed[0] < 9:
+            await asyncio.sleep(0)
+        assert positions.stored == {0: 9}
         await all_of(consumer, 1)
         await consumer.commit()
         assert positions.stored == {0: 10}
@@ -352,10 +365,11 @@ async def test_a_partition_that_cannot_be_read_anew_at_present_is_tried_again(dr
 
 async def test_what_was_handed_out_before_a_conflict_is_not_committed_behind_it(driver: MockDriver) -> None:
     """Not even by a commit that was waiting meanwhile."""
-    go_on = asyncio.Event()
+    saving, go_on = asyncio.Event(), asyncio.Event()
 
     class Slow(MemoryPositions):
         async def save(self, cluster_key: str, moves: Mapping[int, Move]) -> None:
+            saving.set()
             await go_on.wait()
             await super().save(cluster_key, moves)
 
@@ -363,7 +377,7 @@ async def test_what_was_handed_out_before_a_conflict_is_not_committed_behind_it(
     async with waltz.connect(driver) as client, client.consume(positions, [0]) as consumer:
         await all_of(consumer, 50)
         commits = [asyncio.create_task(consumer.commit()) for _ in range(2)]
-        await asyncio.sleep(0)
+        await saving.wait()
         positions.stored[0] = 9
         go_on.set()
         outcomes = await asyncio.gather(*commits, return_exceptions=True)
@@ -515,6 +529,27 @@ async def test_instances_share_the_partitions_and_hand_them_over() -> None:
     assert sorted(seen) == [(partition, number) for partition in range(5) for number in range(110)], "nothing twice"
 
 
+async def test_what_is_done_is_committed_before_a_partition_is_handed_over() -> None:
+    partitions = MockServerPartition.create(2)
+    positions = MemoryPositions()
+    seen: list[tuple[int, int]] = []
+    driver = MockDriver(partitions)
+    fill(driver, 50)
+    async with (
+        waltz.connect(driver) as client,
+        client.consume(positions, share="mails", commit_every_s=3600) as first,
+    ):
+        reading = asyncio.create_task(drain(first, seen))
+        while len(seen) < 100:
+            await asyncio.sleep(0.001)
+        assert positions.stored == {0: -1, 1: -1}
+        async with client.consume(positions, share="mails") as other:
+            await shares_are([first, other], [1, 1])
+            assert [other.positions[each] for each in other.partition_ids] == [49]
+        reading.cancel()
+        await asyncio.gather(reading, return_exceptions=True)
+
+
 async def test_a_conflict_gives_the_partition_up_and_contends_for_it_anew(driver: MockDriver) -> None:
     positions = MemoryPositions()
     async with waltz.connect(driver) as client, client.consume(positions, share="mails") as consumer:
@@ -591,6 +626,7 @@ async def test_closing_goes_on_when_it_is_given_up(driver: MockDriver) -> None:
         go_on.set()
         await consumer.aclose()
         assert closed.is_set()
+        assert not [task for task in asyncio.all_tasks() if task.get_name() == "commits"]
         assert positions.stored == {0: 0}
 
 
