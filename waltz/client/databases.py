@@ -130,11 +130,14 @@ def marks_of(database: Database[C]) -> Marks[C]:
     """What keeps the marks: the table of the database, unless statements about it are of the application."""
     for owner in type(database).__mro__:
         if owner is TableDatabase:
-            return _TableMarks(cast("TableDatabase[C]", database).marks)
+            return _TableMarks(cast("TableDatabase[C]", database).marks, database.errors)
         if not vars(owner).keys().isdisjoint(_STATEMENTS):
             break
     return _OwnMarks(database)
 
+
+_SAVEPOINT = "waltz_apply"
+"""Is gone when the database transaction in which it was set is over."""
 
 _STATEMENTS = ("read_mark", "insert_mark", "advance_mark", "move_mark")
 
@@ -144,15 +147,18 @@ class _TableMarks(Marks[C]):
 
     batches = True
 
-    def __init__(self, table: MarkTable[C]) -> None:
+    def __init__(self, table: MarkTable[C], errors: tuple[type[Exception], ...]) -> None:
         self._table = table
+        self._errors = errors
+        self._has_savepoints = False
 
     def prepare(self, connection: C) -> None:
-        """Look for the columns of the table, and whether what is rolled back is undone."""
+        """Look for columns of the table, and for savepoints, and whether what is rolled back is undone."""
         table = self._table
         table.look(connection)
         partition_id = -random.randrange(2, 1 << 31)  # no partition's, nor that of another one that looks
         self.insert(connection, partition_id)
+        self._has_savepoints = self._finds_savepoints(connection)
         connection.rollback()
         if self.read(connection, partition_id) is not None:
             table.delete(connection, _key(partition_id))
@@ -169,10 +175,32 @@ class _TableMarks(Marks[C]):
         self._table.insert(connection, _key(partition_id), Mark(NO_TRANSACTION))
 
     def claim(self, connection: C, partition_id: int, first_id: int) -> str | None:
-        return self._table.claim(connection, _key(partition_id), first_id - 1, first_id)
+        claim = self._table.claim(connection, _key(partition_id), first_id - 1, first_id)
+        if claim is not None and self._has_savepoints:
+            self._table.execute(connection, f"SAVEPOINT {_SAVEPOINT}")
+        return claim
 
     def finish(self, connection: C, partition_id: int, first_id: int, claim: str, last: Mark) -> bool:
+        if self._has_savepoints and not self._released(connection):
+            connection.rollback()
+            self.read(connection, partition_id)  # unless that raises, the connection was not the reason
+            return False
         return self._table.finish(connection, _key(partition_id), first_id, claim, last)
+
+    def _finds_savepoints(self, connection: C) -> bool:
+        """Whether one that is gone is missed: with its database transaction it is."""
+        try:
+            self._table.execute(connection, f"SAVEPOINT {_SAVEPOINT}")
+        except self._errors:
+            return False
+        return self._released(connection) and not self._released(connection)
+
+    def _released(self, connection: C) -> bool:
+        try:
+            self._table.execute(connection, f"RELEASE SAVEPOINT {_SAVEPOINT}")
+        except self._errors:
+            return False
+        return True
 
 
 class _OwnMarks(Marks[C]):

@@ -68,6 +68,10 @@ class MarkTable(Generic[C]):
         self._mark = mark
         self._execute = execute
 
+    def execute(self, connection: C, statement: str) -> None:
+        """Execute another statement on such a connection."""
+        self._execute(connection, statement, {})
+
     def create(self, connection: C) -> None:
         """Make the table, or complete it, unless that has been done."""
         columns = {**self._columns, self._mark: "BIGINT NOT NULL", LAST: _LAST_TYPE}

@@ -280,6 +280,28 @@ async def test_an_apply_that_commits_in_the_middle_leaves_nothing_out(
                 await client.apply_to_database(database, apply, follow=False)
 
 
+async def test_an_apply_that_commits_in_the_middle_is_told_of(database: DbApiDatabase, connect_sqlite: Connect) -> None:
+    """Although nothing fails."""
+
+    def apply(transaction: waltz.Transaction, data: bytes, connection: Any) -> None:
+        with closing(connection.cursor()) as cursor:
+            cursor.execute("INSERT INTO ledger VALUES (1, 'a', 'b')")
+            cursor.connection.commit()
+            cursor.execute("INSERT INTO ledger VALUES (2, 'a', 'b')")
+
+    with closing(connect_sqlite()) as connection:
+        database.create_table(connection)
+        connection.commit()
+    driver = MockDriver(1)
+    driver.partitions[0].add(b"a")
+    async with waltz.connect(driver) as client:
+        with pytest.raises(RuntimeError, match="is over before its end: apply must neither commit nor roll back"):
+            await client.apply_to_database(database, apply, follow=False)
+        with pytest.raises(StoredMarkError, match="was committed before its end"):
+            await client.apply_to_database(database, apply, follow=False)
+    assert [number for number, _, _ in rows(connect_sqlite)] == [1], "what came behind the commit is rolled back"
+
+
 async def test_an_apply_that_rolls_back_is_told_of(database: DbApiDatabase, connect_sqlite: Connect) -> None:
     """What it changed before is gone, and what it changes afterwards is not committed."""
 

@@ -30,6 +30,9 @@ class Instance:
         self.busy = asyncio.Event()
         self.busy.set()
         self.giving_back = 0
+        self.may_begin = asyncio.Event()
+        self.may_begin.set()
+        self.taking = False
         self.membership = Membership(
             zookeeper,
             ROOT,
@@ -43,7 +46,10 @@ class Instance:
 
     async def take(self, partition_id: int) -> None:
         assert partition_id not in self.reading
+        self.taking = True
         await asyncio.sleep(0)
+        await self.may_begin.wait()
+        self.taking = False
         if self.refusals:
             raise self.refusals.pop()
         if self.refusing:
@@ -209,6 +215,21 @@ async def test_a_partition_that_was_lost_while_it_was_given_back_is_left_alone(s
         assert set((await owners(server, 2)).values()) == {other.zookeeper.session_id}
     other.busy.set()
     await shared_by([one, other], 2)
+
+
+async def test_a_session_that_ends_while_a_partition_is_begun(server: MemoryZooKeeperServer) -> None:
+    one = Instance(await server.connect(operation_timeout_s=0.05), 1)
+    one.may_begin.clear()
+    one.membership.start()
+    while not one.taking:
+        await asyncio.sleep(0)
+    server.expire(one.zookeeper)
+    one.may_begin.set()
+    while one.taking:
+        await asyncio.sleep(0)
+    assert not one.reading
+    server.reconnect(one.zookeeper)
+    await shared_by([one], 1)
 
 
 async def test_a_session_that_ends_with_the_node_that_it_has_just_made(
