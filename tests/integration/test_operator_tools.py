@@ -317,7 +317,7 @@ def test_programs_read_what_other_commands_print(cluster: LocalCluster) -> None:
     node, directory = cluster.layout.storages[0], str(cluster.layout.cli_config_path.parent)
     admin = f"localhost:{node.admin_port}"
     until(cluster, lambda: printed("cluster", "verify")["failures"] == [])
-    assert printed("cluster", "verify", "-p", "2")["checks"] == 10
+    assert printed("cluster", "verify", "-p", "2")["checks"] == 12
     storages = {each.connect_string: True for each in cluster.layout.storages}
     reached = printed("cluster", "check-connectivity")
     assert reached == {each.connect_string: storages for each in cluster.layout.servers}

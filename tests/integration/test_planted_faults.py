@@ -86,7 +86,7 @@ def until_well(cluster: LocalCluster) -> None:
     until_said(
         cluster,
         status="1 partition, all well, ",
-        verify="Passed: all 10 checks",
+        verify="Passed: all 11 checks",
         console='"problems": []',
         server='"partitions": {"0": true}}}',
     )

@@ -44,6 +44,7 @@ STORAGE = "PARTITION_ASSIGNMENT_ZK_STORAGE_CONSISTENCY"
 QUORUM = "PARTITION_QUORUM_STATUS"
 RECOVERY = "REPLICA_RECOVERY_STATUS"
 HEALTH = "SERVER_PARTITION_HEALTH_CHECK"
+NODE = "NODE_HEALTH"
 
 
 @pytest.fixture(scope="module")
@@ -238,8 +239,9 @@ def test_a_dead_replica_and_a_dead_owner(cluster: LocalCluster) -> None:
         {
             CONNECTIVITY: f"does not reach storage {node.connect_string}",
             STORAGE: f"storage {node.connect_string} did not tell its partitions: ",
+            NODE: "it does not answer: ",
         },
     )
     cluster.kill(cluster.layout.servers[0])
-    silent = dict.fromkeys((SERVER, CONNECTIVITY, HEALTH), "server ")
+    silent = {**dict.fromkeys((SERVER, CONNECTIVITY, HEALTH), "server "), NODE: "it does not answer: "}
     until_found(cluster, {**silent, STORAGE: f"storage {node.connect_string} did not tell its partitions: "})

@@ -38,8 +38,8 @@ logger = logging.getLogger(__name__)
 CONNECTIVITY_TIMEOUT_S = 60.0
 """Limit for one server. A server of the original tries its storages one after the other."""
 
-STORAGE_HEALTH = "STORAGE_HEALTH"
-"""The check of a storage, beside those of partitions: it calls its files and its disk well, or does not tell."""
+NODE_HEALTH = "NODE_HEALTH"
+"""The check of a node, beside those of partitions: it answers, and does not say that something is wrong with it."""
 
 CHECKS = {NO_RECORD: Check.REPLICA_RECOVERY_STATUS.name}
 """The checks of the original that find problems with names of their own."""
@@ -171,10 +171,7 @@ async def _verify(options: argparse.Namespace, session: Session) -> None:
             failing.add(partition.partition_id)
             check = CHECKS.get(name, name)
             failures.append({"partition": partition.partition_id, "check": check, "reasons": list(reasons)})
-    for storage in state.storages:
-        if storage.ailments:
-            told = [f"{each.text}: {each.remedy}" for each in storage.ailments]
-            failures.append({"storage": storage.storage, "check": STORAGE_HEALTH, "reasons": told})
+    failures += [{"node": node, "check": NODE_HEALTH, "reasons": list(why)} for node, why in state.node_faults.items()]
     lines = failure_lines(state)
     warnings = await _session_warnings(options, survey, partition_ids)
     warnings += find_preference_warnings(survey.servers.values(), partition_ids)
@@ -192,7 +189,7 @@ async def _verify(options: argparse.Namespace, session: Session) -> None:
         if partition_id not in failing
     ]
     lines += [f"Warning: {warning}" for warning in warnings]
-    checks, failed = len(Check) * len(partition_ids) + len(state.storages), len(failures)
+    checks, failed = len(Check) * len(partition_ids) + len(state.servers) + len(state.storages), len(failures)
     lines.append(f"Failed: {failed} of {checks} checks" if failed else f"Passed: all {checks} checks")
     show(options, {"checks": checks, "failures": failures, "warnings": warnings}, lines)
     if failed and options.exit_code:
@@ -203,8 +200,8 @@ def failure_lines(state: ClusterState) -> list[str]:
     """What fails, the worst first, with the reasons and what mends it; partitions with the same trouble together."""
     lines = []
     for problem in find_problems(state, every_check=True):
-        failed = "" if problem.check is None else f": {CHECKS.get(problem.check, problem.check)} failed"
-        lines.append(f"{problem.title}{failed}")
+        check = NODE_HEALTH if problem.check is None else CHECKS.get(problem.check, problem.check)
+        lines.append(f"{problem.title}: {check} failed")
         reasons: dict[str, list[int]] = {}
         for partition in state.partitions:
             for reason in partition.reasons.get(problem.check or "", ()):

@@ -74,9 +74,9 @@ async def test_a_cluster_whose_tree_is_damaged_is_not_to_be_created(name: str) -
 async def test_a_cluster_that_passes(capsys: pytest.CaptureFixture[str]) -> None:
     async with running(ORIGINAL, OURS) as nodes:
         await verify(nodes)
-        assert capsys.readouterr().out == f"Passed: all {2 * len(Check) + 3} checks\n"
+        assert capsys.readouterr().out == f"Passed: all {2 * len(Check) + 5} checks\n"
         await verify(nodes, "-p", "1", "--exit-code")
-        assert capsys.readouterr().out == f"Passed: all {len(Check) + 3} checks\n"
+        assert capsys.readouterr().out == f"Passed: all {len(Check) + 5} checks\n"
 
 
 def test_a_reason_that_not_all_have_names_its_partitions() -> None:
@@ -98,7 +98,7 @@ async def test_disabled_partitions_of_the_original_are_a_warning(capsys: pytest.
         await verify(nodes, "--exit-code")
         warning, passed = capsys.readouterr().out.splitlines()
         assert warning.startswith("Warning: partition 0 is disabled, and its owner, server 127.0.0.1:")
-        assert passed == f"Passed: all {2 * len(Check) + 3} checks"
+        assert passed == f"Passed: all {2 * len(Check) + 5} checks"
         await verify(nodes, "-p", "1")
         assert "Warning" not in capsys.readouterr().out
 
@@ -115,7 +115,7 @@ async def test_a_replica_that_lags(capsys: pytest.CaptureFixture[str], monkeypat
             "partition 0 has replicas without full part in its store session: REPLICA_RECOVERY_STATUS failed",
             f"  storage {STORAGES[2]} lacks 1 committed transaction",
             "  do: wait, and see whether the lag falls (docs/runbook.md#replica-lagging)",
-            "Failed: 1 of 17 checks",
+            "Failed: 1 of 19 checks",
         ]
 
 
@@ -125,17 +125,20 @@ async def test_a_storage_that_is_not_well_and_partitions_that_two_servers_prefer
     async with running(OURS, OURS) as nodes:
         nodes.storages[1].health = StorageHealth(damaged={1: "transactions 30 to 30"})
         await prefer(nodes, 1)
-        with pytest.raises(WaltzError, match="1 of 17 checks failed"):
+        with pytest.raises(WaltzError, match="1 of 19 checks failed"):
             await verify(nodes, "--exit-code")
         damage, do, warning, failed = capsys.readouterr().out.splitlines()
-        assert damage == f"storage {STORAGES[1]}: damaged records in partition 1: transactions 30 to 30"
+        assert (
+            damage
+            == f"storage {STORAGES[1]}: damaged records in partition 1: transactions 30 to 30: NODE_HEALTH failed"
+        )
         admin = f"127.0.0.1:{nodes.storages[1].admin_port}"
         assert do == f"  do: waltz storage repair -s {admin} -p 1 (docs/runbook.md#damaged-data)"
         assert warning.startswith("Warning: several servers prefer partition 1: 127.0.0.1:")
-        assert failed == "Failed: 1 of 17 checks"
+        assert failed == "Failed: 1 of 19 checks"
         await verify(nodes, "--json")
         (failure,) = json.loads(capsys.readouterr().out)["failures"]
-        assert (failure["storage"], failure["check"]) == (STORAGES[1], cluster.STORAGE_HEALTH)
+        assert (failure["node"], failure["check"]) == (f"storage {STORAGES[1]}", cluster.NODE_HEALTH)
 
 
 async def test_partitions_with_the_same_trouble_are_told_together(capsys: pytest.CaptureFixture[str]) -> None:
@@ -146,7 +149,7 @@ async def test_partitions_with_the_same_trouble_are_told_together(capsys: pytest
         await verify(nodes)
         lines = capsys.readouterr().out.splitlines()
         assert lines[0] == "partition 1 has no quorum of replicas online: appends wait: PARTITION_QUORUM_STATUS failed"
-        assert f"storage {STORAGES[2]} does not answer, and holds 2 replicas" in lines
+        assert f"storage {STORAGES[2]} does not answer, and holds 2 replicas: NODE_HEALTH failed" in lines
         assert len([line for line in lines if "has it switched off" in line]) == 2
 
 
@@ -166,7 +169,7 @@ async def test_what_is_committed_may_not_be_known(
             assert warning.startswith(
                 f"Warning: whether the replicas of partition {partition_id} have what is committed is not known: "
             )
-        assert (len(warnings), passed) == (2, "Passed: all 17 checks")
+        assert (len(warnings), passed) == (2, "Passed: all 19 checks")
 
 
 async def test_a_cluster_that_fails(capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture) -> None:
@@ -182,11 +185,11 @@ async def test_a_cluster_that_fails(capsys: pytest.CaptureFixture[str], caplog: 
             "partition 1 has replicas without full part in its store session: REPLICA_RECOVERY_STATUS failed",
             *(f"  storage {STORAGES[each]} has it switched off ({switch_on[each]})" for each in range(2)),
             f"  do: {switch_on[0]} (docs/runbook.md#under-replicated)",
-            "Failed: 2 of 17 checks",
+            "Failed: 2 of 19 checks",
         ]
         await verify(nodes)
         assert capsys.readouterr().out.splitlines() == lines
-        with pytest.raises(WaltzError, match="2 of 17 checks failed"):
+        with pytest.raises(WaltzError, match="2 of 19 checks failed"):
             await verify(nodes, "--exit-code")
         capsys.readouterr()
         with caplog.at_level(logging.INFO):
@@ -194,7 +197,7 @@ async def test_a_cluster_that_fails(capsys: pytest.CaptureFixture[str], caplog: 
         assert [record.getMessage() for record in caplog.records] == lines
         assert capsys.readouterr().out == ""
         await verify(nodes, "-p", "0")
-        assert capsys.readouterr().out == "Passed: all 10 checks\n"
+        assert capsys.readouterr().out == "Passed: all 12 checks\n"
 
 
 async def test_partitions_that_do_not_exist() -> None:
@@ -214,7 +217,7 @@ async def test_partitions_with_session_clients_where_a_server_knows_none(capsys:
         assert may_move.startswith("Warning: partition 1 has clients with write sessions, and may move to servers")
         assert banner.startswith("Passed")
         await verify(nodes, "-p", "1", "--session-partitions", "0", "--exit-code")
-        assert capsys.readouterr().out == "Passed: all 10 checks\n"
+        assert capsys.readouterr().out == "Passed: all 12 checks\n"
 
 
 async def test_session_clients_are_seen_in_metrics(capsys: pytest.CaptureFixture[str]) -> None:
@@ -223,7 +226,7 @@ async def test_session_clients_are_seen_in_metrics(capsys: pytest.CaptureFixture
         http = await HttpServer.open("127.0.0.1", 0, registry)
         where = ("--http", f"127.0.0.1:{http.port}")
         await verify(nodes, *where)
-        assert capsys.readouterr().out.splitlines() == ["Passed: all 17 checks"]
+        assert capsys.readouterr().out.splitlines() == ["Passed: all 19 checks"]
         sessions[0].session.begin(6, holder=3)
         await verify(nodes, *where)
         assert "Warning: partition 0 has clients with write sessions" in capsys.readouterr().out

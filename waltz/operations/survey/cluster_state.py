@@ -102,10 +102,24 @@ class ClusterState(NamedTuple):
         return sum(bool(partition.problems) for partition in self.partitions)
 
     @property
+    def node_faults(self) -> dict[str, list[str]]:
+        """The nodes that do not answer, or say that something is wrong with them, and what."""
+        faults = {
+            f"server {server.endpoint}": [f"it does not answer: {server.reason}"]
+            for server in self.servers
+            if server.version is None
+        }
+        for storage in self.storages:
+            if not storage.answers:
+                faults[f"storage {storage.storage}"] = [f"it does not answer: {storage.reason}"]
+            elif storage.ailments:
+                faults[f"storage {storage.storage}"] = [f"{each.text}: {each.remedy}" for each in storage.ailments]
+        return faults
+
+    @property
     def unwell_nodes(self) -> int:
         """How many nodes do not answer, or say that something is wrong with them."""
-        silent = sum(server.version is None for server in self.servers)
-        return silent + sum(not storage.answers or bool(storage.ailments) for storage in self.storages)
+        return len(self.node_faults)
 
     def document(self) -> dict[str, Json]:
         """The state as JSON, for programs."""

@@ -10,13 +10,15 @@ from typing import NamedTuple
 
 import pytest
 
+from tests.unit.common.cluster.fakes import SESSION, make_metadata
 from tests.unit.operations.survey.nodes import OURS, ROOT, STORAGES, Nodes, prefer, running
 from waltz.cli import cluster, status
 from waltz.cli.main import parser
 from waltz.common.errors import WaltzError
+from waltz.common.ids import Endpoint
 from waltz.common.storage_health import StorageHealth, find_ailments
 from waltz.common.zk.paths import ClusterPaths
-from waltz.common.zk.znodes import UNRESOLVED, PartitionMetadata
+from waltz.common.zk.znodes import UNRESOLVED, PartitionMetadata, ReplicaAssignments, ServerDescriptor
 from waltz.console.document import cluster_parts
 from waltz.operations.survey import evidence
 
@@ -49,6 +51,22 @@ async def switch_off(nodes: Nodes) -> None:
 
 async def kill_one(nodes: Nodes) -> None:
     await nodes.storages[2].stop()
+
+
+async def kill_spare(nodes: Nodes) -> None:
+    held = ReplicaAssignments({FIRST: (0, 1), SECOND: (0, 1), THIRD: ()})
+    paths = ClusterPaths.of(ROOT)
+    await nodes.zookeeper.set(paths.assignment, held.encode())
+    for partition_id in range(2):
+        states = dict.fromkeys((FIRST, SECOND), (SESSION, UNRESOLVED))
+        await nodes.zookeeper.set(paths.partition(partition_id), make_metadata(partition_id, states).encode())
+    await nodes.storages[2].stop()
+
+
+async def kill_idle_server(nodes: Nodes) -> None:
+    paths = ClusterPaths.of(ROOT)
+    gone = ServerDescriptor(3, Endpoint("127.0.0.1", 1))
+    await nodes.zookeeper.create(paths.server_descriptor("s_"), gone.encode(), ephemeral=True, sequential=True)
 
 
 async def kill_two(nodes: Nodes) -> None:
@@ -108,7 +126,7 @@ async def prefer_twice(nodes: Nodes) -> None:
 
 NOT_CURRENT = "has replicas without full part in its store session"
 FAULTS = {
-    "nothing, under load": Fault(nothing, "3 of 3 current", "Passed: all 17 checks", "", ""),
+    "nothing, under load": Fault(nothing, "3 of 3 current", "Passed: all 19 checks", "", ""),
     "one replica switched off": Fault(
         switch_off,
         f"2 of 3 current, {THIRD} offline",
@@ -122,6 +140,20 @@ FAULTS = {
         f"storage {THIRD} did not tell its partitions: ",
         f"storage {THIRD} does not answer, and holds 2 replicas",
         "start the storage, or mend the network to it",
+    ),
+    "a storage without replicas killed": Fault(
+        kill_spare,
+        f"{THIRD}  no answer",
+        f"storage {THIRD} does not answer, and holds 0 replicas: NODE_HEALTH failed",
+        f"storage {THIRD} does not answer, and holds 0 replicas",
+        "start the storage, or mend the network to it",
+    ),
+    "a server without partitions killed": Fault(
+        kill_idle_server,
+        "  no answer  0",
+        " does not answer: NODE_HEALTH failed",
+        " does not answer",
+        "start it; meanwhile the other servers take its partitions over",
     ),
     "two storages killed": Fault(
         kill_two,
