@@ -182,6 +182,8 @@ class Hosts:
             "LC_ALL": "C",
             "WALTZ_CONFIG": f"{directory}/etc/waltz/cli.yml",
         }
+        if "PYTHONPATH" in os.environ:  # the tools are those of the tree under test, as the nodes are
+            environment["PYTHONPATH"] = os.environ["PYTHONPATH"]
         words = ["bash", "-euo", "pipefail", "-c", self.translate(commands, host)]
         try:
             done = subprocess.run(
