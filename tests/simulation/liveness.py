@@ -25,6 +25,8 @@ from waltz.common.wire.client_server import LockFailure
 from waltz.common.wire.versions import FIRST_WITH_ASSIGNMENT
 from waltz.server.partition.locks import Conflict
 from waltz.server.partition.partition import ServerPartition
+from waltz.server.partition.registrations import Registrations
+from waltz.server.process.replica_rounds import ROUND_S, ROUNDS_PER_UNASKED
 from waltz.server.requests.appends import AppendCall
 from waltz.server.requests.connection import MAX_UNSENT_BYTES
 from waltz.server.requests.link import ClientLink
@@ -38,6 +40,9 @@ LOOK_INTERVAL_S = 1.0
 PROOF_S = 5.0
 """A partition that was given something, and for so much longer than a session may stand still has neither committed nor
 opened a session, must not call itself healthy."""
+
+ASKED_EVERY_S = ROUNDS_PER_UNASKED * ROUND_S
+"""For each partition of a server so much passes until an idle one is asked though nobody looks."""
 
 DEAF_MAX_S = ClientOptions().silence_limit_s * (1 + 3 / LOOKS_PER_SILENCE) + LOOK_INTERVAL_S
 """A connection of a client from which nothing can come any more is replaced within this time."""
@@ -55,12 +60,20 @@ class Watch:
         """When each partition had nothing to do, or did something, the last time."""
         self._moved: dict[ServerPartition, tuple[StoreSession, list[int], float]] = {}
         """The session of each partition, how far each of its replicas has come, and when that changed."""
+        self._answered_at_s: dict[tuple[int, int], dict[str, float]] = {}
+        """For each partition and store session, when each storage answered a request of it the last time."""
+        self._proved_at_s: dict[ServerPartition, float] = {}
+        """When a quorum of storages had answered the session of each partition the last time."""
         self._deaf_at_s: dict[SimulatedTransport, float] = {}
         """When it was first seen of each connection to a server that nothing comes from there any more."""
 
     def proved(self, partition: ServerPartition) -> None:
         """A partition has committed something, or opened a session: a quorum of its replicas has confirmed that."""
         self._idle_at_s[partition] = self._world.loop.time()
+
+    def answered(self, storage: str, partition_id: int, session_id: int) -> None:
+        """A storage has answered a request of a store session: it knows of no newer one."""
+        self._answered_at_s.setdefault((partition_id, session_id), {})[storage] = self._world.loop.time()
 
     def look(self) -> None:
         """Look at all servers that run."""
@@ -123,6 +136,7 @@ class Watch:
         waiting_bytes = 0
         for partition in host.server.partitions.values():
             self._look_at_session(host, partition)
+            self._look_at_health(host, partition)
             waiting_bytes += partition._sequencer.size_bytes
             idle_at_s = max(self._idle_at_s.setdefault(partition, now_s), host.process.resumed_at_s)
             if not partition._undecided.count and not partition._sequencer.waiting_count:
@@ -166,6 +180,30 @@ class Watch:
                 f"nothing has moved for {now_s - moved_s:.0f} s: {session.machine.describe()}"
             )
 
+    def _look_at_health(self, host: ServerHost, partition: ServerPartition) -> None:
+        """A healthy partition has committed or had its session confirmed lately, idle or not (rule L5).
+
+        How a server finds that out is not asked: what counts is when a quorum of the storages answered its session.
+        """
+        log = partition._log
+        if not isinstance(log, ReplicatedLog) or host.process is None:
+            return
+        now_s = self._world.loop.time()
+        proved_at_s = self._proved_at_s.setdefault(partition, now_s)
+        session = log._session
+        if session is not None:
+            answered_at_s = self._answered_at_s.get((partition.partition_id, session.session_id), {})
+            latest_s = sorted(answered_at_s.values(), reverse=True)[: session._quorum]
+            if len(latest_s) == session._quorum:
+                proved_at_s = self._proved_at_s[partition] = max(proved_at_s, latest_s[-1])
+        limit_s = self._world.options.standstill_max_s + PROOF_S + ASKED_EVERY_S * self._world.options.partitions
+        unproved_s = now_s - max(proved_at_s, host.process.resumed_at_s)
+        if unproved_s > limit_s and _seen_healthy(log):
+            self._world.fail(
+                f"{host.name} says that partition {partition.partition_id} is healthy, and no quorum of its storages "
+                f"has answered its session for {unproved_s:.0f} s"
+            )
+
     def _can_be_reached(self, server: ServerHost, storage: str) -> bool:
         host = next((each for each in self._cluster.storages if each.connect_string == storage), None)
         network = self._world.network
@@ -176,6 +214,16 @@ class Watch:
             and not network.is_cut(server.name, host.name)
             and not network.is_cut(host.name, server.name)
         )
+
+
+def _seen_healthy(log: ReplicatedLog) -> bool:
+    """Whether the log is healthy, without the session being asked whether it is for the sake of this look."""
+    session = log._session
+    looked_at = session is not None and session._looked_at
+    healthy = log.healthy
+    if session is not None:
+        session._looked_at = looked_at
+    return healthy
 
 
 def _healthy_partitions(host: ServerHost) -> set[int]:
@@ -303,3 +351,36 @@ def lock_failures_are_told(fail: Callable[[str], None]) -> Iterator[None]:
         mock.patch.object(ServerPartition, "_conflict", refused),
     ):
         yield
+
+
+@contextlib.contextmanager
+def registered_links_are_newest(fail: Callable[[str], None]) -> Iterator[None]:
+    """Of the connections that a client opened to a server and on which it asked to mount a partition, the one counts
+    there that was opened last, whatever order the mounts arrive in: the client has given up the others."""
+    register = Registrations.register
+    asked: dict[Registrations, dict[int | None, dict[ClientLink, None]]] = {}
+
+    def registered(registrations: Registrations, link: ClientLink, generation: int, session_id: bytes) -> bool:
+        counts = register(registrations, link, generation, session_id)
+        links = asked.setdefault(registrations, {}).setdefault(link.client_id, {})
+        links[link] = None
+        for closed in [each for each in links if each.channel.closed]:
+            del links[closed]
+        newest = max(links, key=_opened_as, default=link)
+        if not newest.channel.closed and not registrations.is_valid(newest):
+            process = running_process()
+            fail(
+                f"{'-' if process is None else process.host} takes an older connection of client {link.client_id} "
+                f"for the one that counts than {newest.channel.peer}, on which it asked for a mount, too"
+            )
+        return counts
+
+    with mock.patch.object(Registrations, "register", registered):
+        yield
+
+
+def _opened_as(link: ClientLink) -> int:
+    """Connections are numbered in the order in which they are opened."""
+    assert isinstance(link.channel, Channel)
+    assert isinstance(link.channel._transport, SimulatedTransport)
+    return link.channel._transport.number

@@ -24,6 +24,7 @@ from waltz.common.cluster import policy, replicas
 from waltz.server.feeding.feed import Feed
 from waltz.server.partition.locks import LockTable
 from waltz.server.partition.partition import ServerPartition
+from waltz.server.partition.registrations import Registrations
 from waltz.server.partition.sequencer import Sequencer
 from waltz.server.partition.write_session import WriteSession
 from waltz.server.store.log import log
@@ -34,6 +35,7 @@ from waltz.server.store.recovery.recovery import RecoveryMachine
 from waltz.server.store.replica.replica import Replica
 from waltz.server.store.ring import BatchRing
 from waltz.server.store.session.continuity import Continuity
+from waltz.server.store.session.session import StoreSession
 from waltz.storage.disk.log import log_opening
 from waltz.storage.disk.log.log import PartitionLog
 from waltz.storage.disk.segment import segment_recovery as storage_recovery
@@ -514,6 +516,13 @@ MUTANTS: dict[str, Mutant] = {
         ("move-to-idle-connections",),
         {**_ONE_QUIET_PARTITION, "servers": 2},
     ),
+    "L3-replaced-connection-counts": Mutant(
+        "the connection that a client has replaced counts for as long as its server takes it for open",
+        20,
+        0,
+        _patch(Registrations, "register", liveness.register_whoever_mounted_first),
+        ("blackhole",),
+    ),
     "L4-memory-without-bound": Mutant(
         "appends to a partition that is dead pile up",
         10,
@@ -534,6 +543,14 @@ MUTANTS: dict[str, Mutant] = {
         2,
         _patch(log.ReplicatedLog, "healthy", True),
         conditions=CONDITIONS["one-dead-partition"],
+    ),
+    "L5-idle-and-unasked": Mutant(
+        "an idle partition stays healthy, and nobody asks its storages",
+        20,
+        0,
+        _patch(StoreSession, "confirm_if_idle", liveness.ask_nobody),
+        ("silent-quorum",),
+        {**_ONE_QUIET_PARTITION, "transactions": 40},
     ),
     "L6-task-left-behind": Mutant(
         "a task outlives what it belongs to",

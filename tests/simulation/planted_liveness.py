@@ -8,13 +8,12 @@ from unittest import mock
 from waltz.client.engine.links.links import ServerLink
 from waltz.client.engine.partition.partition import StreamPartition
 from waltz.common.cluster.manager import ClusterManager
-from waltz.common.wire.client_server import MountRequest
 from waltz.common.zk.client import ConnectionLossError, SessionExpiredError
 from waltz.server.feeding.feed import Feed, Notices
 from waltz.server.partition.partition import ServerPartition
+from waltz.server.partition.registrations import Registrations, _Entry
 from waltz.server.partition.sequencer import Sequencer
 from waltz.server.requests.appends import AppendCall
-from waltz.server.requests.connection import ClientConnection
 from waltz.server.requests.link import ClientLink
 from waltz.server.requests.pending import Pending
 from waltz.server.store.log.replica_change import Answers, ReplicaChange
@@ -61,22 +60,29 @@ def patient_with_silence() -> Iterator[None]:
 
 @contextlib.contextmanager
 def ask_as_nobody() -> Iterator[None]:
-    """L3: signs of life are asked for under an id that all clients share, and a server takes the first one for good."""
-    make, first_mount = ServerLink.__init__, ClientConnection._mounts_first
+    """L3: signs of life are asked for under an id that all clients share."""
+    make = ServerLink.__init__
 
     def make_nobodys(link: ServerLink, *arguments: object, client_id: int, **options: object) -> None:
         make(link, *arguments, client_id=0, **options)  # type: ignore[arg-type]  # passed on as they came
 
-    def mount_as_before(connection: ClientConnection, link: ClientLink, request: MountRequest) -> None:
-        client_id = link.client_id
-        first_mount(connection, link, request)
-        link.client_id = client_id
-
-    with (
-        mock.patch.object(ServerLink, "__init__", make_nobodys),
-        mock.patch.object(ClientConnection, "_mounts_first", mount_as_before),
-    ):
+    with mock.patch.object(ServerLink, "__init__", make_nobodys):
         yield
+
+
+def register_whoever_mounted_first(
+    registrations: Registrations, link: ClientLink, generation: int, session_id: bytes
+) -> bool:
+    """L3: the connection that a client has replaced counts for as long as its server takes it for open."""
+    entry = registrations._entries.get(link.client_id)
+    if entry is not None and entry.link is not link and not entry.link.channel.closed:
+        return False
+    registrations._entries[link.client_id] = _Entry(link, generation, session_id)
+    return True
+
+
+def ask_nobody(session: object, *, unasked: bool) -> None:
+    """L5: what an idle session was able to do once it can do for ever."""
 
 
 def leave_what_moves_behind(partition: StreamPartition) -> bool:

@@ -14,6 +14,8 @@ from waltz.server.store.log.log import ReplicatedLog
 from waltz.server.store.replica.replica import Replica
 
 STANDSTILL_S = 40.0
+SILENCE_S = 60.0
+"""Longer than a partition may call itself healthy that has proved nothing."""
 
 
 def _unreadable() -> Trouble:
@@ -48,6 +50,20 @@ async def lag_without_source(target: Target, fault: Fault) -> None:
     for other in others:
         other.kept_away = False
         other.start()
+
+
+async def silent_quorum(target: Target, fault: Fault) -> None:
+    """A quorum of a partition's storages stands still where nothing is appended, and nobody is told (rule L5)."""
+    partition_id, replicas = _sample(target, fault)
+    silent = [storage for storage in replicas[: len(replicas) // 2 + 1] if storage.running and not storage.paused]
+    target.say(fault, f"partition {partition_id}", f"loses {len(silent)} of its storages, which stand still")
+    for storage in silent:
+        if storage.process is not None:
+            storage.process.pause()
+    await asyncio.sleep(max(min(SILENCE_S, target.world.options.duration_s - 6.0 - target.world.loop.time()), 0.0))
+    for storage in silent:
+        if storage.process is not None and storage.process.alive:
+            storage.process.resume()
 
 
 async def barred_beside_a_copy(target: Target, fault: Fault) -> None:

@@ -102,6 +102,7 @@ TARGETED_FAULTS: dict[str, tuple[int, Callable[[Target, Fault], Coroutine[Any, A
     "stale-reader": (1, courses.stale_reader),
     "move-to-idle-connections": (1, faults.move_to_idle_connections),
     "lag-without-source": (1, progress_courses.lag_without_source),
+    "silent-quorum": (1, progress_courses.silent_quorum),
     "barred-beside-a-copy": (1, progress_courses.barred_beside_a_copy),
     "dead-partition": (1, isolation.dead_partition),
     "two-coordinators": (1, coordinators.two_coordinators),

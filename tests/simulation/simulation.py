@@ -35,7 +35,7 @@ from tests.simulation.database_application import DatabaseHost
 from tests.simulation.disk import SimulatedFiles
 from tests.simulation.hashes import reproducible_hashes
 from tests.simulation.line_faults import lay_lines
-from tests.simulation.liveness import Watch, lock_failures_are_told
+from tests.simulation.liveness import Watch, lock_failures_are_told, registered_links_are_newest
 from tests.simulation.lock_table_checks import LockTableChecks
 from tests.simulation.loop import (
     SimulatedLoop,
@@ -235,6 +235,7 @@ class Simulation:
             answers,
             self.assignment_checks.observing(self.world.ensemble.server, ClusterPaths(ROOT).server_descriptors),
             self.lock_table_checks.observing(),
+            registered_links_are_newest(self.fail),
             self._observing_sessions(),
             self._observing_partitions(),
             logs_in_trace(self.world),
@@ -245,7 +246,12 @@ class Simulation:
     def _observing_sessions(self) -> Iterator[None]:
         checker = self.checker
         begun, marked, trim = StoreSession._opened, StoragePartition._set_low_water_mark, BatchRing.trim
-        execute = StoreSession.execute
+        acknowledge, execute = StoragePartition._acknowledge, StoreSession.execute
+
+        def acknowledged(partition: StoragePartition, requests: Sequence[Any], frames: Sequence[bytes]) -> None:
+            acknowledge(partition, requests, frames)
+            if requests and (session_id := requests[-1].message.session_id) == partition._session_id:
+                self.watch.answered(_running_host(), partition.partition_id, session_id)
 
         def executed(session: StoreSession, effects: list[Effect]) -> None:
             execute(session, effects)
@@ -275,6 +281,7 @@ class Simulation:
             mock.patch.object(StoreSession, "_opened", opened),
             mock.patch.object(StoreSession, "execute", executed),
             mock.patch.object(StoragePartition, "_set_low_water_mark", low_water_mark_set),
+            mock.patch.object(StoragePartition, "_acknowledge", acknowledged),
         ):
             yield
 
