@@ -38,9 +38,10 @@ async def _accept_loss(options: argparse.Namespace, session: Session) -> None:
     partition_id, lost = options.partition, [str(storage) for storage in options.lost]
     try:
         check_partition(partition_id, (await read_store_params(session.zookeeper, session.root)).partition_count)
+        # First the servers: a session that runs could be older than the number under which the storages are asked.
+        check_survey(await read_survey(session.cluster, [partition_id], timeout_s=ANSWER_TIMEOUT_S), partition_id, lost)
         loss = LossAcceptance(session.cluster, partition_id, lost)
         found = await loss.find()
-        check_survey(await read_survey(session.cluster, [partition_id], timeout_s=ANSWER_TIMEOUT_S), partition_id, lost)
         lines = found.lines
         if options.apply:
             for line in lines:
@@ -49,7 +50,8 @@ async def _accept_loss(options: argparse.Namespace, session: Session) -> None:
             await loss.apply(found.acceptance)
             lines = [f"partition {partition_id} goes on behind transaction {found.acceptance.mark}"]
     except WaltzError as error:
-        raise failed(f"the loss of replicas of partition {partition_id} is not accepted", error) from error
+        what = f"the loss of partition {partition_id} on {', '.join(sorted(lost))} is not accepted"
+        raise failed(what, error) from error
     mark, known = found.acceptance.mark, found.acceptance.known_committed
     document = {"applied": options.apply, "mark": mark, "known_committed": known, "lost": sorted(lost)}
     show(options, document, lines)

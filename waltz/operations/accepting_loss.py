@@ -60,7 +60,11 @@ class LossAcceptance:
         self._path = ClusterPaths.of(cluster.root).partition(partition_id)
 
     async def find(self) -> Finding:
-        """What would be decided now; nothing is changed. Raises ``WaltzError``."""
+        """What would be decided now; nothing is changed.
+
+        The storages are asked under the store session number that is in the metadata, so that a session that runs under
+        the one before it would end. Raises ``WaltzError``.
+        """
         return await self._find((await self._read())[0])
 
     async def apply(self, agreed: Acceptance) -> None:
