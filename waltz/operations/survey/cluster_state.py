@@ -209,7 +209,8 @@ async def arrange(
     survey, told, at_s = evidence.survey, evidence.told, evidence.at_s
     owners = await read_owners(cluster.zookeeper, cluster.root)
     name = (await read_cluster_params(cluster.zookeeper, cluster.root)).name
-    owned = {each: owners[each] for each in partition_ids if each in owners}
+    # An owner that did not tell the mark of a partition does not tell its write session either.
+    owned = {each: owners[each] for each in partition_ids if each in owners and each in told.marks}
     write_sessions = {} if ask_write_sessions is None else await ask_write_sessions(owned)
     rates = {} if before is None else _rates(before, told.marks, at_s)
     partitions = []

@@ -1,16 +1,19 @@
 """The state of a cluster put together from what its nodes tell, and what is missing when they do not."""
 
 import json
+from collections.abc import Mapping
 
 import pytest
 
 from tests.unit.common.cluster.fakes import GENERATION, SESSION
 from tests.unit.operations.survey.nodes import ORIGINAL, OURS, STORAGES, WRITE_SESSION, Nodes, running
 from waltz.cli import status
+from waltz.common.cluster.owners import Owner
 from waltz.common.storage_health import StorageHealth
+from waltz.common.wire.client_server import HighWaterMarkRequest
 from waltz.common.zk.paths import ClusterPaths
 from waltz.common.zk.znodes import ReplicaAssignments
-from waltz.operations.survey import cluster_state
+from waltz.operations.survey import cluster_state, evidence
 from waltz.operations.survey.cluster_state import ClusterState, SurveyedStorage, choose_storages, read_state
 
 TIMEOUT_S = 10
@@ -88,6 +91,23 @@ async def test_a_partition_without_replicas_or_without_an_owner() -> None:
         assert (zero.replicas, zero.problems) == ((), ("NO_REPLICA",))
         assert (one.owner, one.endpoint, one.generation) == (None, None, None)
         assert "PARTITION_ASSIGNMENT_ZK_VALIDITY" in one.problems
+
+
+async def test_an_owner_that_tells_no_mark_is_not_waited_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with running(OURS, OURS) as nodes:
+        monkeypatch.setattr(evidence, "MARK_TIMEOUT_S", 0.05)
+        tell = nodes.servers[0].filter
+        nodes.servers[0].filter = lambda connection, message: (
+            isinstance(message, HighWaterMarkRequest) or tell(connection, message)
+        )
+        asked = []
+
+        async def ask(owners: Mapping[int, Owner]) -> Mapping[int, int]:
+            asked.append(set(owners))
+            return {}
+
+        await read_state(nodes.session.cluster, [0, 1], timeout_s=TIMEOUT_S, ask_write_sessions=ask)
+        assert asked == [{1}]
 
 
 async def test_storages_with_many_replicas_are_asked_in_turn_and_what_they_told_stays(
