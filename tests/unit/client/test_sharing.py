@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+from collections.abc import Callable
 
 import pytest
 
@@ -15,7 +16,8 @@ from waltz.common.zk.paths import ClusterPaths
 pytestmark = pytest.mark.timeout(60)
 
 ROOT = "/waltz"
-OWNERS = ClusterPaths.of(ROOT).consumer_owners("mails")
+PATHS = ClusterPaths.of(ROOT)
+OWNERS = PATHS.consumer_owners("mails")
 
 
 class Instance:
@@ -26,6 +28,7 @@ class Instance:
         self.reading: set[int] = set()
         self.failure: BaseException | None = None
         self.refusing = 0
+        self.told_lost = 0
         self.refusals: list[Exception] = []
         self.busy = asyncio.Event()
         self.busy.set()
@@ -64,6 +67,7 @@ class Instance:
         self.reading.discard(partition_id)
 
     def lost(self, partition_id: int) -> None:
+        self.told_lost += 1
         self.reading.discard(partition_id)
 
     def failed(self, error: BaseException) -> None:
@@ -259,6 +263,7 @@ async def test_a_partition_that_cannot_be_begun_is_tried_again(server: MemoryZoo
     one.refusing = 3
     await shared_by([one], 4)
     assert one.refusing == 0
+    assert one.told_lost == 3, "what was begun of it is undone"
 
 
 async def test_a_partition_whose_first_position_somebody_else_has_stored_is_contended_for_again(
@@ -300,6 +305,65 @@ async def test_what_cannot_be_gone_on_with_is_told(server: MemoryZooKeeperServer
 
 async def test_leaving_before_having_joined_is_nothing(server: MemoryZooKeeperServer) -> None:
     await Instance(await server.connect(), 4).membership.leave()
+
+
+def at_the_first_owner(zookeeper: MemoryZooKeeper, happens: Callable[[], None]) -> None:
+    """What happens when a partition's node has been made for the first time, before its instance is told."""
+    create, left = zookeeper.create, [happens]
+
+    async def created(path: str, data: bytes | None, **options: bool) -> str:
+        made = await create(path, data, **options)
+        if path.startswith(f"{PATHS.consumer_owners('mails')}/") and left:
+            left.pop()()
+        return made
+
+    zookeeper.create = created  # type: ignore[method-assign]  # the same, and something happens
+
+
+async def test_who_leaves_gives_back_what_it_may_have_taken_without_being_told(
+    server: MemoryZooKeeperServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sharing, "RETRY_S", 3600.0)
+    lost = asyncio.Event()
+
+    def lose_the_answer() -> None:
+        lost.set()
+        raise ConnectionLossError("the answer is lost")
+
+    one = Instance(await server.connect(), 4)
+    at_the_first_owner(one.zookeeper, lose_the_answer)
+    one.membership.start()
+    await lost.wait()
+    other = await joined(server, 4)
+    await one.membership.leave()
+    await shared_by([other], 4)
+    await other.membership.leave()
+
+
+async def test_nobody_takes_more_than_its_part_to_give_it_back(server: MemoryZooKeeperServer) -> None:
+    """Also where the others have not taken theirs yet."""
+    late = await server.connect()
+    await late.create(PATHS.consumer_members("mails"), None, make_path=True)
+    await late.create(f"{PATHS.consumer_members('mails')}/late", None, ephemeral=True)
+    one = await joined(server, 4)
+    most = 0
+    for _ in range(200):
+        await asyncio.sleep(0)
+        most = max(most, len(one.reading))
+    assert (len(one.reading), most) == (2, 2)
+    await one.membership.leave()
+
+
+async def test_a_partition_taken_by_a_session_that_ended_at_that_moment_is_taken_again(
+    server: MemoryZooKeeperServer,
+) -> None:
+    one = Instance(await server.connect(), 4)
+    at_the_first_owner(one.zookeeper, lambda: server.expire(one.zookeeper))
+    one.membership.start()
+    await shared_by([one], 4)
+    owners = PATHS.consumer_owners("mails")
+    assert {f"{owners}/{partition_id}" for partition_id in range(4)} <= set(server.dump())
+    await one.membership.leave()
 
 
 @pytest.mark.parametrize("seed", range(12))
