@@ -88,6 +88,9 @@ class Node:
         known_s = self.files._next_check_s
         await self.follows(lambda files: files._next_check_s > known_s and not files._checking)
 
+    def unusable(self) -> bool:
+        return self.listener.unusable_stores
+
     @property
     def context(self) -> ssl.SSLContext:
         return self.files.present
@@ -170,13 +173,13 @@ async def test_a_broken_file_changes_nothing_and_is_loud(
     async with node_with(stores) as node:
         application = Application(stores_of(tmp_path / "application", authority))
         known, path = node.context, getattr(stores, name)
-        assert not node.listener.unusable_stores
+        assert not node.unusable()
         if broken is None:
             path.unlink()
         else:
             path.write_bytes(broken)
         await node.follows(lambda files: files.problem is not None)
-        assert node.listener.unusable_stores
+        assert node.unusable()
         assert node.context is known
         assert await application.works(node)
         for _ in range(3):
@@ -187,7 +190,7 @@ async def test_a_broken_file_changes_nothing_and_is_loud(
         assert "the former certificates stay in use" in errors[0].getMessage()
         stores.write(authority, authority)
         await node.follows(lambda files: files.problem is None)
-        assert not node.listener.unusable_stores
+        assert not node.unusable()
         assert node.context is not known
         assert await application.works(node)
         assert caplog.records[-1].getMessage().startswith(f"TLS: {stores.key_store} or {stores.trust_store} was read")
