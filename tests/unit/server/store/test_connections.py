@@ -60,12 +60,10 @@ async def test_an_update_leaves_a_connection_that_is_watched_until_the_watch_end
     end = connections.watch(writing, lambda _error: None)
     connections.update(["a:1"])
     await asyncio.sleep(0)
-    assert not writing.closed
-    assert not reading.closed
+    assert [client.closed for client in (writing, reading)] == [False, False]
     end()
     await asyncio.sleep(0)
-    assert writing.closed
-    assert reading.closed
+    assert [client.closed for client in (writing, reading)] == [True, True]
     await connections.close()
 
 
