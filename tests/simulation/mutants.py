@@ -355,7 +355,7 @@ MUTANTS: dict[str, Mutant] = {
     "metadata-without-compare": Mutant(
         "metadata are written whatever others wrote",
         20,
-        3,
+        9,
         _patch(MetadataNode, "write", storage.write_without_comparing),
         ("begin-in-the-dark",),
         {
