@@ -124,7 +124,7 @@ class MemoryZooKeeperServer:
         self.disconnect(client)
         if client.session_id is not None:
             self.end_session(client.session_id)
-            client.end_session()
+            client.session_is_over()
         if was_connected:
             self.reconnect(client)
 
@@ -340,6 +340,11 @@ class MemoryZooKeeper:
         """For the server: the session is known to have ended."""
         self._session_id = None
         self.change_state(State.LOST)
+
+    def session_is_over(self) -> None:
+        """For the server: the client finds out, by its own clock, that its session must have ended."""
+        if self._state is not State.LOST:
+            self.end_session()
 
     def change_state(self, state: State) -> None:
         """For the server: change the state and tell the listeners."""

@@ -10,8 +10,10 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 from unittest import mock
 
+from tests.memory_zookeeper import MemoryZooKeeper
 from tests.simulation import planted_borders as borders
 from tests.simulation import planted_liveness as liveness
+from tests.simulation import planted_marks as marks
 from tests.simulation import planted_sessions as sessions
 from tests.simulation import planted_storage as storage
 from tests.simulation.disk import SimulatedFile, SimulatedFiles
@@ -614,6 +616,34 @@ MUTANTS: dict[str, Mutant] = {
         0,
         borders.marks_of_undecided,
         conditions=CONDITIONS["mark-questions"],
+    ),
+    "mark-confirmed-before": Mutant(
+        "a mark is confirmed by what the storages answered before the question",
+        20,
+        6,
+        _patch(StoreSession, "confirm", marks.confirmed_lately),
+        conditions=CONDITIONS["isolated-sides"],
+    ),
+    "mark-without-session": Mutant(
+        "an owner tells its mark while it has no store session",
+        20,
+        2,
+        _patch(Sequencer, "ask", marks.marks_without_session),
+        conditions=CONDITIONS["isolated-sides"],
+    ),
+    "ahead-without-proof": Mutant(
+        "an owner says that a client is ahead of the log without having asked a quorum of the storages",
+        20,
+        13,
+        _patch(Sequencer, "await_proof", marks.ahead_without_proof),
+        conditions=CONDITIONS["isolated-sides"],
+    ),
+    "lost-when-connected-again": Mutant(
+        "a session without a connection to ZooKeeper counts as ended only when there is one again",
+        20,
+        6,
+        _patch(MemoryZooKeeper, "session_is_over", marks.lost_when_connected_again),
+        conditions=CONDITIONS["isolated-sides"],
     ),
     "partial-mount-not-continued": Mutant(
         "a client that was fed a part of what it lacks does not ask for the rest",

@@ -102,6 +102,10 @@ class SimulationOptions:
     """Pause between two reads of the whole log from its replicas, as Spark reads it; 0: there are none."""
     mark_interval_s: float = 0.0
     """Pause between two questions for the high-water marks of all partitions; 0: nobody asks."""
+    members: int = 0
+    """Clients that ask for confirmed marks and share the partitions; see :mod:`tests.simulation.isolated_side`."""
+    member_interval_s: float = 0.1
+    """Longest pause between two questions of one of them."""
     session_share: float = 0.0
     """Share of the applications that append within write sessions."""
     wire_clients: int = 0
@@ -176,6 +180,14 @@ CONDITIONS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
         "bulk-reader": {"bulk_read_interval_s": 1.0},
         "small-windows": {"window_size_bytes": 1_500, "ring_size_bytes": 6_000, "data_size_bytes": 200},
         "mark-questions": {"mark_interval_s": 0.1},
+        "isolated-sides": {
+            "members": 2,
+            "servers": 3,
+            "duration_s": 30.0,
+            "session_timeout_s": 3.0,
+            "fault_count": 8,
+            "fault_kinds": ("isolate-side", "isolate-side", "depose", "cut", "boomerang"),
+        },
         "partial-mounts": {"max_feed_count": 5},
         "few-alive": {"storages": 5, "replicas": 5, "away_storages": 2},
         "recover-partition": {"storages": 6, "replicas": 3, "away_storages": 0, "fault_kinds": ("recover-partition",)},

@@ -34,6 +34,7 @@ from tests.simulation.damage import finish_repairs
 from tests.simulation.database_application import DatabaseHost
 from tests.simulation.disk import SimulatedFiles
 from tests.simulation.hashes import reproducible_hashes
+from tests.simulation.isolated_side import IsolatedSide, claims_are_checked
 from tests.simulation.line_faults import lay_lines
 from tests.simulation.liveness import Watch, lock_failures_are_told, registered_links_are_newest
 from tests.simulation.lock_table_checks import LockTableChecks
@@ -138,7 +139,11 @@ class Simulation:
         self.mark_reader = MarkReaderHost(self.world, MARK_READER) if options.mark_interval_s else None
         has_sessions = options.wire_clients or options.session_share
         self.write_sessions = SessionScenario(self.world, self.checker, self.cluster) if has_sessions else None
-        others = () if self.write_sessions is None else self.write_sessions.hosts
+        self.side = IsolatedSide(self.world, self.checker) if options.members else None
+        others = [
+            *([] if self.write_sessions is None else self.write_sessions.hosts),
+            *([] if self.side is None else self.side.hosts),
+        ]
         self.target = Target(self.world, self.cluster, self.clients, others)
         self.watch = Watch(self.world, self.cluster)
 
@@ -227,6 +232,8 @@ class Simulation:
         storages = self.world.storage_checks.observing()
         told = lock_failures_are_told(self.fail)
         answers = answers_are_checked(self.checker)
+        claims = claims_are_checked(self.checker, self.fail)
+        side = self.side.observing() if self.side else contextlib.nullcontext()
         write_sessions = self.write_sessions.observing() if self.write_sessions else contextlib.nullcontext()
         with (
             storages,
@@ -236,6 +243,8 @@ class Simulation:
             self.assignment_checks.observing(self.world.ensemble.server, ClusterPaths(ROOT).server_descriptors),
             self.lock_table_checks.observing(),
             registered_links_are_newest(self.fail),
+            claims,
+            side,
             self._observing_sessions(),
             self._observing_partitions(),
             logs_in_trace(self.world),
@@ -331,6 +340,8 @@ class Simulation:
             self.mark_reader.start()
         if self.write_sessions is not None:
             self.write_sessions.start()
+        if self.side is not None:
+            self.side.start()
         tasks = [asyncio.create_task(self._inject(fault)) for fault in self.result.faults]
         if self.options.away_storages:
             tasks.append(asyncio.create_task(keep_storages_away(self.target)))
@@ -357,6 +368,8 @@ class Simulation:
             self.fail(f"{self.bulk_reader.name} has never read the whole log")
         if self.mark_reader is not None and not self.mark_reader.answers:
             self.fail(f"{self.mark_reader.name} was never told a mark")
+        if self.side is not None and self.side.silent:
+            self.fail(f"{', '.join(self.side.silent)} was never told a confirmed mark")
         await self._check_disks()
         self.checker.check_clients({client.name: client.database for client in self.clients})
         for client in self.clients:

@@ -254,6 +254,7 @@ class ProcessZooKeeper:
     def _expire_if_away(self, session_id: int | None) -> None:
         if session_id is not None and session_id == self._inner.session_id and self._inner.state is State.SUSPENDED:
             self._ensemble.server.end_session(session_id)
+            self._inner.session_is_over()
 
     def reconnect(self) -> None:
         """Let it connect again."""
@@ -262,8 +263,12 @@ class ProcessZooKeeper:
 
     def expire(self) -> None:
         """Have the ensemble end the session."""
-        if self._inner.session_id is not None:
+        if self._inner.session_id is None:
+            return
+        if self._inner.state is State.CONNECTED:
             self._ensemble.server.expire(self._inner)
+        else:  # before the time that its own clock gives it
+            self._ensemble.server.end_session(self._inner.session_id)
 
     def lose_answer(self, operation: str) -> None:
         """The next operation of that kind takes effect, and nobody learns it."""
