@@ -35,7 +35,7 @@ class Instance:
         self.giving_back = 0
         self.may_begin = asyncio.Event()
         self.may_begin.set()
-        self.taking = False
+        self.taking = asyncio.Event()
         self.membership = Membership(
             zookeeper,
             ROOT,
@@ -49,10 +49,10 @@ class Instance:
 
     async def take(self, partition_id: int) -> None:
         assert partition_id not in self.reading
-        self.taking = True
+        self.taking.set()
         await asyncio.sleep(0)
         await self.may_begin.wait()
-        self.taking = False
+        self.taking.clear()
         if self.refusals:
             raise self.refusals.pop()
         if self.refusing:
@@ -225,11 +225,10 @@ async def test_a_session_that_ends_while_a_partition_is_begun(server: MemoryZooK
     one = Instance(await server.connect(operation_timeout_s=0.05), 1)
     one.may_begin.clear()
     one.membership.start()
-    while not one.taking:
-        await asyncio.sleep(0)
+    await one.taking.wait()
     server.expire(one.zookeeper)
     one.may_begin.set()
-    while one.taking:
+    while one.taking.is_set():
         await asyncio.sleep(0)
     assert not one.reading
     server.reconnect(one.zookeeper)

@@ -154,17 +154,21 @@ class _SqlPositions(PositionStore, Generic[C]):
     def _move(self, connection: C, cluster_key: str, partition_id: int, move: Move) -> bool | None:
         """Whether a position was changed; ``None`` for a conflict."""
         key, after = self._key(cluster_key, partition_id), Mark(move.after, move.request_id)
+        advanced = self._advanced.get(partition_id)
+        own = move.before if advanced is None else advanced
+        if own is not None and own != move.after and (advanced is None or own < move.after):  # noqa: SIM102
+            if self._marks.move(connection, key, own, after):
+                return True
         mark = self._marks.read(connection, key)
         if mark is None:
             if move.before is not None:
                 return None
             self._marks.insert(connection, key, after)
             return True
-        stored, advanced = mark.transaction_id, self._advanced.get(partition_id)
+        stored = mark.transaction_id
         if stored == move.after or (advanced is not None and (stored < advanced or stored == advanced > move.after)):
             return False  # below: what was advanced is not committed, and may have been rolled back
-        own = move.before if advanced is None else advanced
-        return True if stored == own and self._marks.move(connection, key, stored, after) else None
+        return None
 
 
 class SqlitePositions(_SqlPositions[sqlite3.Connection]):

@@ -87,8 +87,8 @@ class ZooKeeperPositions(PositionStore):
         data = json.dumps(fields, sort_keys=True).encode()
         node = self._nodes.get(partition_id, _Node())
         looked = False
-        while node.position != move.after:
-            if node.position == move.before:
+        while not looked or node.position != move.after:
+            if node.position == move.before != move.after:
                 try:
                     if node.position is None:
                         await nodes.create(path, data, make_path=True)

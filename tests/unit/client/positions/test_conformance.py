@@ -155,7 +155,7 @@ partitions = st.integers(0, 1)
 
 saves = st.tuples(
     instances,
-    st.dictionaries(partitions, st.integers(1, 3), min_size=1),
+    st.dictionaries(partitions, st.integers(-1, 3), min_size=1),
     st.sampled_from(["none", "none", "request", "answer"]),
 )
 
@@ -181,7 +181,9 @@ def test_nothing_moves_on_from_what_is_not_the_consumers_own(name: str, steps: l
                     continue
                 number, lengths, fault = step
                 moves = {
-                    each: Move(known[number].get(each), known[number].get(each, -1) + length, request_id(number, each))
+                    each: Move(
+                        known[number].get(each), max(known[number].get(each, -1) + length, -1), request_id(number, each)
+                    )
                     for each, length in lengths.items()
                 }
                 conflicting = {each for each, move in moves.items() if stored.get(each, (None, b""))[0] not in move[:2]}
