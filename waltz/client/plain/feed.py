@@ -149,7 +149,7 @@ class Feed:
         await self.aclose()
 
     def __del__(self, warn: Callable[..., None] = warnings.warn) -> None:
-        if self._begun and not self.closed and not self._engine.closed and not self._at_end():
+        if self._begun and not self.closed and not self._engine.closed and self._reader.next_id <= self._last_id:
             warn(f"unclosed {self!r}", ResourceWarning, source=self)
 
     async def aclose(self) -> None:
@@ -259,28 +259,29 @@ class Feed:
     async def _read(self) -> list[Record]:
         if self.closed:
             raise ClientClosedError
-        if self._at_end():
+        if self._reader.next_id > self._last_id and not self._ahead:
             return []
         await self.begin()
-        if self._at_end():
+        if self._ahead:
+            records, self._ahead = self._ahead, []
+        elif self._reader.next_id > self._last_id:
             return []
-        records, self._ahead = self._ahead or await self._next_records(), []
+        else:
+            try:
+                records = await self._reader.next_batch()
+            except BulkReadsNotSupportedError:
+                records = await self._one_by_one()
         beyond = records[-1][0] - self._last_id
         return records[:-beyond] if beyond > 0 else records
 
-    def _at_end(self) -> bool:
-        return not self._ahead and self._reader.next_id > self._last_id
-
-    async def _next_records(self) -> list[Record]:
-        try:
-            return await self._reader.next_batch()
-        except BulkReadsNotSupportedError:
-            if self.closed:
-                raise ClientClosedError from None
-            assert isinstance(self._reader, BulkReader)
-            share = self._reader.share
-            self._reader = SingleReader(self.partition_id, self._reader.next_id - 1, self._open_engine, share)
-            return await self._reader.next_batch()
+    async def _one_by_one(self) -> list[Record]:
+        """The next ones from a server without bulk reads."""
+        if self.closed:
+            raise ClientClosedError
+        assert isinstance(self._reader, BulkReader)
+        share = self._reader.share
+        self._reader = SingleReader(self.partition_id, self._reader.next_id - 1, self._open_engine, share)
+        return await self._reader.next_batch()
 
     async def begin(self) -> None:
         """Make sure that the log has the transaction that the feed begins after; raises as :meth:`next_batch`."""
@@ -292,7 +293,10 @@ class Feed:
             if isinstance(self._reader, BulkReader):
                 self._reader.partition = partition
             if self._expected:
-                before, *self._ahead = await self._next_records()
+                try:
+                    before, *self._ahead = await self._reader.next_batch()
+                except BulkReadsNotSupportedError:
+                    before, *self._ahead = await self._one_by_one()
                 if before.req_id != self._expected:
                     raise OtherLogError(self.partition_id, self.position)
         except (ClientAheadError, OtherLogError):
