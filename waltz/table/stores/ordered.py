@@ -49,8 +49,8 @@ def unpack_progress(stored: bytes) -> Progress:
     """The progress again. Raises :class:`~waltz.table.errors.StoreDamagedError`."""
     if len(stored) - _PROGRESS.size not in (0, ReqId.SIZE_BYTES):
         raise StoreDamagedError(f"a progress of {len(stored)} bytes")
-    applied, rows, tombstones, skipped = _PROGRESS.unpack_from(stored)
-    return Progress(applied, rows, tombstones, skipped, stored[_PROGRESS.size :])
+    applied, rows, tombstones, skipped, newest_ms = _PROGRESS.unpack_from(stored)
+    return Progress(applied, rows, tombstones, skipped, newest_ms, stored[_PROGRESS.size :])
 
 
 def pack_pending(pending: Pending) -> bytes:
