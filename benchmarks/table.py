@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-from waltz.table.envelope import Batch, Row, SweepMark, Truncate, encode
+from waltz.table.envelope import Batch, Envelope, Row, SweepMark, Truncate, encode
 from waltz.table.stores.directory import StoreIdentity
 from waltz.table.stores.interface import Changes, Store
 from waltz.table.stores.registry import open_store
@@ -94,8 +94,9 @@ def print_sweeps(names: list[str], count: int) -> None:
                 for number in range(count)
             )
             figures = [longest(store, rows)]
-            marks = [SweepMark(0, row_written_at_ms=bound_ms) for bound_ms in (0, 1, 2, count // 2)]
-            figures += [longest(store, [(next(ids), encode(each))]) for each in (*marks, Truncate(0))]
+            removals: list[Envelope] = [SweepMark(0, row_written_at_ms=bound_ms) for bound_ms in (0, 1, 2, count // 2)]
+            removals.append(Truncate(0))
+            figures += [longest(store, [(next(ids), encode(each))]) for each in removals]
             store.close()
         print(f"{name:<10}" + "".join(f"{figure:>24}" for figure in figures), flush=True)
 

@@ -131,7 +131,7 @@ def test_a_body_that_fails_takes_the_memory_of_what_was_read_only(codec: Codec) 
             peak = max(peak, resident_bytes())
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(codecs.mmap, "mmap", Watched)
+        patch.setattr(mmap, "mmap", Watched)
         with pytest.raises(EnvelopeError, match="cannot decompress"):
             decompress(codec, garbage, 64 << 20)
     gc.collect()

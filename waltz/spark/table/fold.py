@@ -23,6 +23,7 @@ class Fold:
     """The winners of the rows that were added, in the order of the log."""
 
     _winners: pa.Table | None
+    _oldest: Oldest
 
     def __init__(self, least_rows: int = LEAST_ROWS) -> None:
         """``least_rows`` is for tests."""

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
 
 import pytest
@@ -79,14 +79,15 @@ def test_what_was_told_goes_on_from_when_it_was() -> None:
 
 async def test_a_clock_that_is_ahead_writes_nothing(driver: MockDriver, stack: AsyncExitStack) -> None:
     right, wrong = await opened(driver, stack, Clock()), await opened(driver, stack, Clock(YEAR_MS))
-    for write in (
+    writes: tuple[Callable[[], Awaitable[int | None]], ...] = (
         lambda: wrong.put(b"k", b"from tomorrow"),
         lambda: wrong.delete(b"k"),
         lambda: wrong.transaction(lambda transaction: transaction.put(b"k", b"from tomorrow")),
         lambda: wrong.put_if(b"k", b"from tomorrow", None),
         wrong.truncate,
         wrong.sweep,
-    ):
+    )
+    for write in writes:
         with pytest.raises(
             TimestampError, match=r"partition 0: the clock .* is 31,5\d\d,\d\d\d s ahead .* Set the clock"
         ):

@@ -358,11 +358,9 @@ def test_a_mark_that_can_remove_nothing_costs_nothing() -> None:
 def test_pages_of_a_removal_are_small() -> None:
     engine, store = large_table()
     for envelope in (SweepMark(0, row_written_at_ms=FIRST_MS + ROWS // 2), Truncate(0)):
-        engine.most = 0
+        engine.most = pages = 0
         feed(store, [envelope], take_out=False)
-        assert store.removing
-        assert engine.most == 0
-        pages = 0
+        assert (store.removing, engine.most) == (True, 0)
         while store.removing:
             store.remove_page()
             pages += 1
