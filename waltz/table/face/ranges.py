@@ -18,13 +18,15 @@ def ranges_of(ranges: Ranges | None, prefix: bytes | None = None) -> list[KeyRan
     if ranges is None:
         return None if prefix is None else [KeyRange(prefix)]
     is_single = isinstance(ranges, KeyRange | bytes | str) or not isinstance(ranges, Iterable)
-    found = [ranges] if is_single else list(ranges)
-    for each in found:
+    given: Iterable[object] = [ranges] if is_single else ranges
+    found: list[KeyRange] = []
+    for each in given:
         if not isinstance(each, KeyRange):
             raise TypeError(
                 f"scan takes a KeyRange or a list of them, not {each!r}: for example scan(KeyRange(start=b'a', "
                 "end=b'c')) for some keys, and scan(prefix=b'users') for all keys of a prefix"
             )
+        found.append(each)
     return found if prefix is None else [_within(each, prefix) for each in found]
 
 
