@@ -384,7 +384,10 @@ class Table:
                 yield row.prefix, row.key
 
     async def approximate_count(self, *, raw: bool = False) -> int:
-        """How many rows there are: expired ones are counted, tombstones only with ``raw``."""
+        """How many rows there are: expired ones are counted, tombstones only with ``raw``.
+
+        Those that a sweep has removed are counted until they are taken out of the view, page by page.
+        """
         return (await self._partition.reading(raw=raw, fresh=False)).approximate_count()
 
     async def take(self, after: int, limit: int = 1000, *, prefix: bytes | None = None) -> Taken:
