@@ -116,6 +116,15 @@ async def test_a_server_that_is_stopped_is_waited_for_no_longer_than_asked() -> 
         assert time.monotonic() - began_s < 5
 
 
+async def test_a_write_tells_the_time_of_the_ensemble(tmp_path: Path) -> None:
+    async with LocalZooKeeper(tmp_path / "data") as server, RealEnsemble(server) as ensemble:
+        zk = await ensemble.connect(operation_timeout_s=TIMEOUT_S)
+        before_ms = time.time_ns() // 1_000_000
+        await zk.create("/clock", b"")
+        stat = await zk.set("/clock", b"")
+        assert before_ms <= stat.mtime_ms <= time.time_ns() // 1_000_000
+
+
 async def test_restart_of_the_server_is_survived(tmp_path: Path) -> None:
     async with LocalZooKeeper(tmp_path / "data") as server, RealEnsemble(server) as ensemble:
         # A server that is starting may leave a first attempt to connect unanswered, for as long as the session lasts.
