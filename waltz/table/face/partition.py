@@ -68,7 +68,7 @@ class TablePartition:
     async def open(self) -> None:
         """Begin to follow the log. Raises as opening a table does."""
         await self.configured.open()
-        self._client_id = self.client.client_id
+        self._metrics, self._client_id = self.client.metrics, self.client.client_id
         try:
             properties = self.configured.properties
             log = f"{self.client.cluster_name}/{await self.client.cluster_key()}"
@@ -117,7 +117,7 @@ class TablePartition:
 
     def _measure(self, skipped: Callable[[], int]) -> None:
         group = f"waltz-client-{self._client_id}.partition-{self.partition_id}"  # beside the client's own
-        self.client.metrics.gauge(group, "table-skipped-transactions", skipped)
+        self._metrics.gauge(group, "table-skipped-transactions", skipped)
 
     @property
     def properties(self) -> PartitionProperties:
