@@ -82,7 +82,7 @@ def field(line: str, name: str) -> int:
 
 
 def test_a_cluster_that_is_well(mixed: LocalCluster) -> None:
-    assert until(mixed, "cluster", "verify", "--exit-code", end=0).stdout == "Passed: all 14 checks\n"
+    assert until(mixed, "cluster", "verify", "--exit-code", end=0).stdout == "Passed: all 19 checks\n"
     reached = ", ".join(f"{node.connect_string}=true" for node in sorted(mixed.layout.storages, key=lambda n: n.port))
     expected = {f"Connectivity status of {node.connect_string} is: {{{reached}}}" for node in mixed.layout.servers}
     assert set(done("cluster", "check-connectivity", *config(mixed)).splitlines()) == expected

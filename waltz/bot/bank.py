@@ -155,7 +155,7 @@ class Bank(Bot):
         assert transaction_id is not None
         async with asyncio.timeout(READ_TIMEOUT_S):
             for table in self._tables:  # to whom nobody would have any money yet
-                await table.refresh()
+                await table.refresh(strict=False)
         return transaction_id
 
     # Tellers
@@ -234,7 +234,8 @@ class Bank(Bot):
 
     async def _read_accounts(self) -> None:
         accounts = KeyRange(start=ACCOUNT, end=ACCOUNT[:-1] + b"0")
-        found = [row async for row in self._tables[-1].scan([accounts], fresh=True)]
+        await self._tables[-1].refresh(strict=False)
+        found = [row async for row in self._tables[-1].scan([accounts])]
         self._tell(self.audit.compare({_name(row, ACCOUNT): _cents(row) for row in found}, self._accounts))
 
     def _entry(self, transaction_id: int, rows: Iterable[TableRow]) -> BankEntry:

@@ -98,7 +98,8 @@ def _row_type() -> str:
 
 
 async def _check_own(table: Table, partition_id: int) -> None:
-    async for prefix, key in table.scan_keys(fresh=True):
+    await table.refresh(strict=False)
+    async for prefix, key in table.scan_keys():
         if prefix or key.split(b"/")[0].decode("utf-8", "replace") not in SPACES:
             raise WaltzError(
                 f"partition {partition_id} holds a row of somebody else, with the prefix {prefix!r} and the key "

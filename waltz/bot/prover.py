@@ -83,7 +83,8 @@ class Prover:
         op = self.journal.begin(process, ReadCall(f="read", keys=[key]))
         try:
             async with asyncio.timeout(READ_TIMEOUT_S):
-                (row,) = await self._tables[process].get([self._row_key(key)], fresh=True)
+                await self._tables[process].refresh(strict=False)
+                (row,) = await self._tables[process].get([self._row_key(key)])
         except BaseException as error:
             self.journal.end(op, "fail", error=error)
             raise
@@ -95,7 +96,8 @@ class Prover:
         op = self.journal.begin(process, ScanCall(f="scan"))
         try:
             async with asyncio.timeout(READ_TIMEOUT_S):
-                rows = [row async for row in self._tables[process].scan([self._range], fresh=True)]
+                await self._tables[process].refresh(strict=False)
+                rows = [row async for row in self._tables[process].scan([self._range])]
         except BaseException as error:
             self.journal.end(op, "fail", error=error)
             raise
@@ -125,7 +127,8 @@ class Prover:
 
     async def _rows(self) -> list[TableRow]:
         async with asyncio.timeout(READ_TIMEOUT_S):
-            return [row async for row in self._tables[0].scan([self._range], raw=True, fresh=True)]
+            await self._tables[0].refresh(strict=False)
+            return [row async for row in self._tables[0].scan([self._range], raw=True)]
 
     @property
     def _range(self) -> KeyRange:

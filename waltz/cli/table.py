@@ -221,11 +221,11 @@ async def view_of(client: Client, partition_id: int, store: str | None, director
 
 
 async def catch_up(table: Table) -> None:
-    """Return when the view has everything that was committed at the call."""
-    mark = await table.high_water_mark()
+    """Return when the view has everything that was committed at the call, as far as the server can tell."""
+    mark = await table.high_water_mark(strict=False)
     seen = table.applied
     with progress("reading the log", mark - seen, " transactions") as advance:
-        refreshing = asyncio.create_task(table.refresh())
+        refreshing = asyncio.create_task(table.refresh(strict=False))
         try:
             while not refreshing.done():
                 await asyncio.wait([refreshing], timeout=_WATCH_INTERVAL_S)
@@ -269,7 +269,7 @@ async def _scan(options: argparse.Namespace, table: Table) -> None:
 
 async def _take(options: argparse.Namespace, table: Table) -> None:
     """The cursor goes to standard error, so that the output has rows only; also when the command is interrupted."""
-    mark = await table.high_water_mark()
+    mark = await table.high_water_mark(strict=False)
     cursor, left = options.after, options.limit
 
     def tell_cursor() -> None:

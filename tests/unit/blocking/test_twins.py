@@ -26,10 +26,10 @@ TWINS: list[tuple[type, type]] = [
 ]
 OF_THE_LIBRARY = {
     "Client": {"cluster_key", "library_feed", "open_feed", "transacting"},
-    "TransactionFeed": {"begin", "done", "fetch", "passed", "read_on", "read_result", "take", "wake"},
-    "BatchFeed": {"begin", "done", "fetch", "passed", "read_on", "read_result", "take", "wake"},
-    "MergedFeed": {"add", "client_closed", "drop", "turn", "withdraw"},
-    "Consumer": {"add", "client_closed", "drop", "turn", "withdraw"},
+    "TransactionFeed": {"begin", "done", "expect", "fetch", "passed", "read_on", "read_result", "take", "wake"},
+    "BatchFeed": {"begin", "done", "expect", "fetch", "passed", "read_on", "read_result", "take", "wake"},
+    "MergedFeed": {"add", "client_closed", "drop", "request_id", "turn", "withdraw"},
+    "Consumer": {"add", "client_closed", "drop", "request_id", "turn", "withdraw"},
     "Table": {"transacting"},
     "PartitionedTable": {"place_of", "table_of_all"},
 }

@@ -105,13 +105,13 @@ class BlockingTable:
         """What a sweep would find at this moment; looks at all rows of the view."""
         return self._run(self._table.check_sweep())
 
-    def refresh(self) -> None:
+    def refresh(self, *, strict: bool = True) -> None:
         """Return when the view has everything that was committed when this was called."""
-        self._run(self._table.refresh())
+        self._run(self._table.refresh(strict=strict))
 
-    def high_water_mark(self) -> int:
-        """The last transaction that the owner of the partition has committed at this moment, -1 if there is none."""
-        return self._run(self._table.high_water_mark())
+    def high_water_mark(self, *, strict: bool = True) -> int:
+        """A mark that includes everything that was committed when this was called, -1 if there is nothing."""
+        return self._run(self._table.high_water_mark(strict=strict))
 
     def get(
         self, keys: Sequence[bytes], *, prefix: bytes = b"", raw: bool = False, fresh: bool = False

@@ -192,23 +192,25 @@ class TablePartition:
 
     # Reads
 
-    async def refresh(self) -> None:
-        """Return when the view has everything that was committed when this was called."""
-        await self.follower.reached(await self.high_water_mark())
+    async def refresh(self, *, strict: bool = True) -> None:
+        """Return when the view has everything that was committed when this was called; raises as the mark does."""
+        await self.follower.reached(await self.high_water_mark(strict=strict))
 
-    async def refresh_to_decide(self) -> None:
-        """The same where the server confirms its mark; elsewhere up to the mark that it tells."""
-        try:
-            await self.refresh()
-        except ConfirmedMarkNotSupportedError:
-            await self.follower.reached(await self.client.high_water_mark(self.partition_id))
-
-    async def high_water_mark(self) -> int:
+    async def high_water_mark(self, *, strict: bool = True) -> int:
         """A mark that includes everything that was committed when this was called, -1 if there is nothing.
 
-        Raises ``ConfirmedMarkNotSupportedError``, ``DeadlineExceededError``.
+        A server that confirms no mark tells its own, unless that is ``strict``.
+
+        Raises:
+            ConfirmedMarkNotSupportedError: The server confirms no mark.
+            DeadlineExceededError: No answer came in time.
         """
-        return await self.client.high_water_mark(self.partition_id, confirmed=True)
+        try:
+            return await self.client.high_water_mark(self.partition_id, confirmed=True)
+        except ConfirmedMarkNotSupportedError:
+            if strict:
+                raise
+            return await self.client.high_water_mark(self.partition_id)
 
     async def catch_up(self, *, fresh: bool) -> None:
         """Return when the view has what was written here; with ``fresh``, everything committed before the call."""

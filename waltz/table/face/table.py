@@ -243,7 +243,7 @@ class Table:
         try:
             transaction_id = await self.transaction(check_and_put, timeout_s=timeout_s)
         except VersionConflict:  # by a view that may be behind
-            await in_time(self._partition.refresh_to_decide(), deadline_s)
+            await in_time(self._partition.refresh(strict=False), deadline_s)
             left_s = max(deadline_s - asyncio.get_running_loop().time(), 0.0)
             transaction_id = await self.transaction(check_and_put, timeout_s=left_s)
         assert transaction_id is not None
@@ -291,19 +291,25 @@ class Table:
 
     # Reads
 
-    async def refresh(self) -> None:
+    async def refresh(self, *, strict: bool = True) -> None:
         """Return when the view has everything that was committed when this was called.
 
-        Raises ``ConfirmedMarkNotSupportedError`` if the server is too old to tell, and ``DeadlineExceededError``.
-        """
-        await self._partition.refresh()
+        Args:
+            strict: With ``False``, a server that cannot confirm its mark, such as the original's, may tell its own: the
+                view is behind then if that server has lost the partition without knowing it yet.
 
-    async def high_water_mark(self) -> int:
+        Raises:
+            ConfirmedMarkNotSupportedError: The server cannot confirm its mark.
+            DeadlineExceededError: No answer came in time.
+        """
+        await self._partition.refresh(strict=strict)
+
+    async def high_water_mark(self, *, strict: bool = True) -> int:
         """A mark that includes everything that was committed when this was called, -1 if there is nothing.
 
-        Raises as :meth:`refresh`.
+        ``strict`` and errors are those of :meth:`refresh`.
         """
-        return await self._partition.high_water_mark()
+        return await self._partition.high_water_mark(strict=strict)
 
     async def get(
         self, keys: Sequence[bytes], *, prefix: bytes = b"", raw: bool = False, fresh: bool = False
@@ -400,7 +406,7 @@ class Table:
                 where to end.
 
         Returns:
-            The rows; ``at_end`` says that there was nothing behind them at the call.
+            The rows; ``at_end`` says that there was nothing behind them at the call, as far as the server can tell.
 
         Raises:
             ValueError: The limit is below 1.
@@ -411,7 +417,7 @@ class Table:
         """
         if limit < 1:
             raise ValueError(f"limit must be at least 1, not {limit}")
-        mark = await self.high_water_mark()
+        mark = await self.high_water_mark(strict=False)
         if mark <= after:
             await self._check_not_ahead(after, mark)
             return Taken([], after, at_end=True)
