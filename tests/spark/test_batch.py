@@ -1,7 +1,6 @@
 """The batch reader in a real Spark session, on a fake cluster."""
 
 import datetime as dt
-from collections.abc import Iterator
 
 import pytest
 from pyspark.errors import PySparkException
@@ -155,46 +154,25 @@ def test_a_wrong_column_is_named(spark: SparkSession, cluster: RunningCluster) -
         load(spark, cluster, "transaction long").collect()
 
 
-@pytest.fixture
-def push_down(spark: SparkSession) -> Iterator[None]:
-    """Allows it in the session."""
+def test_headers_leave_out_the_other_rows(spark: SparkSession, cluster: RunningCluster) -> None:
+    frame = load(spark, cluster, headers="-20,-3,5", partitions="0,3")
+    assert ids(frame) == [(0, 3), (0, 20), (3, 3), (3, 20)]
+
+
+@pytest.mark.parametrize("allowed", ["false", "true"])
+def test_a_frame_may_be_used_more_than_once(spark: SparkSession, cluster: RunningCluster, allowed: str) -> None:
+    """Whatever filters its uses have, also where Spark may push filters into sources."""
     name = "spark.sql.python.filterPushdown.enabled"
-    before = spark.conf.get(name)
-    spark.conf.set(name, "true")
-    yield
-    spark.conf.set(name, before or "false")
-
-
-@pytest.mark.usefixtures("push_down")
-@pytest.mark.parametrize(
-    "condition",
-    [
-        "partition = 3 and transaction_id >= 100 and transaction_id < 110",
-        "partition in (0, 2) and header = -20",
-        "transaction_id = 0",
-        "header > -3 and header is not null",
-        "transaction_id in (3, 5) and partition != 0",
-        "partition = 0 and data = binary('0/7')",
-        "partition = 1",
-        "not header < 0",
-    ],
-)
-def test_push_down_changes_nothing_but_the_work(spark: SparkSession, cluster: RunningCluster, condition: str) -> None:
-    expected = load(spark, cluster).where(condition).collect()
-    for storage in cluster.fake.storages:
-        storage.requests.clear()
-    found = load(spark, cluster, pushdown="true").where(condition).collect()
-    assert sorted(found) == sorted(expected)
-
-
-@pytest.mark.usefixtures("push_down")
-def test_what_filters_exclude_is_not_read(spark: SparkSession, cluster: RunningCluster) -> None:
-    frame = load(spark, cluster, pushdown="true").where("partition = 0 and transaction_id between 490 and 600")
-    assert frame.rdd.getNumPartitions() == 1
-    assert ids(frame) == expected_ids((0, 490, 500))
-    requests = [request for storage in cluster.fake.storages for request in storage.requests]
-    assert {request.partition_id for request in requests} == {0}
-    assert min(request.transaction_id for request in requests) == 490
+    spark.conf.set(name, allowed)
+    try:
+        log = load(spark, cluster)
+        assert [log.count(), log.where("partition = 3").count(), log.count()] == [621, 120, 621]
+        first, third = log.where("partition = 0 and transaction_id < 7"), log.where("partition = 3")
+        assert dict(first.union(third).groupBy("partition").count().collect()) == {0: 7, 3: 120}
+        joined = first.alias("a").join(third.alias("b"), on="transaction_id")
+        assert sorted(row[0] for row in joined.select("transaction_id").collect()) == list(range(7))
+    finally:
+        spark.conf.unset(name)
 
 
 def put(cluster: RunningCluster, partition_id: int, *payloads: bytes) -> None:

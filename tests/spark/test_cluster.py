@@ -218,27 +218,6 @@ def test_a_schema_given_by_the_user(spark: SparkSession, cluster: Cluster) -> No
     ]
 
 
-@pytest.mark.parametrize(
-    "condition",
-    [
-        f"partition = {FULL} and transaction_id between 290 and 400",
-        f"partition in ({FULL}, {SINGLE}) and header > 100",
-        f"transaction_id = 0 or partition = {EMPTY}",
-        "header in (3, 5) and not transaction_id = 5",
-    ],
-)
-def test_push_down_gives_the_same_rows(spark: SparkSession, cluster: Cluster, condition: str) -> None:
-    partitions = f"{FULL}-{SINGLE}"
-    expected = read(spark, cluster, partitions).where(condition).collect()
-    assert expected
-    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
-    try:
-        found = read(spark, cluster, partitions, pushdown="true").where(condition).collect()
-    finally:
-        spark.conf.unset("spark.sql.python.filterPushdown.enabled")
-    assert sorted(found) == sorted(expected)
-
-
 # Nodes that die
 
 

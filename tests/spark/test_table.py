@@ -195,42 +195,54 @@ def test_rows_are_hidden_by_one_clock(spark: SparkSession, tables: Tables) -> No
     assert keys(raw="true") == ["old", "young"]
 
 
-@pytest.fixture
-def push_down(spark: SparkSession) -> Iterator[None]:
-    """Allows it in the session."""
-    name = "spark.sql.python.filterPushdown.enabled"
-    spark.conf.set(name, "true")
-    yield
-    spark.conf.unset(name)
-
-
-@pytest.mark.usefixtures("push_down")
 @pytest.mark.parametrize(
-    ("schema", "condition", "taken"),
+    ("options", "condition"),
     [
-        (None, "prefix = X'6200' and key >= binary('1') and key < binary('2')", True),
-        (None, "key in (binary('3'), binary('12'), binary('nothing'))", True),
-        ("prefix string, key string, transaction_id long", "key like '1%' and prefix > ''", True),
-        (None, f"partition = {HISTORY} and transaction_id > 30", False),
+        (
+            {"prefix": "b\0", "startKey": "1", "endKey": "2"},
+            "prefix = X'6200' and key >= binary('1') and key < binary('2')",
+        ),
+        ({"prefix": ""}, "prefix = X''"),
+        ({"startKey": "2"}, "key >= binary('2')"),
     ],
 )
 @pytest.mark.parametrize("versions", ["latest", "all"])
-def test_push_down_changes_nothing_but_the_work(
-    spark: SparkSession,
-    tables: Tables,
-    history: History,
-    schema: str | None,
-    condition: str,
-    taken: bool,
-    versions: str,
+def test_rows_of_some_keys(
+    spark: SparkSession, tables: Tables, history: History, options: dict[str, str], condition: str, versions: str
 ) -> None:
-    expected = read(spark, tables, HISTORY, schema, versions=versions).where(condition).collect()
-    frame = read(spark, tables, HISTORY, schema, versions=versions, pushdown="true").where(condition)
-    assert sorted(frame.collect(), key=repr) == sorted(expected, key=repr)
-    assert expected
+    every = read(spark, tables, HISTORY, versions=versions)
+    expected = every.where(condition).collect()
+    found = read(spark, tables, HISTORY, versions=versions, **options).collect()
+    assert sorted(found, key=repr) == sorted(expected, key=repr)
+    assert 0 < len(expected) < every.count()
     assert history.taken
-    plan = frame._jdf.queryExecution().executedPlan().toString()
-    assert ("Filter (" not in plan) == (taken or ("transaction_id" in condition and versions == "all"))
+
+
+@pytest.mark.parametrize("allowed", ["false", "true"])
+@pytest.mark.parametrize("versions", ["latest", "all"])
+def test_a_frame_may_be_used_more_than_once(
+    spark: SparkSession, tables: Tables, history: History, versions: str, allowed: str
+) -> None:
+    """Whatever filters its uses have, also where Spark may push filters into sources."""
+    name = "spark.sql.python.filterPushdown.enabled"
+    spark.conf.set(name, allowed)
+    try:
+        table = read(spark, tables, HISTORY, versions=versions)
+        rows = table.collect()
+        ones, twos = ([row for row in rows if bytes(row["key"]) == key] for key in (b"1", b"2"))
+        assert history.taken
+        assert ones
+        assert twos
+        one, two = table.where("key = binary('1')"), table.where("key = binary('2')")
+        assert [table.count(), one.count(), table.count()] == [len(rows), len(ones), len(rows)]
+        assert {bytes(row[0]): row[1] for row in one.union(two).groupBy("key").count().collect()} == {
+            b"1": len(ones),
+            b"2": len(twos),
+        }
+        pairs = sum(left["prefix"] == right["prefix"] for left in ones for right in twos)
+        assert one.alias("a").join(two.alias("b"), on="prefix").count() == pairs
+    finally:
+        spark.conf.unset(name)
 
 
 # Streams

@@ -1,10 +1,10 @@
 """The batch reader: planning in Spark's planner process, reading in its workers."""
 
 import asyncio
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from waltz.common.loops import new_event_loop
@@ -12,21 +12,18 @@ from waltz.common.net.tls import client_context
 from waltz.spark.batches import BatchMaker
 from waltz.spark.chunk import Chunk
 from waltz.spark.columns import check_schema
-from waltz.spark.filters import NOTHING_PUSHED, Pushed, push
 from waltz.spark.options import RangeOptions, ReadOptions
 from waltz.spark.owner import OwnerReader
 from waltz.spark.planning import Split, plan
 from waltz.spark.reading import SplitReader
 
 
-def read_split(
-    options: ReadOptions, schema: StructType, split: Split, pushed: Pushed = NOTHING_PUSHED
-) -> Iterator[pa.RecordBatch]:
+def read_split(options: ReadOptions, schema: StructType, split: Split) -> Iterator[pa.RecordBatch]:
     """The rows of one split. Raises ``ReplicaReadError`` rather than leaving anything out.
 
     Repeatable: what is committed never changes.
     """
-    maker = BatchMaker(schema, options.payload, pushed.header_tests)
+    maker = BatchMaker(schema, options.payload, options.headers)
     for chunk in read_chunks(options, split):
         yield from maker.batches(split.range.partition_id, chunk)
 
@@ -58,22 +55,12 @@ class WaltzBatchReader(DataSourceReader):
         check_schema(schema, options.payload.name)
         self._options = options
         self._schema = schema
-        self._pushed = NOTHING_PUSHED
 
     def partitions(self) -> Sequence[InputPartition]:
         """One partition per split; bounds are settled here. Raises what :func:`waltz.spark.planning.plan` does."""
-        return [InputPartition(split) for split in asyncio.run(plan(self._options, self._pushed))]
+        return [InputPartition(split) for split in asyncio.run(plan(self._options))]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one split, see :func:`read_split`. Spark makes one partition without value where is no data."""
         if partition.value is not None:
-            yield from read_split(self._options, self._schema, partition.value, self._pushed)
-
-
-class WaltzFilteringReader(WaltzBatchReader):
-    """The same with push-down: Spark refuses a reader that has it unless its own configuration allows it."""
-
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        """Take over what shortens the read; give back the rest."""
-        self._pushed, left = push(filters)
-        return left
+            yield from read_split(self._options, self._schema, partition.value)

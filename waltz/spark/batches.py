@@ -4,12 +4,12 @@ from array import array
 from collections.abc import Callable, Iterator
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from waltz.spark.chunk import Chunk, Heads, over_memory
 from waltz.spark.columns import HEADER_COLUMNS, payload_fields
-from waltz.spark.filters import ColumnTest
 from waltz.spark.payload_format import PayloadFormat
 from waltz.spark.payloads import decoder
 
@@ -25,13 +25,13 @@ def arrow_schema(schema: StructType) -> pa.Schema:
 class BatchMaker:
     """Makes batches of the columns of one schema."""
 
-    def __init__(self, schema: StructType, payload: PayloadFormat, header_tests: tuple[ColumnTest, ...] = ()) -> None:
-        """Only rows whose header passes all of ``header_tests`` are made. Raises ``ConfigError`` for the payload."""
+    def __init__(self, schema: StructType, payload: PayloadFormat, headers: frozenset[int] | None = None) -> None:
+        """Only rows with one of ``headers`` are made, if given. Raises ``ConfigError`` for the payload."""
         self._schema = arrow_schema(schema)
         wanted = payload_fields(schema, payload.name)
         self._payload_names = frozenset(wanted.fieldNames())
         self._decode = decoder(payload, arrow_schema(wanted)) if wanted.fields else None
-        self._header_tests = header_tests
+        self._headers = None if headers is None else pa.array(sorted(headers), pa.int32())
         self._needs_heads = any(name in HEADER_COLUMNS for name in self._schema.names)
 
     def batches(self, partition_id: int, chunk: Chunk) -> Iterator[pa.RecordBatch]:
@@ -45,7 +45,7 @@ class BatchMaker:
                 yield batch
 
     def _batch(self, partition_id: int, chunk: Chunk) -> pa.RecordBatch:
-        heads = chunk.heads() if self._needs_heads or self._header_tests else None
+        heads = chunk.heads() if self._needs_heads or self._headers is not None else None
         ids = chunk.transaction_ids()
         payloads = chunk.payloads if self._decode is not None else None
         keep = self._kept(heads)
@@ -66,12 +66,10 @@ class BatchMaker:
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
 
     def _kept(self, heads: Heads | None) -> pa.Array | None:
-        """Which rows pass the tests; ``None``: all."""
-        if heads is None or not self._header_tests:
+        """Which rows have one of the wanted headers; ``None``: all."""
+        if heads is None or self._headers is None:
             return None
-        headers = heads.column("header")
-        kept = [all(test.passes(header) for test in self._header_tests) for header in headers]
-        return None if all(kept) else pa.array(kept, type=pa.bool_())
+        return pc.is_in(over_memory(pa.int32(), heads.column("header")), value_set=self._headers)
 
 
 def _makers(partition_id: int, chunk: Chunk, heads: Heads | None) -> dict[str, Callable[[], pa.Array]]:

@@ -37,7 +37,7 @@ INCLUDE_HEADERS = "includeHeaders"
 PAYLOAD_FORMAT = "payloadFormat"
 PAYLOAD_SCHEMA = "payloadSchema"
 PAYLOAD_MODE = "payloadMode"
-PUSHDOWN = "pushdown"
+HEADERS = "headers"
 MAX_OFFSETS_PER_TRIGGER = "maxOffsetsPerTrigger"
 FAILOVER_TIMEOUT_MS = "failoverTimeoutMs"
 PLANNING_TIMEOUT_MS = "planningTimeoutMs"
@@ -46,7 +46,7 @@ TLS_PREFIX = "tls."
 
 TLS_NAMES = tuple(f"{TLS_PREFIX}{field.validation_alias}" for field in TlsConfig.model_fields.values())
 
-_BATCH_ONLY = (ENDING_OFFSETS, PUSHDOWN)
+_BATCH_ONLY = (ENDING_OFFSETS,)
 _STREAM_ONLY = (MAX_OFFSETS_PER_TRIGGER, FAILOVER_TIMEOUT_MS)
 
 NAMES = (
@@ -64,7 +64,7 @@ NAMES = (
     PAYLOAD_FORMAT,
     PAYLOAD_SCHEMA,
     PAYLOAD_MODE,
-    PUSHDOWN,
+    HEADERS,
     MAX_OFFSETS_PER_TRIGGER,
     FAILOVER_TIMEOUT_MS,
     PLANNING_TIMEOUT_MS,
@@ -83,6 +83,7 @@ LARGEST = 2**31 - 1
 """What the protocol's counts can say; enough for every number here."""
 
 _NUMBER = re.compile(r"\d{1,10}", re.ASCII)
+_HEADER = re.compile(r"-?\d{1,10}", re.ASCII)
 _FUNCTION = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
 _NEAR = 0.6
 _BOOLEANS = {"true": True, "false": False}
@@ -128,7 +129,8 @@ class ReadOptions(RangeOptions):
     include_headers: bool
     payload: PayloadFormat
     payload_schema: str | None
-    pushdown: bool
+    headers: frozenset[int] | None
+    """Only transactions with one of these headers are read; ``None``: all."""
 
 
 def parse_options(options: Mapping[str, str]) -> ReadOptions:
@@ -153,7 +155,7 @@ def parse_options(options: Mapping[str, str]) -> ReadOptions:
         include_headers=boolean(given, INCLUDE_HEADERS, True),
         payload=payload,
         payload_schema=payload_schema,
-        pushdown=boolean(given, PUSHDOWN, False),
+        headers=_headers(given),
     )
 
 
@@ -194,7 +196,7 @@ def refuse_options_of_streams(options: Mapping[str, str]) -> None:
 
 def refuse_options_of_batches(options: Mapping[str, str]) -> None:
     """Raise ``ConfigError`` for an option that has no meaning in a stream."""
-    refuse(options, _BATCH_ONLY, "is not for streams: they have no end, and Spark pushes no filters into them")
+    refuse(options, _BATCH_ONLY, "is not for streams: they have no end")
 
 
 def refuse(options: Mapping[str, str], names: tuple[str, ...], reason: str) -> None:
@@ -215,6 +217,17 @@ def _payload(given: Mapping[str, str]) -> PayloadFormat:
             f"package.module:function, found {name!r}"
         )
     return PayloadFormat(name, choice(given, PAYLOAD_MODE, _MODES, False))
+
+
+def _headers(given: Mapping[str, str]) -> frozenset[int] | None:
+    if HEADERS not in given:
+        return None
+    headers = set()
+    for text in given[HEADERS].split(","):
+        if _HEADER.fullmatch(text.strip()) is None or not -LARGEST - 1 <= (header := int(text)) <= LARGEST:
+            raise ConfigError(f"option {HEADERS}: expected 32-bit integers such as 0,7, found {given[HEADERS]!r}")
+        headers.add(header)
+    return frozenset(headers)
 
 
 def known(options: Mapping[str, str], names: tuple[str, ...]) -> dict[str, str]:

@@ -24,7 +24,6 @@ from waltz.common.zk.kazoo_client import connect
 from waltz.common.zk.store_admin import StoreAdminError, read_store_params
 from waltz.common.zk.znodes import StoreParams
 from waltz.spark.errors import PlanningError
-from waltz.spark.filters import NOTHING_PUSHED, Pushed
 from waltz.spark.offsets import (
     EARLIEST,
     ENDING_OFFSETS,
@@ -54,8 +53,8 @@ class Split(NamedTuple):
     partition_count: int
 
 
-async def plan(options: RangeOptions, pushed: Pushed = NOTHING_PUSHED) -> list[Split]:
-    """Plan a read of the cluster that the options name, without what ``pushed`` excludes.
+async def plan(options: RangeOptions) -> list[Split]:
+    """Plan a read of the cluster that the options name.
 
     Raises ``ConfigError`` (key stores), ``ZooKeeperUnreachableError``, ``PlanningError``, ``ZooKeeperError``.
     """
@@ -63,7 +62,7 @@ async def plan(options: RangeOptions, pushed: Pushed = NOTHING_PUSHED) -> list[S
     deadline_s = asyncio.get_running_loop().time() + options.planning_timeout_s
     zookeeper = await connect_zookeeper(options)
     try:
-        return await plan_with(zookeeper, options, tls=tls, deadline_s=deadline_s, pushed=pushed)
+        return await plan_with(zookeeper, options, tls=tls, deadline_s=deadline_s)
     finally:
         await zookeeper.close()
 
@@ -84,7 +83,6 @@ async def plan_with(
     *,
     tls: ssl.SSLContext | None,
     deadline_s: float,
-    pushed: Pushed = NOTHING_PUSHED,
 ) -> list[Split]:
     """As :func:`plan`, with a ZooKeeper that is connected; ``deadline_s`` is a time of the loop."""
     store = await read_store(zookeeper, options)
@@ -92,8 +90,7 @@ async def plan_with(
     starting = options.starting_offsets or FROM_EARLIEST
     check_named_partitions(STARTING_OFFSETS, starting, selected)
     check_named_partitions(ENDING_OFFSETS, options.ending_offsets, selected)
-    wanted = [partition_id for partition_id in selected if pushed.wants(partition_id)]
-    marks = await committed_marks(zookeeper, options, wanted, tls=tls, deadline_s=deadline_s)
+    marks = await committed_marks(zookeeper, options, selected, tls=tls, deadline_s=deadline_s)
     ranges = [
         resolve_range(
             partition_id,
@@ -102,9 +99,9 @@ async def plan_with(
             marks[partition_id],
             fail_on_data_loss=options.fail_on_data_loss,
         )
-        for partition_id in wanted
+        for partition_id in selected
     ]
-    return await plan_ranges(zookeeper, options, store, [pushed.shorten(whole) for whole in ranges], deadline_s)
+    return await plan_ranges(zookeeper, options, store, ranges, deadline_s)
 
 
 async def plan_ranges(

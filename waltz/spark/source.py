@@ -37,12 +37,11 @@ class WaltzDataSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """A batch reader of these columns. Raises ``ConfigError`` for wrong options or columns."""
-        from waltz.spark.batch import WaltzBatchReader, WaltzFilteringReader
+        from waltz.spark.batch import WaltzBatchReader
         from waltz.spark.options import parse_options, refuse_options_of_streams
 
         refuse_options_of_streams(self.options)
-        options = parse_options(self.options)
-        return (WaltzFilteringReader if options.pushdown else WaltzBatchReader)(options, schema)
+        return WaltzBatchReader(parse_options(self.options), schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """A stream reader of these columns. Raises ``ConfigError`` for wrong options or columns."""

@@ -20,6 +20,8 @@ def test_defaults() -> None:
     assert (options.min_partitions, options.max_rows_per_split, options.fetch_size) == (1, 100_000, 10_000)
     assert (options.planning_timeout_s, options.request_timeout_s) == (30.0, 30.0)
     assert not options.tls.plaintext
+    assert options.headers is None
+    assert parse_options(REQUIRED | {"headers": " -2147483648,7"}).headers == {-(2**31), 7}
 
 
 def test_names_are_those_that_spark_makes_lower_case() -> None:
@@ -86,6 +88,8 @@ def test_a_strange_option_names_all() -> None:
         ({"partitions": "x"}, "option partitions"),
         ({"startingoffsets": "x"}, "option startingOffsets"),
         ({"endingoffsets": "x"}, "option endingOffsets"),
+        ({"headers": "1,"}, "option headers: expected 32-bit integers such as 0,7, found '1,'"),
+        ({"headers": "2147483648"}, "option headers: expected 32-bit integers"),
         ({"failondataloss": "maybe"}, "option failOnDataLoss: expected true or false, found 'maybe'"),
         (
             {"columns": "data,haeder"},

@@ -2,7 +2,6 @@ import asyncio
 from collections.abc import Iterable
 
 import pytest
-from pyspark.sql.datasource import EqualTo, GreaterThan
 
 from tests.memory_zookeeper import MemoryZooKeeperServer
 from tests.unit.common.cluster.conftest import ROOT
@@ -14,7 +13,6 @@ from waltz.common.zk.client import ZooKeeper, ZooKeeperUnreachableError
 from waltz.common.zk.znodes import UNRESOLVED
 from waltz.spark import planning
 from waltz.spark.errors import PlanningError
-from waltz.spark.filters import push
 from waltz.spark.offsets import OffsetRange
 from waltz.spark.options import parse_options
 from waltz.spark.planning import Split, plan, plan_with, rotate
@@ -173,15 +171,6 @@ async def test_unreachable_zookeeper() -> None:
     options = parse_options({"zookeeper": "127.0.0.1:1", "clusterRoot": ROOT, "planningTimeoutMs": "300"})
     with pytest.raises(ZooKeeperUnreachableError, match="no ZooKeeper server answers at 127.0.0.1:1"):
         await plan(options)
-
-
-async def test_filters_shorten_the_plan(cluster: FakeCluster) -> None:
-    parsed = parse_options({"zookeeper": "zk:2181", "clusterRoot": ROOT, "tls.plaintext": "true"})
-    pushed, _ = push([EqualTo(("partition",), 0), GreaterThan(("transaction_id",), 6)])
-    deadline_s = asyncio.get_running_loop().time() + 30.0
-    splits = await plan_with(cluster.zookeeper, parsed, tls=None, deadline_s=deadline_s, pushed=pushed)
-    assert [split.range for split in splits] == [OffsetRange(0, 7, 10)]
-    assert [req_id.partition_id for req_id in cluster.owner.requests] == [0]
 
 
 def test_rotation() -> None:

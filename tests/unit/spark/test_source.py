@@ -8,7 +8,7 @@ from concurrent.futures import Future
 from types import TracebackType
 
 import pytest
-from pyspark.sql.datasource import DataSourceReader, EqualTo, InputPartition, LessThanOrEqual
+from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
@@ -161,31 +161,25 @@ def test_columns_out_of_the_payload_may_have_any_name() -> None:
         WaltzDataSource({**OPTIONS, "payloadFormat": "utf8"}).reader(SCHEMA)
 
 
-def test_push_down_is_there_on_demand_only() -> None:
-    """Spark fails with any reader that has it, unless its own configuration allows push-down."""
-    plain = WaltzDataSource(dict(OPTIONS)).reader(SCHEMA)
-    assert type(plain).pushFilters is DataSourceReader.pushFilters
-    reader = WaltzDataSource({**OPTIONS, "pushdown": "true"}).reader(SCHEMA)
-    kept = EqualTo(("data",), b"x")
-    assert list(reader.pushFilters([EqualTo(("partition",), 1), kept])) == [kept]
+def test_spark_keeps_its_filters() -> None:
+    """It would hand those of one use of a DataFrame to all others."""
+    assert type(WaltzDataSource(dict(OPTIONS)).reader(SCHEMA)).pushFilters is DataSourceReader.pushFilters
 
 
-def test_rows_are_filtered_by_header(served: StorageThread) -> None:
-    reader = WaltzDataSource({**OPTIONS, "pushdown": "true", "payloadFormat": "utf8"}).reader(
+def test_rows_are_chosen_by_header(served: StorageThread) -> None:
+    reader = WaltzDataSource({**OPTIONS, "headers": "-31, -40,7", "payloadFormat": "utf8"}).reader(
         StructType([SCHEMA["transaction_id"], StructField("data", StringType())])
     )
-    assert list(reader.pushFilters([LessThanOrEqual(("header",), -30)])) == []
     batches = list(pickle.loads(pickle.dumps(reader)).read(partition_of(served.storage)))
     rows = [row for batch in batches for row in batch.to_pylist()]
-    assert rows == [{"transaction_id": number, "data": f"0/{number}"} for number in range(30, 45)]
+    assert rows == [{"transaction_id": number, "data": f"0/{number}"} for number in (31, 40)]
 
 
 def test_options_of_the_other_kind_are_refused() -> None:
     with pytest.raises(ConfigError, match="option maxOffsetsPerTrigger is for streams"):
         WaltzDataSource({**OPTIONS, "maxOffsetsPerTrigger": "5"}).reader(SCHEMA)
-    for name, value in (("endingOffsets", "latest"), ("pushdown", "true")):
-        with pytest.raises(ConfigError, match=f"option {name} is not for streams"):
-            WaltzDataSource({**OPTIONS, name: value}).streamReader(SCHEMA)
+    with pytest.raises(ConfigError, match="option endingOffsets is not for streams"):
+        WaltzDataSource({**OPTIONS, "endingOffsets": "latest"}).streamReader(SCHEMA)
 
 
 def test_a_stream_reader_reads_in_the_workers(served: StorageThread) -> None:

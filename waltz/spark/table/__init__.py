@@ -4,7 +4,7 @@
 package ``pyspark_waltz_table``. Sources, replicas and exactly-once appends are those of :mod:`waltz.spark`; here is the
 meaning of the bytes.
 
-1. Reading: ``options`` and ``filters`` define a read, ``planning`` splits it, ``reading`` fetches a split,
+1. Reading: ``options`` define a read, ``planning`` splits it, ``reading`` fetches a split,
    ``envelopes`` makes ``columns`` of the envelopes of a chunk, ``fold`` keeps the rows that win, ``output`` drops
    hidden rows and makes the requested columns. ``batch`` and ``stream`` are Spark's interfaces.
 2. The sink: ``write_options``; ``rows`` makes envelopes of the rows of a DataFrame; ``writers`` is Spark's interface.

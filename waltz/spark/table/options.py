@@ -17,7 +17,6 @@ from waltz.spark.options import (
     MIN_PARTITIONS,
     PARTITIONS,
     PLANNING_TIMEOUT_MS,
-    PUSHDOWN,
     REQUEST_TIMEOUT_MS,
     TLS_NAMES,
     ZOOKEEPER,
@@ -37,6 +36,9 @@ VERSIONS = "versions"
 AS_OF = "asOf"
 RAW = "raw"
 NOW_MS = "nowMs"
+PREFIX = "prefix"
+START_KEY = "startKey"
+END_KEY = "endKey"
 
 NAMES = (
     ZOOKEEPER,
@@ -53,7 +55,9 @@ NAMES = (
     MAX_ROWS_PER_SPLIT,
     FETCH_SIZE,
     COLUMNS,
-    PUSHDOWN,
+    PREFIX,
+    START_KEY,
+    END_KEY,
     MAX_OFFSETS_PER_TRIGGER,
     FAILOVER_TIMEOUT_MS,
     PLANNING_TIMEOUT_MS,
@@ -64,7 +68,7 @@ NAMES = (
 
 _STATE_ONLY = (AS_OF, RAW, NOW_MS)
 _VERSIONS_ONLY = (STARTING_OFFSETS, ENDING_OFFSETS, MIN_PARTITIONS, MAX_ROWS_PER_SPLIT)
-_BATCH_ONLY = (VERSIONS, *_STATE_ONLY, ENDING_OFFSETS, PUSHDOWN)
+_BATCH_ONLY = (VERSIONS, *_STATE_ONLY, ENDING_OFFSETS)
 
 _ALL_VERSIONS = {"latest": False, "all": True}
 _INTEGER = re.compile(r"[+-]?\d{1,19}", re.ASCII)
@@ -84,7 +88,12 @@ class TableReadOptions(RangeOptions):
     """Whether tombstones and expired rows are shown among those that win."""
     now_ms: int | None
     """By when rows are expired; ``None``: when the read is planned."""
-    pushdown: bool
+    prefix: bytes | None
+    """Only rows of this prefix; ``None``: of all."""
+    start_key: bytes
+    """The first key, of every prefix."""
+    end_key: bytes | None
+    """The first key that is not read any more."""
 
 
 def parse_options(options: Mapping[str, str]) -> TableReadOptions:
@@ -101,7 +110,9 @@ def parse_options(options: Mapping[str, str]) -> TableReadOptions:
         as_of=_as_of(given),
         raw=boolean(given, RAW, False),
         now_ms=_milliseconds(given, NOW_MS),
-        pushdown=boolean(given, PUSHDOWN, False),
+        prefix=given[PREFIX].encode() if PREFIX in given else None,
+        start_key=given.get(START_KEY, "").encode(),
+        end_key=given[END_KEY].encode() if END_KEY in given else None,
     )
 
 

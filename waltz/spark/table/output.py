@@ -9,27 +9,25 @@ from pyspark.sql.types import StructType
 from waltz.spark.batches import arrow_schema
 from waltz.spark.errors import PayloadError
 from waltz.spark.table.columns import BYTES
-from waltz.spark.table.filters import BytesTest
+from waltz.spark.table.options import TableReadOptions
 
 MAX_BATCH_BYTES = 16 << 20
 """Exceeded only by a single row that is larger."""
 _MAX_BATCH_ROWS = 1 << 16
 
 
-def filtered(rows: pa.RecordBatch, tests: dict[str, BytesTest]) -> pa.RecordBatch:
-    """The rows whose prefixes and keys pass."""
-    for column, test in tests.items():
-        rows = rows.filter(_passes(rows.column(column), test))
+def filtered(rows: pa.RecordBatch, options: TableReadOptions) -> pa.RecordBatch:
+    """The rows of the prefix and the keys that are read.
+
+    Others can be left out before it is known which rows win: every key is decided by itself.
+    """
+    if options.prefix is not None:
+        rows = rows.filter(pc.equal(rows.column("prefix"), pa.scalar(options.prefix, pa.binary())))
+    if options.start_key:
+        rows = rows.filter(pc.greater_equal(rows.column("key"), pa.scalar(options.start_key, pa.binary())))
+    if options.end_key is not None:
+        rows = rows.filter(pc.less(rows.column("key"), pa.scalar(options.end_key, pa.binary())))
     return rows
-
-
-def _passes(values: pa.BinaryArray, test: BytesTest) -> pa.BooleanArray:
-    kept = pc.greater_equal(values, pa.scalar(test.start, pa.binary()))
-    if test.end is not None:
-        kept = pc.and_(kept, pc.less(values, pa.scalar(test.end, pa.binary())))
-    if test.among is not None:
-        kept = pc.and_(kept, pc.is_in(values, value_set=pa.array(sorted(test.among), pa.binary())))
-    return kept
 
 
 class OutputMaker:

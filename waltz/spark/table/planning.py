@@ -30,7 +30,6 @@ from waltz.spark.planning import (
     plan_ranges,
     read_store,
 )
-from waltz.spark.table.filters import EVERYTHING, TablePushed
 from waltz.spark.table.options import AS_OF, TableReadOptions
 from waltz.table.ages import Ages
 from waltz.table.face.configured import check_table
@@ -47,8 +46,8 @@ class TableSplit(NamedTuple):
     """The same for all tasks of a query."""
 
 
-async def plan(options: TableReadOptions, pushed: TablePushed = EVERYTHING) -> list[TableSplit]:
-    """Plan a batch of the cluster that the options name, without what ``pushed`` excludes.
+async def plan(options: TableReadOptions) -> list[TableSplit]:
+    """Plan a batch of the cluster that the options name.
 
     Raises as :func:`waltz.spark.planning.plan` does, and ``PropertiesError`` for a partition that is no table.
     """
@@ -60,12 +59,10 @@ async def plan(options: TableReadOptions, pushed: TablePushed = EVERYTHING) -> l
         store = await read_store(zookeeper, options)
         tables = await read_tables(zookeeper, options, store)
         _check_offsets(options, tables)
-        wanted = [partition_id for partition_id in tables if pushed.log.wants(partition_id)]
-        marks = await committed_marks(zookeeper, options, wanted, tls=tls, deadline_s=deadline_s)
-        ranges = [_range(options, partition_id, marks[partition_id]) for partition_id in wanted]
+        marks = await committed_marks(zookeeper, options, tables, tls=tls, deadline_s=deadline_s)
+        ranges = [_range(options, partition_id, marks[partition_id]) for partition_id in tables]
         if options.all_versions:
-            shorter = [pushed.log.shorten(whole) for whole in ranges]
-            splits = await plan_ranges(zookeeper, options, store, shorter, deadline_s)
+            splits = await plan_ranges(zookeeper, options, store, ranges, deadline_s)
         else:
             whole = [found for found in ranges if found.end > found.start]
             splits = await plan_pieces(zookeeper, options, store, whole, deadline_s)

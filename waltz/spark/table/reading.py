@@ -9,7 +9,6 @@ from pyspark.sql.types import StructType
 
 from waltz.spark.batch import read_chunks
 from waltz.spark.table.envelopes import EnvelopeReader, Found
-from waltz.spark.table.filters import EVERYTHING, TablePushed
 from waltz.spark.table.fold import Fold, hidden
 from waltz.spark.table.options import TableReadOptions
 from waltz.spark.table.output import OutputMaker, filtered
@@ -19,9 +18,7 @@ from waltz.table.envelope import Truncate
 logger = logging.getLogger(__name__)
 
 
-def read_table_split(
-    options: TableReadOptions, schema: StructType, table: TableSplit, pushed: TablePushed = EVERYTHING
-) -> Iterator[pa.RecordBatch]:
+def read_table_split(options: TableReadOptions, schema: StructType, table: TableSplit) -> Iterator[pa.RecordBatch]:
     """The rows of one split: every one that was written, or those that win after its last transaction.
 
     Repeatable. Raises what :func:`~waltz.spark.batch.read_chunks` does, ``CodecUnavailableError`` for an envelope whose
@@ -34,9 +31,9 @@ def read_table_split(
     if options.all_versions:
         for item in found:
             if isinstance(item, pa.RecordBatch):
-                yield from output.batches(filtered(item, pushed.keys))
+                yield from output.batches(filtered(item, options))
     else:
-        winners = _fold(found, pushed)
+        winners = _fold(found, options)
         if winners is not None:
             if not options.raw:
                 winners = winners.filter(pc.invert(hidden(winners, table.now_ms, table.ages)))
@@ -50,11 +47,11 @@ def read_table_split(
         )
 
 
-def _fold(found: Iterator[Found], pushed: TablePushed) -> pa.Table | None:
+def _fold(found: Iterator[Found], options: TableReadOptions) -> pa.Table | None:
     fold = Fold()
     for item in found:
         if isinstance(item, pa.RecordBatch):
-            fold.add(filtered(item, pushed.keys))
+            fold.add(filtered(item, options))
         elif isinstance(item, Truncate):
             fold.truncate()
         else:

@@ -31,11 +31,10 @@ class WaltzTableDataSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """A batch reader of these columns. Raises ``ConfigError`` for wrong options or columns."""
-        from waltz.spark.table.batch import WaltzFilteringTableReader, WaltzTableReader
+        from waltz.spark.table.batch import WaltzTableReader
         from waltz.spark.table.options import parse_batch_options
 
-        options = parse_batch_options(self.options)
-        return (WaltzFilteringTableReader if options.pushdown else WaltzTableReader)(options, schema)
+        return WaltzTableReader(parse_batch_options(self.options), schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """A stream reader of these columns. Raises ``ConfigError`` for wrong options or columns."""

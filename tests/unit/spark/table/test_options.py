@@ -14,7 +14,7 @@ def test_defaults() -> None:
     assert not options.raw
     assert options.now_ms is None
     assert options.columns is None
-    assert not options.pushdown
+    assert (options.prefix, options.start_key, options.end_key) == (None, b"", None)
 
 
 def test_everything_given() -> None:
@@ -25,6 +25,8 @@ def test_everything_given() -> None:
     assert options.raw
     assert options.now_ms == 12
     assert options.columns == ("key", "value")
+    some = parse_batch_options(CLUSTER | {"prefix": "", "startKey": "a", "endKey": "ä"})
+    assert (some.prefix, some.start_key, some.end_key) == (b"", b"a", "ä".encode())
     assert parse_batch_options(CLUSTER | {"asOf": "0"}).as_of == OffsetSpec(0, {})
     versions = parse_batch_options(CLUSTER | {"versions": "ALL", "startingOffsets": "latest", "minPartitions": "3"})
     assert versions.all_versions
@@ -59,7 +61,7 @@ def test_what_a_batch_refuses(given: dict[str, str], complaint: str) -> None:
     assert str(caught.value).startswith(complaint)
 
 
-@pytest.mark.parametrize("name", ["versions", "asOf", "raw", "nowMs", "endingOffsets", "pushdown"])
+@pytest.mark.parametrize("name", ["versions", "asOf", "raw", "nowMs", "endingOffsets"])
 def test_what_a_stream_refuses(name: str) -> None:
     with pytest.raises(ConfigError, match=f"option {name} is not for streams"):
         parse_stream_options(CLUSTER | {name: "1"})

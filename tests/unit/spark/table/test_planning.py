@@ -1,15 +1,12 @@
 import asyncio
 import time
-from collections.abc import Sequence
 
 import pytest
-from pyspark.sql.datasource import EqualTo, Filter, GreaterThanOrEqual
 
 from tests.unit.common.cluster.conftest import ROOT
 from tests.unit.common.cluster.fakes import FakeCluster
 from waltz.spark.errors import DataLossError, PlanningError
 from waltz.spark.offsets import OffsetRange
-from waltz.spark.table.filters import push_table
 from waltz.spark.table.options import parse_batch_options
 from waltz.spark.table.planning import TableSplit, plan
 from waltz.table.ages import NO_AGES, Ages
@@ -20,10 +17,9 @@ LAST = (9, -1, 0)
 """The last committed transaction of each partition."""
 
 
-async def make_plan(filters: Sequence[Filter] = (), **options: str) -> list[TableSplit]:
+async def make_plan(**options: str) -> list[TableSplit]:
     parsed = parse_batch_options({"zookeeper": "zk:2181", "clusterRoot": ROOT, "tls.plaintext": "true"} | options)
-    pushed, _ = push_table(filters, all_versions=parsed.all_versions)
-    return await plan(parsed, pushed)
+    return await plan(parsed)
 
 
 def ranges(splits: list[TableSplit]) -> list[OffsetRange]:
@@ -55,14 +51,6 @@ async def test_a_task_knows_its_table(tables: FakeCluster, monkeypatch: pytest.M
     assert [(found.ages, found.now_ms) for found in await make_plan()] == [(Ages(0, 0, 0, 5), 18), (NO_AGES, 18)]
 
 
-@pytest.mark.usefixtures("tables")
-async def test_filters_shorten_the_plan() -> None:
-    late = GreaterThanOrEqual(("transaction_id",), 7)
-    assert ranges(await make_plan([late], versions="all")) == [OffsetRange(0, 7, 10)]
-    assert ranges(await make_plan([late])) == [OffsetRange(0, 0, 10)]
-    assert await make_plan([EqualTo(("partition",), 1)]) == []
-
-
 async def test_what_was_configured_a_moment_ago_counts(tables: FakeCluster) -> None:
     await change_properties(tables.zookeeper, ROOT, 0, {"format": None})
     await change_properties(tables.zookeeper, ROOT, 2, {"format": "table"})
@@ -89,4 +77,4 @@ async def test_what_was_configured_a_moment_ago_counts(tables: FakeCluster) -> N
 )
 async def test_what_is_refused(options: dict[str, str], error: type[Exception], complaint: str) -> None:
     with pytest.raises(error, match=complaint):
-        await asyncio.wait_for(make_plan((), **options), 30)
+        await asyncio.wait_for(make_plan(**options), 30)

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pyspark.sql.datasource import GreaterThanOrEqual
 
 from tests.unit.common.cluster.fakes import KEY
 from tests.unit.spark.table.logs import chunks_of, log_of
@@ -17,7 +16,6 @@ from waltz.spark.offsets import OffsetRange
 from waltz.spark.planning import Split
 from waltz.spark.table import reading
 from waltz.spark.table.columns import SCHEMA
-from waltz.spark.table.filters import EVERYTHING, TablePushed, push_table
 from waltz.spark.table.options import parse_batch_options
 from waltz.spark.table.planning import TableSplit
 from waltz.table.ages import Ages
@@ -31,7 +29,6 @@ histories = st.lists(st.none() | strategies.near_envelopes(), max_size=20)
 
 def read(
     log: Sequence[bytes],
-    pushed: TablePushed = EVERYTHING,
     *,
     now_ms: int = 0,
     ages: Ages = Ages(),  # noqa: B008 - it cannot be changed
@@ -44,7 +41,7 @@ def read(
     split = TableSplit(Split(OffsetRange(3, 0, len(log)), (), KEY, 4), DEFAULT_MAX_BODY_BYTES, ages, now_ms)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(reading, "read_chunks", read_chunks)
-        batches = list(reading.read_table_split(parse_batch_options(CLUSTER | options), SCHEMA, split, pushed))
+        batches = list(reading.read_table_split(parse_batch_options(CLUSTER | options), SCHEMA, split))
     return [tuple(row.values()) for batch in batches for row in batch.to_pylist()]
 
 
@@ -64,9 +61,8 @@ def test_the_state(history: list[Envelope | None], now_ms: int, age_ms: int, ver
     seen = model.scan(raw=False, now_ms=now_ms, ages=ages)
     assert by_key(read(log, now_ms=now_ms, ages=ages)) == list(map(as_output, seen))
     assert by_key(read(log, now_ms=now_ms, ages=ages, raw="true")) == list(map(as_output, model.scan(raw=True)))
-    pushed, _ = push_table([GreaterThanOrEqual(("key",), b"a")], all_versions=False)
-    some = [as_output(row) for row in seen if row.key >= b"a"]
-    assert by_key(read(log, pushed, now_ms=now_ms, ages=ages)) == some
+    some = [as_output(row) for row in seen if b"a" <= row.key < b"b"]
+    assert by_key(read(log, now_ms=now_ms, ages=ages, startKey="a", endKey="b")) == some
 
 
 @given(histories)
@@ -74,8 +70,9 @@ def test_all_versions(history: list[Envelope | None]) -> None:
     log = log_of(history)
     every = [row for number, data in enumerate(log) for row in rows_of(number, data)]
     assert read(log, versions="all") == list(map(as_output, every))
-    pushed, _ = push_table([GreaterThanOrEqual(("prefix",), b"a")], all_versions=True)
-    assert read(log, pushed, versions="all") == [as_output(row) for row in every if row.prefix >= b"a"]
+    for prefix in ("", "a"):
+        some = [as_output(row) for row in every if row.prefix == prefix.encode()]
+        assert read(log, versions="all", prefix=prefix) == some
 
 
 @pytest.mark.parametrize("versions", ["latest", "all"])
