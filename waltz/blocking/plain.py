@@ -8,11 +8,12 @@ from typing import Self
 from waltz.blocking.feeds import BatchFeed, TransactionFeed
 from waltz.blocking.loop import Calls
 from waltz.blocking.merged import Consumer, MergedFeed
+from waltz.client.arguments import APPEND_TIMEOUT_S
 from waltz.client.builder import Append
 from waltz.client.decisions import Basis, Choice, chosen_append
 from waltz.client.engine.sessions import ExclusiveSession
 from waltz.client.plain import client as plain
-from waltz.client.plain.client import APPEND_TIMEOUT_S, Data, Locks
+from waltz.client.plain.client import Data, Locks
 from waltz.client.plain.consumer import Consumer as AsyncConsumer
 from waltz.client.plain.consumer import Start
 from waltz.client.plain.feed import Feed

@@ -5,9 +5,10 @@ from typing import Generic, TypeVar
 
 from waltz.blocking.feeds import BatchFeed, TransactionFeed
 from waltz.blocking.plain import PlainClient
+from waltz.client.arguments import APPEND_TIMEOUT_S
 from waltz.client.builder import Append, serialized
 from waltz.client.decisions import Basis, serialized_choice
-from waltz.client.plain.client import APPEND_TIMEOUT_S, Locks
+from waltz.client.plain.client import Locks
 from waltz.common.records import Record
 from waltz.common.serializers import Serializer
 

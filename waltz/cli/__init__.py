@@ -1,7 +1,8 @@
 """The command line: ``waltz NOUN VERB``.
 
-1. ``main``: the entry point; ``session``: common options and the connection to a cluster; ``output`` and ``progress``:
-   results and the progress of long work; ``completion``: completion by shells.
+1. ``main``: the entry point; ``nouns``: which module has which command; ``session``: common options and the connection
+   to a cluster; ``output`` and ``progress``: results and the progress of long work;
+   ``completion``: completion by shells.
 2. The cluster: ``cluster``, ``zookeeper``, ``status``, ``config``, ``local``, ``demo``.
 3. Nodes: ``server`` (with ``server_metrics``), ``storage``, ``disk``; moves of partitions (``moving``) and replicas
    (``replica_moving``); what a lost majority costs (``loss``).

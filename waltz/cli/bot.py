@@ -32,7 +32,7 @@ Make = Callable[[argparse.Namespace, Opened, Journal, Troubles], Bot]
 
 def register(nouns: Nouns) -> None:
     """Add the noun and its verbs."""
-    verbs = noun(nouns, "bot", "programs that prove a cluster beside production, in a partition of their own")
+    verbs = noun(nouns, "bot")
 
     help_text = "random operations of several clients on the same rows; every answer has to be linearizable"
     parser = _verb(verbs, "random", help_text, _random, "operations")

@@ -5,18 +5,16 @@ import asyncio
 import contextlib
 import random
 
-from waltz.cli import validation
 from waltz.cli.output import counted, show
 from waltz.cli.progress import progress
-from waltz.cli.session import Nouns, Session, client_of, cluster_command, noun, number
+from waltz.cli.session import Nouns, Session, check_partition_ids, client_of, cluster_command, noun, number
 from waltz.common.errors import WaltzError
-from waltz.common.partition_ids import check_partition
 from waltz.common.zk.store_admin import read_store_params
 
 
 def register(nouns: Nouns) -> None:
     """Add the noun and its verbs."""
-    verbs = noun(nouns, "client", "the cluster as clients see it: marks, and whether all that is appended is kept")
+    verbs = noun(nouns, "client")
     help_text = "append from several clients, then read all from the beginning and check every transaction"
     parser = cluster_command(verbs, "validate", help_text, _validate, prints=True)
     _count_option(parser, "transactions that each client appends")
@@ -72,6 +70,8 @@ async def check_partitions(session: Session, wanted: int) -> None:
 
 
 async def _validate(options: argparse.Namespace, session: Session) -> None:
+    from waltz.cli import validation
+
     partitions, each = options.num_active_partitions, options.txn_per_client
     await check_partitions(session, partitions)
     total = each * options.num_clients
@@ -104,13 +104,9 @@ async def _mark(options: argparse.Namespace, session: Session) -> None:
     show(options, {"partition": options.partition, "high_water_mark": mark}, [line])
 
 
-async def check_partition_ids(session: Session, *partition_ids: int) -> None:
-    """Raise ``WaltzError`` unless the cluster has all these partitions."""
-    count = (await read_store_params(session.zookeeper, session.root)).partition_count
-    check_partition(max(partition_ids), count)
-
-
 async def _create_producer(options: argparse.Namespace, session: Session) -> None:
+    from waltz.cli import validation
+
     partitions, count = options.num_active_partitions, options.txn_per_client
     await check_partitions(session, partitions)
     async with client_of(session) as client:
@@ -123,6 +119,8 @@ async def _create_producer(options: argparse.Namespace, session: Session) -> Non
 
 
 async def _create_consumer(options: argparse.Namespace, session: Session) -> None:
+    from waltz.cli import validation
+
     partitions, count = options.num_active_partitions, options.txn_per_client
     await check_partitions(session, partitions)
     async with client_of(session) as client:

@@ -50,7 +50,7 @@ MAX_REASONS = 12
 
 def register(nouns: Nouns) -> None:
     """Add the noun and its verbs."""
-    verbs = noun(nouns, "cluster", "the cluster as a whole")
+    verbs = noun(nouns, "cluster")
     parser = cluster_command(
         verbs,
         "create",

@@ -2,15 +2,13 @@
 
 import argparse
 import importlib.util
-import os
 
+from waltz.cli.nouns import NOUNS
 from waltz.cli.session import Nouns
 from waltz.common.errors import WaltzError
 from waltz.common.version import with_extra
 
 SHELLS = ("bash", "zsh", "fish")
-ASKED = "_ARGCOMPLETE"
-"""Set by the shell when it asks for completions."""
 
 _DESCRIPTION = (
     'Print what makes a shell complete commands: eval "$(waltz completion bash)" in ~/.bashrc, the same with zsh in '
@@ -20,7 +18,7 @@ _DESCRIPTION = (
 
 def register(nouns: Nouns) -> None:
     """Add the command."""
-    parser = nouns.add_parser("completion", help="print what makes a shell complete commands", description=_DESCRIPTION)
+    parser = nouns.add_parser("completion", help=NOUNS["completion"].help_text, description=_DESCRIPTION)
     parser.add_argument("shell", choices=SHELLS)
     parser.set_defaults(run=_run)
 
@@ -35,8 +33,8 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def answer(grammar: argparse.ArgumentParser) -> None:
-    """Print completions and end the process, if a shell has asked for them."""
-    if ASKED in os.environ and importlib.util.find_spec("argcomplete") is not None:
+    """Print the completions that a shell has asked for, and end the process."""
+    if importlib.util.find_spec("argcomplete") is not None:
         import argcomplete
 
         argcomplete.autocomplete(grammar)

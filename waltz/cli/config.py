@@ -27,7 +27,7 @@ MODELS: Mapping[str, type[BaseModel]] = {
 
 def register(nouns: Nouns) -> None:
     """Add the noun and its verb."""
-    verbs = noun(nouns, "config", "configuration files, looked at without a cluster")
+    verbs = noun(nouns, "config")
     help_text = "print what would count of a configuration, where it is from, and what is wrong with it"
     parser = verbs.add_parser("check", help=help_text, description=help_text)
     parser.add_argument(

@@ -4,6 +4,7 @@ import argparse
 import importlib.util
 from pathlib import Path
 
+from waltz.cli.nouns import NOUNS
 from waltz.cli.session import Nouns, number
 from waltz.common.errors import WaltzError
 from waltz.common.version import with_extra
@@ -20,11 +21,7 @@ _DESCRIPTION = (
 
 def register(nouns: Nouns) -> None:
     """Add the command."""
-    parser = nouns.add_parser(
-        "demo",
-        help="the bank: transfers under locks through a real cluster, then Spark over its log and streams of it",
-        description=_DESCRIPTION,
-    )
+    parser = nouns.add_parser("demo", help=NOUNS["demo"].help_text, description=_DESCRIPTION)
     parser.add_argument("--transactions", type=number(minimum=1), default=100_000, help="how many transfers to make up")
     parser.add_argument("--input", type=Path, metavar="FILE.csv", help="transfers from,to,amount[,time] instead")
     parser.add_argument("--opening", type=number(minimum=1), default=1_000, help="opening balance of an account")

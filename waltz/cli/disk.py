@@ -32,7 +32,7 @@ Deserializer = Callable[[bytes], object]
 
 def register(nouns: Nouns) -> None:
     """Add the noun and its verbs."""
-    verbs = noun(nouns, "disk", "look into the files of a storage node that is stopped; changes nothing")
+    verbs = noun(nouns, "disk")
     parser = _segment_verb(verbs, "verify-segment", "check the index and the checksum of records", _verify)
     parser.add_argument("-t", "--transaction", type=number(minimum=0), metavar="ID", help="this record only")
     _segment_verb(verbs, "segment-statistic", "print number and sizes of the records", _statistic)

@@ -19,7 +19,7 @@ DEFAULT_DIRECTORY = Path("waltz-local")
 
 def register(nouns: Nouns) -> None:
     """Add the noun and its verbs."""
-    verbs = noun(nouns, "local", "a whole cluster on this machine: real ZooKeeper, storages, servers")
+    verbs = noun(nouns, "local")
     for name, help_text, run in (
         ("start", "start a cluster in the background and wait until it is ready", _start),
         ("run", "run a cluster until Ctrl-C", _run),

@@ -5,59 +5,44 @@ after Ctrl-C, and 141 when whoever reads the output (``| head``) has seen enough
 """
 
 import argparse
+import importlib
 import logging
 import os
 import select
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
-from waltz.cli import (
-    bot,
-    client,
-    cluster,
-    completion,
-    config,
-    demo,
-    disk,
-    local,
-    partition,
-    performance,
-    server,
-    status,
-    storage,
-    table,
-    transactions,
-    write_sessions,
-    zookeeper,
-)
-from waltz.cli.output import escape_output
+from waltz.cli.nouns import NOUNS
 from waltz.common.errors import WaltzError
 from waltz.common.version import installed_version
 
 INTERRUPTED = 128 + signal.SIGINT
 NOT_READ = 128 + signal.SIGPIPE
 
-NOUNS = (
-    *(zookeeper, server, storage, disk, cluster, write_sessions, partition, table, client, performance),
-    *(status, transactions, local, bot, config, completion),
-)
+ASKED = "_ARGCOMPLETE"
+"""Set by a shell that asks for completions."""
 
 
-def parser() -> argparse.ArgumentParser:
-    """The whole grammar of the command line."""
+def parser(named: Collection[str] = NOUNS) -> argparse.ArgumentParser:
+    """The grammar of the command line: of ``named`` nouns all of it, of each other one its name and what it is for."""
     top = argparse.ArgumentParser(prog="waltz", description="Waltz: a replicated write-ahead log for transactions.")
     top.add_argument("--version", action="version", version=f"waltz {installed_version() or 'not installed'}")
     nouns = top.add_subparsers(title="nouns", required=True, metavar="NOUN")
-    for module in NOUNS:
-        module.register(nouns)
-    demo.register(nouns)
+    registered: set[str] = set()
+    for name, noun in NOUNS.items():
+        if noun.module in registered:
+            continue
+        if any(NOUNS[other].module == noun.module for other in named if other in NOUNS):
+            importlib.import_module(f"waltz.cli.{noun.module}").register(nouns)
+            registered.add(noun.module)
+        else:
+            nouns.add_parser(name, help=noun.help_text)
     return top
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command."""
-    escape_output()
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr)
     try:
         try:
@@ -72,10 +57,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(arguments: Sequence[str] | None) -> int:
-    grammar = parser()
-    completion.answer(grammar)
+    # What takes time to import is imported here, where Ctrl-C ends it in a word.
     try:
-        options = grammar.parse_args(arguments)
+        importlib.import_module("waltz.cli.output").escape_output()
+        if ASKED in os.environ:
+            importlib.import_module("waltz.cli.completion").answer(parser())
+        words = sys.argv[1:] if arguments is None else arguments
+        options = parser([word for word in words if not word.startswith("-")][:1]).parse_args(words)
         code = options.run(options)
     except BrokenPipeError:
         raise

@@ -21,7 +21,7 @@ class Assignment(NamedTuple):
 
 def register(nouns: Nouns) -> None:
     """Add the noun and its verbs."""
-    verbs = noun(nouns, "partition", "what is configured for partitions: tables, ages of rows, appends refused")
+    verbs = noun(nouns, "partition")
     parser = cluster_command(verbs, "show", "print the properties of partitions", _show)
     _add_partitions(parser, required=False)
     parser.add_argument("--all", action="store_true", help="those at their defaults, too")

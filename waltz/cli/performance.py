@@ -21,7 +21,7 @@ CONSUMER_PRODUCERS = 4
 
 def register(nouns: Nouns) -> None:
     """Add the noun and its verbs."""
-    verbs = noun(nouns, "performance", "how much the cluster takes, and how long it takes")
+    verbs = noun(nouns, "performance")
     help_text = "append from several producers; print throughput and latencies"
     parser = cluster_command(verbs, "test-producers", help_text, _test_producers, prints=True)
     _common_options(parser)

@@ -24,7 +24,7 @@ HTTP_TIMEOUT_S = 10.0
 
 def register(nouns: Nouns) -> None:
     """Add the noun and its verbs."""
-    verbs = noun(nouns, "server", "servers: what they have, and which partitions they are to have by preference")
+    verbs = noun(nouns, "server")
     help_text = "print the partitions of a server, and the storages of each"
     parser = verbs.add_parser("list", help=help_text, description=help_text)
     parser.add_argument(

@@ -1,15 +1,17 @@
-"""The base of most commands: their common options, and the connection to the cluster of a ``-c`` file."""
+"""The base of most commands: their common options, and the connection to the cluster of a ``-c`` file.
+
+What only a connection needs is imported when it is made: the help of a command and a wrong word in it need none of it.
+"""
 
 import argparse
 import asyncio
 import logging
 import os
-import ssl
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from waltz.asynchronous import Client, connect
+from waltz.cli.nouns import NOUNS
 from waltz.cli.output import json_option
 from waltz.common.cluster.handle import ClusterHandle
 from waltz.common.config.command import setting_options
@@ -18,9 +20,14 @@ from waltz.common.config.schemas import CliConfig, ClientConfig
 from waltz.common.config.sources import examine_sources
 from waltz.common.errors import ConfigError, WaltzError
 from waltz.common.ids import Endpoint
-from waltz.common.net.tls import client_context
-from waltz.common.zk.client import ZooKeeper
-from waltz.common.zk.kazoo_client import connect_configured
+from waltz.common.partition_ids import check_partition
+from waltz.common.zk.store_admin import read_store_params
+
+if TYPE_CHECKING:
+    import ssl
+
+    from waltz.asynchronous import Client
+    from waltz.common.zk.client import ZooKeeper
 
 logger = logging.getLogger(__name__)
 
@@ -34,9 +41,9 @@ Nouns: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 class Session(NamedTuple):
     """A command's connection to the cluster."""
 
-    zookeeper: ZooKeeper
+    zookeeper: "ZooKeeper"
     root: str
-    tls: ssl.SSLContext | None
+    tls: "ssl.SSLContext | None"
     config: CliConfig | None = None
     """The configuration of the command."""
 
@@ -46,12 +53,13 @@ class Session(NamedTuple):
         return ClusterHandle(self.zookeeper, self.root, self.tls)
 
 
-ClientCommand = Callable[[argparse.Namespace, Client], Awaitable[None]]
+ClientCommand: TypeAlias = "Callable[[argparse.Namespace, Client], Awaitable[None]]"
 Command = Callable[[argparse.Namespace, Session], Awaitable[None]]
 
 
-def noun(nouns: Nouns, name: str, help_text: str) -> Nouns:
+def noun(nouns: Nouns, name: str) -> Nouns:
     """Add a noun; the result takes its verbs."""
+    help_text = NOUNS[name].help_text
     return nouns.add_parser(name, help=help_text, description=help_text).add_subparsers(
         title="verbs", required=True, metavar="VERB"
     )
@@ -121,6 +129,8 @@ def named_cluster(options: argparse.Namespace, parser: argparse.ArgumentParser) 
 def _run(options: argparse.Namespace, command: Command, parser: argparse.ArgumentParser) -> int:
     config = named_cluster(options, parser)
 
+    from waltz.common.zk.kazoo_client import connect_configured
+
     async def run() -> None:
         tls = _tls_of(config, options.cli_config_path)
         zookeeper = await connect_configured(config, connect_timeout_s=config.zookeeper_connect_timeout_ms / 1000)
@@ -133,15 +143,19 @@ def _run(options: argparse.Namespace, command: Command, parser: argparse.Argumen
     return 0
 
 
-def _tls_of(config: CliConfig, path: Path | None) -> ssl.SSLContext | None:
+def _tls_of(config: CliConfig, path: Path | None) -> "ssl.SSLContext | None":
+    from waltz.common.net.tls import client_context
+
     try:
         return client_context(config.tls)
     except ConfigError as error:
         raise ConfigError(f"{path or 'environment'}: ssl: {error}") from error
 
 
-def client_of(session: Session) -> Client:
+def client_of(session: Session) -> "Client":
     """A client of the command's cluster, to be opened by ``async with``."""
+    from waltz.asynchronous import connect
+
     assert session.config is not None
     return connect(client_config(session.config), zookeeper=session.zookeeper)
 
@@ -154,6 +168,12 @@ def client_config(config: CliConfig) -> ClientConfig:
         zookeeper_session_timeout_ms=config.zookeeper_session_timeout_ms,
         tls=config.tls,
     )
+
+
+async def check_partition_ids(session: Session, *partition_ids: int) -> None:
+    """Raise ``WaltzError`` unless the cluster has all these partitions."""
+    count = (await read_store_params(session.zookeeper, session.root)).partition_count
+    check_partition(max(partition_ids), count)
 
 
 def number(minimum: int | None = None, maximum: int | None = None) -> Callable[[str], int]:

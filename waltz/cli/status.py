@@ -7,9 +7,9 @@ import json
 import sys
 from collections.abc import Mapping, Set
 
-from waltz.cli.client import check_partition_ids
+from waltz.cli.nouns import NOUNS
 from waltz.cli.output import counted, cut, show, table, terminal_width
-from waltz.cli.session import Nouns, Session, cluster_command, number, partition_ranges
+from waltz.cli.session import Nouns, Session, check_partition_ids, cluster_command, number, partition_ranges
 from waltz.common.cluster.owners import Owner
 from waltz.common.errors import WaltzError
 from waltz.common.partition_ids import id_ranges
@@ -33,8 +33,7 @@ UNKNOWN = "-"
 
 def register(nouns: Nouns) -> None:
     """Add the commands."""
-    help_text = "print servers, storages and partitions: owners, sessions, replicas and how far they lag, rates, health"
-    parser = cluster_command(nouns, "status", help_text, _status, prints=True)
+    parser = cluster_command(nouns, "status", NOUNS["status"].help_text, _status, prints=True)
     _options(parser)
     parser.add_argument(
         "--interval",
@@ -44,8 +43,7 @@ def register(nouns: Nouns) -> None:
         help="look twice, so far apart, to tell rates; 0: once, without rates (default: 1)",
     )
     parser.add_argument("--exit-code", action="store_true", help="end with 1 when a partition or a node is not well")
-    help_text = "the same again and again, until Ctrl-C; --json prints a line each time"
-    parser = cluster_command(nouns, "top", help_text, _top, prints=True)
+    parser = cluster_command(nouns, "top", NOUNS["top"].help_text, _top, prints=True)
     _options(parser)
     parser.add_argument(
         "--interval", type=number(minimum=1), default=2, metavar="SECONDS", help="between two looks (default: 2)"

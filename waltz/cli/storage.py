@@ -37,7 +37,7 @@ MARK_TIMEOUT_S = 10.0
 
 def register(nouns: Nouns) -> None:
     """Add the noun and its verbs."""
-    verbs = noun(nouns, "storage", "administer storage nodes: partitions, availability, recovery, repair")
+    verbs = noun(nouns, "storage")
     parser = cluster_command(verbs, "list", "print the partitions of one storage node or of all", _list, prints=True)
     parser.add_argument("-s", "--storage", type=endpoint, metavar="HOST:ADMIN_PORT", help="default: all")
     logger_option(parser)

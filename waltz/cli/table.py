@@ -35,7 +35,7 @@ TableCommand = Callable[[argparse.Namespace, Table], Awaitable[None]]
 
 def register(nouns: Nouns) -> None:
     """Add the noun and its verbs."""
-    verbs = noun(nouns, "table", "tables on the log: read and write rows, sweep, export, import")
+    verbs = noun(nouns, "table")
     _register_reads(verbs)
     _register_writes(verbs)
     _register_upkeep(verbs)

@@ -6,26 +6,29 @@ import json
 import sys
 from collections.abc import Collection, Coroutine, Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from waltz.cli.client import check_partition_ids
+from waltz.cli.nouns import NOUNS
 from waltz.cli.output import counted, record_document, show, standard_input, terminal_width
-from waltz.cli.session import Nouns, Session, client_of, cluster_command, number, partition_ranges
+from waltz.cli.session import Nouns, Session, check_partition_ids, client_of, cluster_command, number, partition_ranges
+from waltz.client.arguments import APPEND_TIMEOUT_S
 from waltz.client.builder import Append
 from waltz.client.errors import AppendError, AppendManyError
 from waltz.client.locks import PartitionLocalLock
-from waltz.client.plain.client import APPEND_TIMEOUT_S, Client
 from waltz.common.errors import WaltzError
 from waltz.common.metrics.registry import Json
 from waltz.common.partition_ids import id_ranges
 from waltz.common.records import Record
+
+if TYPE_CHECKING:
+    from waltz.client.plain.client import Client
 
 _LINES_AT_ONCE = 1000
 
 
 def register(nouns: Nouns) -> None:
     """Add the commands."""
-    help_text = "append a transaction, or one for each line, and print the ids"
-    parser = cluster_command(nouns, "append", help_text, _append, prints=True)
+    parser = cluster_command(nouns, "append", NOUNS["append"].help_text, _append, prints=True)
     parser.add_argument("-p", "--partition", type=number(minimum=0), required=True)
     data = parser.add_mutually_exclusive_group()
     data.add_argument("data", nargs="?", metavar="TEXT", help="the data; by default it is read from standard input")
@@ -53,13 +56,12 @@ def register(nouns: Nouns) -> None:
         help="default: %(default)s",
     )
 
-    parser = cluster_command(nouns, "get", "print transactions", _get, prints=True)
+    parser = cluster_command(nouns, "get", NOUNS["get"].help_text, _get, prints=True)
     parser.add_argument("-p", "--partition", type=number(minimum=0), required=True)
     parser.add_argument("ids", type=_ids, metavar="ID[-LAST_ID]", help="one transaction, or the first and the last one")
     parser.add_argument("--raw", action="store_true", help="the data alone, as it is")
 
-    help_text = "print the last transactions of partitions, and those to come; --json prints one on each line"
-    parser = cluster_command(nouns, "tail", help_text, _tail, prints=True)
+    parser = cluster_command(nouns, "tail", NOUNS["tail"].help_text, _tail, prints=True)
     parser.add_argument("-p", "--partition", type=partition_ranges, required=True, help="e.g. 0-6,7,10-16")
     begin = parser.add_mutually_exclusive_group()
     begin.add_argument("-n", "--count", type=number(minimum=0), default=10, metavar="N", help="default: 10")
@@ -116,7 +118,7 @@ async def _append(options: argparse.Namespace, session: Session) -> None:
     _tell_ids(options, [transaction_id])
 
 
-async def _mark(options: argparse.Namespace, client: Client) -> int | None:
+async def _mark(options: argparse.Namespace, client: "Client") -> int | None:
     """What the locks are checked against: by default the last transaction of the partition."""
     mark: int | None = options.high_water_mark
     if mark is None and (options.write_lock or options.read_lock):
@@ -130,7 +132,7 @@ def _tell_ids(options: argparse.Namespace, ids: Sequence[int]) -> None:
     sys.stdout.flush()
 
 
-async def _append_lines(options: argparse.Namespace, client: Client, ids: list[int]) -> None:
+async def _append_lines(options: argparse.Namespace, client: "Client", ids: list[int]) -> None:
     """Add to ``ids`` what is committed, and print it at once, but for JSON: what comes later may fail.
 
     Lines with locks that are checked go one after the other, each on the knowledge of the one before it: together they
@@ -250,7 +252,7 @@ async def _tail(options: argparse.Namespace, session: Session) -> None:
         await _all_of([_tail_of(options, client, partition_id) for partition_id in options.partition])
 
 
-async def _tail_of(options: argparse.Namespace, client: Client, partition_id: int) -> None:
+async def _tail_of(options: argparse.Namespace, client: "Client", partition_id: int) -> None:
     mark = await client.high_water_mark(partition_id)
     after = max(mark - options.count, -1) if options.after is None else options.after
     if after > mark:

@@ -19,7 +19,7 @@ METRICS_TIMEOUT_S = 10.0
 
 def register(nouns: Nouns) -> None:
     """Add the noun and its verbs."""
-    verbs = noun(nouns, "session", "write sessions: look at them, raise them")
+    verbs = noun(nouns, "session")
     parser = cluster_command(
         verbs, "show", "print the write session of partitions, and who owns them", _show, prints=True
     )

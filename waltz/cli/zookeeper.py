@@ -12,9 +12,7 @@ from waltz.common.zk.paths import ClusterPaths
 
 def register(nouns: Nouns) -> None:
     """Add the noun and its verbs."""
-    verbs = noun(
-        nouns, "zookeeper", "describe the cluster in ZooKeeper: create it, add storage nodes, assign partitions"
-    )
+    verbs = noun(nouns, "zookeeper")
     parser = cluster_command(verbs, "create", "create the cluster's tree", _create)
     parser.add_argument("-n", "--name", required=True, help="name of the cluster")
     parser.add_argument(

@@ -1,9 +1,12 @@
-"""Checks of what applications pass in: each names the argument that is wrong."""
+"""What applications pass in: a default, and checks that name the argument that is wrong."""
 
 import asyncio
 
 from waltz.client.errors import InvalidOperationError
 from waltz.common.ids import NO_TRANSACTION, Endpoint
+
+APPEND_TIMEOUT_S = 30.0
+"""How long an append may take by default, retries included."""
 
 
 def check_integer(value: object, name: str) -> None:

@@ -5,7 +5,9 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterable
+from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -21,6 +23,19 @@ def test_interrupted(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixt
 
     monkeypatch.setattr("waltz.local.keeper.stop", interrupt)
     assert main(["local", "stop", "--directory", str(tmp_path)]) == 130
+    assert capsys.readouterr().err == "interrupted\n"
+
+
+def test_interrupted_while_modules_are_imported(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupt(name: str) -> ModuleType:
+        if name == "waltz.cli.status":
+            raise KeyboardInterrupt
+        return import_module(name)
+
+    monkeypatch.setattr("importlib.import_module", interrupt)
+    assert main(["status"]) == 130
     assert capsys.readouterr().err == "interrupted\n"
 
 

@@ -17,6 +17,7 @@ import pytest
 import waltz
 from tests.memory_zookeeper import MemoryZooKeeper, MemoryZooKeeperServer
 from tests.unit.cli.inputs import interrupting, piped
+from waltz.asynchronous import connect
 from waltz.cli.main import main
 from waltz.client.mock import MockDriver, MockServerPartition
 from waltz.table.face.table import Table
@@ -36,7 +37,7 @@ class Shell:
 
     def connect(self, *_: object, **__: object) -> waltz.Client:
         """In place of a connection to a cluster."""
-        return waltz.connect(MockDriver(self.partitions))
+        return connect(MockDriver(self.partitions))
 
     def configure(self, changes: dict[str, object], partition_id: int = 0) -> None:
         async def configured() -> None:
@@ -54,8 +55,8 @@ def shell(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Shell:
     config = tmp_path / "cli.yml"
     config.write_text("zookeeper.connectString: nowhere\ncluster.root: /waltz\n")
     made = Shell(config)
-    monkeypatch.setattr("waltz.cli.session.connect_configured", zookeeper)
-    monkeypatch.setattr("waltz.cli.session.connect", made.connect)
+    monkeypatch.setattr("waltz.common.zk.kazoo_client.connect_configured", zookeeper)
+    monkeypatch.setattr("waltz.asynchronous.connect", made.connect)
     for partition_id in (0, 1):
         made.configure({"format": "table"}, partition_id)
     return made

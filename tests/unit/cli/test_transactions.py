@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 import waltz
 from tests.memory_zookeeper import MemoryZooKeeper, MemoryZooKeeperServer
 from tests.unit.cli.inputs import interrupting, piped
+from waltz.asynchronous import connect
 from waltz.cli import transactions
 from waltz.cli.main import main, parser
 from waltz.client.errors import AppendManyError, LockConflict, NotAppendedError, OutcomeUnknownError
@@ -43,7 +44,7 @@ class Shell:
 
     def connect(self, *_: object, **__: object) -> waltz.Client:
         """In place of a connection to a cluster."""
-        return waltz.connect(self.driver, max_transaction_size_bytes=100)
+        return connect(self.driver, max_transaction_size_bytes=100)
 
     def log(self) -> list[bytes]:
         """The data of all transactions."""
@@ -67,8 +68,8 @@ def shell(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Shell:
     config = tmp_path / "cli.yml"
     config.write_text("zookeeper.connectString: nowhere\ncluster.root: /waltz\n")
     made = Shell(config, monkeypatch)
-    monkeypatch.setattr("waltz.cli.session.connect_configured", zookeeper)
-    monkeypatch.setattr("waltz.cli.session.connect", made.connect)
+    monkeypatch.setattr("waltz.common.zk.kazoo_client.connect_configured", zookeeper)
+    monkeypatch.setattr("waltz.asynchronous.connect", made.connect)
     monkeypatch.setattr(transactions, "check_partition_ids", check)
     return made
 

@@ -12,7 +12,7 @@ from threading import get_ident
 from types import TracebackType
 from typing import Any, Self
 
-from waltz.client.arguments import check_integer, check_loop, check_mark, check_seconds
+from waltz.client.arguments import APPEND_TIMEOUT_S, check_integer, check_loop, check_mark, check_seconds
 from waltz.client.builder import Append, append_fields, fields_of
 from waltz.client.decisions import Decide, check_attempts, chosen_append
 from waltz.client.engine.engine import Engine
@@ -46,7 +46,6 @@ from waltz.common.keys import partition_for
 from waltz.common.metrics.registry import Registry
 from waltz.common.zk.client import ZooKeeper
 
-APPEND_TIMEOUT_S = 30.0
 MAX_IN_FLIGHT = 2048
 
 Data = bytes | bytearray | memoryview

@@ -3,9 +3,10 @@
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Generic, TypeVar
 
+from waltz.client.arguments import APPEND_TIMEOUT_S
 from waltz.client.builder import Append, serialized
 from waltz.client.decisions import Basis, serialized_decide
-from waltz.client.plain.client import APPEND_TIMEOUT_S, Client, Locks
+from waltz.client.plain.client import Client, Locks
 from waltz.client.plain.feed import Feed
 from waltz.common.records import Record
 from waltz.common.serializers import Serializer
