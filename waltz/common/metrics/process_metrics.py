@@ -54,7 +54,7 @@ _READ: dict[Description, Callable[[], float]] = {
     Description(
         "process_resident_memory_bytes", "gauge", (), "Memory that is in use, unless swapped."
     ): _resident_bytes,
-    Description("process_virtual_memory_bytes", "gauge", (), "Addresses that are mapped."): _virtual_bytes,
+    Description("process_virtual_memory_bytes", "gauge", (), "Size of the virtual address space."): _virtual_bytes,
     Description("process_open_fds", "gauge", (), "Open files and connections."): _open_files,
     Description("process_max_fds", "gauge", (), "How many files and connections may be open."): _max_files,
     Description("process_start_time_seconds", "gauge", (), "When the process began, since the epoch."): _start_s,

@@ -8,36 +8,36 @@ from waltz.common.net.listener import Listener
 _LABELS = ("port",)
 
 _READ: dict[Description, Callable[[Listener], int]] = {
-    Description("waltz_connections", "gauge", _LABELS, "Open connections, those that have not said hello included."): (
+    Description("waltz_connections", "gauge", _LABELS, "Open connections, including those without a hello."): (
         lambda listener: len(listener.channels)
     ),
-    Description("waltz_connections_accepted_total", "counter", _LABELS, "Connections that were taken in."): (
+    Description("waltz_connections_accepted_total", "counter", _LABELS, "Accepted connections."): (
         lambda listener: listener.accepted_count
     ),
     Description(
         "waltz_connections_refused_total",
         "counter",
         _LABELS,
-        "Connections for which there was no room: too many in all, or from one address.",
+        "Refused connections: too many in all, or from one address.",
     ): lambda listener: listener.refused_count,
-    Description("waltz_received_bytes_total", "counter", _LABELS, "Bytes read from peers, those of TLS itself not."): (
-        lambda listener: listener.received_bytes
-    ),
-    Description("waltz_sent_bytes_total", "counter", _LABELS, "Bytes written to peers, those of TLS itself not."): (
+    Description(
+        "waltz_received_bytes_total", "counter", _LABELS, "Bytes read from peers, without the overhead of TLS."
+    ): (lambda listener: listener.received_bytes),
+    Description("waltz_sent_bytes_total", "counter", _LABELS, "Bytes written to peers, without the overhead of TLS."): (
         lambda listener: listener.sent_bytes
     ),
     Description(
         "waltz_tls_handshake_failures_total",
         "counter",
         _LABELS,
-        "TLS handshakes that failed: no trusted certificate, no TLS at the other end, or nothing came. Connections that"
-        " are closed again at once, as by probes, do not count.",
+        "Failed TLS handshakes: no trusted certificate, no TLS at the peer, or silence. Connections that are closed at"
+        " once, as by probes, do not count.",
     ): lambda listener: listener.failed_handshakes,
     Description(
         "waltz_tls_stores_unusable",
         "gauge",
         _LABELS,
-        "1 while a changed key store or trust store cannot be used: the former certificates stay in use.",
+        "1 while a changed key store or trust store is unusable; the old certificates stay in use.",
     ): lambda listener: int(listener.unusable_stores),
 }
 

@@ -23,8 +23,7 @@ _FEED_LAG = Description(
     "waltz_server_feed_lag_transactions",
     "histogram",
     (),
-    "Committed transactions that a connection had still to be sent when it had been sent some. One observation for each"
-    " batch or part of one that a connection was sent.",
+    "Committed transactions not yet sent to a connection. One observation for each batch, or part of one, sent to it.",
 )
 _FEED_LAG_BOUNDS = (0, 10, 100, 1000, 10_000, 100_000, 1_000_000)
 HISTOGRAMS = (_APPEND, _FEED_LAG)

@@ -8,13 +8,13 @@ _QUORUM = Description(
     "waltz_server_quorum_seconds",
     "histogram",
     (),
-    "From handing a batch to the storages to its commit: what a quorum of them needs. One observation a commit.",
+    "From handing a batch to the storages to its commit by a quorum. One observation a commit.",
 )
 _ACKNOWLEDGEMENT = Description(
     "waltz_server_replica_acknowledgement_seconds",
     "histogram",
     ("storage",),
-    "From handing a batch to the storages to the acknowledgement of this one, which may lag. One observation a batch.",
+    "From handing a batch to the storages to the acknowledgement of this storage. One observation a batch.",
 )
 DESCRIPTIONS = (_QUORUM, _ACKNOWLEDGEMENT)
 

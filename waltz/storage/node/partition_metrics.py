@@ -14,14 +14,14 @@ _APPEND = Description(
     "waltz_storage_append_seconds",
     "histogram",
     (),
-    "From taking up an append request to its being durable: encoding, write and sync, with those that it was grouped"
-    " with. One observation a request.",
+    "From the begin of an append request until it is durable: encoding, write and sync of its group. One observation a"
+    " request.",
 )
 _SYNC = Description(
     "waltz_storage_sync_seconds",
     "histogram",
     (),
-    "How long the disk takes to make a group of append requests durable (fdatasync). One observation a group.",
+    "Duration of a sync (fdatasync) of a group of append requests. One observation a group.",
 )
 HISTOGRAMS = (_APPEND, _SYNC)
 
