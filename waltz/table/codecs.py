@@ -14,6 +14,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import NamedTuple
 
+from waltz.common.version import with_extra
 from waltz.table.errors import CodecUnavailableError, EnvelopeError
 
 MIN_COMPRESSED_BODY_BYTES = 257
@@ -128,9 +129,7 @@ def _functions(codec: Codec) -> _Functions:
     try:
         import cramjam
     except ImportError:
-        raise CodecUnavailableError(
-            f"the codec {codec.name.lower()} needs cramjam: pip install 'waltz-log[table]'"
-        ) from None
+        raise CodecUnavailableError(f"the codec {codec.name.lower()} needs cramjam: {with_extra('table')}") from None
     error = cramjam.DecompressionError
     snappy, zstd, lz4 = cramjam.snappy, cramjam.zstd, cramjam.lz4
     if codec is Codec.SNAPPY:

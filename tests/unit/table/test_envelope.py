@@ -207,7 +207,9 @@ def test_a_codec_that_is_missing_is_named_with_the_transaction(monkeypatch: pyte
     data = encode(Batch(0, [Row(b"", b"k", bytes(1000))]), Codec.ZSTD)
     monkeypatch.setitem(sys.modules, "cramjam", None)
     codecs._functions.cache_clear()
-    with pytest.raises(CodecUnavailableError, match="transaction 3 is compressed: the codec zstd needs cramjam: pip"):
+    with pytest.raises(
+        CodecUnavailableError, match="transaction 3 is compressed: the codec zstd needs cramjam: install "
+    ):
         envelope_of(3, data)
 
 

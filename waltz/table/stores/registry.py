@@ -6,6 +6,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TypeAlias
 
+from waltz.common.version import with_extra
 from waltz.table.errors import StoreUnavailableError
 from waltz.table.stores.directory import DirectoryStore, StoreIdentity
 from waltz.table.stores.engine import Engine
@@ -61,7 +62,7 @@ def _engine(name: str) -> Callable[..., Engine]:
         module = importlib.import_module(f"waltz.table.stores.{name}")
     except ModuleNotFoundError as error:
         raise StoreUnavailableError(
-            f"the store {name} needs {error.name}: pip install 'waltz-log[table]', or use the store memory or sqlite"
+            f"the store {name} needs {error.name}: {with_extra('table')}, or use the store memory or sqlite"
         ) from None
     engine: Callable[..., Engine] = getattr(module, _ENGINES[name])
     return engine
