@@ -80,13 +80,7 @@ ARROWS: dict[str, tuple[str, ...]] = {
         "common.net",
         "common.wire",
     ),
-    "server": (
-        "common",
-        "common.config",
-        "common.net",
-        "common.zk",
-        "server.process",
-    ),
+    "server": (),
     "server.feeding": (
         "common",
         "common.metrics",
@@ -111,8 +105,6 @@ ARROWS: dict[str, tuple[str, ...]] = {
         "common.net",
         "common.wire",
         "common.zk",
-        "console",
-        "operations.survey",
         "server.feeding",
         "server.partition",
         "server.requests",
@@ -171,6 +163,18 @@ ARROWS: dict[str, tuple[str, ...]] = {
         "common.metrics",
         "common.net",
         "operations.survey",
+    ),
+    "serving": (
+        "common",
+        "common.cluster",
+        "common.config",
+        "common.metrics",
+        "common.net",
+        "common.zk",
+        "console",
+        "operations.survey",
+        "server.partition",
+        "server.process",
     ),
     "operations": (
         "client.engine",
@@ -402,7 +406,7 @@ it, ``storage.remote`` nothing of a node, ``client`` nothing of tables, ``table`
 clusters meet a storage through ``storage.remote`` only.
 """
 
-PROCESSES = {"local": ("cli", "server", "storage")}
+PROCESSES = {"local": ("cli", "serving", "storage")}
 """Packages that each package starts as processes."""
 
 

@@ -11,9 +11,9 @@ from unittest.mock import patch
 
 from waltz.common.ids import Endpoint
 from waltz.common.wire.frames import CLIENT_SERVER
-from waltz.server.__main__ import main
 from waltz.server.process import node
 from waltz.server.store.connections import ConnectFunction, StorageRpc, storage_connector
+from waltz.serving.__main__ import main
 
 
 class Differences(NamedTuple):

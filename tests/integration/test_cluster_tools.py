@@ -26,7 +26,7 @@ import runpy, sys
 from waltz.common.wire import frames
 frames.CLIENT_SERVER = frames.CLIENT_SERVER._replace(versions=(0, 1, 2, 3, 4))
 sys.argv = ["waltz-server", sys.argv[1]]
-runpy.run_module("waltz.server", run_name="__main__")
+runpy.run_module("waltz.serving", run_name="__main__")
 """
 
 

@@ -57,7 +57,7 @@ def free_storage(tmp_path: Path) -> dict[str, object]:
     }
 
 
-@pytest.mark.parametrize("program", ["waltz.storage", "waltz.server"])
+@pytest.mark.parametrize("program", ["waltz.storage", "waltz.serving"])
 class TestBothDaemons:
     def test_usage(self, program: str) -> None:
         assert run(program).returncode == 2

@@ -13,7 +13,7 @@ from waltz.common.config.reader import flat, keys
 from waltz.common.config.schemas import MODELS as ALL_MODELS
 from waltz.common.config.schemas import load
 from waltz.common.config.sources import ALL_VARIABLES, variable_of
-from waltz.server import __main__ as server
+from waltz.serving import __main__ as server
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 SAMPLES = DEPLOY / "config"

@@ -177,7 +177,7 @@ class LocalCluster:
 
     def start_server(self, node: Node) -> None:
         """Start a server; it may not answer yet."""
-        self._start(node.name, [sys.executable, "-m", "waltz.server", *self._arguments(node)])
+        self._start(node.name, [sys.executable, "-m", "waltz.serving", *self._arguments(node)])
 
     def _arguments(self, node: Node) -> list[str]:
         return ["--log-format", self._log_format, str(self.layout.config_path(node.name))]

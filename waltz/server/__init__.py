@@ -6,5 +6,5 @@ The rooms, from the bottom up:
 2. ``requests``: connections of clients, and the requests and appends that they bring.
 3. ``feeding``: committed transactions on their way out: feed, bulk reads, single reads.
 4. ``partition``: locks, order of requests, write sessions; the mediator of one partition. Begin here.
-5. ``process``: the partitions of one server, its watches, its place in the cluster. ``__main__`` starts it.
+5. ``process``: the partitions of one server, its watches, its place in the cluster. :mod:`waltz.serving` starts it.
 """

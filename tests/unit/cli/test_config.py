@@ -11,7 +11,7 @@ from waltz.cli.main import main
 from waltz.cli.session import named_cluster
 from waltz.common.config.schemas import MODELS
 from waltz.common.config.sources import ALL_VARIABLES
-from waltz.server import __main__ as server
+from waltz.serving import __main__ as server
 from waltz.storage import __main__ as storage
 
 FILE = "zookeeper.connectString: zk:1\ncluster.root: /w\nzookeeper.sessionTimeout: 1\n"

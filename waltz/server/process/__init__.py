@@ -4,5 +4,4 @@
 2. ``following`` reads a part of ZooKeeper again after each change; ``replica_watch`` follows the storages of each
    partition, ``disabled_watch`` the partitions that take no appends.
 3. ``replica_rounds`` and ``replica_journal`` tell operators about replicas; ``descriptions`` explains the metrics.
-4. ``console``: the server's part of the web console.
 """

@@ -5,6 +5,7 @@ import dataclasses
 import logging
 import random
 from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
 
 from waltz.common.access import ALLOW_ALL, Access
 from waltz.common.cluster.manager import ClusterManager
@@ -15,7 +16,7 @@ from waltz.common.ids import Endpoint
 from waltz.common.metrics.process_metrics import watched_process
 from waltz.common.metrics.registry import GaugeForm, Json, Readings, Registry
 from waltz.common.net.guard import TrafficGuard
-from waltz.common.net.http import HttpServer
+from waltz.common.net.http import HttpServer, Page
 from waltz.common.net.limits import listener_limits, traffic_limits
 from waltz.common.net.listener import Listener
 from waltz.common.net.port_metrics import watch_ports
@@ -31,7 +32,6 @@ from waltz.common.zk.znodes import PartitionGeneration, ReplicaAssignments, Stor
 from waltz.server.feeding.caches import FeedCache, TransactionCache
 from waltz.server.partition.partition import PartitionOptions, ServerPartition
 from waltz.server.partition.partition_metrics import SERVER_GROUP, PartitionMetrics
-from waltz.server.process.console import ServerConsole
 from waltz.server.process.descriptions import DESCRIPTIONS, FEED_LAG, ZOOKEEPER_LOSSES, ZOOKEEPER_STATE
 from waltz.server.process.disabled_watch import DisabledWatch
 from waltz.server.process.replica_journal import under_replicated
@@ -69,11 +69,30 @@ def _storage_connector(params: StoreParams, config: ServerConfig) -> ConnectFunc
     )
 
 
+class Console(Protocol):
+    """Pages that are served beside the server's own."""
+
+    @property
+    def pages(self) -> Mapping[str, Page]:
+        """By method and path."""
+        ...
+
+    async def close(self) -> None:
+        """End what runs in the background."""
+        ...
+
+
+MakeConsole = Callable[
+    [Callable[[], Mapping[int, ServerPartition]], Callable[[], dict[str, Json]], ZooKeeper, ServerConfig], Console
+]
+"""Makes the console of a server from its partitions, what is to be said about it, ZooKeeper and its configuration."""
+
+
 class WaltzServer:
     """One server. The cluster manager tells it which partitions it owns.
 
     ``make_connector`` makes the function that connects to storages; tests and simulations put their own in its place.
-    ``access`` decides about the requests of all its ports.
+    ``access`` decides about the requests of all its ports. ``make_console`` makes the console, if there is to be one.
     """
 
     def __init__(
@@ -85,6 +104,7 @@ class WaltzServer:
         random_source: random.Random | None = None,
         make_connector: Callable[[StoreParams, ServerConfig], ConnectFunction] = _storage_connector,
         access: Access = ALLOW_ALL,
+        make_console: MakeConsole | None = None,
     ) -> None:
         self.endpoint = Endpoint(config.server_host, config.server_port)
         self.cluster_name: str | None = None
@@ -97,6 +117,7 @@ class WaltzServer:
         self._random = random.Random() if random_source is None else random_source
         self._make_connector = make_connector
         self._access = access
+        self._make_console = make_console
         self._feed_cache = FeedCache(config.feed_cache_size_bytes)
         self._transaction_cache = TransactionCache(config.transaction_data_cache_size_bytes)
         self._memory = MemoryBudget(config.append_memory_bytes)
@@ -123,7 +144,7 @@ class WaltzServer:
         self._listener: Listener | None = None
         self._guard = TrafficGuard(traffic_limits(config.connections))
         self._http: HttpServer | None = None
-        self._console: ServerConsole | None = None
+        self._console: Console | None = None
         self._remove_listener: Callable[[], None] | None = None
         self._zookeeper_away_since_s: float | None = None
         self._zookeeper_losses = 0
@@ -195,14 +216,8 @@ class WaltzServer:
         self.endpoint = Endpoint(config.server_host, self._listener.port)
         watch_ports(self.registry, {"client": self._listener})
         if config.server_jetty_port is not None:
-            if config.console_enabled:
-                self._console = ServerConsole(
-                    lambda: self.partitions,
-                    self._about,
-                    self._zookeeper,
-                    config.cluster_root,
-                    client_context(config.tls),
-                )
+            if config.console_enabled and self._make_console is not None:
+                self._console = self._make_console(lambda: self.partitions, self._about, self._zookeeper, config)
             self._http = await HttpServer.open(
                 config.server_bind_address,
                 config.server_jetty_port,
@@ -416,23 +431,25 @@ def _storages(assignments: ReplicaAssignments) -> set[str]:
     return {storage for storage, partition_ids in assignments.partitions.items() if partition_ids}
 
 
-async def run(config: ServerConfig) -> None:
+async def run(config: ServerConfig, *, make_console: MakeConsole | None = None) -> None:
     """Be a server until SIGTERM or SIGINT, then hand the partitions over and return.
 
     Waits for ZooKeeper as long as it takes. Raises ``WaltzError``, one line, when the server cannot start.
     """
     registry = Registry()
     with stop_signals() as stop, watched_process(registry):
-        await _serve(config, stop, registry)
+        await _serve(config, stop, registry, make_console)
 
 
-async def _serve(config: ServerConfig, stop: asyncio.Event, registry: Registry) -> None:
+async def _serve(
+    config: ServerConfig, stop: asyncio.Event, registry: Registry, make_console: MakeConsole | None
+) -> None:
     logger.info("connecting to ZooKeeper at %s", config.zookeeper_connect_string)
     zookeeper = await unless_stopped(stop, connect_configured(config, connect_timeout_s=None))
     if zookeeper is None:
         return
     try:
-        server = WaltzServer(config, zookeeper, registry=registry)
+        server = WaltzServer(config, zookeeper, registry=registry, make_console=make_console)
         watch = DisabledWatch(zookeeper, config.cluster_root, server.set_disabled, random.Random())
         try:
             await unless_stopped(stop, watch.start())  # before the first append is taken

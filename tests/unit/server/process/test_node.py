@@ -23,6 +23,7 @@ from waltz.server.store.connections import ConnectFunction, StorageRpc
 from waltz.server.store.interface import LogListener, StoreOptions
 from waltz.server.store.memory import MemoryAccount
 from waltz.server.store.replica.replica_view import ReplicaView
+from waltz.serving.console import ServerConsole
 
 ROOT = "/cluster"
 PARTITIONS = 3
@@ -83,7 +84,9 @@ class Cluster:
 
     async def server(self, *, start: bool = True, **settings: object) -> WaltzServer:
         self.clients.append(await self.tree.connect())
-        self.servers.append(WaltzServer(config(**settings), self.clients[-1], make_connector=no_storage))
+        self.servers.append(
+            WaltzServer(config(**settings), self.clients[-1], make_connector=no_storage, make_console=ServerConsole)
+        )
         if start:
             await self.servers[-1].start()
         return self.servers[-1]

@@ -46,6 +46,7 @@ from waltz.common.wire.client_server import (
     TransactionDataResponse,
 )
 from waltz.common.wire.confirmed_marks import ConfirmedMarkRequest, ConfirmedMarkResponse, ConfirmedMarkStatus
+from waltz.common.wire.mark_feed import MarkFeedRequest
 from waltz.common.wire.version5 import (
     AppendFailed,
     AppendFailure,
@@ -445,6 +446,7 @@ async def test_every_request_has_its_handler(setup: Setup) -> None:
 PARTITION_REQUESTS: Sequence[tuple[Right, Message, Message | None]] = [
     (Right.METADATA, mount(1, -1), MountResponse(req_id(1), PartitionState.NOT_READY)),
     (Right.METADATA, feed(2, -1), None),
+    (Right.METADATA, MarkFeedRequest(req_id(2), -1), None),
     (Right.METADATA, flush(3), None),
     (
         Right.READ,

@@ -2,13 +2,14 @@
 
 import asyncio
 import operator
-import ssl
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from waltz.common.cluster.handle import ClusterHandle
+from waltz.common.config.schemas import ServerConfig
 from waltz.common.metrics.registry import Json
 from waltz.common.net.http import Page
+from waltz.common.net.tls import client_context
 from waltz.common.tasks import owned, restarting
 from waltz.common.version import installed_version
 from waltz.common.zk.client import ZooKeeper
@@ -137,12 +138,9 @@ class ServerConsole:
         partitions: Partitions,
         about: Callable[[], dict[str, Json]],
         zookeeper: ZooKeeper,
-        root: str,
-        tls: ssl.SSLContext | None,
+        config: ServerConfig,
     ) -> None:
-        self._zookeeper = zookeeper
-        self._root = root
-        self._tls = tls
+        self._cluster = ClusterHandle(zookeeper, config.cluster_root, client_context(config.tls))
         self._sampler = Sampler(partitions)
         self._surveyor = Surveyor(self._look, self._sampler.facts)
         total = self._sampler.total
@@ -165,9 +163,9 @@ class ServerConsole:
         await self._surveyor.close()
 
     async def _look(self, before: ClusterState | None) -> ClusterState:
-        count = (await read_store_params(self._zookeeper, self._root)).partition_count
+        count = (await read_store_params(self._cluster.zookeeper, self._cluster.root)).partition_count
         return await read_state(
-            ClusterHandle(self._zookeeper, self._root, self._tls),
+            self._cluster,
             range(count),
             timeout_s=ANSWER_TIMEOUT_S,
             before=before,

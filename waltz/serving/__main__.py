@@ -1,5 +1,6 @@
 """``waltz-server CONFIG.yml``: the server as a process."""
 
+import functools
 import sys
 
 from waltz.common.config.schemas import ServerConfig
@@ -7,11 +8,17 @@ from waltz.common.daemon import run_daemon
 from waltz.common.net.config_files import file_problems
 from waltz.common.zk.addresses import address_problems
 from waltz.server.process.node import run
+from waltz.serving.console import ServerConsole
 
 
 def main() -> int:
     """Entry point."""
-    return run_daemon("waltz-server", ServerConfig, run, (address_problems, file_problems))
+    return run_daemon(
+        "waltz-server",
+        ServerConfig,
+        functools.partial(run, make_console=ServerConsole),
+        (address_problems, file_problems),
+    )
 
 
 if __name__ == "__main__":

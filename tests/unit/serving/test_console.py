@@ -13,8 +13,8 @@ from waltz.common.replica_states import ReplicaStatus
 from waltz.console import surveyor
 from waltz.console.history import STEPS
 from waltz.server.partition.latency_counts import LatencyCounts
-from waltz.server.process.console import Sampler
 from waltz.server.store.replica.replica_view import ReplicaView
+from waltz.serving.console import Sampler
 
 
 class FakePartition:
