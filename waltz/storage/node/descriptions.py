@@ -29,7 +29,7 @@ DESCRIPTIONS = (
     _node("scanned_bytes_total", "Bytes checked by the background scan."),
     _node("waltz_version_id_info", "The version of the program is the label value."),
     _partition(
-        "append_latency_seconds", "From the begin of an append request until it is durable, of the last minutes."
+        "append_latency_seconds", "From the start of an append request until it is durable, of the last minutes."
     ),
     _partition("append_total", "Append requests, each of one or more transactions."),
     _partition("damaged_transactions", "Damaged records, which are not served."),

@@ -14,7 +14,7 @@ _APPEND = Description(
     "waltz_storage_append_seconds",
     "histogram",
     (),
-    "From the begin of an append request until it is durable: encoding, write and sync of its group. One observation a"
+    "From the start of an append request until it is durable: encoding, write and sync of its group. One observation a"
     " request.",
 )
 _SYNC = Description(
