@@ -26,9 +26,9 @@ import asyncio
 import logging
 import random
 from collections import Counter
-from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Sequence
 from hashlib import blake2b
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeAlias
 
 from waltz.client.locks import PartitionLocalLock
 from waltz.common.errors import WaltzError
@@ -42,6 +42,9 @@ logger = logging.getLogger(__name__)
 SLICE_ROWS = 8192
 SLICE_BYTES = 16 << 20
 """What is handed to the client at a time."""
+
+Contents: TypeAlias = Callable[[Row], Iterable[bytes]]
+"""What of a transaction is the same whenever it is staged."""
 
 _FIRST_DELAY_S, _LONGEST_DELAY_S = 0.05, 2.0
 
@@ -95,18 +98,64 @@ def locks_of(app_id: str) -> tuple[PartitionLocalLock, PartitionLocalLock]:
     )
 
 
+def whole(row: Row) -> Iterable[bytes]:
+    """The contents of a transaction that is made of one row."""
+    return (_encoded(row),)
+
+
+def pass_over(area: StagingArea, epoch: int, files: Sequence[StagedFile], contents: Contents | None) -> bool:
+    """Whether the epoch is done; then its rows are not appended again, and ``files`` are removed.
+
+    ``contents`` is given where the epoch may be that of another query with the same name.
+
+    Raises:
+        SinkError: There are contents, and they are not those that were appended.
+    """
+    if not area.is_done(epoch):
+        return False
+    if contents is not None and partitions_of(files):
+        manifest = area.manifest(epoch)
+        if manifest is None or _contents(area, manifest.files, contents) != _contents(area, files, contents):
+            raise SinkError(
+                f"epoch {epoch} was completed before, with other rows or with later epochs behind it; a new checkpoint "
+                "needs another txnAppId"
+            )
+    logger.warning("epoch %d was already completed; its rows are not appended again", epoch)
+    area.discard(files)
+    return True
+
+
+def _contents(area: StagingArea, files: Sequence[StagedFile], contents: Contents) -> Counter[tuple[int, bytes]]:
+    staged = Manifest(tuple(files), {})
+    return Counter(
+        (partition_id, blake2b(content, digest_size=16).digest())
+        for partition_id in partitions_of(files)
+        for row in area.rows(staged, partition_id)
+        for content in contents(row)
+    )
+
+
 class EpochAppender:
     """Appends one epoch of one sink. One run of it is one claimant."""
 
     def __init__(
-        self, area: StagingArea, app_id: str, epoch: int, log: SinkLog, *, timeout_s: float, jitter: random.Random
+        self,
+        area: StagingArea,
+        app_id: str,
+        epoch: int,
+        log: SinkLog,
+        *,
+        timeout_s: float,
+        jitter: random.Random,
+        contents: Contents | None = whole,
     ) -> None:
-        """``timeout_s``: how long nothing may get into the log before it fails."""
+        """``timeout_s``: how long nothing may get into the log before it fails; ``contents``: see :func:`pass_over`."""
         self._area = area
         self._epoch = epoch
         self._log = log
         self._timeout_s = timeout_s
         self._jitter = jitter
+        self._contents = contents
         self._take_over, self._rows_added = locks_of(app_id)
 
     async def run(self, files: Sequence[StagedFile]) -> None:
@@ -116,9 +165,7 @@ class EpochAppender:
         any point, the same call does what is left to do.
         """
         area, epoch = self._area, self._epoch
-        if area.is_done(epoch):
-            logger.info("epoch %d was already completed; its rows are not appended again", epoch)
-            area.discard(files)
+        if pass_over(area, epoch, files, self._contents):
             return
         manifest = area.manifest(epoch) or await self._settle(tuple(files))
         if manifest is not None:
@@ -266,4 +313,8 @@ def _missing(rows: Iterable[Row], present: Counter[bytes]) -> Iterator[Row]:
 
 
 def _digest(row: Row) -> bytes:
-    return blake2b(row.header.to_bytes(4, "big", signed=True) + row.data, digest_size=16).digest()
+    return blake2b(_encoded(row), digest_size=16).digest()
+
+
+def _encoded(row: Row) -> bytes:
+    return row.header.to_bytes(4, "big", signed=True) + row.data

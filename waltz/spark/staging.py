@@ -1,6 +1,6 @@
 """The staging directory of a sink: rows before they are appended, and what is decided about them.
 
-    STAGING/APP/log.json                    which log the rows are for
+    STAGING/APP/log.json                    which log the rows are for, and which query they are of
     STAGING/APP/rows/NAME.arrow             rows that tasks have staged, of any epoch
     STAGING/APP/epochs/E/manifest.json      which of them are epoch E, and the log's marks before it was appended
     STAGING/APP/epochs/E/claim-N.json       the N-th client that took the appending of epoch E over
@@ -44,24 +44,36 @@ _SCHEMA = pa.schema([pa.field("header", pa.int32(), nullable=False), pa.field("d
 
 
 class LogIdentity(NamedTuple):
-    """Where the rows of a sink go: what is done there is not done in another log, or by a sink of the other format."""
+    """Where the rows of a sink go, and whose they are.
+
+    What is done is not done in another log, by a sink of the other format, or by another query.
+    """
 
     cluster_key: UUID
     format: str
     """Of the sink, as Spark knows it."""
+    query: str | None = None
+    """The id of the query in its checkpoint; ``None`` if it cannot be read, and for batches."""
 
     def encode(self) -> bytes:
         """As a JSON document."""
-        return json.dumps({"cluster_key": str(self.cluster_key), "format": self.format}).encode()
+        document = {"cluster_key": str(self.cluster_key), "format": self.format, "query": self.query}
+        return json.dumps(document).encode()
 
     @classmethod
     def decode(cls, content: bytes) -> "LogIdentity":
         """Raises ``ValueError``, ``KeyError`` or ``TypeError`` when it is none."""
         document = json.loads(content)
-        return cls(UUID(str(document["cluster_key"])), str(document["format"]))
+        key, sink_format, query = UUID(str(document["cluster_key"])), str(document["format"]), document.get("query")
+        return cls(key, sink_format, None if query is None else str(query))
+
+    def admits(self, other: "LogIdentity") -> bool:
+        """Whether the other one may use what is this one's: a query that is not known may be any."""
+        return self[:2] == other[:2] and (None in (self.query, other.query) or self.query == other.query)
 
     def __str__(self) -> str:
-        return f"format {self.format} on the cluster with the key {self.cluster_key}"
+        query = "" if self.query is None else f", for the query {self.query}"
+        return f"format {self.format} on the cluster with the key {self.cluster_key}{query}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,10 +122,14 @@ class StagingArea:
             raise SinkError(f"{app_id!r} cannot be the name of a directory; choose a shorter txnAppId")
         self._root = Path(staging_path) / name
 
-    def bind(self, log: LogIdentity) -> None:
+    def bind(self, log: LogIdentity) -> bool:
         """Use the directory for this log only; one that does not say its log is taken over.
 
-        Raises ``SinkError`` when it is for another log: what is done there is not done in this one.
+        Returns:
+            Whether everything in it is known to be of the same query.
+
+        Raises:
+            SinkError: It is for another log or another query: what is done there is not done here.
         """
         path = self._made() / "log.json"
         if not path.exists():
@@ -122,11 +138,12 @@ class StagingArea:
             found = LogIdentity.decode(path.read_bytes())
         except (ValueError, KeyError, TypeError) as error:
             raise SinkError(f"{path} does not say which log the directory is for: {error}") from error
-        if found != log:
+        if not found.admits(log):
             raise SinkError(
                 f"the staging directory {self._root} belongs to {found}, and this write is {log}; give it another "
                 "txnAppId or stagingPath"
             )
+        return found.query is not None and found.query == log.query
 
     # Rows
 

@@ -24,7 +24,7 @@ from pyspark.sql.types import StructType
 from waltz.common.errors import ConfigError
 from waltz.common.loops import new_event_loop
 from waltz.spark.errors import SinkError
-from waltz.spark.exactly_once import EpochAppender, NotAllAppendedError, slices
+from waltz.spark.exactly_once import Contents, EpochAppender, NotAllAppendedError, pass_over, slices, whole
 from waltz.spark.rows import Row, RowMaker
 from waltz.spark.sink_log import ClusterLog, RowLocks, open_log, read_cluster
 from waltz.spark.staging import LogIdentity, StagedFile, StagingArea
@@ -49,17 +49,21 @@ class Planned(NamedTuple):
 
     groups: Groups
     log: LogIdentity
+    locks: RowLocks | None = None
+    """What each transaction raises."""
+    contents: Contents = whole
 
 
 class Sink:
     """What all writers share. Travels pickled to the workers."""
 
-    def __init__(self, options: SinkOptions, groups: Groups, *, app_id: str | None, locks: RowLocks | None) -> None:
-        """``app_id``: of the staging directory, ``None`` for at least once; ``locks``: what each transaction raises."""
+    def __init__(self, options: SinkOptions, planned: Planned, *, app_id: str | None) -> None:
+        """``app_id``: of the staging directory, ``None`` for at least once."""
         self.options = options
         self._app_id = app_id
-        self._groups = groups
-        self._locks = locks
+        self._groups = planned.groups
+        self._locks = planned.locks
+        self._contents: Contents | None = None
 
     def write(self, batches: Iterator[pa.RecordBatch]) -> WrittenRows:
         """One task."""
@@ -83,9 +87,13 @@ class Sink:
         kept = () if manifest is None else manifest.files
         self._area.discard([file for file in _files(messages) if file not in kept])
 
-    def bind_staging(self, log: LogIdentity) -> None:
-        """Keep a staging directory that is named again for its log. Raises ``SinkError`` when that is another one."""
-        self._area.bind(log)
+    def bind_staging(self, log: LogIdentity) -> bool:
+        """Keep a staging directory that is named again for its log, see :meth:`StagingArea.bind`."""
+        return self._area.bind(log)
+
+    def compare_repetitions(self, contents: Contents) -> None:
+        """Tell whether rows of an epoch that is done are those that were appended."""
+        self._contents = contents
 
     def remove_staging(self) -> None:
         """Remove the staging directory of a sink that nobody names again."""
@@ -110,12 +118,17 @@ class Sink:
 
     async def _append_staged(self, area: StagingArea, files: Sequence[StagedFile], epoch: int) -> None:
         assert self._app_id is not None
-        if area.is_done(epoch):
-            area.discard(files)
+        if pass_over(area, epoch, files, self._contents):
             return
         async with open_log(self.options, self._locks) as log:
             appender = EpochAppender(
-                area, self._app_id, epoch, log, timeout_s=self.options.append_timeout_s, jitter=random.Random()
+                area,
+                self._app_id,
+                epoch,
+                log,
+                timeout_s=self.options.append_timeout_s,
+                jitter=random.Random(),
+                contents=self._contents,
             )
             await appender.run(files)
 
@@ -159,13 +172,13 @@ def _files(messages: Sequence[WriterCommitMessage | None]) -> list[StagedFile]:
 class BatchWriter(DataSourceArrowWriter):
     """``df.write``: one epoch, named by ``txnAppId`` and ``txnVersion`` if another run may repeat it."""
 
-    def __init__(self, options: SinkOptions, plan: Callable[[], Planned], *, locks: RowLocks | None = None) -> None:
+    def __init__(self, options: SinkOptions, plan: Callable[[], Planned]) -> None:
         """Raises what ``plan`` does, and ``SinkError`` when the staging directory is for another log."""
         planned = plan()
         self._named = options.app_id is not None
         self._epoch = options.version if options.version is not None else _ONLY_EPOCH
         app_id = (options.app_id or f"batch-{uuid4()}") if options.staging_path else None
-        self._sink = Sink(options, planned.groups, app_id=app_id, locks=locks)
+        self._sink = Sink(options, planned, app_id=app_id)
         if self._named:
             self._sink.bind_staging(planned.log)
 
@@ -189,13 +202,14 @@ class BatchWriter(DataSourceArrowWriter):
 class StreamWriter(DataSourceStreamArrowWriter):
     """``writeStream``: every micro-batch is an epoch of the query, or of ``txnAppId``."""
 
-    def __init__(self, options: SinkOptions, plan: Callable[[], Planned], *, locks: RowLocks | None = None) -> None:
+    def __init__(self, options: SinkOptions, plan: Callable[[], Planned]) -> None:
         """Raises ``ConfigError`` for a query that has no name, and as :class:`BatchWriter` does."""
-        app_id = (options.app_id or _query_id(options)) if options.staging_path else None
+        query = _known_query_id(options) if options.staging_path else None
+        app_id = options.app_id or query
         planned = plan()
-        self._sink = Sink(options, planned.groups, app_id=app_id, locks=locks)
-        if app_id is not None:
-            self._sink.bind_staging(planned.log)
+        self._sink = Sink(options, planned, app_id=app_id)
+        if app_id is not None and not self._sink.bind_staging(planned.log._replace(query=query)):
+            self._sink.compare_repetitions(planned.contents)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WrittenRows:
         """Stage, or append."""
@@ -239,6 +253,16 @@ def _plan(options: WriteOptions, schema: StructType, *, overwrite: bool) -> Plan
     return Planned(RowMaker(schema, options, cluster.partition_count).groups, LogIdentity(cluster.key, "waltz"))
 
 
+def _known_query_id(options: SinkOptions) -> str | None:
+    """The id of the query; ``None`` if it cannot be read, and the query has another name."""
+    try:
+        return _query_id(options)
+    except ConfigError:
+        if options.app_id is None:
+            raise
+        return None
+
+
 def _query_id(options: SinkOptions) -> str:
     """The id that Spark gave the query when its checkpoint was made: a new checkpoint is a new query."""
     location = options.checkpoint_location
@@ -249,7 +273,7 @@ def _query_id(options: SinkOptions) -> str:
         )
     try:
         return str(json.loads(_read_metadata(location))["id"])
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, ValueError, KeyError, TypeError, pa.ArrowException) as error:
         raise ConfigError(
             f"the id of the query cannot be read from its checkpoint {location}: {error}; give {TXN_APP_ID}"
         ) from None

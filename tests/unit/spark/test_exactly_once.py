@@ -16,7 +16,7 @@ from tests.unit.spark.model_log import FOREIGN_CLIENT, Crash, ModelCluster, Mode
 from waltz.client.locks import PartitionLocalLock
 from waltz.spark import exactly_once, staging
 from waltz.spark.errors import SinkError, SinkFencedError
-from waltz.spark.exactly_once import EpochAppender, Guard, locks_of
+from waltz.spark.exactly_once import Contents, EpochAppender, Guard, locks_of, whole
 from waltz.spark.rows import Row
 from waltz.spark.staging import Manifest, StagedFile, StagingArea, partitions_of
 
@@ -51,8 +51,11 @@ def make_rows(count: int, label: bytes = b"") -> list[tuple[int, Row]]:
     return [(index % PARTITIONS, Row(index // 3 % 5, b"%s%d" % (label, index // 3))) for index in range(count)]
 
 
-def appender(area: StagingArea, log: ModelLog, epoch: int = 0, timeout_s: float = 30.0) -> EpochAppender:
-    return EpochAppender(area, APP, epoch, log, timeout_s=timeout_s, jitter=random.Random(0))
+def appender(
+    area: StagingArea, log: ModelLog, epoch: int = 0, timeout_s: float = 30.0, contents: Contents | None = None
+) -> EpochAppender:
+    """By default of a query that is known to be the same."""
+    return EpochAppender(area, APP, epoch, log, timeout_s=timeout_s, jitter=random.Random(0), contents=contents)
 
 
 def in_log(cluster: ModelCluster) -> list[Counter[Row]]:
@@ -105,6 +108,31 @@ async def test_what_is_done_is_not_done_again(tmp_path: Path) -> None:
     assert [path.name for path in (root / "epochs").iterdir()] == ["2"]
     assert [path.name for path in (root / "done").iterdir()] == ["2"]
     assert len(list((root / "rows").iterdir())) == 2
+
+
+async def test_what_is_passed_over_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    cluster, area = ModelCluster(PARTITIONS, random.Random(0)), StagingArea(str(tmp_path), APP)
+    for _ in range(2):
+        await appender(area, ModelLog(cluster, 1)).run(stage(area, make_rows(6)))
+    assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
+        ("WARNING", "epoch 0 was already completed; its rows are not appended again")
+    ]
+
+
+async def test_the_epochs_of_a_query_that_began_anew_are_not_lost_silently(tmp_path: Path) -> None:
+    """Its checkpoint was thrown away, and its name was kept. It may be a query that is not known to be another one."""
+    cluster, area = ModelCluster(PARTITIONS, random.Random(0)), StagingArea(str(tmp_path), APP)
+    for epoch in range(3):
+        await appender(area, ModelLog(cluster, epoch), epoch).run(stage(area, make_rows(6, b"old %d" % epoch)))
+    before = in_log(cluster)
+    for epoch in range(3):
+        files = stage(area, make_rows(6, b"new %d" % epoch))
+        with pytest.raises(SinkError, match=f"epoch {epoch} was completed before, .* needs another txnAppId"):
+            await appender(area, ModelLog(cluster, 7), epoch, contents=whole).run(files)
+    await appender(area, ModelLog(cluster, 8), 1, contents=whole).run([])
+    again = make_rows(6, b"old 2")
+    await appender(area, ModelLog(cluster, 9), 2, contents=whole).run(stage(area, again[::-1]))
+    assert in_log(cluster) == before
 
 
 @pytest.mark.parametrize("steps", range(40))

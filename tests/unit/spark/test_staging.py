@@ -135,6 +135,18 @@ def test_a_directory_is_for_one_log(area: StagingArea, tmp_path: Path) -> None:
     StagingArea(str(tmp_path), "another app").bind(ELSEWHERE)
 
 
+def test_a_directory_is_for_one_query(area: StagingArea, tmp_path: Path) -> None:
+    mine, unknown = HERE._replace(query="mine"), HERE
+    assert area.bind(mine)
+    assert area.bind(mine)
+    assert not area.bind(unknown)
+    with pytest.raises(SinkError, match=r"for the query mine, .* for the query another; give it another txnAppId"):
+        area.bind(HERE._replace(query="another"))
+    nobodys = StagingArea(str(tmp_path), "nobody's")
+    assert not nobodys.bind(unknown)
+    assert not nobodys.bind(mine)
+
+
 def test_of_two_logs_at_a_time_the_first_has_the_directory(area: StagingArea, monkeypatch: pytest.MonkeyPatch) -> None:
     publish = staging._publish
 

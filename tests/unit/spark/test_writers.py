@@ -128,6 +128,28 @@ def test_a_query_is_known_by_its_checkpoint(tmp_path: Path) -> None:
     assert sorted(path.name for path in staging.iterdir()) == ["name", "the-query"]
 
 
+def stream_writer(tmp_path: Path, **options: str) -> WaltzStreamWriter:
+    parsed = parse_stream_write_options(OPTIONS | {"stagingPath": str(tmp_path / "staging")} | options)
+    writer = pickle.loads(pickle.dumps(WaltzStreamWriter(parsed, SCHEMA, overwrite=False)))
+    assert isinstance(writer, WaltzStreamWriter)
+    return writer
+
+
+def test_a_new_checkpoint_needs_another_name(tmp_path: Path) -> None:
+    for query in ("old", "new"):
+        (tmp_path / query).mkdir()
+        (tmp_path / query / "metadata").write_text(json.dumps({"id": f"{query} query"}))
+    old = stream_writer(tmp_path, txnAppId="app", checkpointLocation=str(tmp_path / "old"))
+    StagingArea(str(tmp_path / "staging"), "app").complete(3)
+    old.commit([old.write(batches(0))], 2)  # of a checkpoint from a backup
+    with pytest.raises(SinkError, match=r"for the query old query, .* for the query new query; give it another txn"):
+        stream_writer(tmp_path, txnAppId="app", checkpointLocation=str(tmp_path / "new"))
+    stream_writer(tmp_path, txnAppId="another", checkpointLocation=str(tmp_path / "new"))
+    unknown = stream_writer(tmp_path, txnAppId="app", checkpointLocation=str(tmp_path / "nowhere"))
+    with pytest.raises(SinkError, match="epoch 2 was completed before"):
+        unknown.commit([unknown.write(batches(0))], 2)
+
+
 def test_columns_are_checked_before_the_cluster_is_asked() -> None:
     with pytest.raises(ConfigError, match="column 'partition' must be of an integral type"):
         WaltzWriter(parse_write_options(OPTIONS), StructType([StructField("partition", StringType())]), overwrite=False)

@@ -60,9 +60,18 @@ def _system_clock() -> int:
 
 def locks_of(transaction: Transaction) -> Sequence[PartitionLocalLock]:
     """The locks of the rows in an envelope, by which transactions of other writers notice them."""
+    return locks_of_batch(_rows_in(transaction))
+
+
+def contents_of(transaction: Transaction) -> Iterable[bytes]:
+    """The rows in an envelope: when it was written, and which rows share it, differs from one attempt to the next."""
+    return [repr(row).encode() for row in _rows_in(transaction)]
+
+
+def _rows_in(transaction: Transaction) -> Sequence[Row]:
     envelope = decode(transaction.data, _LARGEST_BODY_BYTES)
     assert isinstance(envelope, Batch)
-    return locks_of_batch(envelope.rows)
+    return envelope.rows
 
 
 def check_columns(schema: StructType, options: TableWriteOptions) -> None:

@@ -16,7 +16,7 @@ from waltz.spark.options import PARTITIONS
 from waltz.spark.planning import connect_zookeeper, read_store
 from waltz.spark.staging import LogIdentity
 from waltz.spark.table.planning import read_all_properties, read_properties_of_tables
-from waltz.spark.table.rows import EnvelopeMaker, check_columns, locks_of
+from waltz.spark.table.rows import EnvelopeMaker, check_columns, contents_of, locks_of
 from waltz.spark.table.write_options import TableWriteOptions, ordered
 from waltz.spark.writers import BatchWriter, Planned, StreamWriter, refuse_overwrite
 from waltz.table.face.configured import check_enabled
@@ -28,7 +28,7 @@ class WaltzTableWriter(BatchWriter):
 
     def __init__(self, options: TableWriteOptions, schema: StructType, *, overwrite: bool) -> None:
         """Raises ``ConfigError``, ``SinkError``, ``PropertiesError``, ``PlanningError`` and ``ZooKeeperError``."""
-        super().__init__(options, partial(_plan, options, schema, overwrite=overwrite), locks=locks_of)
+        super().__init__(options, partial(_plan, options, schema, overwrite=overwrite))
 
 
 class WaltzTableStreamWriter(StreamWriter):
@@ -36,14 +36,15 @@ class WaltzTableStreamWriter(StreamWriter):
 
     def __init__(self, options: TableWriteOptions, schema: StructType, *, overwrite: bool) -> None:
         """Raises ``ConfigError``, ``SinkError``, ``PropertiesError``, ``PlanningError`` and ``ZooKeeperError``."""
-        super().__init__(options, partial(_plan, options, schema, overwrite=overwrite), locks=locks_of)
+        super().__init__(options, partial(_plan, options, schema, overwrite=overwrite))
 
 
 def _plan(options: TableWriteOptions, schema: StructType, *, overwrite: bool) -> Planned:
     refuse_overwrite(overwrite)
     check_columns(schema, options)
     cluster_key, tables = asyncio.run(read_written_tables(options))
-    return Planned(EnvelopeMaker(schema, options, tables).groups, LogIdentity(cluster_key, "waltz-table"))
+    log = LogIdentity(cluster_key, "waltz-table")
+    return Planned(EnvelopeMaker(schema, options, tables).groups, log, locks_of, contents_of)
 
 
 async def read_written_tables(options: TableWriteOptions) -> tuple[UUID, dict[int, PartitionProperties]]:

@@ -13,7 +13,7 @@ from tests.unit.table.strategies import tricky_bytes
 from waltz.common.errors import ConfigError
 from waltz.spark.errors import SinkError
 from waltz.spark.table import rows as rows_module
-from waltz.spark.table.rows import EnvelopeMaker, locks_of
+from waltz.spark.table.rows import EnvelopeMaker, contents_of, locks_of
 from waltz.spark.table.write_options import parse_table_write_options
 from waltz.table.codecs import Codec
 from waltz.table.envelope import Batch, Row, decode
@@ -125,6 +125,20 @@ def test_the_codec_of_the_partition() -> None:
     ((_, transaction),) = next(iter(maker(rows.schema, {0: properties}).groups([rows])))
     assert transaction.data[3] == Codec.ZLIB
     assert locks_of(transaction) == [row_lock(b"", b"a"), row_lock(b"", b"b")]
+
+
+def test_rows_that_are_staged_again_have_the_same_contents() -> None:
+    """Later, and in other transactions."""
+    rows = batch(key=[b"a", b"b", b"c"], value=[b"1", None, b"3"], timestamp=[5, None, None])
+    first = maker(rows.schema, {0: TABLE})
+    again = maker(rows.schema, {0: TABLE}, maxRowsPerTransaction="2")
+    again._clock = lambda: NOW_MS + 1
+    staged = [
+        [content for group in made.groups([rows]) for _, found in group for content in contents_of(found)]
+        for made in (first, again)
+    ]
+    assert sorted(staged[0]) == sorted(staged[1])
+    assert len(set(staged[0])) == 3
 
 
 def test_what_makes_rows_travels_to_the_workers() -> None:
