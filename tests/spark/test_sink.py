@@ -88,15 +88,15 @@ class Stream:
     def add(self, rows: DataFrame) -> None:
         rows.coalesce(1).write.mode("append").json(str(self._directory / "in"))
 
-    def run(self) -> None:
+    def run(self, checkpoint: str = "checkpoint", **options: str) -> None:
         source = self._spark.readStream.schema("partition int, header int, data string")
         query = (
             source.option("maxFilesPerTrigger", "1")
             .json(str(self._directory / "in"))
             .repartition(4)
             .writeStream.format("waltz")
-            .options(**self._cluster, stagingPath=str(self.staging))
-            .option("checkpointLocation", str(self._directory / "checkpoint"))
+            .options(**self._cluster, stagingPath=str(self.staging), **options)
+            .option("checkpointLocation", str(self._directory / checkpoint))
             .trigger(availableNow=True)
             .start()
         )
@@ -133,6 +133,19 @@ def test_a_stream_writes_everything_once(
     assert read_back(spark, real_cluster, label) == once(label, 300)
     (app,) = stream.staging.iterdir()
     assert [path.name for path in (app / "done").iterdir()] == ["2"]
+
+
+def test_a_new_checkpoint_needs_another_name(
+    spark: SparkSession, real_cluster: dict[str, str], label: str, tmp_path: Path
+) -> None:
+    stream = Stream(spark, real_cluster, tmp_path)
+    stream.add(make_rows(spark, label, 50))
+    stream.run(txnAppId=label)
+    stream.forget_commit(0)
+    stream.run(txnAppId=label)
+    with pytest.raises(PySparkException, match="for the query .* give it another txnAppId or stagingPath"):
+        stream.run("another checkpoint", txnAppId=label)
+    assert read_back(spark, real_cluster, label) == once(label, 50)
 
 
 @pytest.mark.parametrize(

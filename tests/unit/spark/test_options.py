@@ -21,7 +21,7 @@ def test_defaults() -> None:
     assert (options.planning_timeout_s, options.request_timeout_s) == (30.0, 30.0)
     assert not options.tls.plaintext
     assert options.headers is None
-    assert parse_options(REQUIRED | {"headers": " -2147483648,7"}).headers == {-(2**31), 7}
+    assert parse_options(REQUIRED | {"headers": " -2147483648,7"}).headers == frozenset((-(2**31), 7))
 
 
 def test_names_are_those_that_spark_makes_lower_case() -> None:
