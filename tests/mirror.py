@@ -88,7 +88,6 @@ WITHOUT_OWN_TEST = {
     "spark/payload_format.py": DECLARATIONS,
     "spark/sink_log.py": "with a real cluster in spark/test_sink.py",
     "spark/stream.py": "by Spark's own planner in spark/test_stream.py",
-    "spark/table/batch.py": "pickled as Spark does in unit/spark/table/test_source.py, and run by spark/test_table.py",
     "spark/table/stream.py": "by Spark's own planner in spark/test_table.py",
     "storage/disk/log/damage.py": "met by reads and found by scans in unit/storage/disk/segment/test_scan.py",
     "storage/disk/directory.py": "through the manager in unit/storage/node/test_node.py and test_admin_port.py",

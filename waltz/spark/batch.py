@@ -1,7 +1,8 @@
-"""The batch reader: planning in Spark's planner process, reading in its workers."""
+"""The batch reader of transactions and of tables: planning in Spark's planner process, reading in its workers."""
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from typing import Generic, TypeVar
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
@@ -11,11 +12,12 @@ from waltz.common.loops import new_event_loop
 from waltz.common.net.tls import client_context
 from waltz.spark.batches import BatchMaker
 from waltz.spark.chunk import Chunk
-from waltz.spark.columns import check_schema
 from waltz.spark.options import RangeOptions, ReadOptions
 from waltz.spark.owner import OwnerReader
-from waltz.spark.planning import Split, plan
+from waltz.spark.planning import Split
 from waltz.spark.reading import SplitReader
+
+_S = TypeVar("_S")
 
 
 def read_split(options: ReadOptions, schema: StructType, split: Split) -> Iterator[pa.RecordBatch]:
@@ -47,20 +49,21 @@ def read_chunks(options: RangeOptions, split: Split) -> Iterator[Chunk]:
             runner.run(reader.close())
 
 
-class WaltzBatchReader(DataSourceReader):
-    """Reads committed transactions. Travels pickled to the workers, so it holds values only."""
+class BatchReader(DataSourceReader, Generic[_S]):
+    """Travels pickled to the workers, so what it is given holds values only."""
 
-    def __init__(self, options: ReadOptions, schema: StructType) -> None:
-        """Raises ``ConfigError`` when ``schema`` is no selection of the columns."""
-        check_schema(schema, options.payload.name)
-        self._options = options
-        self._schema = schema
+    def __init__(
+        self, plan: Callable[[], Coroutine[object, object, list[_S]]], read: Callable[[_S], Iterator[pa.RecordBatch]]
+    ) -> None:
+        """``plan`` settles the bounds and finds the splits, in the planner; ``read`` has the rows of one."""
+        self._plan = plan
+        self._read = read
 
     def partitions(self) -> Sequence[InputPartition]:
-        """One partition per split; bounds are settled here. Raises what :func:`waltz.spark.planning.plan` does."""
-        return [InputPartition(split) for split in asyncio.run(plan(self._options))]
+        """One partition per split."""
+        return [InputPartition(split) for split in asyncio.run(self._plan())]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of one split, see :func:`read_split`. Spark makes one partition without value where is no data."""
+        """The rows of one split. Spark makes one partition without value where is no data."""
         if partition.value is not None:
-            yield from read_split(self._options, self._schema, partition.value)
+            yield from self._read(partition.value)

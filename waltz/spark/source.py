@@ -1,11 +1,12 @@
 """The data source that Spark knows as ``waltz``."""
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
 from pyspark.sql.types import StructType
 
-from waltz.spark.columns import default_schema
+from waltz.spark.columns import check_schema, default_schema
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSourceStreamArrowWriter, DataSourceWriter
@@ -37,19 +38,27 @@ class WaltzDataSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """A batch reader of these columns. Raises ``ConfigError`` for wrong options or columns."""
-        from waltz.spark.batch import WaltzBatchReader
+        from waltz.spark.batch import BatchReader, read_split
         from waltz.spark.options import parse_options, refuse_options_of_streams
+        from waltz.spark.planning import plan
 
         refuse_options_of_streams(self.options)
-        return WaltzBatchReader(parse_options(self.options), schema)
+        options = parse_options(self.options)
+        check_schema(schema, options.payload.name)
+        return BatchReader(partial(plan, options), partial(read_split, options, schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """A stream reader of these columns. Raises ``ConfigError`` for wrong options or columns."""
+        from waltz.spark.batch import read_split
         from waltz.spark.options import parse_options, refuse_options_of_batches
-        from waltz.spark.stream import WaltzStreamReader
+        from waltz.spark.stream import StreamReader
+        from waltz.spark.stream_planning import StreamPlanner
 
         refuse_options_of_batches(self.options)
-        return WaltzStreamReader(parse_options(self.options), schema)
+        options = parse_options(self.options)
+        check_schema(schema, options.payload.name)
+        planner = partial(StreamPlanner, options)
+        return StreamReader(options, planner, StreamPlanner.splits, partial(read_split, options, schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> "DataSourceWriter":
         """A batch writer. Raises ``ConfigError`` for wrong options or columns, and for overwriting."""

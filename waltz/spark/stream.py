@@ -1,8 +1,7 @@
-"""The stream reader: offsets and micro-batches beside the driver, reading in Spark's workers."""
+"""The stream reader of transactions and of tables: offsets beside the driver, reading in Spark's workers."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator, Sequence
-from functools import partial
 from typing import Any, Generic, TypeVar
 
 import pyarrow as pa
@@ -13,27 +12,34 @@ from pyspark.sql.streaming.datasource import (
     ReadMaxRows,
     SupportsTriggerAvailableNow,
 )
-from pyspark.sql.types import StructType
 
 from waltz.common.loops import new_event_loop
-from waltz.spark.batch import read_split
-from waltz.spark.columns import check_schema
-from waltz.spark.options import RangeOptions, ReadOptions
+from waltz.spark.options import RangeOptions
 from waltz.spark.stream_planning import StreamPlanner
 
 _T = TypeVar("_T")
 _P = TypeVar("_P", bound=StreamPlanner)
+_S = TypeVar("_S")
 
 
-class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow, Generic[_P]):
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow, Generic[_P, _S]):
     """Offsets are the next transaction id of every partition; see :mod:`waltz.spark.stream_offsets`.
 
     Travels pickled to the workers, so the connections that only the driver's side needs are opened when they are.
     """
 
-    def __init__(self, options: RangeOptions, make_planner: Callable[[], _P]) -> None:
+    def __init__(
+        self,
+        options: RangeOptions,
+        make_planner: Callable[[], _P],
+        splits: Callable[[_P, dict[str, Any], dict[str, Any]], Coroutine[Any, Any, list[_S]]],
+        read: Callable[[_S], Iterator[pa.RecordBatch]],
+    ) -> None:
+        """``splits`` is the planner's method that has the work of one micro-batch; ``read`` has the rows of a split."""
         self._limit = options.max_offsets_per_trigger
         self._make_planner = make_planner
+        self._splits = splits
+        self._read = read
         self._runner: asyncio.Runner | None = None
         self._planner: _P | None = None
 
@@ -57,6 +63,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow, Generic[
         """The newest offset that was seen: Spark shows it beside the one that was read."""
         return self.planner.reported()
 
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """One partition per split of a micro-batch."""
+        return [InputPartition(split) for split in self.run(self._splits(self.planner, start, end))]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of one split. Spark makes one partition without value where is no data."""
+        if partition.value is not None:
+            yield from self._read(partition.value)
+
     def stop(self) -> None:
         """Close the connections. Spark does not always call this; nothing depends on it."""
         runner, self._runner = self._runner, None
@@ -78,23 +93,3 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow, Generic[
         if self._runner is None:
             self._runner = asyncio.Runner(loop_factory=new_event_loop)
         return self._runner.run(coroutine)
-
-
-class WaltzStreamReader(StreamReader[StreamPlanner]):
-    """The stream of transactions."""
-
-    def __init__(self, options: ReadOptions, schema: StructType) -> None:
-        """Raises ``ConfigError`` when ``schema`` is no selection of the columns."""
-        check_schema(schema, options.payload.name)
-        super().__init__(options, partial(StreamPlanner, options))
-        self._options = options
-        self._schema = schema
-
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """One partition per split of a micro-batch."""
-        return [InputPartition(split) for split in self.run(self.planner.splits(start, end))]
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of one split, see :func:`~waltz.spark.batch.read_split`."""
-        if partition.value is not None:
-            yield from read_split(self._options, self._schema, partition.value)

@@ -19,11 +19,9 @@ from waltz.common.errors import ConfigError
 from waltz.common.ids import Endpoint
 from waltz.common.loops import new_event_loop as usual_event_loop
 from waltz.common.records import Record
-from waltz.spark.batch import WaltzBatchReader
 from waltz.spark.batches import arrow_schema
 from waltz.spark.columns import SCHEMA
 from waltz.spark.offsets import OffsetRange
-from waltz.spark.options import parse_options
 from waltz.spark.planning import Split
 from waltz.spark.source import WaltzDataSource
 
@@ -124,7 +122,7 @@ def test_the_next_request_is_under_way_while_spark_has_a_batch(
     served: StorageThread, new_event_loop: Callable[[], asyncio.AbstractEventLoop], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("waltz.spark.batch.new_event_loop", new_event_loop)
-    reader = WaltzBatchReader(parse_options(OPTIONS), SCHEMA)
+    reader = WaltzDataSource(dict(OPTIONS)).reader(SCHEMA)
     batches = reader.read(partition_of(served.storage))
     assert next(batches).num_rows == 10
     served.second_request.result(10)  # the reader's loop stands still meanwhile
@@ -132,7 +130,7 @@ def test_the_next_request_is_under_way_while_spark_has_a_batch(
 
 
 def test_a_reader_may_be_given_up(served: StorageThread) -> None:
-    batches = WaltzBatchReader(parse_options(OPTIONS), SCHEMA).read(partition_of(served.storage))
+    batches = WaltzDataSource(dict(OPTIONS)).reader(SCHEMA).read(partition_of(served.storage))
     next(batches)
     batches.close()  # type: ignore[attr-defined]  # a generator, as Spark drops it at a limit
 

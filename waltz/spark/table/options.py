@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from waltz.common.errors import ConfigError
 from waltz.spark.offsets import EARLIEST, ENDING_OFFSETS, LATEST, STARTING_OFFSETS, OffsetSpec, parse_offsets
@@ -135,7 +135,7 @@ def parse_batch_options(options: Mapping[str, str]) -> TableReadOptions:
 def parse_stream_options(options: Mapping[str, str]) -> TableReadOptions:
     """The options of a stream. Raises ``ConfigError``."""
     refuse(options, _BATCH_ONLY, "is not for streams: they have every change from their start on, and no end")
-    return parse_options(options)
+    return replace(parse_options(options), all_versions=True)
 
 
 def _as_of(given: Mapping[str, str]) -> OffsetSpec:

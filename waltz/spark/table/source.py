@@ -1,11 +1,12 @@
 """The data source that Spark knows as ``waltz-table``."""
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
 from pyspark.sql.types import StructType
 
-from waltz.spark.table.columns import schema_of
+from waltz.spark.table.columns import check_schema, schema_of
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSourceStreamArrowWriter, DataSourceWriter
@@ -31,17 +32,26 @@ class WaltzTableDataSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """A batch reader of these columns. Raises ``ConfigError`` for wrong options or columns."""
-        from waltz.spark.table.batch import WaltzTableReader
+        from waltz.spark.batch import BatchReader
         from waltz.spark.table.options import parse_batch_options
+        from waltz.spark.table.planning import plan
+        from waltz.spark.table.reading import read_table_split
 
-        return WaltzTableReader(parse_batch_options(self.options), schema)
+        options = parse_batch_options(self.options)
+        check_schema(schema)
+        return BatchReader(partial(plan, options), partial(read_table_split, options, schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """A stream reader of these columns. Raises ``ConfigError`` for wrong options or columns."""
+        from waltz.spark.stream import StreamReader
         from waltz.spark.table.options import parse_stream_options
-        from waltz.spark.table.stream import WaltzTableStreamReader
+        from waltz.spark.table.reading import read_table_split
+        from waltz.spark.table.stream import TablePlanner
 
-        return WaltzTableStreamReader(parse_stream_options(self.options), schema)
+        options = parse_stream_options(self.options)
+        check_schema(schema)
+        planner = partial(TablePlanner, options)
+        return StreamReader(options, planner, TablePlanner.table_splits, partial(read_table_split, options, schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> "DataSourceWriter":
         """A batch writer. Raises ``ConfigError`` for wrong options or columns, and for overwriting."""
