@@ -63,6 +63,18 @@ _PORTION_BYTES = 1 << 20
 """What a transport is given at a time. Transports of TLS hide what the one below them has not sent; handing a large
 frame over in portions, as there is room, keeps that little, and encrypting it does not hold the loop up."""
 
+_NO_TLS = "WRONG_VERSION_NUMBER"
+"""What OpenSSL calls an answer that is none of TLS."""
+
+_CERTIFICATE_ALERTS = ("CERTIFICATE", "UNKNOWN_CA", "HANDSHAKE_FAILURE")
+"""Parts of the names of what a peer says that misses this side's certificate, or does not trust it."""
+
+_WANTS_TLS = "is this the right port, and does it use TLS, which ssl.plaintext turns off on this side?"
+_WANTS_CERTIFICATE = (
+    "does the server ask for a certificate that it trusts? client.ssl.keyStore.location names that of a client, "
+    "ssl.keyStore.location that of commands"
+)
+
 _TCP_KEEP_ALIVE = (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 15), ("TCP_KEEPCNT", 4))
 """A peer whose machine vanished is noticed within two minutes even when nothing is sent to it."""
 
@@ -569,9 +581,7 @@ class Channel(asyncio.Protocol):
         """
         await self._settled.wait()
         if self.version < 0:
-            raise self._error or ConnectionClosedError(
-                "closed before the hello; is this the right port, and is TLS on at both ends?"
-            )
+            raise self._error or ConnectionClosedError("closed before the hello")
 
 
 async def connect(
@@ -608,9 +618,13 @@ async def connect(
             await _open(channel, endpoint, tls, timeout_s)
             await channel.wait_ready()
     except (OSError, OverflowError, UnicodeError, WaltzError) as error:  # OverflowError: no such port
+        opened = channel.connected
         channel.abort()
         await channel.wait_closed()
-        reason = f"not ready within {timeout_s:g} s" if isinstance(error, TimeoutError) else _reason(error)
+        if isinstance(error, TimeoutError):
+            reason = f"not ready within {timeout_s:g} s"
+        else:
+            reason = connect_failure(error, uses_tls=tls is not None, opened=opened)
         raise ConnectFailedError(f"cannot connect to {endpoint}: {reason}") from error
     except BaseException:
         channel.abort()
@@ -635,18 +649,28 @@ async def _open(channel: Channel, endpoint: Endpoint, tls: ssl.SSLContext | None
         )
 
 
-def _reason(error: Exception) -> str:
-    """Say in a few words why a connection failed."""
+def connect_failure(error: Exception, *, uses_tls: bool, opened: bool) -> str:
+    """Say in a few words why a connection failed, and what to look at.
+
+    ``opened`` tells whether there was a connection: with TLS one whose handshake was complete on this side. With TLS
+    1.3 that is so before the peer has looked at this side's certificate, or has missed it.
+    """
     if isinstance(error, ssl.SSLCertVerificationError):
-        return f"TLS failure: the peer's certificate is not trusted ({error.verify_message})"
+        reason = error.verify_message.rstrip(".")
+        return f"TLS failure: the peer's certificate is not trusted ({reason}); see ssl.trustStore.location"
     if isinstance(error, ssl.SSLError):
-        return f"TLS failure: {error.reason or error}"
+        if error.reason == _NO_TLS:
+            return "TLS failure: the peer does not use TLS; is this the right port, and is TLS meant to be on?"
+        reason = f"TLS failure: {error.reason or error}"
+        refused = any(name in reason for name in _CERTIFICATE_ALERTS)
+        return f"{reason}; {_WANTS_CERTIFICATE}" if refused else reason
     if isinstance(error, socket.gaierror):
         return f"host name cannot be resolved ({error.strerror})"
     if isinstance(error, ConnectionRefusedError):
         return "connection refused; is it running?"
-    if isinstance(error, ConnectionError):
-        return "the peer broke the connection; does only one of the sides use TLS?"
+    if isinstance(error, ConnectionError | ConnectionClosedError):
+        what = "closed before the hello" if opened else "closed in the TLS handshake"
+        return f"{what}; {_WANTS_CERTIFICATE if uses_tls else _WANTS_TLS}"
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
     return str(error)

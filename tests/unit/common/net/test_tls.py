@@ -1,5 +1,7 @@
 import asyncio
+import re
 import ssl
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -10,7 +12,7 @@ from tests.unit.common.net.peers import FAMILY, Recorder, frame
 from waltz.common.config.schemas import ClientConfig, TlsConfig, from_mapping, load
 from waltz.common.errors import ConfigError, ConnectFailedError
 from waltz.common.ids import Endpoint
-from waltz.common.net.channel import connect
+from waltz.common.net.channel import connect, connect_failure
 from waltz.common.net.listener import Listener
 from waltz.common.net.tls import client_context, server_context
 
@@ -101,20 +103,6 @@ async def test_a_server_signed_by_another_authority_is_refused(node_pem: str, tm
         await exchange(server_context(TlsConfig()), client_tls)
 
 
-@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
-async def test_a_client_without_trusted_certificate_is_refused(
-    node_pem: str, trust_pem: str, tmp_path: Path, version: ssl.TLSVersion
-) -> None:
-    server_tls = server_context(TlsConfig(key_store_location=node_pem, trust_store_location=trust_pem))
-    stranger = write_pem(tmp_path / "stranger.pem", Authority("Another authority").issue("stranger"), [])
-    for config in (TlsConfig(), TlsConfig(key_store_location=stranger)):
-        client_tls = client_context(config)
-        assert client_tls is not None
-        client_tls.maximum_version = version
-        with pytest.raises(ConnectFailedError, match="TLS failure: |broke the connection|before the hello"):
-            await exchange(server_tls, client_tls)
-
-
 async def test_host_names_are_checked_with_a_trust_store(
     authority: Authority, node_pem: str, trust_pem: str, tmp_path: Path
 ) -> None:
@@ -151,11 +139,69 @@ async def test_host_names_are_not_checked_with_a_file_of_the_original(
         await exchange(other_tls, client_context(load(path, ClientConfig).tls))
 
 
-async def test_tls_on_one_side_only() -> None:
-    with pytest.raises(ConnectFailedError):
-        await exchange(server_context(TlsConfig()), None)
-    with pytest.raises(ConnectFailedError):
-        await exchange(None, client_context(TlsConfig()))
+UNTRUSTED = "the peer's certificate is not trusted"
+NO_CERTIFICATE = "does the server ask for a certificate that it trusts\\? client\\.ssl\\.keyStore\\.location names"
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+@pytest.mark.parametrize(
+    ("server", "client", "told"),
+    [
+        ({"key": "node"}, None, "closed before the hello; is this the right port, and does it use TLS"),
+        (None, {}, "TLS failure: the peer does not use TLS; is this the right port"),
+        ({"key": "node"}, {"trust": "stranger"}, rf"{UNTRUSTED} \(self-signed certificate in certificate chain\)"),
+        ({}, {"trust": "trust"}, rf"{UNTRUSTED} \(self-signed certificate\); see ssl\.trustStore\.location"),
+        ({"key": "elsewhere"}, {"trust": "trust"}, rf"{UNTRUSTED} \(IP address mismatch, .* '127\.0\.0\.1'\)"),
+        ({"key": "node", "trust": "trust"}, {"trust": "trust"}, NO_CERTIFICATE),
+        ({"key": "node", "trust": "trust"}, {"key": "stranger"}, NO_CERTIFICATE),
+    ],
+    ids=[
+        "a plain client",
+        "a plain server",
+        "another authority",
+        "a self-signed server",
+        "another host",
+        "no certificate",
+        "an untrusted certificate",
+    ],
+)
+async def test_a_mistake_of_tls_is_told_at_once_with_its_cause(
+    server: Mapping[str, str] | None,
+    client: Mapping[str, str] | None,
+    told: str,
+    version: ssl.TLSVersion,
+    authority: Authority,
+    node_pem: str,
+    trust_pem: str,
+    tmp_path: Path,
+) -> None:
+    stranger = Authority("Another authority")
+    stores = {
+        "node": node_pem,
+        "trust": trust_pem,
+        "elsewhere": write_pem(tmp_path / "elsewhere.pem", authority.issue("elsewhere"), []),
+        "stranger": write_pem(tmp_path / "stranger.pem", stranger.issue("stranger"), [stranger.certificate]),
+    }
+
+    def config(named: Mapping[str, str] | None) -> TlsConfig:
+        if named is None:
+            return TlsConfig(plaintext=True)
+        key, trust = (stores[named[what]] if what in named else None for what in ("key", "trust"))
+        return TlsConfig(key_store_location=key, trust_store_location=trust)
+
+    client_tls = client_context(config(client))
+    if client_tls is not None:
+        client_tls.maximum_version = version
+    with pytest.raises(ConnectFailedError, match=told):  # long before the time-out of a minute
+        await exchange(server_context(config(server)), client_tls)
+
+
+@pytest.mark.parametrize("name", ["TLSV13_ALERT_CERTIFICATE_REQUIRED", "SSLV3_ALERT_HANDSHAKE_FAILURE"])
+def test_what_peers_say_that_miss_a_certificate(name: str) -> None:
+    error = ssl.SSLError(1, f"[SSL: {name}]")
+    error.reason = name
+    told = connect_failure(error, uses_tls=True, opened=True)
+    assert re.match(rf"TLS failure: {name}; {NO_CERTIFICATE}", told)
 
 
 def key_store(path: str, password: SecretStr | None = None) -> TlsConfig:
