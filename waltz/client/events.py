@@ -31,8 +31,8 @@ class ClientEvent:
     * ``"moved"``: the partition ``partition_id`` has another server, ``endpoint``;
     * ``"conflict"``: an append to ``partition_id`` was refused because a lock was changed, at the latest by
       ``transaction_id`` (-1 if the server lost count);
-    * ``"behind"``: what reads or applies ``partition_id`` has been ``count`` transactions behind the log for a while;
-      with a ``count`` of 0 it has caught up.
+    * ``"behind"``: what reads or applies ``partition_id`` has been far behind the log for a while, at last by ``count``
+      transactions, and came no nearer; with a ``count`` of 0 it has caught up.
 
     Examples:
         ```python
@@ -110,20 +110,25 @@ class Events:
 
 
 class Lagging:
-    """Decides which partitions are behind: those whose lag is large at two looks in a row."""
+    """Decides which partitions are behind: those whose lag is large at two looks, and at the second no smaller.
+
+    One whose lag shrinks is catching up, as every reader is that has begun at the beginning of the log.
+    """
 
     def __init__(self, events: Events, limit: int) -> None:
         self._events = events
         self._limit = limit
-        self._large: set[int] = set()
+        self._large: dict[int, int] = {}
+        """The lags that were large at the last look."""
         self._told: set[int] = set()
 
     def look(self, lags: dict[int, int]) -> None:
         """``lags`` are the transactions, partition by partition, that are in the log and not read or applied."""
-        large = {partition_id for partition_id, lag in lags.items() if lag >= self._limit}
-        for partition_id in sorted(large & self._large - self._told):
+        large = {partition_id: lag for partition_id, lag in lags.items() if lag >= self._limit}
+        slow = {partition_id for partition_id, lag in large.items() if lag >= self._large.get(partition_id, lag + 1)}
+        for partition_id in sorted(slow - self._told):
             self._events.behind(partition_id, lags[partition_id])
-        self._told |= large & self._large
+        self._told |= slow
         for partition_id in sorted(self._told):
             lag = lags.get(partition_id)
             if lag is None or lag <= self._limit // 2:

@@ -81,8 +81,8 @@ class ClientOptions:
     """Transactions whose data is fetched ahead of an application that reads all of it."""
 
     behind_count: int = 1000
-    """What is read or applied so many transactions behind the log, at two looks in a row that are
-    ``client.longWaitThreshold`` apart, is told of by the event ``behind``."""
+    """What is read or applied so many transactions behind the log at two looks in a row, which are
+    ``client.longWaitThreshold`` apart, and came no nearer between them, is told of by the event ``behind``."""
 
     close_grace_s: float = 5.0
     """How long ``close`` lets a transaction that is being applied go on."""

@@ -91,6 +91,18 @@ def test_behind_is_who_is_so_at_two_looks(events: Events, told: list[ClientEvent
     assert look(p0=100) == [(0, 100)]
 
 
+def test_what_is_catching_up_is_not_behind(events: Events, told: list[ClientEvent]) -> None:
+    lagging = Lagging(events, 100)
+    for lag in (50_000, 40_000, 20_000, 19_999):
+        lagging.look({0: lag})
+    assert told == []
+    lagging.look({0: 19_999})
+    assert [(event.kind, event.count) for event in told] == [("behind", 19_999)]
+    for lag in (5_000, 5_001, 50):
+        lagging.look({0: lag})
+    assert [event.count for event in told] == [19_999, 0]
+
+
 async def test_clients_tell_of_connections_and_conflicts(told: list[ClientEvent]) -> None:
     driver = MockDriver(1)
     async with waltz.connect(driver, on_event=told.append) as client:
