@@ -13,7 +13,7 @@ from waltz.cli.output import counted, record_document, show, standard_input, ter
 from waltz.cli.session import Nouns, Session, check_partition_ids, client_of, cluster_command, number, partition_ranges
 from waltz.client.arguments import APPEND_TIMEOUT_S
 from waltz.client.builder import Append
-from waltz.client.errors import AppendError, AppendManyError
+from waltz.client.errors import AppendError, AppendManyError, SessionFencedError
 from waltz.client.locks import PartitionLocalLock
 from waltz.common.errors import WaltzError
 from waltz.common.metrics.registry import Json
@@ -105,17 +105,31 @@ async def _append(options: argparse.Namespace, session: Session) -> None:
             return
         append = _append_of(options, _data(options))
         mark = await _mark(options, client)
-        transaction_id = await client.append(
-            partition_id,
-            append.data,
-            header=append.header,
-            write_locks=append.write_locks,
-            read_locks=append.read_locks,
-            append_locks=append.append_locks,
-            high_water_mark=mark,
-            timeout_s=options.timeout,
-        )
+        try:
+            transaction_id = await client.append(
+                partition_id,
+                append.data,
+                header=append.header,
+                write_locks=append.write_locks,
+                read_locks=append.read_locks,
+                append_locks=append.append_locks,
+                high_water_mark=mark,
+                timeout_s=options.timeout,
+            )
+        except SessionFencedError as error:
+            raise WaltzError(advised(error)) from error
     _tell_ids(options, [transaction_id])
+
+
+def advised(error: Exception) -> str:
+    """The text of an error, with the commands that help where its own advice is for programs."""
+    if not isinstance(error, SessionFencedError):
+        return str(error)
+    return (
+        f"partition {error.partition_id}: {error.reason}; nothing was appended. To take the partition over: "
+        f"waltz session fence -p {error.partition_id} --if-session N, with the present number N of "
+        f"waltz session show -p {error.partition_id}"
+    )
 
 
 async def _mark(options: argparse.Namespace, client: "Client") -> int | None:
@@ -180,7 +194,7 @@ def _failed(error: AppendManyError, lines: Sequence[int]) -> str:
     told = [
         f"{_named(found)} {what}" for found, what in ((missing, "not appended"), (unknown, "perhaps appended")) if found
     ]
-    return f"{reason}; {', '.join(told)}, {_before(lines)}"
+    return f"{advised(reason)}; {', '.join(told)}, {_before(lines)}"
 
 
 def _named(lines: Collection[int]) -> str:

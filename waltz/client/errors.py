@@ -261,7 +261,7 @@ class SessionFencedError(NotAppendedError):
     Find out first what became of appends of unknown outcome; see ``last_transaction_id(..., fence=True)``, which begins
     a session of one's own, and ``renew_session``, which goes on with the present one. ``write_session`` is the number
     of the session that is over, -1 for a client that appends without one: another client holds an exclusive session
-    then.
+    then. ``reason`` is what has happened, without advice.
 
     Examples:
         ```python
@@ -288,6 +288,7 @@ class SessionFencedError(NotAppendedError):
         )
         self.partition_id = partition_id
         self.write_session = write_session
+        self.reason = reason
 
 
 class SessionNotSupportedError(NotAppendedError):

@@ -30,7 +30,8 @@ class Shell:
     """Appends lines to partition 0 of a cluster in memory that takes transactions of at most 100 bytes."""
 
     def __init__(self, config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.driver = MockDriver(MockServerPartition.create(1))
+        self.partitions = MockServerPartition.create(1)
+        self.driver = MockDriver(self.partitions)
         self._config = config
         self._monkeypatch = monkeypatch
 
@@ -154,6 +155,20 @@ def test_lines_of_which_some_get_lost_are_told_apart() -> None:
     assert transactions._failed(AppendManyError([OutcomeUnknownError("later")]), [1]) == (
         "later; line 1 perhaps appended, 0 lines before appended"
     )
+
+
+def test_who_is_fenced_is_told_the_commands(shell: Shell, capsys: pytest.CaptureFixture[str]) -> None:
+    shell.partitions[0].fence(holder=7)
+    told = (
+        "partition 0: another client holds an exclusive write session; nothing was appended. To take the partition "
+        "over: waltz session fence -p 0 --if-session N, with the present number N of waltz session show -p 0"
+    )
+    assert shell.run("one") == 1
+    assert capsys.readouterr().err == f"Error: {told}\n"
+    assert shell([b"a", b"b"]) == 1
+    assert capsys.readouterr().err == f"Error: {told}; lines 1-2 not appended, 0 lines before appended\n"
+    shell.partitions[0].fence()
+    assert shell.run("one") == 0
 
 
 @pytest.mark.parametrize("kind", ["write", "read"])
