@@ -84,10 +84,9 @@ def run(options: DemoOptions) -> int:
     if transfers == 0:
         raise WaltzError(f"{options.input} has no usable transfer")
     with _directory(options.directory) as directory:
-        print(f"starting ZooKeeper, three storages and two servers (data and logs in {directory}) ...", flush=True)
+        _tell(f"starting ZooKeeper, three storages and two servers (data and logs in {directory}) ...")
         with LocalCluster(directory, plaintext=options.plaintext) as cluster:
             outcome = _tellers_at_work(cluster, options, transfers)
-            print("Spark reads the log ...", flush=True)
             found = _in_spark(cluster, options, outcome)
     return _report(options, outcome, found)
 
@@ -244,18 +243,25 @@ def _number(message: Message, name: str) -> int:
     return value
 
 
+def _tell(line: str) -> None:
+    """Say what the demo is about to do."""
+    print(line, flush=True)
+
+
 def _in_spark(cluster: LocalCluster, options: DemoOptions, outcome: TellersOutcome) -> LogFindings:
+    _tell("Spark starts: a Java process, which takes longest the first time ...")
     spark = analysis.spark_session()
     try:
+        _tell("Spark reads the log, and makes balances of it ...")
         transfers = analysis.transfers(spark.read, cluster).load()
         rows = analysis.balances(transfers, options.opening_cents).collect()
         balances = {row["account"]: row["cents"] for row in rows}
         in_log = outcome.settled[0].high_water_mark + 1
         if not options.pipeline or not in_log:
             return LogFindings(balances, None)
-        print("streaming queries follow it, are stopped half-way, and go on from their checkpoints ...", flush=True)
         directory = cluster.layout.directory / "pipeline"
-        return LogFindings(balances, pipeline.Pipeline(spark, cluster, directory, in_log, options.opening_cents).run())
+        streams = pipeline.Pipeline(spark, cluster, directory, in_log, options.opening_cents, _tell)
+        return LogFindings(balances, streams.run())
     finally:
         spark.stop()
 

@@ -82,15 +82,25 @@ class Halt:
 
 
 class Pipeline:
-    """The queries over one log of ``transactions`` transfers, and their files in ``directory``."""
+    """The queries over one log of ``transactions`` transfers, and their files in ``directory``.
+
+    ``tell`` takes a line before each step that takes some time.
+    """
 
     def __init__(
-        self, spark: "SparkSession", cluster: LocalCluster, directory: Path, transactions: int, opening_cents: int
+        self,
+        spark: "SparkSession",
+        cluster: LocalCluster,
+        directory: Path,
+        transactions: int,
+        opening_cents: int,
+        tell: Callable[[str], None],
     ) -> None:
         self._spark = spark
         self._cluster = cluster
         self._directory = directory
         self._transactions = transactions
+        self._tell = tell
         self._tables = (
             ResultTable("balances", "account", lambda transfers: analysis.balances(transfers, opening_cents)),
             ResultTable("hours", "hour", analysis.hours),
@@ -99,11 +109,14 @@ class Pipeline:
     def run(self) -> PipelineOutcome:
         """Read the first half, stop, read the rest, compare. Raises ``WaltzError`` when a query fails."""
         found: dict[str, list[Sample]] = {table.name: [] for table in self._tables}
+        self._tell("two streaming queries follow the log up to its half; each micro-batch costs Spark some seconds ...")
         self._collect(found, self._run_half_way())
+        self._tell("stopped there, they go on from their checkpoints to the end of the log ...")
         second = [self._start(table, None) for table in self._tables]
         for query in second:
             _check(query, query.awaitTermination(int(TIMEOUT_S)))
         self._collect(found, second)
+        self._tell("Spark reads the whole log once more, to compare ...")
         plot = self._directory / PLOT
         drawn = draw(found, plot)
         return PipelineOutcome(all(map(self._is_exact, self._tables)), plot if drawn else None)
