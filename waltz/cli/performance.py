@@ -5,15 +5,16 @@ import asyncio
 import contextlib
 import random
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from waltz.cli.client import check_partitions
-from waltz.cli.load import Load, consume, produce
-from waltz.cli.load_report import check_report, lines_of, numbers, write_report
 from waltz.cli.output import counted, show
 from waltz.cli.progress import progress
 from waltz.cli.session import Nouns, Session, client_of, cluster_command, noun, number
-from waltz.client.plain.client import Client
 from waltz.common.metrics.registry import Json
+
+if TYPE_CHECKING:
+    from waltz.client.plain.client import Client
 
 IN_FLIGHT = 64
 CONSUMER_PRODUCERS = 4
@@ -75,11 +76,14 @@ def _common_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-async def _marks(client: Client, partitions: int) -> list[int]:
+async def _marks(client: "Client", partitions: int) -> list[int]:
     return list(await asyncio.gather(*(client.high_water_mark(each) for each in range(partitions))))
 
 
 async def _test_producers(options: argparse.Namespace, session: Session) -> None:
+    from waltz.cli.load import Load, consume, produce
+    from waltz.cli.load_report import check_report, lines_of, numbers, write_report
+
     partitions = options.num_active_partitions
     await check_partitions(session, partitions)
     check_report(options.report)
@@ -110,6 +114,8 @@ async def _test_producers(options: argparse.Namespace, session: Session) -> None
 
 
 async def _test_consumers(options: argparse.Namespace, session: Session) -> None:
+    from waltz.cli.load import Load, consume, produce
+
     partitions, count = options.num_active_partitions, options.num_txn
     await check_partitions(session, partitions)
     producers = min(CONSUMER_PRODUCERS, count)

@@ -6,8 +6,8 @@ import sys
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import aclosing
 from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
 
-from waltz.asynchronous import Client
 from waltz.cli.output import confirm, counted, show, yes_option
 from waltz.cli.progress import progress
 from waltz.cli.session import Nouns, client_command, noun, number, partition_ranges
@@ -17,11 +17,12 @@ from waltz.common.errors import WaltzError
 from waltz.common.metrics.registry import Json
 from waltz.table.envelope import Row
 from waltz.table.errors import VersionConflict
-from waltz.table.face.configured import properties_of
-from waltz.table.face.partition import DEFAULT_STORE
-from waltz.table.face.table import Table
 from waltz.table.rows import TableRow, Version
 from waltz.table.view import KeyRange
+
+if TYPE_CHECKING:
+    from waltz.asynchronous import Client
+    from waltz.table.face.table import Table
 
 _KEEPS_NOTHING = "noop"
 """The store of commands that only write: nothing of the log is read for them."""
@@ -30,7 +31,7 @@ _DEFAULT_STORE_ON_DISK = "sqlite"
 
 _WATCH_INTERVAL_S = 0.2
 
-TableCommand = Callable[[argparse.Namespace, Table], Awaitable[None]]
+TableCommand: TypeAlias = "Callable[[argparse.Namespace, Table], Awaitable[None]]"
 
 
 def register(nouns: Nouns) -> None:
@@ -139,7 +140,7 @@ def _table_command(
 ) -> argparse.ArgumentParser:
     """A command on one table. One that needs no view of it (with these options) does not read the log for it."""
 
-    async def run(options: argparse.Namespace, client: Client) -> None:
+    async def run(options: argparse.Namespace, client: "Client") -> None:
         if not needs_view(options):
             async with client.table(options.partition, store=_KEEPS_NOTHING) as table:
                 await command(options, table)
@@ -213,14 +214,17 @@ def _version(text: str) -> Version:
         raise argparse.ArgumentTypeError(f"not of the form ID:ROW: {text!r}") from None
 
 
-async def view_of(client: Client, partition_id: int, store: str | None, directory: Path | None) -> Table:
+async def view_of(client: "Client", partition_id: int, store: str | None, directory: Path | None) -> "Table":
     """A table with a view, not yet open. Its properties decide on the store only where there is a directory for it."""
+    from waltz.table.face.configured import properties_of
+    from waltz.table.face.partition import DEFAULT_STORE
+
     if store is None and directory is not None:
         store = (await properties_of(client, partition_id)).index_class_name or _DEFAULT_STORE_ON_DISK
     return client.table(partition_id, store=store or DEFAULT_STORE, directory=directory)
 
 
-async def catch_up(table: Table) -> None:
+async def catch_up(table: "Table") -> None:
     """Return when the view has everything that was committed at the call, as far as the server can tell."""
     mark = await table.high_water_mark(strict=False)
     seen = table.applied
@@ -243,7 +247,7 @@ def _printed(row: TableRow, options: argparse.Namespace) -> str:
     return to_json(row, options.encoding) if options.json else to_line(row, options.encoding)
 
 
-async def _get(options: argparse.Namespace, table: Table) -> None:
+async def _get(options: argparse.Namespace, table: "Table") -> None:
     rows = await table.get(options.keys, prefix=options.prefix, raw=options.raw)
     for row in rows:
         if row is not None:
@@ -253,7 +257,7 @@ async def _get(options: argparse.Namespace, table: Table) -> None:
         raise WaltzError(f"no row of the key {', '.join(missing)}")
 
 
-async def _scan(options: argparse.Namespace, table: Table) -> None:
+async def _scan(options: argparse.Namespace, table: "Table") -> None:
     ranges = None
     if options.prefix is not None or options.start is not None or options.end is not None:
         ranges = [KeyRange(options.prefix or b"", options.start or b"", options.end)]
@@ -267,7 +271,7 @@ async def _scan(options: argparse.Namespace, table: Table) -> None:
         print(count)
 
 
-async def _take(options: argparse.Namespace, table: Table) -> None:
+async def _take(options: argparse.Namespace, table: "Table") -> None:
     """The cursor goes to standard error, so that the output has rows only; also when the command is interrupted."""
     mark = await table.high_water_mark(strict=False)
     cursor, left = options.after, options.limit
@@ -314,7 +318,7 @@ def _is_conditional(options: argparse.Namespace) -> bool:
     return options.if_absent or options.if_version is not None
 
 
-async def _put(options: argparse.Namespace, table: Table) -> None:
+async def _put(options: argparse.Namespace, table: "Table") -> None:
     value = None if options.null else options.value
     if options.value_file is not None:
         value = await asyncio.to_thread(options.value_file.read_bytes)
@@ -327,12 +331,12 @@ async def _put(options: argparse.Namespace, table: Table) -> None:
         raise WaltzError(f"nothing was written: {error}") from None
 
 
-async def _delete(options: argparse.Namespace, table: Table) -> None:
+async def _delete(options: argparse.Namespace, table: "Table") -> None:
     rows = [Row(options.prefix, key, None, options.timestamp, tombstone=True) for key in options.keys]
     _written(options, await table.batch(rows))
 
 
-async def _truncate(options: argparse.Namespace, table: Table) -> None:
+async def _truncate(options: argparse.Namespace, table: "Table") -> None:
     confirm(options, f"void all rows of partition {options.partition}?", needs_terminal=True)
     _written(options, await table.truncate())
 
@@ -344,7 +348,9 @@ def _written(options: argparse.Namespace, transaction_id: int) -> None:
 # Upkeep
 
 
-async def _sweep(options: argparse.Namespace, client: Client) -> None:
+async def _sweep(options: argparse.Namespace, client: "Client") -> None:
+    from waltz.table.face.configured import properties_of
+
     partitions: Iterable[int] = range(client.partition_count) if options.partition is None else options.partition
     found: list[Json] = []
     for partition_id in partitions:
@@ -362,7 +368,7 @@ async def _sweep(options: argparse.Namespace, client: Client) -> None:
     show(options, found, ())
 
 
-async def _sweep_one(options: argparse.Namespace, table: Table) -> tuple[str, dict[str, Json]]:
+async def _sweep_one(options: argparse.Namespace, table: "Table") -> tuple[str, dict[str, Json]]:
     """Sweep one partition; returns the changes that were made, or would be, as a line and as JSON."""
     if not any(table.properties.ages):
         return "its properties have no ages", {"due": False}
@@ -379,7 +385,7 @@ async def _sweep_one(options: argparse.Namespace, table: Table) -> tuple[str, di
     return text, {"transaction": transaction_id, "removed": removed, "rows": before}
 
 
-async def _count(table: Table) -> int:
+async def _count(table: "Table") -> int:
     """Rows, tombstones among them; the view itself counts those that a sweep has still to take out as well."""
     count = 0
     async for _ in table.scan_keys(raw=True):
@@ -390,12 +396,12 @@ async def _count(table: Table) -> int:
 # Files
 
 
-async def _export(options: argparse.Namespace, table: Table) -> None:
+async def _export(options: argparse.Namespace, table: "Table") -> None:
     count = await export_rows(table, options.file, _format(options), options.encoding, options.prefix)
     print(f"exported {counted(count, 'row')}", file=sys.stderr)
 
 
-async def _import(options: argparse.Namespace, table: Table) -> None:
+async def _import(options: argparse.Namespace, table: "Table") -> None:
     count = await import_rows(table, options.file, _format(options), options.batch_rows)
     print(f"imported {counted(count, 'row')}", file=sys.stderr)
 

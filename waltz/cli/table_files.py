@@ -5,15 +5,17 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import aclosing, contextmanager
 from pathlib import Path
-from typing import IO, BinaryIO
+from typing import IO, TYPE_CHECKING, BinaryIO
 
 from waltz.cli.output import counted, standard_input
 from waltz.cli.progress import progress
 from waltz.cli.table_text import TextError, read_rows, row_writer
 from waltz.common.errors import WaltzError
 from waltz.table.envelope import Row
-from waltz.table.face.table import Table
 from waltz.table.view import KeyRange
+
+if TYPE_CHECKING:
+    from waltz.table.face.table import Table
 
 STANDARD = "-"
 """In place of a file: the standard output, or input."""
@@ -22,7 +24,7 @@ MAX_BATCH_BYTES = 1 << 20
 """Bytes of keys and values in a transaction; a larger row is a transaction of its own."""
 
 
-async def export_rows(table: Table, file: str, file_format: str, encoding: str, prefix: bytes | None) -> int:
+async def export_rows(table: "Table", file: str, file_format: str, encoding: str, prefix: bytes | None) -> int:
     """Write the rows of one state of the table, tombstones and expired rows included; returns how many."""
     ranges = None if prefix is None else [KeyRange(prefix)]
     total = await table.approximate_count(raw=True) if prefix is None else None
@@ -57,7 +59,7 @@ def _output(file: str) -> Iterator[IO[str]]:
         raise
 
 
-async def import_rows(table: Table, file: str, file_format: str, batch_rows: int) -> int:
+async def import_rows(table: "Table", file: str, file_format: str, batch_rows: int) -> int:
     """Write the rows of a file, one transaction after the other; returns how many.
 
     Raises ``WaltzError`` with the line, and how many rows were written before it.

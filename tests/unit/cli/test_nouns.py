@@ -47,7 +47,7 @@ def test_a_noun_imports_no_other_one(noun: str, others: set[str]) -> None:
     assert {name for name in modules if name.startswith("waltz.cli.")} == LIGHT | own
 
 
-@pytest.mark.parametrize("noun", ["zookeeper", "append", "partition"])
+@pytest.mark.parametrize("noun", ["zookeeper", "append", "table", "client", "performance"])
 def test_help_imports_nothing_that_only_a_connection_needs(noun: str) -> None:
     assert imported(noun, "--help").isdisjoint(OF_CONNECTIONS)
 
