@@ -129,6 +129,25 @@ async def test_why_no_connection_could_be_made_is_in_the_error(world: World) -> 
             await client.append(0, b"x", timeout_s=0.01)
 
 
+async def test_why_no_connection_can_be_made_is_logged_long_before_the_deadline(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    server = await world.server(versions=ALL)
+    refusal = "cannot connect: closed before the hello; does the server ask for a certificate that it trusts?"
+
+    async def refused(endpoint: Endpoint, *arguments: Any, **options: Any) -> Channel:
+        raise waltz.ConnectFailedError(refusal)
+
+    async with plain_client(server, connector=refused) as client:
+        append = asyncio.ensure_future(client.append(0, b"x", timeout_s=600))
+        while not any(refusal in record.message for record in caplog.records):
+            await asyncio.sleep(0)
+        assert not append.done()
+        append.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await append
+
+
 @pytest.mark.parametrize("versions", [ALL, (0, 1, 2, 3, 4)])
 async def test_a_conflict_is_told_before_a_later_append_shows_that_it_failed(
     world: World, versions: tuple[int, ...]
