@@ -19,7 +19,7 @@ from tests.simulation.options import SimulationOptions
 from waltz.client.builder import TransactionBuilder
 from waltz.client.callbacks import WaltzClient
 from waltz.client.context import TransactionContext, WaltzClientCallbacks
-from waltz.client.errors import ClientClosedError
+from waltz.client.errors import ClientClosedError, PartitionInactiveError
 from waltz.client.locks import PartitionLocalLock
 from waltz.client.transaction import Transaction
 from waltz.common.errors import WaltzError
@@ -266,12 +266,13 @@ class Callbacks(WaltzClientCallbacks):
 class Context(TransactionContext):
     """One transaction."""
 
-    __slots__ = ("_completed", "_host", "_submitted")
+    __slots__ = ("_completed", "_host", "_over", "_submitted")
 
     def __init__(self, host: ClientHost, submitted: Submitted) -> None:
         self._host = host
         self._submitted = submitted
         self._completed = False
+        self._over = False
 
     def partition_id(self, partition_count: int) -> int:
         """See the base class."""
@@ -319,6 +320,7 @@ class Context(TransactionContext):
         """See the base class."""
         if not self._completed:
             self._host.world.fail(f"transaction {self._submitted.number} is applied and was not completed")
+        self._end()
 
     def on_lock_conflict(self, transaction_id: int) -> None:
         """See the base class."""
@@ -326,10 +328,18 @@ class Context(TransactionContext):
 
     def on_exception(self, error: Exception) -> None:
         """See the base class."""
+        self._end()
+        if self._completed and isinstance(error, ClientClosedError | PartitionInactiveError):
+            return  # it is committed, and not applied here
         outcome = Outcome.UNKNOWN if isinstance(error, ClientClosedError) else Outcome.FAILED
         self._host.ended(self._submitted, outcome, str(error))
         if not isinstance(error, WaltzError):
             self._host.world.fail(f"transaction {self._submitted.number} ended with {error!r}")
+
+    def _end(self) -> None:
+        if self._over:
+            self._host.world.fail(f"transaction {self._submitted.number} has ended twice")
+        self._over = True
 
 
 def hashes_of(locks: Iterable[PartitionLocalLock]) -> tuple[int, ...]:

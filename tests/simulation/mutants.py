@@ -144,7 +144,7 @@ MUTANTS: dict[str, Mutant] = {
         2,
         _patch(log_opening, "_discard_unfinished", storage.take_unfinished_segments_for_damage),
         ("crash-between-calls",),
-        {"segment_size_bytes": 8 << 10, "data_size_bytes": 2_000, "fault_count": 40, "wandering": False},
+        {"segment_size_bytes": 8 << 10, "data_size_bytes": 2_000, "fault_count": 40},
     ),
     "repair-by-the-mark-alone": Mutant(
         "a repair cuts what was acknowledged and damaged while it ran",
