@@ -335,7 +335,7 @@ MUTANTS: dict[str, Mutant] = {
     "H3-dirty-tail-kept": Mutant(
         "a storage that is assigned again is cut to the mark of the log, not to its own",
         30,
-        0,
+        1,
         storage.trust_below_the_mark,
         ("re-add-stranded",),
         {"storages": 6, "replicas": 3, "fault_count": 4},
@@ -693,7 +693,7 @@ MUTANTS: dict[str, Mutant] = {
     "W-fence-without-barrier": Mutant(
         "a fence begins while appends that came before it are undecided",
         20,
-        5,
+        13,
         sessions.fence_without_barrier,
         conditions=CONDITIONS["write-sessions"],
     ),
