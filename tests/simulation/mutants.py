@@ -296,7 +296,7 @@ MUTANTS: dict[str, Mutant] = {
     "S9-everything-is-torn": Mutant(
         "whatever is not intact behind the last checkpoint is cut off as a torn write",
         20,
-        1,
+        3,
         _patch(storage_recovery, "is_torn", lambda *_: True),
         ("bit-rot",),
         {"fault_count": 24},
