@@ -73,7 +73,7 @@ class World:
 
     def registry(self, name: str) -> Registry:
         """Metrics on virtual time."""
-        return Registry(self.loop.time, self.random(f"metrics of {name}"))
+        return Registry(self.loop.time)
 
 
 class Host:

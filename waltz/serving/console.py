@@ -1,12 +1,13 @@
 """What this server adds to its console: who it is, its partitions, and what they did in the last hour."""
 
 import asyncio
-import operator
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from waltz.common.cluster.handle import ClusterHandle
 from waltz.common.config.schemas import ServerConfig
+from waltz.common.metrics.durations import percentiles_s
 from waltz.common.metrics.registry import Json
 from waltz.common.net.http import Page
 from waltz.common.net.tls import client_context
@@ -19,7 +20,6 @@ from waltz.console.history import STEP_S, STEPS, History
 from waltz.console.pages import Here, make_pages
 from waltz.console.surveyor import Surveyor
 from waltz.operations.survey.cluster_state import ClusterState, read_state
-from waltz.server.partition.latency_counts import COUNT, percentiles_s
 from waltz.server.partition.partition import ServerPartition
 from waltz.server.process.replica_journal import under_replicated
 
@@ -41,6 +41,7 @@ class _Sampled(NamedTuple):
     partition: ServerPartition
     at_s: float
     committed_count: int
+    latency_counts: Mapping[int, int]
 
 
 class Sampler:
@@ -68,7 +69,7 @@ class Sampler:
         Nobody's health is looked at: that would have the storages of idle partitions asked, with nobody to know it.
         """
         commits_per_s, worst_lag, degraded = 0.0, 0, 0
-        all_counts = [0] * COUNT
+        all_counts: Counter[int] = Counter()
         for place, (partition_id, partition) in enumerate(list(self._partitions().items())):
             if place % PARTITIONS_AT_ONCE == PARTITIONS_AT_ONCE - 1:
                 await asyncio.sleep(0)
@@ -82,22 +83,24 @@ class Sampler:
             commits_per_s += rate or 0.0
             worst_lag = max(worst_lag, *(view.lag_transactions or 0 for view in views), 0)
             degraded += under_replicated(views)
-            if p50_ms is not None:
-                all_counts = list(map(operator.add, all_counts, counts))
+            all_counts.update(counts)
         p50_ms, p99_ms = _percentiles_ms(all_counts)
         together = {"commits": commits_per_s, "p50_ms": p50_ms, "p99_ms": p99_ms, "lag": worst_lag}
         self.total.record(step, {**together, "degraded": degraded})
         self._forget(step)
 
-    def _progress(self, partition_id: int, partition: ServerPartition) -> tuple[float | None, Sequence[int]]:
-        """Commits per second since the last look, and the latencies of their appends."""
+    def _progress(self, partition_id: int, partition: ServerPartition) -> tuple[float | None, Mapping[int, int]]:
+        """Commits per second since the last look, and the number of their appends by latency."""
         now_s = asyncio.get_running_loop().time()
         before = self._sampled.get(partition_id)
         count = partition.committed_count
-        self._sampled[partition_id] = _Sampled(partition, now_s, count)
-        if before is None or before.partition is not partition or now_s <= before.at_s:
-            return None, partition.take_latencies()
-        return (count - before.committed_count) / (now_s - before.at_s), partition.take_latencies()
+        latencies = partition.latency_counts()
+        self._sampled[partition_id] = _Sampled(partition, now_s, count, latencies)
+        if before is None or before.partition is not partition:
+            return None, latencies
+        since = {place: total - before.latency_counts.get(place, 0) for place, total in latencies.items()}
+        rate = (count - before.committed_count) / (now_s - before.at_s) if now_s > before.at_s else None
+        return rate, since
 
     def _forget(self, step: int) -> None:
         """What went to other servers; its history when that is over, too."""
@@ -125,7 +128,7 @@ class Sampler:
         return None if history is None else history.series(max(self.total.last_step, history.last_step))
 
 
-def _percentiles_ms(counts: Sequence[int]) -> tuple[float | None, float | None]:
+def _percentiles_ms(counts: Mapping[int, int]) -> tuple[float | None, float | None]:
     found = percentiles_s(counts, (0.5, 0.99))
     return (None, None) if found is None else (1000 * found[0], 1000 * found[1])
 

@@ -2,7 +2,6 @@
 
 import argparse
 import asyncio
-import random
 
 import pytest
 
@@ -22,7 +21,7 @@ NOTHING = SessionMetrics(None, 0, 0, 0, 0)
 
 def server_registry(endpoint: str) -> tuple[Registry, dict[int, Fencing], dict[int, PartitionMetrics]]:
     """The metrics of a server with partitions 0 and 12."""
-    registry = Registry(random_source=random.Random(1))
+    registry = Registry()
     registry.gauge(SERVER_GROUP, "endpoint", lambda: endpoint)
     metrics = {partition_id: PartitionMetrics(registry, partition_id) for partition_id in (0, 12)}
     sessions = {

@@ -9,10 +9,10 @@ import pytest
 from tests.unit.common.net.test_http import get
 from tests.unit.server.process.test_node import PARTITIONS, ROOT, Cluster, NodeLog, until
 from tests.unit.server.process.test_node import cluster as cluster  # the fixture
+from waltz.common.metrics.durations import DurationCounts
 from waltz.common.replica_states import ReplicaStatus
 from waltz.console import surveyor
 from waltz.console.history import STEPS
-from waltz.server.partition.latency_counts import LatencyCounts
 from waltz.server.store.replica.replica_view import ReplicaView
 from waltz.serving.console import Sampler
 
@@ -22,7 +22,7 @@ class FakePartition:
 
     def __init__(self) -> None:
         self.committed_count = 0
-        self.latencies = LatencyCounts()
+        self.latencies = DurationCounts(0.0)
         self.replica_views = (
             ReplicaView("s1:6000", ReplicaStatus.CURRENT, 3),
             ReplicaView("s2:6000", ReplicaStatus.AWAY, None),
@@ -32,12 +32,12 @@ class FakePartition:
     def healthy(self) -> bool:
         raise AssertionError("health is not looked at: storages would be asked for it")
 
-    def take_latencies(self) -> Any:
-        return self.latencies.take()
+    def latency_counts(self) -> dict[int, int]:
+        return self.latencies.counts()
 
     def commit(self, count: int, duration_s: float) -> None:
         self.committed_count += count
-        self.latencies.add(duration_s, count)
+        self.latencies.add(duration_s, count, 0.0)
 
 
 class Sampled:

@@ -12,9 +12,6 @@ from waltz.common.metrics.registry import Meter, Registry
 
 GROUP = "waltz-client"
 
-_RESERVOIR_SIZE = 128
-"""Samples of each timer: a client may append to very many partitions."""
-
 _RATE_OVER_S = 1.0
 
 
@@ -22,7 +19,7 @@ class ClientMetrics:
     """The registry of one client. May be read by any thread."""
 
     def __init__(self, clock: Callable[[], float], lags: Callable[[], Mapping[int, int]]) -> None:
-        self.registry = Registry(clock, reservoir_size=_RESERVOIR_SIZE)
+        self.registry = Registry(clock)
         self.registry.refresh = self.refresh
         self._read_lags = lags
         self._lags: Mapping[int, int] = {}

@@ -282,10 +282,11 @@ def _described(found: dict[str, Family], description: Description) -> Family:
 
 
 def _histogram_samples(family: Family, histogram: Histogram, labels: Mapping[str, str]) -> None:
-    counts = list(accumulate(histogram.counts))
+    by_bucket, total = histogram.read()
+    counts = list(accumulate(by_bucket))
     for bound, count in zip((*map(str, histogram.bounds), "+Inf"), counts, strict=True):
         family.samples.append(Sample("_bucket", {**labels, "le": bound}, count))
-    family.samples.append(Sample("_sum", labels, round(histogram.total, _DURATION_DIGITS)))
+    family.samples.append(Sample("_sum", labels, round(total, _DURATION_DIGITS)))
     family.samples.append(Sample("_count", labels, counts[-1]))
 
 

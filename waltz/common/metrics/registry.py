@@ -1,9 +1,10 @@
 """Gauges, counters, meters, timers and histograms of a process.
 
 Metrics are named by group and name, joined with a dot. Rates and samples follow the library of the original: averages
-over 1, 5 and 15 minutes that decay in steps of five seconds, and a reservoir of 1028 samples that prefers the last
-five minutes. Nothing ticks: what time has done is computed when a metric is marked or read. How metrics are shown is
-the business of :mod:`waltz.common.metrics.exposition`.
+over 1, 5 and 15 minutes that decay in steps of five seconds, and durations of which those of the last five minutes
+prevail; they are counted by size (:mod:`waltz.common.metrics.durations`). Nothing ticks: what time has done is
+computed when a metric is marked or read. How metrics are shown is the business of
+:mod:`waltz.common.metrics.exposition`.
 
 What the original does not know is registered with a :class:`Description` and read by Prometheus only: the JSON stays
 what the original's tools expect.
@@ -11,14 +12,13 @@ what the original's tools expect.
 Everything here belongs to one loop; nothing is locked.
 """
 
-import heapq
-import itertools
 import math
-import random
 import time
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple
+
+from waltz.common.metrics.durations import BOUNDS_S, DurationCounts, Snapshot
 
 Json = None | bool | int | float | str | Sequence["Json"] | Mapping[str, "Json"] | Mapping[int, "Json"]
 """What ``json.dumps`` takes; integer keys become strings."""
@@ -29,9 +29,6 @@ Gauge = Callable[[], Json]
 _TICK_S = 5.0
 _MINUTES = (1, 5, 15)
 _DECAYS = tuple(math.exp(-_TICK_S / 60 / minutes) for minutes in _MINUTES)
-_RESERVOIR_SIZE = 1028
-_RESERVOIR_ALPHA = 0.015
-_RESCALE_S = 3600.0
 
 
 class Counter:
@@ -60,9 +57,10 @@ class Meter:
         self._uncounted = 0
         self._rates: tuple[float, ...] | None = None
 
-    def mark(self, number: int = 1) -> None:
-        """``number`` events have happened."""
-        now_s = self._clock()
+    def mark(self, number: int = 1, now_s: float | None = None) -> None:
+        """``number`` events have happened; ``now_s`` is the clock's time, if the caller has just read it."""
+        if now_s is None:
+            now_s = self._clock()
         if now_s >= self._next_tick_s:
             self._tick(now_s)
         self.count += number
@@ -95,112 +93,37 @@ class Meter:
         self._next_tick_s += ticks * _TICK_S
 
 
-class Snapshot(NamedTuple):
-    """Statistics of a reservoir; values in seconds, sorted."""
-
-    values: list[float]
-    cumulated: list[float]
-    """The weight below each value; weights add up to 1."""
-    mean: float
-    deviation: float
-
-    @property
-    def minimum(self) -> float:
-        """The smallest sample, 0 without samples."""
-        return self.values[0] if self.values else 0.0
-
-    @property
-    def maximum(self) -> float:
-        """The largest sample, 0 without samples."""
-        return self.values[-1] if self.values else 0.0
-
-    def quantile(self, part: float) -> float:
-        """The value that ``part`` (0 to 1) of the weight lies below."""
-        if not self.values:
-            return 0.0
-        low, high = 0, len(self.values)
-        while low < high:  # the last value whose cumulated weight is not above the part
-            middle = (low + high) // 2
-            if self.cumulated[middle] > part:
-                high = middle
-            else:
-                low = middle + 1
-        return self.values[max(low - 1, 0)]
-
-
-class _Reservoir:
-    """Samples of which newer ones are more likely to be kept (forward decay)."""
-
-    __slots__ = ("_clock", "_heap", "_landmark_s", "_random", "_rescale_at_s", "_size", "_tie")
-
-    def __init__(self, clock: Callable[[], float], random_source: random.Random, size: int = _RESERVOIR_SIZE) -> None:
-        self._clock = clock
-        self._random = random_source
-        self._size = size
-        self._heap: list[tuple[float, int, float, float]] = []  # priority, tie breaker, value, weight
-        self._tie = itertools.count()
-        self._landmark_s = clock()
-        self._rescale_at_s = self._landmark_s + _RESCALE_S
-
-    def add(self, value: float, count: int) -> None:
-        now_s = self._clock()
-        if now_s >= self._rescale_at_s:
-            self._rescale(now_s)
-        weight = count * math.exp(_RESERVOIR_ALPHA * (now_s - self._landmark_s))
-        priority = weight / (1.0 - self._random.random())
-        heap = self._heap
-        if len(heap) < self._size:
-            heapq.heappush(heap, (priority, next(self._tie), value, weight))
-        elif priority > heap[0][0]:
-            heapq.heapreplace(heap, (priority, next(self._tie), value, weight))
-
-    def snapshot(self) -> Snapshot:
-        if self._clock() >= self._rescale_at_s:
-            self._rescale(self._clock())
-        samples = sorted((value, weight) for _, _, value, weight in self._heap)
-        total = sum(weight for _, weight in samples)
-        values = [value for value, _ in samples]
-        weights = [weight / total for _, weight in samples]
-        mean = sum(map(_product, values, weights))
-        variance = sum(weight * (value - mean) ** 2 for value, weight in zip(values, weights, strict=True))
-        cumulated = list(itertools.accumulate(weights, initial=0.0))[:-1]
-        return Snapshot(values, cumulated, mean, math.sqrt(variance))
-
-    def _rescale(self, now_s: float) -> None:
-        """Move the landmark, so that weights stay representable; what has become weightless is forgotten."""
-        factor = math.exp(-_RESERVOIR_ALPHA * (now_s - self._landmark_s))
-        kept = [(priority * factor, tie, value, weight * factor) for priority, tie, value, weight in self._heap]
-        self._heap = [entry for entry in kept if entry[3] > 0.0]
-        heapq.heapify(self._heap)
-        self._landmark_s = now_s
-        self._rescale_at_s = now_s + _RESCALE_S
-
-
-def _product(left: float, right: float) -> float:
-    return left * right
-
-
 class Timer:
     """Durations of events, and their rates."""
 
-    __slots__ = ("_reservoir", "meter", "total_s")
+    __slots__ = ("_clock", "durations", "meter")
 
-    def __init__(
-        self, clock: Callable[[], float], random_source: random.Random, reservoir_size: int = _RESERVOIR_SIZE
-    ) -> None:
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
         self.meter = Meter(clock)
-        self.total_s = 0.0
-        self._reservoir = _Reservoir(clock, random_source, reservoir_size)
+        self.durations = DurationCounts(clock())
 
-    def update(self, duration_s: float, count: int = 1) -> None:
-        """``count`` events ended, each of which took ``duration_s``: one call for a whole batch."""
-        self.meter.mark(count)
-        self.total_s += duration_s * count
-        self._reservoir.add(duration_s, count)
+    def update(self, duration_s: float, count: int = 1, now_s: float | None = None) -> None:
+        """``count`` events ended, each of which took ``duration_s``: one call for a whole batch.
+
+        Args:
+            duration_s: How long each of them took, in seconds.
+            count: The number of events.
+            now_s: The time on the registry's clock, if the caller has just read it.
+        """
+        if now_s is None:
+            now_s = self._clock()
+        self.meter.mark(count, now_s)
+        self.durations.add(duration_s, count, now_s)
+
+    @property
+    def total_s(self) -> float:
+        """The sum of all durations."""
+        return self.durations.total_s
 
     def snapshot(self) -> Snapshot:
         """Statistics of the last few minutes."""
-        return self._reservoir.snapshot()
+        return self.durations.snapshot(self._clock())
 
 
 DURATION_BOUNDS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
@@ -208,22 +131,46 @@ DURATION_BOUNDS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25,
 
 
 class Histogram:
-    """Counts observations by size."""
+    """Counts observations by size, its own and those of timers that it includes."""
 
-    __slots__ = ("bounds", "counts", "total")
+    __slots__ = ("_included", "bounds", "counts", "total")
 
     def __init__(self, bounds: tuple[float, ...]) -> None:
         self.bounds = bounds
         """Upper bounds of all buckets but the last, ascending; a bound belongs to its bucket."""
         self.counts = [0] * (len(bounds) + 1)
-        """Observations by bucket."""
+        """Its own observations by bucket."""
         self.total = 0.0
-        """The sum of all observations."""
+        """The sum of its own observations."""
+        self._included: list[DurationCounts] = []
 
     def observe(self, value: float, count: int = 1) -> None:
         """``count`` observations of the same value: one call for a whole batch."""
         self.counts[bisect_left(self.bounds, value)] += count
         self.total += value * count
+
+    def include(self, durations: DurationCounts) -> None:
+        """Count, whenever it is read, the events of a timer, too. All bounds must be among those of durations."""
+        self._included.append(durations)
+
+    def exclude(self, durations: DurationCounts) -> None:
+        """Keep what an included timer has counted until now, and let go of the timer; without effect on others."""
+        if any(each is durations for each in self._included):
+            self._included = [each for each in self._included if each is not durations]
+            self._take(durations, self.counts)
+            self.total += durations.total_s
+
+    def read(self) -> tuple[list[int], float]:
+        """All observations by bucket, and their sum."""
+        counts = list(self.counts)
+        for durations in self._included:
+            self._take(durations, counts)
+        return counts, self.total + sum(durations.total_s for durations in self._included)
+
+    def _take(self, durations: DurationCounts, counts: list[int]) -> None:
+        for place, count in durations.counts().items():
+            longest_s = BOUNDS_S[place] if place < len(BOUNDS_S) else math.inf
+            counts[bisect_left(self.bounds, longest_s)] += count
 
 
 class Histograms:
@@ -297,20 +244,12 @@ _Kind = dict[MetricId, Gauge] | dict[MetricId, Counter] | dict[MetricId, Meter] 
 class Registry:
     """All metrics of a process (or of one node, where several live in a process).
 
-    ``clock`` gives monotonic seconds; simulations pass their loop's. Timers keep ``reservoir_size`` samples each.
+    ``clock`` gives monotonic seconds; simulations pass their loop's.
     """
 
-    def __init__(
-        self,
-        clock: Callable[[], float] = time.monotonic,
-        random_source: random.Random | None = None,
-        *,
-        reservoir_size: int = _RESERVOIR_SIZE,
-    ) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self.clock = clock
         """Monotonic seconds, for durations that timers are given: finer than a loop's time."""
-        self._random = random.Random() if random_source is None else random_source
-        self._reservoir_size = reservoir_size
         self.labels: dict[str, str] = {}
         """What samples of this registry have in common, where several may be read together."""
         self.refresh: Callable[[], None] = _nothing
@@ -346,7 +285,7 @@ class Registry:
     def timer(self, group: str, name: str) -> Timer:
         """The timer of this name, made if need be. ``ValueError`` if the name is another kind's."""
         metric_id = self._free(group, name, self.timers)
-        return self.timers.setdefault(metric_id, Timer(self.clock, self._random, self._reservoir_size))
+        return self.timers.setdefault(metric_id, Timer(self.clock))
 
     def describe(self, descriptions: Iterable[Description]) -> None:
         """Say what metrics are that are registered under the original's names."""

@@ -247,9 +247,9 @@ class ServerPartition:
         """Appends committed since the partition was opened here."""
         return self._metrics.successful_append.count
 
-    def take_latencies(self) -> Sequence[int]:
-        """The latencies of appends since the last call, in :mod:`~waltz.server.partition.latency_counts`."""
-        return self._metrics.latencies.take()
+    def latency_counts(self) -> dict[int, int]:
+        """Appends since the partition was opened here, by latency; see :mod:`waltz.common.metrics.durations`."""
+        return self._metrics.response_latency.durations.counts()
 
     @property
     def registered_count(self) -> int:
@@ -421,12 +421,10 @@ class ServerPartition:
         self._transaction_cache.add(self.partition_id, first, count, cached)
         frames = encode_feed_data(FEED_VERSION, map(_feed_item, appends))
         self._feed_cache.add(self.partition_id, first, frames)
-        self._metrics.successful_append.mark(count)
         now_s = self._metrics.clock()
+        self._metrics.successful_append.mark(count, now_s)
         for run in self._undecided.commit(cast("Sequence[AppendCall]", appends)):
-            self._metrics.response_latency.update(now_s - run.accepted_s, run.size)
-            self._metrics.latencies.add(now_s - run.accepted_s, run.size)
-            self._metrics.append.observe(now_s - run.accepted_s, run.size)
+            self._metrics.response_latency.update(now_s - run.accepted_s, run.size, now_s)
         decided = self._sequencer.committed(first + count - 1)
         if decided:
             # A client takes an older append for lost as soon as a later one of its own comes in the feed.

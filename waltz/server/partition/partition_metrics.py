@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from waltz.common.metrics.registry import Description, Gauge, GaugeForm, MetricId, Registry
 from waltz.common.replica_states import ReplicaStatus
 from waltz.server.feeding.feed import Feed
-from waltz.server.partition.latency_counts import LatencyCounts
 from waltz.server.store.replica.replica_view import ReplicaView
 
 SERVER_GROUP = "waltz-server"
@@ -46,11 +45,10 @@ class PartitionMetrics:
         self.rejected_append = registry.meter(self._group, "rejected-append")
         """Lock failures sent."""
         self.response_latency = registry.timer(self._group, "response-latency")
-        """From acceptance to commit; one sample for what was accepted together."""
-        self.latencies = LatencyCounts()
-        """The same, for the console."""
-        self.append = registry.histogram(_APPEND).of()
-        """The same, of all partitions."""
+        """From acceptance to commit; one sample for what was accepted together. The console and the histogram of all
+        partitions read its counts."""
+        self._append = registry.histogram(_APPEND).of()
+        self._append.include(self.response_latency.durations)
         self.feed_lag = registry.histogram(_FEED_LAG, _FEED_LAG_BOUNDS).of()
         self.failed_append = registry.meter(self._group, "failed-append")
         """Appends that a later session found to be absent."""
@@ -107,5 +105,6 @@ class PartitionMetrics:
 
     def remove(self) -> None:
         """Forget the metrics of the partition, unless a successor has registered its own."""
+        self._append.exclude(self.response_latency.durations)
         if self._registry.meters.get(MetricId(self._group, "transaction")) is self.transaction:
             self._registry.remove_group(self._group)

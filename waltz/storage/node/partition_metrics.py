@@ -56,6 +56,7 @@ class PartitionMetrics:
         self._appends = registry.meter(self._group, "append")
         self._append_latency = registry.timer(self._group, "append-latency")
         self._append_duration = registry.histogram(_APPEND).of()
+        self._append_duration.include(self._append_latency.durations)
         self._sync_duration = registry.histogram(_SYNC).of()
         self._counters = {kind: registry.counter(self._group, name) for kind, name in _COUNTERS.items()}
         registry.gauge(self._group, "session-id", lambda: control_file.partition(partition_id).session_id)
@@ -83,7 +84,6 @@ class PartitionMetrics:
         was spent on a sync, if there was one."""
         self._appends.mark(count)
         self._append_latency.update(duration_s, count)
-        self._append_duration.observe(duration_s, count)
         if sync_s is not None:
             self._sync_duration.observe(sync_s)
 
@@ -95,4 +95,5 @@ class PartitionMetrics:
 
     def close(self) -> None:
         """Forget the partition's metrics."""
+        self._append_duration.exclude(self._append_latency.durations)
         self._registry.remove_group(self._group)

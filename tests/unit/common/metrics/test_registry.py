@@ -31,7 +31,7 @@ class Clock:
 
 def new_registry() -> tuple[Registry, Clock]:
     clock = Clock()
-    return Registry(clock, random.Random(1)), clock
+    return Registry(clock), clock
 
 
 def test_counter() -> None:
@@ -90,12 +90,12 @@ def test_timer_statistics() -> None:
     snapshot = timer.snapshot()
     assert timer.meter.count == 100
     assert timer.total_s == pytest.approx(5.05)
-    assert (snapshot.minimum, snapshot.maximum) == (0.001, 0.1)
+    assert (snapshot.minimum, snapshot.maximum) == pytest.approx((0.001, 0.1), rel=0.1)
     assert snapshot.mean == pytest.approx(0.0505)
-    assert snapshot.deviation == pytest.approx(0.0288660, abs=1e-6)
-    assert snapshot.quantile(0.5) == pytest.approx(0.05, abs=0.0011)
-    assert snapshot.quantile(0.99) == pytest.approx(0.099, abs=0.0011)
-    assert (snapshot.quantile(0.0), snapshot.quantile(1.0)) == (0.001, 0.1)
+    assert snapshot.deviation == pytest.approx(0.0288660, rel=0.01)
+    assert snapshot.quantile(0.5) == pytest.approx(0.05, rel=0.1)
+    assert snapshot.quantile(0.99) == pytest.approx(0.099, rel=0.1)
+    assert (snapshot.quantile(0.0), snapshot.quantile(1.0)) == (snapshot.minimum, snapshot.maximum)
 
 
 def test_a_timer_without_samples() -> None:
@@ -114,16 +114,18 @@ def test_a_batch_counts_as_its_events() -> None:
     assert timer.snapshot().quantile(0.98) == 1.0
 
 
-def test_the_reservoir_is_bounded_and_prefers_what_is_new() -> None:
+def test_timers_prefer_what_is_new() -> None:
     registry, clock = new_registry()
     timer = registry.timer("group", "name")
     for _ in range(5000):
         timer.update(1.0)
-    assert len(timer.snapshot().values) == 1028
+    timer.update(30.0)
+    assert timer.snapshot().values == pytest.approx([1.0, 30.0])
     clock.now_s += 600
     for _ in range(5000):
         timer.update(2.0)
-    assert timer.snapshot().quantile(0.1) == 2.0
+    assert timer.snapshot().quantile(0.1) == pytest.approx(2.0)
+    assert timer.snapshot().maximum == pytest.approx(2.0), "one long duration is forgotten"
 
 
 def test_samples_survive_hours_and_days() -> None:

@@ -1,7 +1,6 @@
 import asyncio
 import itertools
 import json
-import random
 from collections.abc import Callable
 from contextlib import suppress
 
@@ -50,7 +49,7 @@ async def get(port: int, target: str, headers: str = "") -> tuple[int, dict[str,
 
 
 async def start(health: Health | None = None) -> HttpServer:
-    registry = Registry(lambda: 0.0, random.Random(0))
+    registry = Registry(lambda: 0.0)
     registry.gauge("waltz-server", "server-id", lambda: 3)
     return await HttpServer.open("127.0.0.1", 0, registry, health=health)
 
@@ -241,7 +240,7 @@ def test_every_refusal_can_be_encoded() -> None:
 
 
 async def start_with(read: Callable[[], Readings]) -> HttpServer:
-    registry = Registry(lambda: 0.0, random.Random(0))
+    registry = Registry(lambda: 0.0)
     registry.reading(Description("waltz_made", "gauge", ("number",), "Made one by one."), read)
     return await HttpServer.open("127.0.0.1", 0, registry)
 

@@ -29,7 +29,7 @@ def count(histogram: Histogram) -> int:
 
 
 async def test_every_commit_and_every_acknowledgement_is_observed_once() -> None:
-    timings = StoreTimings(Registry(Clock(), random.Random(0)))
+    timings = StoreTimings(Registry(Clock()))
     acknowledged = {name: timings.acknowledgements.of(name) for name in NAMES}
     async with World(options=StoreOptions(random_source=random.Random(0), timings=timings)) as world:
         server = await world.server()
